@@ -1,0 +1,331 @@
+"""The contract between the suite and an implementation: the adapter.
+
+An adapter has two halves. `Implementation` is plain data that the suite reads before
+anything runs: what is claimed, where names appear, how long cleanup may take.
+`Operations` is what owner and peers do with tensors; the suite imports it in those
+processes only, so a crash there is a verdict and never the end of the run.
+
+Claims are declared, never detected. Each profile in `PROFILES` names the operations
+that claiming it needs; a claim without its operations, or operations without their
+claim, is an error of the adapter (`shared-tensor-spec check-adapter` says which).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+ADAPTER_VERSION = 1
+
+Tensor = Any
+"""A tensor of the implementation under test; the suite never looks inside."""
+
+Index = tuple[int, ...]
+Number = bool | int | float | complex
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """What an implementation says about itself.
+
+    Args:
+        name: the name that reports and expectations use.
+        operations: ``"module:attribute"`` of a callable without arguments that returns
+            the `Operations`; imported in owner and peers, never by pytest.
+        claims: the profiles that are claimed, of those in `PROFILES`; ``core`` always.
+        version: the version, or ``"distribution:NAME"`` to read it from the metadata
+            of an installed distribution.
+        strategies: the sharing strategies to judge, by their own names.
+        start_methods: the start methods to judge.
+        dtypes: the dtypes that are claimed, by their NumPy names.
+        channels: the channels to judge, of ``queue``, ``simple_queue``, ``pipe``.
+        devices: ``cpu``, and ``simulated`` or ``cuda`` where the profile ``cuda`` is
+            claimed.
+        segment_pattern: a regular expression; files in ``/dev/shm`` whose names it
+            matches belong to the implementation. ``{pid}`` stands for the process id.
+        manager_pattern: a regular expression for the command line of the manager,
+            where there is one.
+        grace: seconds after which everything that was dropped has to be gone.
+        deadline: seconds that one operation in one process may take.
+        adapter_version: the version of this contract that the adapter was written for.
+    """
+
+    name: str
+    operations: str
+    claims: frozenset[str]
+    version: str = ""
+    strategies: tuple[str, ...] = ("default",)
+    start_methods: tuple[str, ...] = ("fork", "spawn", "forkserver")
+    dtypes: tuple[str, ...] = ("float32", "float64", "int32", "int64", "uint8")
+    channels: tuple[str, ...] = ("queue", "simple_queue", "pipe")
+    devices: tuple[str, ...] = ("cpu",)
+    segment_pattern: str = ""
+    manager_pattern: str = ""
+    grace: float = 3.0
+    deadline: float = 20.0
+    adapter_version: int = field(default=ADAPTER_VERSION)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the fields as JSON-ready data."""
+        return asdict(self) | {"claims": sorted(self.claims)}
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Implementation:
+        """Return the implementation that `as_data` described."""
+        plain = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return cls(**plain | {"claims": frozenset(data["claims"])})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A window on a one-dimensional base tensor, in elements."""
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class CoreOperations(Protocol):
+    """Profile ``core``: cannot be unclaimed."""
+
+    multiprocessing: ModuleType
+    """The drop-in module (`multiprocessing` itself where channels are plain)."""
+
+    def enter_child(self, strategy: str) -> None:
+        """Prepare this process: called once in the owner and in each peer."""
+
+    def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
+        """Return a new tensor of `shape` with the flat row-major `values`."""
+
+    def is_tensor(self, value: object) -> bool:
+        """Tell whether a received object is a tensor (or encoded as one)."""
+
+    def shape(self, tensor: Tensor) -> Index:
+        """Return the shape."""
+
+    def dtype(self, tensor: Tensor) -> str:
+        """Return the dtype by its NumPy name."""
+
+    def values(self, tensor: Tensor) -> list[Number]:
+        """Return all values, flat, row-major, as Python numbers."""
+
+    def read(self, tensor: Tensor, index: Index) -> Number:
+        """Return the value of one element."""
+
+    def write(self, tensor: Tensor, index: Index, value: Number) -> None:
+        """Write one element in place."""
+
+    def encode(self, tensor: Tensor) -> object:
+        """Return what is put on a channel to send the tensor (often the tensor)."""
+
+    def decode(self, message: object) -> Tensor:
+        """Return the tensor for what `encode` produced on the other side."""
+
+    def release(self, tensor: Tensor) -> None:
+        """Give up the tensor: the suite forgets it right after this call."""
+
+
+class ShareOperations(Protocol):
+    """Profile ``share``: moving into shared memory on request."""
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """Move the tensor's storage into shared memory; return what the call returns."""
+
+    def is_shared(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor's storage is in shared memory."""
+
+    def clone(self, tensor: Tensor) -> Tensor:
+        """Return a tensor with the same values in memory of its own."""
+
+
+class IdentityOperations(Protocol):
+    """Profile ``identity``: addresses can be observed."""
+
+    def address(self, tensor: Tensor) -> int:
+        """Return the address of the tensor's first element in this process."""
+
+
+class ViewOperations(Protocol):
+    """Profile ``views``: windows on a storage."""
+
+    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """Return the window `layout` on the one-dimensional contiguous `tensor`."""
+
+    def strides(self, tensor: Tensor) -> Index:
+        """Return the strides in elements."""
+
+    def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
+        """Return a view of the same bytes with another dtype."""
+
+
+class ResizeOperations(Protocol):
+    """Profile ``resize``: a tensor can be asked to grow in place."""
+
+    def resize(self, tensor: Tensor, count: int) -> None:
+        """Resize the tensor in place to one dimension of `count` elements."""
+
+
+class ArrayOperations(Protocol):
+    """Profile ``arrays``: NumPy arrays over the tensor's memory."""
+
+    def array(self, tensor: Tensor) -> Any:
+        """Return a NumPy array over the same memory."""
+
+
+class LazyOperations(Protocol):
+    """Profile ``lazy``: views whose values are computed when they are read."""
+
+    def conjugate(self, tensor: Tensor) -> Tensor:
+        """Return the lazily conjugated view of a complex tensor."""
+
+
+class GradOperations(Protocol):
+    """Profile ``grad``: the state of differentiation."""
+
+    def requires_grad(self, tensor: Tensor) -> bool:
+        """Return the flag."""
+
+    def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
+        """Set the flag of a leaf."""
+
+    def is_leaf(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor is a leaf."""
+
+    def grad(self, tensor: Tensor) -> Tensor | None:
+        """Return ``.grad``."""
+
+    def set_grad(self, tensor: Tensor, grad: Tensor | None) -> None:
+        """Set ``.grad``."""
+
+    def non_leaf(self, tensor: Tensor) -> Tensor:
+        """Return a tensor computed from `tensor`, which requires grad."""
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        """Return a view of the same memory that requires no grad."""
+
+
+class ModuleOperations(Protocol):
+    """Profile ``modules``: parameters and modules."""
+
+    def make_module(self, parameters: dict[str, list[float]]) -> Any:
+        """Return a module with one-dimensional float32 parameters of these names."""
+
+    def tie(self, module: Any, name: str, other: str) -> None:
+        """Make the parameter `other` of the module the same object as `name`."""
+
+    def parameters(self, module: Any) -> dict[str, Tensor]:
+        """Return the parameters by name, tied ones under each of their names."""
+
+    def state_dict(self, module: Any) -> dict[str, Tensor]:
+        """Return the ``state_dict()``."""
+
+    def share_module(self, module: Any) -> None:
+        """Call the module's ``share_memory()``."""
+
+    def is_parameter(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor is a parameter."""
+
+
+class CudaOperations(Protocol):
+    """Profile ``cuda``: device memory, on a real device or a simulated one."""
+
+    def device_unavailable(self, device: str) -> str:
+        """Return why `device` (``cuda`` or ``simulated``) cannot be used, or ``""``."""
+
+    def use_device(self, device: str) -> None:
+        """Make `device` the one that the other operations use in this process."""
+
+    def make_on_device(self, values: list[Number], dtype: str) -> Tensor:
+        """Return a one-dimensional device tensor in an allocation of its own."""
+
+    def carve(self, parts: list[tuple[list[Number], str]]) -> list[Tensor]:
+        """Return device tensors that lie in one allocation, one for each part."""
+
+    def write_later(self, tensor: Tensor, index: int, value: Number) -> None:
+        """Enqueue a write of one element and return without waiting for it."""
+
+    def device_values(self, tensor: Tensor) -> list[Number]:
+        """Return the values that the device holds after `synchronize`."""
+
+    def synchronize(self) -> None:
+        """Wait for this process's work on the device, and for what it depends on."""
+
+    def collect(self) -> None:
+        """Free what no other process uses any more."""
+
+    def device_memory_used(self) -> int:
+        """Return the bytes in use on the device, by the driver's own figures."""
+
+
+PROFILES: dict[str, type | None] = {
+    "core": CoreOperations,
+    "share": ShareOperations,
+    "identity": IdentityOperations,
+    "views": ViewOperations,
+    "resize": ResizeOperations,
+    "arrays": ArrayOperations,
+    "lazy": LazyOperations,
+    "grad": GradOperations,
+    "modules": ModuleOperations,
+    "cuda": CudaOperations,
+    "drop-in": None,
+    "strategies": None,
+    "strategy-fd": None,
+    "strategy-fs": None,
+    "manager": None,
+    "lifetime": None,
+}
+"""The profiles and the operations that claiming each one needs."""
+
+
+def operations_of(profile: str) -> frozenset[str]:
+    """Return the names of the operations that `profile` needs."""
+    protocol = PROFILES[profile]
+    if protocol is None:
+        return frozenset()
+    names = set(vars(protocol)) | set(getattr(protocol, "__annotations__", {}))
+    return frozenset(name for name in names if not name.startswith("_"))
+
+
+def problems_of(implementation: Implementation, operations: object) -> list[str]:
+    """Return what is wrong with the two halves of an adapter, a sentence each."""
+    problems = _problems_of_claims(implementation)
+    for profile in PROFILES:
+        claimed = profile in implementation.claims
+        for name in sorted(operations_of(profile)):
+            present = hasattr(operations, name)
+            if claimed and not present:
+                problems.append(
+                    f"profile {profile!r} is claimed but the operation {name!r} is "
+                    f"missing: add it, or drop the claim"
+                )
+            elif present and not claimed and not _claimed_elsewhere(name, implementation):
+                problems.append(
+                    f"the operation {name!r} is there but its profile {profile!r} is not "
+                    f"claimed: claim it, or remove the operation"
+                )
+    return problems
+
+
+def _claimed_elsewhere(name: str, implementation: Implementation) -> bool:
+    return any(name in operations_of(p) for p in implementation.claims & set(PROFILES))
+
+
+def _problems_of_claims(implementation: Implementation) -> list[str]:
+    problems = [
+        f"the claim {claim!r} is no profile; profiles are {', '.join(PROFILES)}"
+        for claim in sorted(implementation.claims - set(PROFILES))
+    ]
+    if "core" not in implementation.claims:
+        problems.append("the profile 'core' is not claimed, and it cannot be unclaimed")
+    if implementation.adapter_version != ADAPTER_VERSION:
+        problems.append(
+            f"the adapter was written for version {implementation.adapter_version} of "
+            f"the contract; this suite speaks version {ADAPTER_VERSION}"
+        )
+    for field_name in ("strategies", "start_methods", "dtypes", "channels", "devices"):
+        if not getattr(implementation, field_name):
+            problems.append(f"{field_name} is empty, so nothing could be judged")
+    return problems

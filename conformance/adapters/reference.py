@@ -1,0 +1,253 @@
+"""The reference, `sharedtensor`: it claims every profile.
+
+Its tensors pickle themselves into shared memory, so `encode` and `decode` have nothing
+to do. Device tensors are a class of their own, on the simulated device: this version
+of the reference has no backend for a real one.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from sharedtensor_conformance.adapter import (
+    PROFILES,
+    Implementation,
+    Index,
+    Layout,
+    Number,
+    Tensor,
+)
+
+conformance_adapter = Implementation(
+    name="reference",
+    operations="sharedtensor_conformance.adapters.reference:ReferenceOperations",
+    claims=frozenset(PROFILES),
+    version="distribution:shared-tensor-spec",
+    strategies=("file_descriptor", "file_system"),
+    dtypes=(
+        "bool",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ),
+    devices=("cpu", "simulated"),
+    segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
+    manager_pattern=r"\bsharedtensor-manager\b",
+    grace=5.0,
+)
+
+ALIGNMENT = 16
+"""Bytes at multiples of which parts of one allocation begin."""
+
+
+class ReferenceOperations:
+    """What owner and peers do with tensors of the reference."""
+
+    def __init__(self) -> None:
+        self.library = import_module("sharedtensor")
+        self.cuda = import_module("sharedtensor.cuda")
+        self.multiprocessing = import_module("sharedtensor.multiprocessing")
+
+    def enter_child(self, strategy: str) -> None:
+        """Set the strategy."""
+        self.multiprocessing.set_sharing_strategy(strategy)
+
+    def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
+        """Return a new tensor in host memory."""
+        return self.library.tensor(np.array(values, dtype).reshape(shape))
+
+    def is_tensor(self, value: object) -> bool:
+        """Tell whether `value` is a tensor, in host memory or on a device."""
+        return isinstance(value, self.library.Tensor | self.cuda.CudaTensor)
+
+    def shape(self, tensor: Tensor) -> Index:
+        """Return the shape."""
+        return tuple(tensor.shape)
+
+    def dtype(self, tensor: Tensor) -> str:
+        """Return the dtype."""
+        return str(tensor.dtype)
+
+    def values(self, tensor: Tensor) -> list[Number]:
+        """Return all values, flat."""
+        values: list[Number] = np.asarray(tensor).ravel().tolist()
+        return values
+
+    def read(self, tensor: Tensor, index: Index) -> Number:
+        """Return the value of one element."""
+        value: Number = tensor[index].item()
+        return value
+
+    def write(self, tensor: Tensor, index: Index, value: Number) -> None:
+        """Write one element."""
+        tensor[index] = value
+
+    def encode(self, tensor: Tensor) -> object:
+        """Return the tensor: it pickles itself."""
+        return tensor
+
+    def decode(self, message: object) -> Tensor:
+        """Return the message: it is a tensor."""
+        return message
+
+    def release(self, tensor: Tensor) -> None:
+        """Do nothing: the tensor goes with its last reference."""
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """Call ``share_memory_()``."""
+        return tensor.share_memory_()
+
+    def is_shared(self, tensor: Tensor) -> bool:
+        """Call ``is_shared()``."""
+        return bool(tensor.is_shared())
+
+    def clone(self, tensor: Tensor) -> Tensor:
+        """Call ``clone()``."""
+        return tensor.clone()
+
+    def address(self, tensor: Tensor) -> int:
+        """Return ``data_ptr()``."""
+        return int(tensor.data_ptr())
+
+    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """Return a window by ``as_strided()``."""
+        offset = tensor.storage_offset() + layout.offset
+        return tensor.as_strided(layout.shape, layout.strides, offset)
+
+    def strides(self, tensor: Tensor) -> Index:
+        """Return the strides in elements."""
+        return tuple(tensor.stride())
+
+    def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
+        """Return ``view_dtype()``."""
+        return tensor.view_dtype(dtype)
+
+    def resize(self, tensor: Tensor, count: int) -> None:
+        """Call ``resize_()``."""
+        tensor.resize_(count)
+
+    def array(self, tensor: Tensor) -> Any:
+        """Return ``numpy()``."""
+        return tensor.numpy()
+
+    def conjugate(self, tensor: Tensor) -> Tensor:
+        """Return ``conj()``, which is lazy."""
+        return tensor.conj()
+
+    def requires_grad(self, tensor: Tensor) -> bool:
+        """Return the flag."""
+        return bool(tensor.requires_grad)
+
+    def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
+        """Set the flag."""
+        tensor.requires_grad_(flag)
+
+    def is_leaf(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor is a leaf."""
+        return bool(tensor.is_leaf)
+
+    def grad(self, tensor: Tensor) -> Tensor | None:
+        """Return ``.grad``."""
+        return tensor.grad
+
+    def set_grad(self, tensor: Tensor, grad: Tensor | None) -> None:
+        """Set ``.grad``."""
+        tensor.grad = grad
+
+    def non_leaf(self, tensor: Tensor) -> Tensor:
+        """Return a result computed from the tensor."""
+        return tensor * 2
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        """Return ``detach()``."""
+        return tensor.detach()
+
+    def make_module(self, parameters: dict[str, list[float]]) -> Any:
+        """Return a bare module with these parameters."""
+        module = self.library.Module()
+        for name, values in parameters.items():
+            data = self.library.tensor(values, dtype="float32")
+            setattr(module, name, self.library.Parameter(data))
+        return module
+
+    def tie(self, module: Any, name: str, other: str) -> None:
+        """Register the parameter `name` as `other` too."""
+        setattr(module, other, getattr(module, name))
+
+    def parameters(self, module: Any) -> dict[str, Tensor]:
+        """Return the parameters under all of their names."""
+        return {name: getattr(module, name) for name in module.state_dict()}
+
+    def state_dict(self, module: Any) -> dict[str, Tensor]:
+        """Return the ``state_dict()``."""
+        state: dict[str, Tensor] = module.state_dict()
+        return state
+
+    def share_module(self, module: Any) -> None:
+        """Call the module's ``share_memory()``."""
+        module.share_memory()
+
+    def is_parameter(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor is a `Parameter`."""
+        return isinstance(tensor, self.library.Parameter)
+
+    def device_unavailable(self, device: str) -> str:
+        """Return why a device cannot be used; the simulated one always can."""
+        if device == "simulated":
+            return ""
+        return self.cuda.unavailable_reason() or ""
+
+    def use_device(self, device: str) -> None:
+        """Make the simulated device the default, where it is asked for."""
+        if device == "simulated":
+            self.cuda.use_simulated_device()
+
+    def make_on_device(self, values: list[Number], dtype: str) -> Tensor:
+        """Return a tensor in an allocation of its own."""
+        return self.cuda.tensor(values, dtype)
+
+    def carve(self, parts: list[tuple[list[Number], str]]) -> list[Tensor]:
+        """Return tensors that lie in one allocation, one for each part."""
+        arrays = [np.array(values, dtype) for values, dtype in parts]
+        sizes = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
+        block = self.cuda.empty_block(sum(sizes))
+        tensors = []
+        for number, array in enumerate(arrays):
+            offset = sum(sizes[:number])
+            tensors.append(self.cuda.carve(block, offset, array.shape, array.dtype))
+            tensors[-1].write(..., array)
+        return tensors
+
+    def write_later(self, tensor: Tensor, index: int, value: Number) -> None:
+        """Write one element; the device does it later."""
+        tensor.write(index, value)
+
+    def device_values(self, tensor: Tensor) -> list[Number]:
+        """Return the values on the device, after this process's own writes."""
+        values: list[Number] = tensor.cpu().ravel().tolist()
+        return values
+
+    def synchronize(self) -> None:
+        """Call ``synchronize()``."""
+        self.cuda.synchronize()
+
+    def collect(self) -> None:
+        """Call ``ipc_collect()``."""
+        self.cuda.ipc_collect()
+
+    def device_memory_used(self) -> int:
+        """Return the bytes in use, over all processes."""
+        free, total = self.cuda.memory_info()
+        return int(total - free)

@@ -1,0 +1,40 @@
+"""Runs the suite from one test of somebody else's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+
+def run_conformance(implementation: str, *options: str | Sequence[str]) -> None:
+    """Run the suite on `implementation`; raise if it does not conform.
+
+    It runs in a process of its own, so the caller's pytest settings and plugins do not
+    matter.
+
+    Args:
+        implementation: what ``--impl`` takes.
+        options: more options of the suite, such as ``"--profile=core"``.
+
+    Raises:
+        AssertionError: a MUST of a claimed profile is broken or was not judged; the
+            message is what the suite printed.
+        ValueError: the options are wrong (exit status 4).
+    """
+    command = [sys.executable, "-m", "pytest", "--pyargs", "sharedtensor_conformance"]
+    flat = [o for option in options for o in _listed(option)]
+    done = subprocess.run(
+        [*command, f"--impl={implementation}", *flat],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode == 4:
+        raise ValueError(done.stderr.strip() or done.stdout.strip())
+    if done.returncode != 0:
+        raise AssertionError(f"{implementation} does not conform:\n{done.stdout}")
+
+
+def _listed(option: str | Sequence[str]) -> list[str]:
+    return [option] if isinstance(option, str) else list(option)

@@ -1,0 +1,182 @@
+"""The keeper: the process between pytest and an owner, which leaves nothing behind.
+
+It runs as a script with the standard library alone. It adopts whatever the owner's
+descendants orphan (PR_SET_CHILD_SUBREAPER), so that daemons in sessions of their own are
+counted and ended too; where it is permitted it has a private ``/dev/shm``. When its
+socket to pytest closes, for whatever reason, it kills everything below it, and ends.
+
+Arguments: the descriptor of the socket, and a JSON object with ``argv``, ``environment``,
+``folder`` (temporary files), ``log``, ``pattern``, ``private``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+import ledger  # type: ignore[import-not-found]  # noqa: E402
+
+_LENGTH = 4
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
+_NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
+_RECURSIVE_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE, mount(2)
+_NO_SETUID_NO_DEVICES = 2 | 4  # MS_NOSUID | MS_NODEV
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def make_private_shm() -> bool:
+    """Mount a ``/dev/shm`` that only this process and its children see."""
+    if os.geteuid() != 0 or libc.unshare(_NEW_MOUNTS) != 0:
+        return False
+    libc.mount(None, b"/", None, _RECURSIVE_PRIVATE, None)
+    mounted = libc.mount(
+        b"tmpfs", ledger.SEGMENTS.encode(), b"tmpfs", _NO_SETUID_NO_DEVICES, b"mode=1777"
+    )
+    return bool(mounted == 0)
+
+
+class Keeper:
+    """Starts an owner, keeps the ledger, ends everything."""
+
+    def __init__(self, sock: socket.socket, job: dict) -> None:
+        self.socket = sock
+        self.job = job
+        self.status: int | None = None
+        private = bool(job["private"]) and make_private_shm()
+        self.segments = ledger.Segments(job["pattern"], private)
+        self.owner = self.start()
+
+    def start(self) -> int:
+        """Start the owner in a session of its own; its output goes to the log."""
+        log = os.open(self.job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        null = os.open(os.devnull, os.O_RDONLY)
+        pid = os.posix_spawn(
+            self.job["argv"][0],
+            self.job["argv"],
+            self.job["environment"],
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, null, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+            setsigdef=[signal.SIGPIPE, signal.SIGINT],
+        )
+        os.close(log)
+        os.close(null)
+        return pid
+
+    def reap(self) -> None:
+        """Wait for whatever has ended, without blocking."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.owner:
+                self.status = os.waitstatus_to_exitcode(status)
+
+    def end(self) -> list[str]:
+        """Kill everything below; return the commands of what was still there."""
+        killed = []
+        while below := ledger.descendants(os.getpid()):
+            for pid in below:
+                if not ledger.is_zombie(pid):
+                    killed.append(ledger.command(pid))
+                    os.kill(pid, signal.SIGKILL)
+            self.reap()
+            time.sleep(0.001)  # the kernel needs a moment to make orphans ours
+        return killed
+
+    def answer(self, request: dict) -> object:
+        """Do what pytest asks for."""
+        match request["do"]:
+            case "hello":
+                return {"owner": self.owner, "private": self.segments.private}
+            case "ledger":
+                self.reap()
+                return ledger.snapshot(os.getpid(), self.segments, self.job["folder"])
+            case "status":
+                self.reap()
+                return self.status
+            case "segment":
+                found = os.stat(os.path.join(ledger.SEGMENTS, request["name"]))
+                return {
+                    "mode": stat.S_IMODE(found.st_mode),
+                    "uid": found.st_uid,
+                    "size": found.st_size,
+                }
+            case "details":
+                pid = request["pid"]
+                return {"targets": ledger.targets(pid), "sockets": ledger.sockets(pid)}
+            case "end":
+                return {"killed": self.end(), "segments": self.segments.names()}
+        raise ValueError(f"unknown request {request!r}")
+
+    def serve(self) -> None:
+        """Answer until pytest closes the socket or has gone."""
+        while (request := self.receive()) is not None:
+            try:
+                reply = {"ok": self.answer(request)}
+            except (OSError, KeyError, ValueError) as error:
+                reply = {"error": f"{type(error).__name__}: {error}"}
+            data = json.dumps(reply).encode()
+            try:
+                self.socket.sendall(len(data).to_bytes(_LENGTH, "big") + data)
+            except OSError:
+                return
+
+    def receive(self) -> dict | None:
+        """Return the next request; None when pytest has gone."""
+        size = self.exactly(_LENGTH)
+        data = self.exactly(int.from_bytes(size, "big")) if size else None
+        return json.loads(data) if data else None
+
+    def exactly(self, count: int) -> bytes | None:
+        """Return `count` bytes; None when pytest has gone."""
+        parts = b""
+        while len(parts) < count:
+            try:
+                part = self.socket.recv(count - len(parts))
+            except OSError:
+                return None
+            if not part:
+                return None
+            parts += part
+        return parts
+
+    def clean(self) -> None:
+        """End everything and remove the names that would outlive it."""
+        self.end()
+        if not self.segments.private:
+            for name in self.segments.names():
+                os.unlink(os.path.join(ledger.SEGMENTS, name))
+
+
+def main() -> None:
+    """Keep one owner until pytest closes the socket."""
+    # Ctrl-C reaches the whole foreground group: pytest decides, and closes the socket.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    sock.set_inheritable(False)
+    keeper = Keeper(sock, json.loads(sys.argv[2]))
+    try:
+        keeper.serve()
+    finally:
+        keeper.clean()
+
+
+if __name__ == "__main__":
+    main()

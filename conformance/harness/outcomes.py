@@ -1,0 +1,53 @@
+"""What can come out of a case, as exceptions: each kind leads to one verdict.
+
+`CheckFailed` and `RemoteRaised` speak against the implementation (``fail``),
+`ActorDied` is a ``crash``, `DeadlineExceeded` a ``hang``; `HarnessFault` is the suite's
+own fault or the adapter's (``error``), and so is any other exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class CheckFailed(Exception):
+    """A statement of the test does not hold."""
+
+
+class HarnessFault(Exception):
+    """The suite or the adapter is at fault, not the implementation."""
+
+
+class NotRun(Exception):
+    """The case needs a device, a privilege or a system that is not here."""
+
+
+@dataclass
+class RemoteError:
+    """An exception of the implementation, as it was raised in an actor."""
+
+    actor: str
+    type: str
+    bases: list[str]
+    message: str
+    traceback: str
+
+    def __str__(self) -> str:
+        lines = self.message.strip().splitlines()
+        return f"{self.actor}: {self.type}: {lines[0] if lines else ''}".rstrip(": ")
+
+
+class RemoteRaised(Exception):
+    """The implementation raised where the test did not ask for a refusal."""
+
+    def __init__(self, error: RemoteError, doing: str) -> None:
+        super().__init__(f"{error} (while it was asked to {doing})")
+        self.error = error
+
+
+class ActorDied(Exception):
+    """A process of the implementation ended while it was asked to do something."""
+
+
+class DeadlineExceeded(Exception):
+    """An actor gave no answer within its deadline."""

@@ -1,0 +1,348 @@
+"""What a test holds: actors and their tensors, by remote call.
+
+Nothing here knows what a tensor is. Plain results are returned as they are; everything
+else stays in its process and comes back as a `Remote`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sharedtensor_conformance.adapter import PROFILES, Layout, operations_of
+from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness.checks import tally, wait_until
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    DeadlineExceeded,
+    HarnessFault,
+    RemoteError,
+    RemoteRaised,
+)
+
+if TYPE_CHECKING:
+    from sharedtensor_conformance.harness.stage import Stage
+
+OPERATIONS = frozenset(name for profile in PROFILES for name in operations_of(profile))
+
+
+class Remote:
+    """An object of the implementation, in the process of an actor.
+
+    Every operation of the adapter is a method: ``tensor.write(1, 5)``.
+    """
+
+    def __init__(self, actor: ActorProxy, key: str) -> None:
+        self.actor = actor
+        self.key = key
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in OPERATIONS:
+            raise AttributeError(f"the adapter contract has no operation {name!r}")
+        return lambda *arguments: self.actor.operate(name, self, *arguments)
+
+    def read(self, index: int | tuple[int, ...]) -> Any:
+        """Return the value of one element."""
+        return self.actor.operate("read", self, _index(index))
+
+    def write(self, index: int | tuple[int, ...], value: Any) -> None:
+        """Write one element in place."""
+        self.actor.operate("write", self, _index(index), value)
+
+    def write_later(self, index: int, value: Any) -> None:
+        """Enqueue a write on the device."""
+        self.actor.operate("write_later", self, index, value)
+
+    def read_array(self, index: int) -> Any:
+        """Return one element, where this is an array of the profile ``arrays``."""
+        return self.actor.request("read_array", self, index)
+
+    def write_array(self, index: int, value: Any) -> None:
+        """Write one element, where this is an array of the profile ``arrays``."""
+        self.actor.request("write_array", self, index, value)
+
+    def same_object_as(self, other: Remote) -> bool:
+        """Tell whether both are one Python object in their process."""
+        return bool(self.actor.request("same", self, other))
+
+    def drop(self) -> None:
+        """Release it in its process."""
+        self.actor.request("drop", self.key)
+
+
+RemoteTensor = Remote
+
+
+def _index(index: int | tuple[int, ...]) -> tuple[int, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+class ActorProxy:
+    """An actor, as a test sees it. Every operation of the adapter is a method."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage = stage
+        self.name = name
+        self.wire: wire.Wire | None = None
+        self.pid = 0
+        self.pidfd = -1
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in OPERATIONS:
+            raise AttributeError(f"the adapter contract has no operation {name!r}")
+        return lambda *arguments: self.operate(name, *arguments)
+
+    # Requests
+
+    def request(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
+        """Ask the process for something and return its answer.
+
+        Raises:
+            RemoteRaised: the implementation raised.
+            ActorDied: the process ended.
+            DeadlineExceeded: it gave no answer in time.
+            HarnessFault: the suite or the adapter is at fault.
+        """
+        self.stage.ensure(self)
+        return self.exchange(what, *arguments, deadline=deadline)
+
+    def exchange(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
+        """Ask, without starting the process first."""
+        doing = f"{what} {arguments[0]}" if what == "operate" else what
+        message = {"do": what, "with": [wire.encode(a, self._refer) for a in arguments]}
+        if self.wire is None:
+            raise HarnessFault(f"{self.name} has ended already")
+        try:
+            self.wire.send(message)
+            until = self.stage.until(deadline)
+            answer = self.wire.receive(until, also=self.pidfd)
+        except wire.WireClosed:
+            raise ActorDied(self.stage.how_it_ended(self, doing)) from None
+        except wire.WireTimeout:
+            raise DeadlineExceeded(
+                f"{self.name} gave no answer within "
+                f"{deadline or self.stage.deadline:g} s to: {doing}"
+            ) from None
+        return self._result(answer, doing)
+
+    def _result(self, answer: dict[str, Any], doing: str) -> Any:
+        if "ok" in answer:
+            return wire.decode(answer["ok"], self._resolve)
+        if "raised" in answer:
+            raise RemoteRaised(RemoteError(self.name, **answer["raised"]), doing)
+        fault = RemoteError(self.name, **answer["fault"])
+        raise HarnessFault(f"{fault} (while it was asked to {doing})\n{fault.traceback}")
+
+    def _refer(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, Layout):
+            return {"layout": asdict(value)}
+        if not isinstance(value, Remote):
+            raise HarnessFault(f"a {type(value).__name__} cannot be sent to an actor")
+        if value.actor is not self:
+            raise HarnessFault(f"{value.actor.name}'s object was given to {self.name}")
+        return {"reference": value.key}
+
+    def _resolve(self, data: dict[str, Any]) -> Remote:
+        return Remote(self, data["reference"])
+
+    def operate(self, name: str, *arguments: Any) -> Any:
+        """Call an operation of the adapter in the process."""
+        return self.request("operate", name, *arguments)
+
+    # Tensors and messages
+
+    def make(
+        self,
+        values: list[Any],
+        shape: tuple[int, ...] | None = None,
+        dtype: str = "float32",
+    ) -> Remote:
+        """Return a new tensor; one-dimensional where no shape is given."""
+        shape = (len(values),) if shape is None else shape
+        made: Remote = self.operate("make", values, shape, dtype)
+        return made
+
+    def put(self, payload: Any, to: ActorProxy, channel: str = "") -> None:
+        """Put `payload` on a channel to another actor; on the first one by default."""
+        self.stage.ensure(to)
+        self.request("put", to.name, channel or self._first_channel, payload)
+        self.stage.in_flight += 1
+
+    def get(self, sender: ActorProxy, channel: str = "") -> Any:
+        """Return the next payload from another actor, as it arrived here."""
+        payload = self.request("get", sender.name, channel or self._first_channel)
+        self.stage.in_flight -= 1
+        tally.crossings += 1
+        return payload
+
+    def send(self, payload: Any, to: ActorProxy, channel: str = "") -> Any:
+        """Put `payload` and return it as it arrived."""
+        self.put(payload, to, channel)
+        return to.get(self, channel)
+
+    @property
+    def _first_channel(self) -> str:
+        return self.stage.implementation.channels[0]
+
+    # The drop-in module
+
+    def module(self, name: str, *arguments: Any) -> Any:
+        """Call a function of the drop-in module."""
+        return self.request("module", name, *arguments)
+
+    def module_lacks(self, names: list[str]) -> list[str]:
+        """Return the names that the drop-in module does not have."""
+        tally.crossings += 1
+        lacking: list[str] = self.request("module_lacks", names)
+        return lacking
+
+    def context_lacks(self, method: str, names: list[str]) -> list[str]:
+        """Return the names that the context of a start method does not have."""
+        tally.crossings += 1
+        lacking: list[str] = self.request("context_lacks", method, names)
+        return lacking
+
+    def context_start_method(self, method: str) -> str:
+        """Return what the context of `method` says its start method is."""
+        return str(self.request("context_start_method", method))
+
+    def try_context(self, method: str) -> None:
+        """Call ``get_context(method)``."""
+        tally.crossings += 1
+        self.request("try_context", method)
+
+    # Processes
+
+    def start_peer(
+        self,
+        arguments: Any = None,
+        start_method: str | None = None,
+        enter: bool = True,
+    ) -> ActorProxy:
+        """Start a peer of this owner for one case; `arguments` is among its own.
+
+        Where `enter` is false the adapter's `enter_child` is not called in it, so that
+        it keeps the strategy it was born with.
+        """
+        peer = self.stage.start_peer(arguments, start_method, enter)
+        tally.crossings += 1
+        return peer
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments that this process was started with, as they arrived."""
+        tally.crossings += 1
+        return self.request("arguments")
+
+    def leave(self) -> int | None:
+        """Let the process end normally; return its exit code."""
+        tally.crossings += 1
+        return self.stage.leave(self)
+
+    def kill(self) -> None:
+        """Kill the process by SIGKILL and wait until it is gone."""
+        self.stage.ensure(self)
+        tally.crossings += 1
+        os.kill(self.pid, signal.SIGKILL)
+        self.stage.wait_end(self)
+
+    def is_alive(self) -> bool:
+        """Tell whether the process runs."""
+        return self.wire is not None and not self.stage.has_ended(self)
+
+    @contextmanager
+    def pool(self, processes: int = 1) -> Iterator[PoolProxy]:
+        """A pool of workers whose tasks this process submits."""
+        pool = PoolProxy(self, f"pool-{self.stage.next_number()}")
+        method = self.stage.configuration.start_method
+        self.request(
+            "open_pool", pool.name, processes, method, deadline=self.stage.patience
+        )
+        try:
+            yield pool
+        finally:
+            if self.is_alive():
+                self.request("close_pool", pool.name)
+
+    # What the process holds
+
+    def descriptors(self) -> int:
+        """Return how many descriptors the process has open."""
+        return int(self._account()["descriptors"])
+
+    def mappings(self) -> int:
+        """Return how many mappings of shared memory the process has."""
+        return int(self._account()["mappings"])
+
+    def threads(self) -> int:
+        """Return how many threads the process has."""
+        return int(self._account()["threads"])
+
+    def targets(self) -> list[str]:
+        """Return what the descriptors of the process point to, such as a pipe."""
+        self.stage.ensure(self)
+        tally.crossings += 1
+        found: list[str] = self.stage.details(self.pid)["targets"]
+        return found
+
+    def _account(self) -> dict[str, Any]:
+        self.stage.ensure(self)
+        tally.crossings += 1
+        held: dict[str, Any] = self.stage.ledger()["processes"][str(self.pid)]
+        return held
+
+    def set_limit(self, name: str, value: int) -> int:
+        """Set the soft limit ``RLIMIT_<name>``; return the one before."""
+        return int(self.request("set_limit", name, value))
+
+    def open_pipe(self) -> tuple[int, int]:
+        """Open a pipe in the process; return its descriptors there."""
+        reader, writer = self.request("open_pipe")
+        return reader, writer
+
+    def close_descriptor(self, descriptor: int) -> None:
+        """Close a descriptor in the process."""
+        self.request("close_descriptor", descriptor)
+
+    def wait_until_ended(self, within: float) -> bool:
+        """Return whether the process ended within so many seconds."""
+        return wait_until(lambda: not self.is_alive(), within)
+
+
+class PoolProxy:
+    """A pool in an actor."""
+
+    def __init__(self, owner: ActorProxy, name: str) -> None:
+        self.owner = owner
+        self.name = name
+
+    def _run(self, task: str, *arguments: Any) -> Any:
+        tally.crossings += 1
+        # A worker imports the implementation before its first task.
+        patience = self.owner.stage.patience
+        return self.owner.request(
+            "run_task", self.name, task, list(arguments), deadline=patience
+        )
+
+    def write_and_return(
+        self, payload: Any, index: int | tuple[int, ...], value: Any
+    ) -> Any:
+        """Let a worker write one element of every tensor; return its result."""
+        return self._run("write_and_return", payload, _index(index), value)
+
+    def make_and_keep(self, values: list[Any], dtype: str = "float32") -> Remote:
+        """Let the worker make a tensor, keep it and return it."""
+        made: Remote = self._run("make_and_keep", values, dtype)
+        return made
+
+    def read_kept(self, index: int | tuple[int, ...]) -> Any:
+        """Return one value of the tensor that the worker keeps."""
+        return self._run("read_kept", _index(index))
+
+    def write_kept(self, index: int | tuple[int, ...], value: Any) -> None:
+        """Let the worker write one value of the tensor that it keeps."""
+        self._run("write_kept", _index(index), value)

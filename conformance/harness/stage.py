@@ -1,0 +1,450 @@
+"""A stage: one owner with its peers and their keeper, for one configuration.
+
+The controller's side of the harness. It starts processes with a deadline, knows how
+they ended, and ends them all. Actors start when a test first asks them for something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    DeadlineExceeded,
+    HarnessFault,
+    NotRun,
+    RemoteRaised,
+)
+from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.setting import Setting
+from sharedtensor_conformance.matrix import Configuration
+
+KEEPER = Path(__file__).with_name("keeper.py")
+PATIENCE = 90.0
+"""Seconds that a process may take to start and to import the implementation."""
+
+STANDING = ("peer", "bystander")
+"""The peers that are reused between cases."""
+
+
+class Keeper:
+    """The controller's end of a keeper."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-I", "-S", str(KEEPER), str(theirs.fileno())]
+        self.process = subprocess.Popen(
+            [*command, json.dumps(job)],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self.wire = wire.Wire(ours)
+
+    def ask(self, do: str, **details: Any) -> Any:
+        """Return the keeper's answer.
+
+        Raises:
+            HarnessFault: the keeper failed, or has gone.
+        """
+        try:
+            self.wire.send({"do": do} | details)
+            answer = self.wire.receive(time.monotonic() + PATIENCE)
+        except (wire.WireClosed, wire.WireTimeout) as error:
+            raise HarnessFault(f"the keeper did not answer to {do!r}: {error}") from None
+        if "error" in answer:
+            raise HarnessFault(f"the keeper could not do {do!r}: {answer['error']}")
+        return answer["ok"]
+
+    def close(self) -> None:
+        """Let the keeper end everything, and wait for it."""
+        self.wire.close()
+        try:
+            self.process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass
+class Growth:
+    """What the ledger shows more of than it did."""
+
+    items: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.items)
+
+    def __str__(self) -> str:
+        return "; ".join(self.items)
+
+
+class Stage:
+    """An owner, its peers, and the keeper of them all."""
+
+    def __init__(
+        self, name: str, implementation: Implementation, configuration: Configuration
+    ) -> None:
+        self.name = name
+        self.implementation = implementation
+        self.configuration = configuration
+        self.owner = ActorProxy(self, "owner")
+        self.peer = ActorProxy(self, "peer")
+        self.bystander = ActorProxy(self, "bystander")
+        self.extra: list[ActorProxy] = []
+        self.plays: list[Stage] = []
+        self.keeper: Keeper | None = None
+        self.folder: Path | None = None
+        self.in_flight = 0
+        self.numbers = 0
+        self.baseline: dict[str, Any] = {}
+        self.enter = True
+        self.leaks: list[str] = []
+        self.deadline = implementation.deadline
+
+    # Time
+
+    @property
+    def grace(self) -> float:
+        """Seconds after which everything that was dropped has to be gone."""
+        return self.implementation.grace
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a process may take to start."""
+        return PATIENCE
+
+    def until(self, deadline: float = 0.0) -> float:
+        """Return the moment by which an answer has to be there."""
+        return time.monotonic() + (deadline or self.deadline)
+
+    def next_number(self) -> int:
+        """Return a number that this stage has not used."""
+        self.numbers += 1
+        return self.numbers
+
+    # Start
+
+    def ensure(self, actor: ActorProxy) -> None:
+        """Start the actor if it has not been started.
+
+        Raises:
+            NotRun: the configuration cannot run here.
+            ActorDied, DeadlineExceeded, RemoteRaised: it could not be started.
+        """
+        if self.keeper is None:
+            self._start_owner()
+        if actor.wire is None and actor.name in STANDING and not actor.pid:
+            self._start_standing(actor)
+
+    def _start_owner(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="sts-"))
+        temporary = self.folder / "t"
+        temporary.mkdir()
+        control = self.folder / "c"
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(control))
+        self.listener.listen(16)
+        setting = Setting(
+            self.name,
+            self.configuration.strategy,
+            self.implementation.channels,
+            str(control),
+        )
+        environment = os.environ | setting.environment() | {"TMPDIR": str(temporary)}
+        environment.setdefault("OMP_NUM_THREADS", "1")
+        owner = "sharedtensor_conformance.harness.owner"
+        self.keeper = Keeper(
+            {
+                "argv": [sys.executable, "-m", owner],
+                "environment": environment,
+                "folder": str(temporary),
+                "log": str(self.folder / "log"),
+                "pattern": self.implementation.segment_pattern,
+                "private": True,
+            }
+        )
+        self._meet(self.owner, self.keeper.ask("hello")["owner"], self.enter)
+        self._use_device(self.owner)
+        names = ("owner", *STANDING)
+        pairs = [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]]
+        self.owner.exchange("make_links", pairs, self.configuration.start_method)
+
+    def _start_standing(self, actor: ActorProxy) -> None:
+        self._start(actor, None, self.configuration.start_method)
+        self._warm(actor)
+        self.baseline = {}  # taken anew when the case that needed it has ended
+
+    def _start(
+        self, actor: ActorProxy, arguments: Any, method: str, enter: bool = True
+    ) -> None:
+        started = self.owner.exchange(
+            "start_peer", actor.name, method, arguments, deadline=PATIENCE
+        )
+        self._meet(actor, started, enter)
+        if method != "fork":
+            self._use_device(actor)
+
+    def _meet(self, actor: ActorProxy, pid: int, enter: bool = True) -> None:
+        """Accept the connection of a process that was just started, and prepare it."""
+        actor.pid = pid
+        actor.pidfd = os.pidfd_open(pid)
+        actor.wire = self._accept(actor, time.monotonic() + PATIENCE)
+        actor.exchange("prepare", enter, deadline=PATIENCE)
+
+    def _accept(self, actor: ActorProxy, deadline: float) -> wire.Wire:
+        self.listener.settimeout(0.05)
+        while time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                connection, _ = self.listener.accept()
+                connection.settimeout(None)
+                arrived = wire.Wire(connection)
+                if arrived.receive(deadline)["name"] == actor.name:
+                    return arrived
+                arrived.close()
+            if self.has_ended(actor):
+                raise ActorDied(self.how_it_ended(actor, "start"))
+        raise DeadlineExceeded(f"{actor.name} did not start within {PATIENCE:g} s")
+
+    def _use_device(self, actor: ActorProxy) -> None:
+        device = self.configuration.device
+        if device == "cpu":
+            return
+        if why := actor.exchange("operate", "device_unavailable", device):
+            raise NotRun(why)
+        actor.exchange("operate", "use_device", device, deadline=PATIENCE)
+
+    def _warm(self, peer: ActorProxy) -> None:
+        """Send once over every channel, so that what is made lazily has been made."""
+        dtype = self.implementation.dtypes[0]
+        for channel in self.implementation.channels:
+            for sender, receiver in ((self.owner, peer), (peer, self.owner)):
+                with contextlib.suppress(RemoteRaised):
+                    tensor = sender.make([1, 0, 1], None, dtype)
+                    sender.send(tensor, receiver, channel).drop()
+                    tensor.drop()
+        self.in_flight = 0
+
+    def start_peer(
+        self, arguments: Any, method: str | None, enter: bool = True
+    ) -> ActorProxy:
+        """Start a peer for one case, with channels of its own."""
+        self.ensure(self.owner)
+        actor = ActorProxy(self, f"child-{self.next_number()}")
+        method = method or self.configuration.start_method
+        self.owner.exchange("make_links", [["owner", actor.name]], method)
+        self._start(actor, arguments, method, enter)
+        self.extra.append(actor)
+        return actor
+
+    @contextlib.contextmanager
+    def fresh(self, enter: bool = True) -> Iterator[Stage]:
+        """A stage of its own, for tests about the birth and death of everybody.
+
+        Where `enter` is false the adapter's `enter_child` is not called in its owner.
+        """
+        play = Stage(self.name, self.implementation, self.configuration)
+        play.enter = enter
+        self.plays.append(play)
+        try:
+            yield play
+        finally:
+            play.close()
+            self.plays.remove(play)
+
+    # Ends
+
+    def has_ended(self, actor: ActorProxy) -> bool:
+        """Tell whether the actor's process has ended."""
+        poller = select.poll()
+        poller.register(actor.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+
+    def how_it_ended(self, actor: ActorProxy, doing: str) -> str:
+        """Return a sentence that says how a process ended; it is not used again."""
+        status = self.wait_end(actor)
+        if status is None:
+            how = "ended"
+        elif status < 0:
+            how = f"died of {signal.Signals(-status).name}"
+        else:
+            how = f"exited with status {status}"
+        return f"{actor.name} {how} while it was asked to {doing}"
+
+    def wait_end(self, actor: ActorProxy, within: float = 10.0) -> int | None:
+        """Wait for the process's end and let its parent reap it; return the status."""
+        wait_until(lambda: self.has_ended(actor), within)
+        if actor.wire:
+            actor.wire.close()
+            actor.wire = None
+        if self.keeper is None:
+            return None
+        if actor is self.owner:
+            wait_until(lambda: self.keeper.ask("status") is not None, within)
+            return self.keeper.ask("status")
+        if not self.owner.is_alive():
+            return None
+        return self.owner.exchange("join", actor.name, within)
+
+    def leave(self, actor: ActorProxy) -> int | None:
+        """Let a process end normally; return its exit status."""
+        self.ensure(actor)
+        actor.exchange("leave")
+        if not wait_until(lambda: self.has_ended(actor), self.deadline):
+            raise DeadlineExceeded(
+                f"{actor.name} did not exit within {self.deadline:g} s"
+            )
+        return self.wait_end(actor)
+
+    def close(self) -> None:
+        """End everything and leave nothing behind."""
+        for play in list(self.plays):
+            play.close()
+        for actor in (self.owner, self.peer, self.bystander, *self.extra):
+            if actor.wire:
+                actor.wire.close()
+                actor.wire = None
+            if actor.pidfd >= 0:
+                os.close(actor.pidfd)
+                actor.pidfd = -1
+        if self.keeper:
+            self.keeper.close()
+            self.listener.close()
+            self.keeper = None
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # Between cases
+
+    def standing(self) -> list[ActorProxy]:
+        """Return the actors that run and are reused."""
+        actors = (self.owner, self.peer, self.bystander)
+        return [actor for actor in actors if actor.wire]
+
+    def drop_all(self) -> None:
+        """Drop every tensor of the standing actors."""
+        for actor in self.standing():
+            actor.exchange("drop_all")
+
+    def end_extra(self) -> None:
+        """End the peers that were started for one case."""
+        while self.extra:
+            actor = self.extra.pop()
+            if actor.is_alive():
+                self.leave(actor)
+            if self.owner.is_alive():
+                self.owner.exchange("forget_links", actor.name)
+            os.close(actor.pidfd)
+            actor.pidfd = -1
+
+    def settle(self) -> Growth:
+        """Clean up after a case; return what the ledger shows more of than before."""
+        self.end_extra()
+        self.drop_all()
+        if not self.baseline:
+            self.rebase()
+        wait_until(lambda: not self._growth(), self.grace)
+        growth = self._growth()
+        if growth:
+            self.rebase()
+        return growth
+
+    # The ledger
+
+    def ledger(self) -> dict[str, Any]:
+        """Return what all processes of the stage hold."""
+        assert self.keeper is not None
+        found: dict[str, Any] = self.keeper.ask("ledger")
+        return found
+
+    def rebase(self) -> None:
+        """Compare with what is there now from here on."""
+        self.baseline = self.ledger()
+
+    def _growth(self) -> Growth:
+        now, before = self.ledger(), self.baseline
+        growth = Growth()
+        for pid, held in now["processes"].items():
+            was = before["processes"].get(pid)
+            who = self._who(int(pid), held)
+            if was is None:
+                growth.items.append(f"the process {who} is there")
+                continue
+            for what in ("descriptors", "mappings", "threads"):
+                if held[what] > was[what]:
+                    more = held[what] - was[what]
+                    growth.items.append(f"{who} has {more} more {what}")
+        for what in ("segments", "files"):
+            new = sorted(set(now[what]) - set(before[what]))
+            growth.items += [f"{name} is left ({what})" for name in new[:5]]
+        return growth
+
+    def _who(self, pid: int, held: dict[str, Any]) -> str:
+        names = {a.pid: a.name for a in (self.owner, self.peer, self.bystander)}
+        return names.get(pid) or f"{pid} ({held['command'][:80]})"
+
+    def segments(self) -> set[str]:
+        """Return the names of the implementation's files in ``/dev/shm``."""
+        return set(self.ledger()["segments"])
+
+    def segment_status(self, name: str) -> dict[str, int]:
+        """Return mode, uid and size of one of them."""
+        assert self.keeper is not None
+        found: dict[str, int] = self.keeper.ask("segment", name=name)
+        return found
+
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of all processes of the stage, by pid."""
+        found = self.ledger()["processes"]
+        return {int(pid): held["command"] for pid, held in found.items()}
+
+    def managers(self) -> list[dict[str, Any]]:
+        """Return what is known of the managers that run."""
+        assert self.keeper is not None
+        pattern = self.implementation.manager_pattern
+        found = []
+        for pid, held in self.ledger()["processes"].items():
+            if pattern and re.search(pattern, held["command"]):
+                details = self.details(int(pid))
+                found.append(
+                    {
+                        "pid": int(pid),
+                        "session": held["session"],
+                        "group": held["group"],
+                        "command": held["command"],
+                        "sockets": details["sockets"],
+                        "descriptors": details["targets"],
+                    }
+                )
+        return found
+
+    def details(self, pid: int) -> dict[str, list[str]]:
+        """Return the targets of a process's descriptors and the paths of its sockets."""
+        assert self.keeper is not None
+        found: dict[str, list[str]] = self.keeper.ask("details", pid=pid)
+        return found
+
+    def left_behind(self) -> list[str]:
+        """Return the segments, temporary files and processes that are there now."""
+        now = self.ledger()
+        processes = [f"process {held['command']}" for held in now["processes"].values()]
+        return [*now["segments"], *now["files"], *processes]

@@ -1,0 +1,135 @@
+"""How controller, keeper and actors talk: length-prefixed JSON with a closed set of types.
+
+Plain values travel as themselves. Everything else stays in the process that has it and
+is named by a key (a *reference*), so nothing of an implementation is ever unpickled in
+the pytest process, and a process that lies can at worst send bad JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+_LENGTH = struct.Struct(">I")
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+class WireClosed(Exception):
+    """The other end has gone, or sent something that is no message."""
+
+
+class WireTimeout(Exception):
+    """No whole message came within the deadline."""
+
+
+class Wire:
+    """A socket that carries messages."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message.
+
+        Raises:
+            WireClosed: the other end has gone.
+        """
+        data = json.dumps(message).encode()
+        try:
+            self.socket.sendall(_LENGTH.pack(len(data)) + data)
+        except OSError as error:
+            raise WireClosed(f"the other end is gone: {error}") from error
+
+    def receive(self, deadline: float | None = None, *, also: int = -1) -> Any:
+        """Return the next message; `deadline` is a time of `time.monotonic`.
+
+        `also` is a descriptor that becomes readable when the other process has ended.
+
+        Raises:
+            WireClosed: the other end has gone, or sent no message.
+            WireTimeout: the deadline passed.
+        """
+        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size, deadline, also))
+        try:
+            return json.loads(self._exactly(length, deadline, also))
+        except ValueError as error:
+            raise WireClosed(f"this is no message: {error}") from error
+
+    def _exactly(self, count: int, deadline: float | None, also: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            self._wait(deadline, also)
+            try:
+                part = self.socket.recv(count - len(parts))
+            except OSError as error:
+                raise WireClosed(f"the other end is gone: {error}") from error
+            if not part:
+                raise WireClosed("the other end is gone")
+            parts += part
+        return bytes(parts)
+
+    def _wait(self, deadline: float | None, also: int) -> None:
+        if deadline is None:
+            return
+        poller = select.poll()
+        poller.register(self.socket, select.POLLIN)
+        if also >= 0:
+            poller.register(also, select.POLLIN)
+        remaining = max(0.0, deadline - time.monotonic())
+        ready = {fd for fd, _ in poller.poll(remaining * 1000)}
+        if not ready:
+            raise WireTimeout
+        if self.socket.fileno() not in ready:
+            raise WireClosed("the process has ended")
+
+    def close(self) -> None:
+        """Close this end."""
+        self.socket.close()
+
+
+def encode(value: Any, refer: Callable[[Any], dict[str, Any]]) -> Any:
+    """Return `value` as JSON-ready data; `refer` names what is not plain."""
+    match value:
+        case bool() | int() | float() | str() | None:
+            return value
+        case complex():
+            return {"complex": [value.real, value.imag]}
+        case bytes():
+            return {"bytes": value.hex()}
+        case list():
+            return [encode(item, refer) for item in value]
+        case tuple() if type(value) is tuple:
+            return {"tuple": [encode(item, refer) for item in value]}
+        case set() | frozenset():
+            return {"set": [encode(item, refer) for item in value]}
+        case dict():
+            pairs = [[encode(k, refer), encode(v, refer)] for k, v in value.items()]
+            return {"dict": pairs}
+        case _:
+            return refer(value)
+
+
+def decode(data: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return the value that `encode` described; `resolve` finds references."""
+    match data:
+        case list():
+            return [decode(item, resolve) for item in data]
+        case {"complex": [real, imag]}:
+            return complex(real, imag)
+        case {"bytes": digits}:
+            return bytes.fromhex(digits)
+        case {"tuple": items}:
+            return tuple(decode(item, resolve) for item in items)
+        case {"set": items}:
+            return {decode(item, resolve) for item in items}
+        case {"dict": pairs}:
+            return {decode(k, resolve): decode(v, resolve) for k, v in pairs}
+        case dict():
+            return resolve(data)
+        case _:
+            return data

@@ -1,0 +1,39 @@
+"""The smoke ladder: before anything is judged, one tensor crosses once, values only.
+
+It says nothing of sharing, so an implementation that copies is judged and not merely
+blocked. Where it fails, every case is ``blocked`` and says why.
+"""
+
+from __future__ import annotations
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness.outcomes import NotRun
+from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.matrix import PREFERRED, Configuration
+
+
+def climb(name: str, implementation: Implementation) -> str:
+    """Return why nothing can be judged; an empty string when it can."""
+    methods = implementation.start_methods
+    method = next(one for one in (*PREFERRED, *methods) if one in methods)
+    configuration = Configuration(implementation.strategies[0], method)
+    stage = Stage(name, implementation, configuration)
+    try:
+        return _crosses(stage)
+    except NotRun as why:
+        return str(why)
+    except Exception as error:
+        return f"on the ladder: {error}"
+    finally:
+        stage.close()
+
+
+def _crosses(stage: Stage) -> str:
+    channel = stage.implementation.channels[0]
+    dtype = stage.implementation.dtypes[0]
+    tensor = stage.owner.make([1, 0, 1], None, dtype)
+    arrived = stage.owner.send(tensor, stage.peer, channel)
+    values = [complex(value) for value in arrived.values()]
+    if values != [1, 0, 1]:
+        return f"on the ladder: [1, 0, 1] of {dtype} arrived as {arrived.values()}"
+    return ""

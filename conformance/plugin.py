@@ -1,0 +1,464 @@
+"""The suite as pytest sees it: options, the matrix, running a case, the report.
+
+Loaded by ``conftest.py``. Nothing depends on the settings of the project in which the
+suite is run, and nothing of the implementation is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+
+from sharedtensor_conformance import loading
+from sharedtensor_conformance.adapter import PROFILES, Implementation
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.expecting import ExpectationsError
+from sharedtensor_conformance.harness.marking import Marking
+from sharedtensor_conformance.ladder import climb
+from sharedtensor_conformance.matrix import (
+    DIRECTIONS,
+    LAYOUTS,
+    Configuration,
+    Selection,
+    configurations,
+)
+from sharedtensor_conformance.report import Case
+from sharedtensor_conformance.running import Runner
+from sharedtensor_conformance.session import Recorder
+from sharedtensor_conformance.verdicts import Verdict
+
+__all__ = [
+    "bystander",
+    "configuration",
+    "device",
+    "direction",
+    "implementation",
+    "owner",
+    "peer",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_configure_node",
+    "pytest_generate_tests",
+    "pytest_pycollect_makeitem",
+    "pytest_pyfunc_call",
+    "pytest_report_header",
+    "pytest_unconfigure",
+    "receiver",
+    "sender",
+    "stage",
+    "start_method",
+    "strategy",
+]
+
+RUNNER = pytest.StashKey[Runner]()
+RECORDER = pytest.StashKey[Recorder]()
+SELECTION = pytest.StashKey[Selection]()
+SHARED = "sharedtensor_conformance"
+INDIRECT = ("configuration", "direction")
+
+
+
+# Options
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the suite.
+
+    ``--strict`` is pytest's own; here it also lets SHOULD clauses decide.
+    """
+    group = parser.getgroup(
+        "conformance",
+        "shared-tensor conformance (with pytest's --strict, SHOULD clauses decide too)",
+    )
+    add = group.addoption
+    add(
+        "--impl",
+        default="reference",
+        metavar="NAME",
+        help="implementation to judge: a shipped adapter (reference, torch, stdlib, "
+        "copy, numpy-copy), an entry point, mutant:NAME, or package.module[:attribute]",
+    )
+    add(
+        "--clause",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="judge only this clause, such as GRAD-3 (may be repeated)",
+    )
+    add(
+        "--profile",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"judge only this profile (may be repeated): {', '.join(PROFILES)}",
+    )
+    add("--strategy", action="append", default=[], metavar="NAME",
+        help="only under this sharing strategy (may be repeated)")  # fmt: skip
+    add("--start-method", action="append", default=[], metavar="NAME",
+        help="only under this start method (may be repeated)")  # fmt: skip
+    add(
+        "--device",
+        action="append",
+        default=[],
+        choices=["cpu", "simulated", "cuda"],
+        help="where tensors live (may be repeated; default: cpu and simulated); "
+        "simulated results never count as CUDA",
+    )
+    add("--case", action="append", default=[], metavar="ID",
+        help="only the case with this id, as a report names it; * matches anything")  # fmt: skip
+    add("--report", default=None, metavar="FILE",
+        help="write the report, JSON Lines, as the run goes on")  # fmt: skip
+    add("--expectations", default=None, metavar="FILE",
+        help="expected deviations (default: those shipped for the implementation)")  # fmt: skip
+    add("--no-expectations", action="store_true",
+        help="expect no deviation at all")  # fmt: skip
+
+
+def _one_of(what: str, given: list[str], known: list[str]) -> tuple[str, ...]:
+    for value in given:
+        if value not in known:
+            close = get_close_matches(value.upper(), known, n=1) or get_close_matches(
+                value, known, n=1
+            )
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise pytest.UsageError(
+                f"there is no {what} {value!r}{hint or ': known are ' + ', '.join(known)}"
+            )
+    return tuple(given)
+
+
+def _selection(config: pytest.Config, implementation: Implementation) -> Selection:
+    option = config.getoption
+    return Selection(
+        clauses=_one_of("clause", option("clause"), list(load_clauses())),
+        profiles=_one_of("profile", option("profile"), list(PROFILES)),
+        strategies=_one_of(
+            f"strategy of {implementation.name}",
+            option("strategy"),
+            list(implementation.strategies),
+        ),
+        start_methods=_one_of(
+            f"start method of {implementation.name}",
+            option("start_method"),
+            list(implementation.start_methods),
+        ),
+        devices=tuple(option("device")) or ("cpu", "simulated"),
+        cases=tuple(option("case")),
+    )
+
+
+# Start of a run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Resolve the adapter and the selection; wrong use ends here, with status 4."""
+    if config.option.help or config.option.markers:
+        return
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        _configure(config, worker[SHARED])
+        return
+    name = config.getoption("impl")
+    try:
+        description = loading.describe(name)
+    except loading.LoadingError as error:
+        raise pytest.UsageError(str(error)) from None
+    if description.problems:
+        raise pytest.UsageError(
+            f"the adapter {name!r} is malformed: {description.problems[0]} "
+            f"(`shared-tensor-spec check-adapter {name}` says all)"
+        )
+    selection = _selection(config, description.implementation)
+    recorder = Recorder(config, description.implementation, selection)
+    config.stash[RECORDER] = recorder
+    config.pluginmanager.register(recorder, "conformance-recorder")
+    blocked = "" if config.option.collectonly else climb(name, description.implementation)
+    _configure(
+        config,
+        {
+            "name": name,
+            "implementation": description.implementation.as_data(),
+            "expectations": recorder.expectations_file,
+            "blocked": blocked,
+        },
+    )
+    if config.option.tbstyle == "auto" and not selection.cases:
+        config.option.tbstyle = "no"  # the end of the run says what is broken
+    if config.option.reportchars == "fE":  # pytest's default
+        config.option.reportchars = ""
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"  # a configuration's cases share their peers
+
+
+def _configure(config: pytest.Config, shared: dict[str, Any]) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): keeps cases together")
+    implementation = Implementation.from_data(shared["implementation"])
+    config.stash[SELECTION] = _selection(config, implementation)
+    config.stash[RUNNER] = Runner(
+        shared["name"],
+        implementation,
+        blocked=shared["blocked"],
+        expectations=shared["expectations"],
+        strict=config.getoption("strict"),
+    )
+    config._conformance_shared = shared  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker what the controller found out."""
+    node.workerinput[SHARED] = node.config._conformance_shared
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is judged."""
+    recorder = config.stash.get(RECORDER, None)
+    return recorder.header() if recorder else []
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End all processes."""
+    if runner := config.stash.get(RUNNER, None):
+        runner.close()
+
+
+# Collection
+
+
+def _marking(function: object) -> Marking | None:
+    found: Marking | None = getattr(function, "conformance", None)
+    return found
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module, obj: object
+) -> list[pytest.Item] | None:
+    """Leave out the tests that are not selected, before cases are made of them."""
+    marking = _marking(obj)
+    if marking and not _where(collector.config, marking):
+        return []
+    return None
+
+
+def _where(config: pytest.Config, marking: Marking) -> list[Configuration]:
+    selection = config.stash[SELECTION]
+    if not _selects(selection, marking):
+        return []
+    return configurations(marking, config.stash[RUNNER].implementation, selection)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make the cases of a test from the axes that its fixtures name."""
+    marking = _marking(metafunc.function)
+    if marking is None:
+        return
+    where = _where(metafunc.config, marking)
+    _parametrize(metafunc, "configuration", where, [one.id for one in where])
+    axes = _axes(metafunc.config.stash[RUNNER].implementation)
+    for name in [name for name in axes if name in metafunc.fixturenames]:
+        values = axes[name][:1] if where[0].why_not else axes[name]
+        _parametrize(metafunc, name, values, [_id(value) for value in values])
+
+
+def _parametrize(
+    metafunc: pytest.Metafunc, name: str, values: Any, ids: list[str]
+) -> None:
+    if name not in metafunc.fixturenames:
+        metafunc.fixturenames.append(name)
+    metafunc.parametrize(name, values, ids=ids, indirect=name in INDIRECT)
+
+
+def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
+    return {
+        "channel": implementation.channels,
+        "direction": DIRECTIONS,
+        "dtype": implementation.dtypes,
+        "layout": LAYOUTS,
+    }
+
+
+def _id(value: Any) -> str:
+    return value if isinstance(value, str) else value.name
+
+
+def _selects(selection: Selection, marking: Marking) -> bool:
+    clauses = [load_clauses()[id] for id in marking.clauses]
+    if selection.clauses and not set(marking.clauses) & set(selection.clauses):
+        return False
+    profiles = {clause.profile for clause in clauses}
+    return not selection.profiles or bool(profiles & set(selection.profiles))
+
+
+def case_id(item: pytest.Item) -> str:
+    """Return the id under which reports know a case."""
+    assert isinstance(item, pytest.Function)
+    parameters = f"[{item.callspec.id}]" if hasattr(item, "callspec") else ""
+    return f"{item.path.name}::{item.originalname}{parameters}"
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Keep the selected cases; order them by configuration, closing ones last."""
+    items[:] = [item for item in items if _marking(_function(item))]
+    if wanted := config.stash[SELECTION].cases:
+        items[:] = [
+            item
+            for item in items
+            if any(_matches(case_id(item), pattern) for pattern in wanted)
+        ]
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_configuration(item).id))
+    order = {id: n for n, id in enumerate(dict.fromkeys(map(_group, items)))}
+    items.sort(key=lambda item: (order[_group(item)], _function(item).conformance.closing))
+
+
+def _matches(id: str, pattern: str) -> bool:
+    return id == pattern or fnmatchcase(id, pattern.replace("[", "[[]"))
+
+
+def _function(item: pytest.Item) -> Any:
+    return getattr(item, "function", None)
+
+
+def _configuration(item: pytest.Item) -> Configuration:
+    found: Configuration = item.callspec.params["configuration"]  # type: ignore[attr-defined]
+    return found
+
+
+def _group(item: pytest.Item) -> str:
+    return _configuration(item).id
+
+
+# Fixtures: what a test names
+
+
+@pytest.fixture
+def configuration(request: pytest.FixtureRequest) -> Configuration:
+    """Where the case runs."""
+    found: Configuration = request.param
+    return found
+
+
+@pytest.fixture
+def direction(request: pytest.FixtureRequest) -> str:
+    """Who sends."""
+    return str(request.param)
+
+
+@pytest.fixture
+def stage(configuration: Configuration, request: pytest.FixtureRequest) -> Any:
+    """The processes of the configuration; they start when they are needed."""
+    return request.config.stash[RUNNER].stages.of(configuration)
+
+
+@pytest.fixture
+def owner(stage: Any) -> Any:
+    """The process that starts the others."""
+    return stage.owner
+
+
+@pytest.fixture
+def peer(stage: Any) -> Any:
+    """A child of the owner."""
+    return stage.peer
+
+
+@pytest.fixture
+def bystander(stage: Any) -> Any:
+    """A third process, another child of the owner."""
+    return stage.bystander
+
+
+@pytest.fixture
+def sender(owner: Any, peer: Any, direction: str) -> Any:
+    """The owner or the peer, whoever sends."""
+    return owner if direction == "to_peer" else peer
+
+
+@pytest.fixture
+def receiver(owner: Any, peer: Any, direction: str) -> Any:
+    """The other one."""
+    return peer if direction == "to_peer" else owner
+
+
+@pytest.fixture
+def implementation(request: pytest.FixtureRequest) -> Implementation:
+    """What the implementation says about itself."""
+    return request.config.stash[RUNNER].implementation
+
+
+@pytest.fixture
+def strategy(configuration: Configuration) -> str:
+    """The sharing strategy of the case."""
+    return configuration.strategy
+
+
+@pytest.fixture
+def start_method(configuration: Configuration) -> str:
+    """The start method of the case."""
+    return configuration.start_method
+
+
+@pytest.fixture
+def device(configuration: Configuration) -> str:
+    """The device of the case."""
+    return configuration.device
+
+
+# Running
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a case, and give pytest the outcome that goes with its verdict."""
+    marking = _marking(pyfuncitem.function)
+    if marking is None:
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    configuration = _configuration(pyfuncitem)
+    axes = pyfuncitem.callspec.params
+
+    def story() -> None:
+        stage = runner.stages.of(configuration)
+        pyfuncitem.obj(**{name: _argument(name, pyfuncitem, stage) for name in names})
+
+    runner = pyfuncitem.config.stash[RUNNER]
+    case = runner.run(case_id(pyfuncitem), marking, configuration, axes, story)
+    pyfuncitem.user_properties.append(("case", json.dumps(case.as_data())))
+    _tell_pytest(case, runner.decides(case))
+    return True
+
+
+def _argument(name: str, item: pytest.Function, stage: Any) -> Any:
+    """Return a fixture's value; actors are those of the stage that is used now."""
+    direction = item.funcargs.get("direction", item.callspec.params.get("direction"))
+    sends = {"to_peer": ("owner", "peer"), "to_owner": ("peer", "owner")}
+    match name:
+        case "stage":
+            return stage
+        case "owner" | "peer" | "bystander":
+            return getattr(stage, name)
+        case "sender":
+            return getattr(stage, sends[direction][0])
+        case "receiver":
+            return getattr(stage, sends[direction][1])
+    return item.funcargs[name]
+
+
+def _tell_pytest(case: Case, decides: bool) -> None:
+    said = f"{case.verdict}: {case.evidence}"
+    if case.verdict in (Verdict.UNSUPPORTED, Verdict.NOT_RUN):
+        pytest.skip(said)
+    if case.verdict is Verdict.PASS:
+        return
+    if decides:
+        pytest.fail(said, pytrace=False)
+    pytest.xfail(case.cause or said)

@@ -1,0 +1,288 @@
+"""Runs a case: from a test's story to a verdict, with everything cleaned up after it.
+
+Peers are reused between cases. They retire after a crash, a hang, an error, a message
+that was never received, and a failure after which the ledger is not as before. The
+first failure of a test in a configuration that nobody expected is repeated once in
+fresh processes; one that vanishes there is reported as state-dependent, never as a pass.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.expecting import Expectations, load_expectations
+from sharedtensor_conformance.harness.checks import tally
+from sharedtensor_conformance.harness.marking import Marking
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    CheckFailed,
+    DeadlineExceeded,
+    HarnessFault,
+    NotRun,
+    RemoteRaised,
+)
+from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.matrix import Configuration
+from sharedtensor_conformance.report import Case
+from sharedtensor_conformance.verdicts import Verdict
+
+VERDICT_OF: dict[type[Exception], Verdict] = {
+    CheckFailed: Verdict.FAIL,
+    RemoteRaised: Verdict.FAIL,
+    ActorDied: Verdict.CRASH,
+    DeadlineExceeded: Verdict.HANG,
+    HarnessFault: Verdict.ERROR,
+    NotRun: Verdict.NOT_RUN,
+}
+
+FAILED_STARTS = 2
+"""After so many failed starts in a row, a configuration is blocked."""
+
+PATIENT_HANGS = 3
+"""After so many hangs, a configuration gets a short deadline and no repetitions."""
+
+SHORT_DEADLINE = 3.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one execution of a story came to."""
+
+    verdict: Verdict
+    evidence: str = ""
+    checks: int = 0
+    crossings: int = 0
+
+
+class Stages:
+    """Has the stage of one configuration at a time."""
+
+    def __init__(self, name: str, implementation: Implementation) -> None:
+        self.name = name
+        self.implementation = implementation
+        self.current: Stage | None = None
+        self.leaks: dict[str, list[str]] = defaultdict(list)
+
+    def of(self, configuration: Configuration) -> Stage:
+        """Return the stage of a configuration; that of another one is closed."""
+        if self.current is None or self.current.configuration != configuration:
+            self.retire()
+            self.current = Stage(self.name, self.implementation, configuration)
+            self.current.leaks = self.leaks[configuration.id]
+        return self.current
+
+    def retire(self) -> None:
+        """End all processes; the next case gets new ones."""
+        if self.current:
+            self.current.close()
+            self.current = None
+
+
+class Runner:
+    """Runs cases one after the other."""
+
+    def __init__(
+        self,
+        name: str,
+        implementation: Implementation,
+        *,
+        blocked: str,
+        expectations: str | None,
+        strict: bool,
+    ) -> None:
+        self.implementation = implementation
+        self.blocked = blocked
+        self.strict = strict
+        self.stages = Stages(name, implementation)
+        self.expected: Expectations = load_expectations(expectations)
+        self.why_not: dict[str, Outcome] = {}
+        self.failed_starts: Counter[str] = Counter()
+        self.hangs: Counter[str] = Counter()
+        self.confirmed: set[tuple[str, str]] = set()
+
+    def close(self) -> None:
+        """End all processes."""
+        self.stages.retire()
+
+    # Verdicts
+
+    def run(
+        self,
+        id: str,
+        marking: Marking,
+        configuration: Configuration,
+        axes: dict[str, Any],
+        story: Callable[[], None],
+    ) -> Case:
+        """Run a case and return its line of the report."""
+        started = time.perf_counter()
+        case = Case(
+            id=id,
+            test=id.partition("[")[0],
+            clauses=marking.clauses,
+            verdict=Verdict.ERROR,
+            device=configuration.device,
+            axes=_axes_of(configuration, axes),
+        )
+        outcome = self._foregone(configuration) or self._execute(configuration, story)
+        case = self._expect(_with(case, outcome))
+        if self._repeats(case, configuration):
+            case = self._repeat(case, configuration, story)
+        elif case.verdict is not Verdict.PASS:
+            self._retire_after(case, configuration)
+        if case.verdict is Verdict.PASS:
+            case = self._settle(case)
+        return replace(case, seconds=round(time.perf_counter() - started, 6))
+
+    def _foregone(self, configuration: Configuration) -> Outcome | None:
+        """Return the outcome of a case that needs no execution."""
+        if configuration.why_not:
+            kind = Verdict.UNSUPPORTED if configuration.unsupported else Verdict.NOT_RUN
+            return Outcome(kind, configuration.why_not)
+        if self.blocked:
+            return Outcome(Verdict.BLOCKED, self.blocked)
+        return self.why_not.get(configuration.id)
+
+    def _execute(
+        self, configuration: Configuration, story: Callable[[], None]
+    ) -> Outcome:
+        tally.reset()
+        stage = self.stages.of(configuration)
+        if self.hangs[configuration.id] >= PATIENT_HANGS:
+            stage.deadline = SHORT_DEADLINE
+        try:
+            stage.ensure(stage.peer)
+        except Exception as error:
+            return self._failed_start(configuration, outcome_of(error))
+        self.failed_starts[configuration.id] = 0
+        try:
+            story()
+        except Exception as error:
+            return outcome_of(error)
+        return _unless_vacuous(Outcome(Verdict.PASS, "", tally.checks, tally.crossings))
+
+    def _failed_start(self, configuration: Configuration, outcome: Outcome) -> Outcome:
+        self.failed_starts[configuration.id] += 1
+        if outcome.verdict is Verdict.NOT_RUN:
+            self.why_not[configuration.id] = outcome
+        elif self.failed_starts[configuration.id] >= FAILED_STARTS:
+            self.why_not[configuration.id] = Outcome(
+                Verdict.BLOCKED, f"its processes cannot be started: {outcome.evidence}"
+            )
+        return outcome
+
+    def _expect(self, case: Case) -> Case:
+        if not case.verdict.broken:
+            return case
+        found = self.expected.covers(case, self.implementation.version)
+        return replace(case, expected=bool(found), cause=found.cause if found else "")
+
+    def decides(self, case: Case) -> bool:
+        """Tell whether pytest has to show the case as failed."""
+        if case.verdict is Verdict.ERROR:
+            return True
+        levels = {load_clauses()[id].level for id in case.clauses}
+        binding = "MUST" in levels or (self.strict and "SHOULD" in levels)
+        return case.verdict.broken and not case.expected and binding
+
+    # Repetition and retirement
+
+    def _repeats(self, case: Case, configuration: Configuration) -> bool:
+        failed = case.verdict in (Verdict.FAIL, Verdict.CRASH, Verdict.HANG)
+        patient = self.hangs[configuration.id] < PATIENT_HANGS
+        new = (case.test, configuration.id) not in self.confirmed
+        return failed and not case.expected and patient and new
+
+    def _repeat(
+        self, case: Case, configuration: Configuration, story: Callable[[], None]
+    ) -> Case:
+        self.stages.retire()
+        again = self._execute(configuration, story)
+        self._retire_after(_with(case, again), configuration)
+        if again.verdict is Verdict.PASS:
+            evidence = f"state-dependent (it held in fresh processes): {case.evidence}"
+            return replace(case, repeated="vanished", evidence=evidence)
+        self.confirmed.add((case.test, configuration.id))
+        return replace(case, repeated="same")
+
+    def _retire_after(self, case: Case, configuration: Configuration) -> None:
+        """End the processes unless they are as good as new."""
+        self.hangs[configuration.id] += case.verdict is Verdict.HANG
+        stage = self.stages.current
+        if stage is None or case.verdict in (Verdict.UNSUPPORTED, Verdict.BLOCKED):
+            return
+        failed = case.verdict is Verdict.FAIL
+        if not (failed and stage.in_flight == 0 and self._settled(stage)):
+            self.stages.retire()
+
+    def _settled(self, stage: Stage) -> bool:
+        with suppress(Exception):
+            return not stage.settle()
+        return False
+
+    def _settle(self, case: Case) -> Case:
+        """Clean up after a case that passed; what stays is held against LIFE-7."""
+        stage = self.stages.current
+        if stage is None or stage.keeper is None:
+            return case
+        try:
+            growth = stage.settle()
+        except Exception as error:
+            self.stages.retire()
+            after = outcome_of(error)
+            evidence = f"while it was cleaned up: {after.evidence}"
+            return self._expect(_with(case, replace(after, evidence=evidence)))
+        if growth:
+            stage.leaks.append(f"after {case.id}: {growth}")
+        if stage.in_flight or not stage.owner.is_alive() or not stage.peer.is_alive():
+            self.stages.retire()
+        return case
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """Return the outcome that an exception stands for."""
+    verdict = VERDICT_OF.get(type(error), Verdict.ERROR)
+    evidence = str(error)
+    if verdict is Verdict.ERROR and not isinstance(error, HarnessFault):
+        evidence = "".join(traceback.format_exception(error)).strip()
+    return Outcome(verdict, evidence, tally.checks, tally.crossings)
+
+
+def _unless_vacuous(outcome: Outcome) -> Outcome:
+    """A test that checked nothing, or never left its process, is a fault of ours."""
+    for what in ("checks", "crossings"):
+        if getattr(outcome, what) == 0:
+            return replace(
+                outcome, verdict=Verdict.ERROR, evidence=f"the test made no {what}"
+            )
+    return outcome
+
+
+def _with(case: Case, outcome: Outcome) -> Case:
+    return replace(
+        case,
+        verdict=outcome.verdict,
+        evidence=outcome.evidence,
+        checks=outcome.checks,
+        crossings=outcome.crossings,
+    )
+
+
+def _axes_of(configuration: Configuration, axes: dict[str, Any]) -> dict[str, str]:
+    found = {
+        name: value if isinstance(value, str) else value.name
+        for name, value in axes.items()
+        if name != "configuration"
+    }
+    if not configuration.why_not:
+        found["strategy"] = configuration.strategy
+        found["start_method"] = configuration.start_method
+    return found

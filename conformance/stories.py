@@ -1,0 +1,80 @@
+"""Stories that several chapters tell about their tensors.
+
+A story acts through tensors and actors that a test hands to it and checks what it
+finds. It knows no clause: the test that tells it says what the finding means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sharedtensor_conformance.harness import check, eventually
+
+ROUNDS = 20
+"""Rounds of a leak test: one thing lost in ten rounds shows."""
+
+
+def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
+    """Write through each tensor in turn and read all of them after every write."""
+    expected = tensors[0].values()
+    for turn, writer in enumerate(tensors):
+        index = turn % len(expected)
+        expected[index] += 31 + turn
+        writer.write(index, expected[index])
+        for number, reader in enumerate(tensors):
+            sentence = f"tensor {number} reads the write through tensor {turn} alone"
+            check.equal(reader.values(), expected, sentence)
+
+
+def each_keeps_its_writes_to_itself(*tensors: Any) -> None:
+    """Write through each tensor in turn; only the one that wrote reads the write."""
+    expected = [tensor.values() for tensor in tensors]
+    for turn, writer in enumerate(tensors):
+        expected[turn][0] += 31 + turn
+        writer.write(0, expected[turn][0])
+        for number, reader in enumerate(tensors):
+            sentence = f"tensor {number} has its own values after a write to {turn}"
+            check.equal(reader.values(), expected[number], sentence)
+
+
+def hold_other_tensors(actor: Any, length: int = 4) -> list[Any]:
+    """Make tensors that overwrite memory which `actor` has freed too early."""
+    rows = range(8)
+    return [actor.make([200 + 10 * r + i for i in range(length)]) for r in rows]
+
+
+def opened(stage: Any, *actors: Any) -> list[int]:
+    """Count segments, and the descriptors and mappings of each of the `actors`."""
+    counts = [len(stage.segments())]
+    for actor in actors:
+        counts += [actor.descriptors(), actor.mappings()]
+    return counts
+
+
+def nothing_is_added(before: list[int], stage: Any, *actors: Any) -> None:
+    """Wait until no count of `opened` is above what it was `before`."""
+
+    def settled() -> bool:
+        now = opened(stage, *actors)
+        return all(count <= then for count, then in zip(now, before, strict=True))
+
+    sentence = "segments, descriptors and mappings are as they were before"
+    eventually(settled, sentence, within=stage.grace)
+
+
+@contextmanager
+def strategy_set(actor: Any, name: str) -> Iterator[None]:
+    """Give `actor` the sharing strategy `name` for a while."""
+    before = actor.module("get_sharing_strategy")
+    actor.module("set_sharing_strategy", name)
+    try:
+        yield
+    finally:
+        actor.module("set_sharing_strategy", before)
+
+
+def all_strategies(actor: Any) -> list[str]:
+    """Return the names of the strategies that `actor` can set, in order."""
+    return sorted(actor.module("get_all_sharing_strategies"))

@@ -1,0 +1,58 @@
+"""Chapter SEC: who else may touch what is shared."""
+
+import os
+import stat
+
+from sharedtensor_conformance.harness import check, clause
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+@clause("SEC-1")
+def test_segment_is_accessible_to_its_owner_alone(sender, receiver, channel, stage):
+    """A process sends a tensor; the file of its storage is looked at twice."""
+    before = stage.segments()
+    tensor = sender.make([1, 2, 3])
+    sender.put(tensor, receiver, channel)
+    for _ in ("in flight", "received"):
+        names = stage.segments() - before
+        check(names, "the storage has a file")
+        for name in names:
+            status = stage.segment_status(name)
+            check.equal(status["mode"] & OTHERS, 0, "group and others may do nothing")
+            check.equal(status["uid"], os.getuid(), "it belongs to the user")
+        if tensor.actor is sender and _ == "in flight":
+            arrived = receiver.get(sender, channel)
+            check.equal(arrived.values(), [1, 2, 3], "the tensor arrives")
+
+
+@clause("SEC-1", profiles=("share",))
+def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage):
+    """The owner shares tensors of several sizes; their files are looked at."""
+    before = stage.segments()
+    for size in (1, 100, 3000):
+        owner.make([n + 0.5 for n in range(size)]).share()
+    names = stage.segments() - before
+    check.equal(len(names), 3, "each storage has a file")
+    for name in names:
+        status = stage.segment_status(name)
+        check.equal(status["mode"] & OTHERS, 0, "group and others may do nothing")
+        check.equal(status["uid"], os.getuid(), "it belongs to the user")
+
+
+@clause("SEC-2", profiles=("share",))
+def test_socket_of_the_manager_lies_in_a_directory_of_its_user_alone(stage):
+    """The owner shares a tensor; the directories of the manager's sockets are read."""
+    with stage.fresh() as play:
+        tensor = play.owner.make([4, 5, 6])
+        tensor.share()
+        check.equal(tensor.is_shared(), True, "the tensor is shared")
+        managers = play.managers()
+        check(managers, "there is a manager")
+        sockets = [path for manager in managers for path in manager["sockets"]]
+        for path in sockets:
+            if path.startswith("/"):
+                status = os.stat(os.path.dirname(path))
+                forbidden = status.st_mode & OTHERS
+                check.equal(forbidden, 0, "group and others may do nothing there")
+                check.equal(status.st_uid, os.getuid(), "it belongs to the user")

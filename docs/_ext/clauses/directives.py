@@ -1,0 +1,119 @@
+"""The directives: ``clause`` and ``promise`` define, the others ask for a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives as options
+from sharedtensor_conformance.clauses import Clause, SpecError, parse_clause
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from clauses import boxes
+from clauses.domain import NAME, Definition
+from clauses.evidence import citing
+from clauses.tables import Table, report_list
+
+
+class ClauseDirective(SphinxDirective):
+    """Defines a clause and shows everything that backs it.
+
+    It has no options of its own: the body goes to the parser that the suite uses,
+    options and all, so that site and suite cannot read a clause differently.
+    """
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        source, line = self.get_source_info()
+        try:
+            content = "\n".join(self.content)
+            clause = parse_clause(self.arguments[0], content, source, line)
+        except SpecError as error:
+            raise self.error(str(error)) from error
+        box = nodes.section(ids=[clause.id], classes=["clause"])
+        self.set_source_info(box)
+        definition = Definition(self.env.docname, clause.title, clause)
+        self.env.domains[NAME].define("clause", clause.id, definition, box)
+        box += [boxes.heading(clause), boxes.properties(clause, *self._origin(source))]
+        box += self._prose(clause)
+        box += self._backing(clause)
+        return [box]
+
+    def _origin(self, source: str) -> tuple[str, str]:
+        root, path = self.env.clauses_root, Path(source).resolve()
+        file = path.relative_to(root).as_posix() if path.is_relative_to(root) else ""
+        return self.env.docname, f"{file}#L{self.lineno}"
+
+    def _prose(self, clause: Clause) -> list[nodes.Node]:
+        text, why = nodes.container(), nodes.container()
+        text["classes"], why["classes"] = ["clause-text"], ["clause-why"]
+        text += self.parse_text_to_nodes(clause.text)
+        why += self.parse_text_to_nodes(f"**Why.** {clause.why}")
+        return [text, why]
+
+    def _backing(self, clause: Clause) -> nodes.Node:
+        found, docname = self.env.clauses_evidence, self.env.docname
+        kinds = {
+            "Tests": (found.tests, "no test cites this clause"),
+            "Reference": (found.code, "no code of the reference cites this clause"),
+            "Mutants": (found.mutants, "no mutant breaks this clause"),
+        }
+        rows = [
+            (name, boxes.links(citing(citations, clause.id), docname, missing))
+            for name, (citations, missing) in kinds.items()
+        ]
+        reports = boxes.verdicts(self.env.clauses_reports, clause)
+        return boxes.backing([*rows, ("Verdicts", reports)])
+
+
+class PromiseDirective(SphinxDirective):
+    """Defines a promise and lists the clauses that answer it.
+
+    A promise that no clause answers needs ``:informative:`` with the reason.
+    """
+
+    required_arguments = 1
+    has_content = True
+    option_spec: ClassVar = {"informative": options.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        self.assert_has_content()
+        id, text = self.arguments[0], " ".join(self.content)
+        box = nodes.container(ids=[id], classes=["promise"])
+        self.set_source_info(box)
+        definition = Definition(self.env.docname, text.partition(".")[0], text)
+        self.env.domains[NAME].define("promise", id, definition, box)
+        name = nodes.paragraph("", "", nodes.strong("", id), classes=["promise-id"])
+        box += [name, *self.parse_content_to_nodes()]
+        box += Table(kind="answers", promise=id, reason=self.options.get("informative"))
+        return [box]
+
+
+class TableDirective(SphinxDirective):
+    """Marks the place of a table that is filled in when all pages are known."""
+
+    def run(self) -> list[nodes.Node]:
+        table = Table(kind=self.name)
+        self.set_source_info(table)
+        return [table]
+
+
+class ReportListDirective(SphinxDirective):
+    """Shows the committed reports, each one to be downloaded."""
+
+    def run(self) -> list[nodes.Node]:
+        srcdir = Path(self.env.srcdir)
+        return [report_list(self.env.clauses_reports, srcdir)]
+
+
+def setup(app: Sphinx) -> None:
+    """Register the directives."""
+    app.add_directive("clause", ClauseDirective)
+    app.add_directive("promise", PromiseDirective)
+    for kind in ("clause-index", "clause-matrix"):
+        app.add_directive(kind, TableDirective)
+    app.add_directive("report-list", ReportListDirective)

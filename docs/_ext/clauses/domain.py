@@ -1,0 +1,198 @@
+"""Keeps what the pages define, and resolves references to it.
+
+Clauses and promises are objects of a Sphinx domain, so they are found by the search,
+written to the inventory, and a reference to one that does not exist is a warning.
+Files of the repository are the third kind of target: they lead to a source page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.builders import Builder
+from sphinx.domains import Domain, ObjType
+from sphinx.environment import BuildEnvironment
+from sphinx.roles import XRefRole
+from sphinx.util import logging
+from sphinx.util.nodes import make_refnode
+
+NAME = "spec"
+SOURCE_PAGES = "source"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Where an object was defined, and what it says."""
+
+    docname: str
+    title: str
+    content: Any
+
+
+class SpecRole(XRefRole):
+    """A reference into the domain that may be written without its name."""
+
+    def process_link(self, env, refnode, has_explicit_title, title, target):
+        """Name the domain, and note the files that need a source page."""
+        refnode["refdomain"] = NAME
+        refnode["reftype"] = self.name.rpartition(":")[2]
+        if refnode["reftype"] == "source":
+            env.domaindata[NAME]["sources"].setdefault(env.docname, set()).add(target)
+        return title, target
+
+
+class SpecDomain(Domain):
+    """Clauses, promises and source files."""
+
+    name = NAME
+    label = "Specification"
+    object_types: ClassVar = {
+        "clause": ObjType("clause", "clause"),
+        "promise": ObjType("promise", "promise"),
+    }
+    roles: ClassVar = {
+        "clause": SpecRole(innernodeclass=nodes.inline),
+        "promise": SpecRole(innernodeclass=nodes.inline),
+        "source": SpecRole(),
+    }
+    initial_data: ClassVar = {"clause": {}, "promise": {}, "sources": {}}
+
+    def define(self, kind: str, id: str, definition: Definition, location: Any) -> None:
+        """Note an object; a second one of the same id is a warning."""
+        known = self.data[kind].get(id)
+        if known:
+            logger.warning(
+                "the %s %s is defined twice: here and in %s; ids are never reused",
+                kind,
+                id,
+                known.docname,
+                location=location,
+            )
+        self.data[kind][id] = definition
+
+    def clear_doc(self, docname: str) -> None:
+        """Forget what `docname` defined."""
+        self.data["sources"].pop(docname, None)
+        for kind in self.object_types:
+            for id, definition in list(self.data[kind].items()):
+                if definition.docname == docname:
+                    del self.data[kind][id]
+
+    def merge_domaindata(self, docnames: Iterable[str], otherdata: dict) -> None:
+        """Take over what another process read."""
+        for kind in self.object_types:
+            for id, definition in otherdata[kind].items():
+                if definition.docname in docnames:
+                    self.define(kind, id, definition, definition.docname)
+        for docname in docnames:
+            if files := otherdata["sources"].get(docname):
+                self.data["sources"][docname] = files
+
+    def resolve_xref(self, env, fromdocname, builder, typ, target, node, contnode):
+        """Return the link for a reference, or None where there is no such target."""
+        if typ == "source":
+            return source_reference(env, fromdocname, builder, target, contnode)
+        definition = self.data[typ].get(target)
+        if definition is None:
+            return None
+        return make_refnode(
+            builder,
+            fromdocname,
+            definition.docname,
+            node.get("anchor", target),
+            contnode,
+            f"{target}: {definition.title}",
+        )
+
+    def resolve_any_xref(self, env, fromdocname, builder, target, node, contnode):
+        """Leave the role ``any`` to the other domains."""
+        return []
+
+    def get_objects(self) -> Iterator[tuple[str, str, str, str, str, int]]:
+        """Yield what the search and the inventory list."""
+        for kind in self.object_types:
+            for id, found in self.data[kind].items():
+                yield id, f"{id} {found.title}", kind, found.docname, id, 1
+
+
+def source_reference(
+    env: BuildEnvironment,
+    fromdocname: str,
+    builder: Builder,
+    target: str,
+    contnode: nodes.Node,
+) -> nodes.Node | None:
+    """Return the link to a line of a file, such as ``spec/grad.md#L12``."""
+    file, _, line = target.partition("#")
+    if not (env.clauses_root / file).is_file():
+        return None
+    if builder.format != "html":
+        return contnode
+    uri = builder.get_relative_uri(fromdocname, f"{SOURCE_PAGES}/{file}")
+    uri += f"#{line}" if line else ""
+    return nodes.reference("", "", contnode, refuri=uri, internal=True)
+
+
+def reference(kind: str, target: str, text: str, docname: str, **more: Any):
+    """Return a reference that is resolved when all pages have been read."""
+    return addnodes.pending_xref(
+        "",
+        nodes.inline("", text),
+        refdomain=NAME,
+        reftype=kind,
+        reftarget=target,
+        refdoc=docname,
+        refexplicit=True,
+        refwarn=True,
+        **more,
+    )
+
+
+def link_clauses(
+    app: Sphinx, what: str, name: str, item: Any, options: Any, lines: list[str]
+) -> None:
+    """Turn the clauses that a documented docstring cites into references."""
+    chapters = "|".join(app.config.clauses_chapters)
+    if chapters:
+        ids = re.compile(rf"(?<!`)\b((?:{chapters})-\d+)\b(?!`)")
+        lines[:] = [ids.sub(r":clause:`\1`", line) for line in lines]
+
+
+def verify_citations(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of code that cites a clause which is not written.
+
+    A docstring may hold other words of this shape (``UTF-8``), so there only the
+    chapters of the spec count; tests and mutants cite nothing but clauses.
+    """
+    clauses = env.domaindata[NAME]["clause"]
+    chapters = {id.partition("-")[0] for id in clauses}
+    evidence = env.clauses_evidence
+    strict = [*evidence.tests, *evidence.mutants]
+    for citation in evidence.everything():
+        for id in citation.clauses:
+            known = id in clauses
+            if not known and (citation in strict or id.partition("-")[0] in chapters):
+                logger.warning(
+                    "%s cites the clause %s, which does not exist",
+                    citation.name,
+                    id,
+                    location=(str(env.clauses_root / citation.file), citation.line),
+                )
+
+
+def setup(app: Sphinx) -> None:
+    """Register the domain, and its roles under their short names."""
+    app.add_domain(SpecDomain)
+    for kind, role in SpecDomain.roles.items():
+        app.add_role(kind, role)
+    app.setup_extension("sphinx.ext.autodoc")
+    app.connect("autodoc-process-docstring", link_clauses)
+    app.connect("env-check-consistency", verify_citations)

@@ -1,0 +1,59 @@
+"""Writes a page for each file that is linked to, with an anchor on each line."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from typing import Any
+
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_for_filename
+from pygments.lexers.special import TextLexer
+from pygments.util import ClassNotFound
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+from clauses.domain import NAME, SOURCE_PAGES
+
+
+def linked_files(env: BuildEnvironment) -> set[str]:
+    """Return the files that some page links to, by their path from the root."""
+    found = {citation.file for citation in env.clauses_evidence.everything()}
+    found.update(f"spec/{path.name}" for path in env.clauses_root.glob("spec/*.md"))
+    for targets in env.domaindata[NAME]["sources"].values():
+        found.update(target.partition("#")[0] for target in targets)
+    return {file for file in found if (env.clauses_root / file).is_file()}
+
+
+def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the source pages: their name, context and template."""
+    for file in sorted(linked_files(app.env)):
+        text = (app.env.clauses_root / file).read_text(encoding="utf-8")
+        title, code = html.escape(file), marked_up(file, text)
+        body = f'<h1>{title}</h1>\n<div class="source-page">{code}</div>'
+        yield f"{SOURCE_PAGES}/{file}", {"title": title, "body": body}, "page.html"
+
+
+def marked_up(file: str, text: str) -> str:
+    """Return `text` as HTML, with the anchors ``L1``, ``L2`` and so on."""
+    formatter = HtmlFormatter(
+        linenos="inline",
+        lineanchors="L",
+        anchorlinenos=True,
+        linespans="line",
+    )
+    return highlight(text, lexer_for(file), formatter).replace('id="L-', 'id="L')
+
+
+def lexer_for(file: str) -> Any:
+    """Return the lexer for a file, by its name."""
+    try:
+        return get_lexer_for_filename(file)
+    except ClassNotFound:
+        return TextLexer()
+
+
+def setup(app: Sphinx) -> None:
+    """Register the pages."""
+    app.connect("html-collect-pages", source_pages)

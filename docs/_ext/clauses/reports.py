@@ -1,0 +1,114 @@
+"""Reads the committed reports: what runs of the suite said of each implementation.
+
+A report is shown as it is. What the site adds is one comparison: a report names the
+hash of each clause that it judged, so a verdict on another text than the one printed
+beside it is marked as such.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sharedtensor_conformance.report import (
+    Case,
+    Report,
+    ReportError,
+    Summary,
+    read_report,
+)
+from sharedtensor_conformance.verdicts import Verdict
+from sphinx.errors import ExtensionError
+
+SHOWN = 3
+"""How many broken cases of a clause are shown with their evidence."""
+
+
+@dataclass
+class Judgement:
+    """What one report says of one clause."""
+
+    verdict: Verdict
+    expected: bool
+    text_hash: str
+    cases: Counter[Verdict] = field(default_factory=Counter)
+    causes: dict[str, None] = field(default_factory=dict)
+    evidence: list[tuple[str, str]] = field(default_factory=list)
+    devices: set[str] = field(default_factory=set)
+
+    @property
+    def broken(self) -> bool:
+        """Whether the verdict speaks against the implementation or the suite."""
+        return self.verdict.broken
+
+    def add(self, case: Case) -> None:
+        """Count one case, and keep what a broken one left as evidence."""
+        self.cases[case.verdict] += 1
+        if case.verdict.judged:
+            self.devices.add(case.device)
+        if case.verdict.broken or case.verdict is Verdict.NOT_RUN:
+            self.causes.update({case.cause: None} if case.cause else {})
+            if len(self.evidence) < SHOWN and case.evidence:
+                self.evidence.append((case.id, case.evidence))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One report, arranged by clause."""
+
+    name: str
+    title: str
+    file: Path
+    started: str
+    summary: Summary
+    judgements: dict[str, Judgement]
+
+    def counted(self) -> Counter[Verdict]:
+        """Return how many clauses have each verdict."""
+        return Counter(judgement.verdict for judgement in self.judgements.values())
+
+
+def read_all(root: Path, pattern: str, first: list[str]) -> list[Shown]:
+    """Return the reports under `root`: those named `first`, then the others by name."""
+    places = {name: place for place, name in enumerate(first)}
+    return sorted(
+        [read(path) for path in root.glob(pattern)],
+        key=lambda report: (places.get(report.name, len(places)), report.name),
+    )
+
+
+def read(path: Path) -> Shown:
+    """Return the report in `path`.
+
+    Raises:
+        ExtensionError: the file holds no report, or one of a run that was cut short.
+    """
+    try:
+        report = read_report(path)
+    except ReportError as error:
+        raise ExtensionError(str(error)) from error
+    if report.summary is None:
+        raise ExtensionError(f"{path} was cut short: only whole runs are shown")
+    subject = report.run.implementation
+    return Shown(
+        name=subject.name,
+        title=str(subject),
+        file=path,
+        started=report.run.started,
+        summary=report.summary,
+        judgements=judgements(report, report.summary),
+    )
+
+
+def judgements(report: Report, summary: Summary) -> dict[str, Judgement]:
+    """Return what a report says of each clause, with the cases that say it."""
+    hashes = report.run.spec.hashes
+    found = {
+        id: Judgement(result.verdict, result.expected, hashes.get(id, ""))
+        for id, result in summary.clauses.items()
+    }
+    for case in report.cases:
+        for id in set(case.clauses) & set(found):
+            found[id].add(case)
+    return found

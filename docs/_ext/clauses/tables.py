@@ -1,0 +1,185 @@
+"""Fills in what needs all clauses: the index, the matrix, the answers to a promise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from docutils import nodes
+from sharedtensor_conformance.clauses import Clause
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
+
+from clauses import boxes
+from clauses.domain import NAME, reference
+from clauses.evidence import citing
+from clauses.reports import Shown
+
+logger = logging.getLogger(__name__)
+
+
+class Table(nodes.General, nodes.Element):
+    """The place of a table that is filled in when all pages have been read."""
+
+
+class FillTables(SphinxPostTransform):
+    """Replaces each `Table` by its content, before references are resolved."""
+
+    default_priority = 5
+
+    def run(self, **kwargs: object) -> None:
+        makers = {
+            "clause-index": self.index,
+            "clause-matrix": self.matrix,
+            "answers": self.answers,
+        }
+        for place in list(self.document.findall(Table)):
+            place.replace_self(makers[place["kind"]](place))
+
+    def clauses(self) -> list[Clause]:
+        """Return all clauses, in the order of the configured chapters."""
+        chapters = list(self.config.clauses_chapters)
+        found = self.env.domaindata[NAME]["clause"].values()
+        clauses = [definition.content for definition in found]
+        chapters += sorted({clause.chapter for clause in clauses} - set(chapters))
+        return sorted(clauses, key=lambda c: (chapters.index(c.chapter), c.order))
+
+    def index(self, place: Table) -> nodes.Node:
+        """Return the table of all clauses."""
+        found = self.env.clauses_evidence
+        head = ["Clause", "Level", "Profile", "Observes", "Tests", "Mutants", "Title"]
+        rows = [
+            [
+                self.link(clause),
+                boxes.badge(clause.level, f"level-{clause.level.lower()}"),
+                nodes.literal("", clause.profile),
+                nodes.Text(clause.observes),
+                count(citing(found.tests, clause.id)),
+                count(citing(found.mutants, clause.id)),
+                nodes.Text(clause.title),
+            ]
+            for clause in self.clauses()
+        ]
+        return wide(table(head, rows, "clause-index"))
+
+    def matrix(self, place: Table) -> nodes.Node:
+        """Return the table of clauses by implementations."""
+        reports = self.env.clauses_reports
+        if not reports:
+            text = "No report is committed, so there is nothing to show."
+            return nodes.paragraph("", text, classes=["missing"])
+        head = ["Clause", *(report.name for report in reports)]
+        rows = [
+            [self.link(clause, title=True), *(self.cell(r, clause) for r in reports)]
+            for clause in self.clauses()
+        ]
+        return wide(table(head, rows, "clause-matrix"))
+
+    def cell(self, report: Shown, clause: Clause) -> nodes.Node:
+        """Return one verdict; where something is behind it, a link to the evidence."""
+        judgement = report.judgements.get(clause.id)
+        if judgement is None:
+            return nodes.Text("none")
+        shown = boxes.verdict_badge(judgement)
+        if not boxes.evidence_of(judgement, clause):
+            return shown
+        anchor = boxes.anchor_of(report, clause.id)
+        docname = self.env.docname
+        link = reference("clause", clause.id, "", docname, anchor=anchor)
+        link.children[0] += shown
+        return link
+
+    def answers(self, place: Table) -> nodes.Node:
+        """Return the clauses that answer a promise, or why none does."""
+        promise, reason = place["promise"], place["reason"]
+        found = [c for c in self.clauses() if promise in c.promises]
+        if bool(found) == bool(reason):
+            logger.warning(
+                "the promise %s needs either a clause or :informative: with a reason",
+                promise,
+                location=place.parent,
+            )
+        if not found:
+            label = nodes.strong("", "Informative. ")
+            text = nodes.Text(reason or "No clause answers it.")
+            return nodes.paragraph("", "", label, text)
+        links = boxes.between((self.link(clause) for clause in found), ", ")
+        label = nodes.inline("", "Answered by ", classes=["label"])
+        return nodes.paragraph("", "", label, *links, classes=["answers"])
+
+    def link(self, clause: Clause, title: bool = False) -> nodes.Node:
+        """Return a link to a clause, by its id alone or with its title."""
+        link = reference("clause", clause.id, clause.id, self.env.docname)
+        if not title:
+            return link
+        words = nodes.inline("", f" {clause.title}", classes=["row-title"])
+        return nodes.inline("", "", link, words)
+
+
+def report_list(reports: list[Shown], srcdir: Path) -> nodes.Node:
+    """Return the table of the committed reports, each one to be downloaded."""
+    if not reports:
+        return nodes.paragraph("", "No report is committed.", classes=["missing"])
+    head = ["Implementation", "Conforms", "Cases", "Clauses", "Date", "Report"]
+    rows = [report_row(report, srcdir) for report in reports]
+    return wide(table(head, rows, "report-list"))
+
+
+def report_row(report: Shown, srcdir: Path) -> list[nodes.Node]:
+    """Return what one report says of its whole run."""
+    counted = report.counted()
+    clauses = ", ".join(
+        f"{counted[verdict]} {boxes.WORDS.get(verdict, verdict.value)}"
+        for verdict in boxes.SYMBOLS
+        if counted[verdict]
+    )
+    target = "/" + Path(os.path.relpath(report.file, srcdir)).as_posix()
+    name = nodes.literal("", report.file.name)
+    return [
+        nodes.strong("", report.title),
+        nodes.Text("yes" if report.summary.conforms else "no"),
+        nodes.Text(str(report.summary.cases)),
+        nodes.Text(clauses),
+        nodes.Text(report.started.partition("T")[0]),
+        addnodes.download_reference("", "", name, reftarget=target),
+    ]
+
+
+def count(items: list[object]) -> nodes.Node:
+    """Return a number that is visible when it is zero."""
+    classes = [] if items else ["missing"]
+    return nodes.inline("", str(len(items)) if items else "none", classes=classes)
+
+
+def wide(content: nodes.Node) -> nodes.container:
+    """Return `content` in a box that scrolls where the page is too narrow."""
+    return nodes.container("", content, classes=["wide"])
+
+
+def table(head: list[str], rows: Iterable[list[nodes.Node]], name: str) -> nodes.table:
+    """Return a table with one line of headings."""
+    group = nodes.tgroup(cols=len(head))
+    group += [nodes.colspec(colwidth=1) for _ in head]
+    group += nodes.thead("", row(nodes.Text(cell) for cell in head))
+    group += nodes.tbody("", *(row(cells) for cells in rows))
+    return nodes.table("", group, classes=[name])
+
+
+def row(cells: Iterable[nodes.Node]) -> nodes.row:
+    """Return one row."""
+    return nodes.row("", *entries(cells))
+
+
+def entries(cells: Iterable[nodes.Node]) -> Iterator[nodes.entry]:
+    """Yield the cells of a row."""
+    for cell in cells:
+        yield nodes.entry("", nodes.paragraph("", "", cell))
+
+
+def setup(app: Sphinx) -> None:
+    """Register the transform."""
+    app.add_node(Table)
+    app.add_post_transform(FillTables)

@@ -1,0 +1,80 @@
+"""Configuration of the site: ``python -m sphinx -W -n -b html docs docs/_build/html``.
+
+The site is built from what is in the repository and needs no network.
+"""
+
+import sys
+from pathlib import Path
+
+from pygments.lexers.special import TextLexer
+from sharedtensor_conformance.clauses import SPEC_VERSION
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "shared-tensor-spec"
+author = "the authors of shared-tensor-spec"
+copyright = "2026, the authors of shared-tensor-spec"
+release = version = SPEC_VERSION
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "clauses",
+]
+exclude_patterns = ["_build", "_ext", "reports"]
+
+nitpicky = True
+nitpick_ignore_regex = [
+    # Types of other projects: links to them would need inventories from the network.
+    (r"py:.*", r"(collections|types|typing|multiprocessing|numpy|pathlib|os|np)\..*"),
+    # An alias of a type that signatures name; it has no page of its own.
+    (r"py:class", r"sharedtensor\.tensor\.Hook"),
+]
+
+# The order in which the chapters are read; spec/index.md lists them in the same one.
+# fmt: off
+clauses_chapters = [
+    "API", "START", "STRAT", "SHARE", "VIEW", "GRAD", "RESHARE", "CHAN", "LIFE",
+    "FD", "FS", "MGR", "TRAIN", "CUDA", "SEC",
+]
+# fmt: on
+clauses_implementations = ["reference", "torch", "stdlib"]
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+default_role = "literal"  # docstrings write code in single backticks
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+python_use_unqualified_type_names = True
+
+copybutton_prompt_text = "$ "
+copybutton_only_copy_prompt_lines = True
+copybutton_line_continuation_character = "\\"
+
+html_theme = "furo"
+html_title = f"shared-tensor-spec {release}"
+html_static_path = ["_static"]
+html_css_files = ["clauses.css"]
+html_copy_source = False
+html_show_sourcelink = False
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+html_theme_options = {
+    "light_css_variables": {
+        "color-brand-primary": "#0b5c8a",
+        "color-brand-content": "#0b5c8a",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#7cc4ee",
+        "color-brand-content": "#7cc4ee",
+    },
+}
+
+
+def setup(app):
+    """Show Mermaid diagrams as their source: drawing them needs a script."""
+    app.add_lexer("mermaid", TextLexer)

@@ -1,0 +1,123 @@
+"""Who still refers to an allocation: one slot per send, in memory of the owner.
+
+The process that made an allocation is its owner. Each send of it, by whatever
+process, claims a slot in the owner's table; the message carries the slot. Then
+the slot has one writer at a time:
+
+    claimed by the sender     IN_FLIGHT   the message is on its way
+    taken by the receiver     TAKEN       its handles are being opened
+    kept by the receiver      HELD        they are open, the event is done with
+    released by the receiver  VACANT      it dropped the tensor
+
+An allocation can be freed when no slot names it. A slot whose receiver has died
+counts no more (this is more than promise P18 asks); one that is in flight and
+never received counts for as long as the owner lives.
+
+The lock is taken for single steps only, and the kernel releases it when its
+holder dies; each step becomes valid by one last store.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import DeviceError, ReceivedTwiceError
+from .liveness import is_alive, own_identity
+from .shared_file import Address, SharedFile
+
+FILE_NAME = "device-counts"
+HEADER_BYTES = 64
+SLOTS = 1 << 15
+VACANT, IN_FLIGHT, TAKEN, HELD = range(4)
+SLOT = np.dtype(
+    [(name, "i8") for name in ("state", "serial", "allocation", "pid", "start")]
+)
+
+
+class CountTable:
+    """The slots of one owner, as any process sees them."""
+
+    def __init__(self, file: SharedFile, address: Address) -> None:
+        self.file = file
+        self.address = address  # the owner's, whoever passes it on
+        self.slots = np.ndarray(SLOTS, SLOT, file.memory, HEADER_BYTES)
+
+    @classmethod
+    def create(cls) -> "CountTable":
+        """Make the table of this process."""
+        file = SharedFile.create(FILE_NAME, HEADER_BYTES + SLOTS * SLOT.itemsize)
+        return cls(file, file.address)
+
+    @classmethod
+    def join(cls, address: Address) -> "CountTable":
+        """Open the table of another process; raises OwnerGoneError."""
+        return cls(SharedFile.join(address, FILE_NAME), address)
+
+    def claim(self, allocation: int) -> "Count":
+        """Count one more send of an allocation of this table's owner."""
+        with self.file.locked():
+            vacant = np.flatnonzero(self.slots["state"] == VACANT)
+            if not len(vacant):
+                raise DeviceError(
+                    f"{SLOTS} sent device tensors are in flight or held by "
+                    "receivers; receive and drop some before sending more."
+                )
+            slot = int(vacant[0])
+            row = self.slots[slot]
+            row["allocation"] = allocation
+            row["serial"] += 1
+            row["state"] = IN_FLIGHT
+            return Count(self, slot, int(row["serial"]))
+
+    def counted(self) -> set[int]:
+        """Return the allocations that messages or living receivers refer to."""
+        with self.file.locked():
+            self._forget_the_dead()
+            return set(self.slots["allocation"][self.slots["state"] != VACANT].tolist())
+
+    def _forget_the_dead(self) -> None:
+        received = self.slots["state"] >= TAKEN
+        holders = np.unique(self.slots[["pid", "start"]][received])
+        for pid, start in holders.tolist():
+            if not is_alive(pid, start):
+                theirs = (self.slots["pid"] == pid) & (self.slots["start"] == start)
+                self.slots["state"][received & theirs] = VACANT
+
+
+@dataclass(frozen=True)
+class Count:
+    """One send: a slot of a table, and the serial that tells its uses apart."""
+
+    table: CountTable
+    slot: int
+    serial: int
+
+    def _is_at(self, *states: int) -> bool:
+        row = self.table.slots[self.slot]
+        return row["serial"] == self.serial and row["state"] in states
+
+    def is_in_transit(self) -> bool:
+        """Say whether the receiver may still need what travels in the message."""
+        return self._is_at(IN_FLIGHT, TAKEN)
+
+    def take(self) -> None:
+        """Make this process the receiver; raises ReceivedTwiceError."""
+        with self.table.file.locked():
+            if not self._is_at(IN_FLIGHT):
+                raise ReceivedTwiceError(
+                    "This message of a device tensor has been received before. A "
+                    "message serves one receiver: send the tensor once to each."
+                )
+            row = self.table.slots[self.slot]
+            row["pid"], row["start"] = own_identity()
+            row["state"] = TAKEN
+
+    def keep(self) -> None:
+        """Say that the receive is complete; the receiver holds the memory now."""
+        self.table.slots[self.slot]["state"] = HELD
+
+    def release(self) -> None:
+        """Say that this process no longer refers to the memory."""
+        with self.table.file.locked():
+            if self._is_at(TAKEN, HELD):
+                self.table.slots[self.slot]["state"] = VACANT

@@ -1,0 +1,102 @@
+"""Which devices there are, and what this process shares on each.
+
+A real device and the simulated one never stand in for each other: the simulated
+device must be asked for by name, and its name, `sim:0`, is part of every tensor
+on it.
+"""
+
+import os
+import threading
+from multiprocessing import util
+
+from .errors import DeviceError, DeviceUnavailableError
+from .protocol import Sharing
+from .simulated import DEFAULT_MEMORY, find_or_create
+
+_SIMULATED = "sim:0"
+# Behind Process.join of children (which may hold tensors of ours) and behind
+# the feeder threads of queues (which may still have to send some).
+_EXIT_PRIORITY = -100
+
+_sharing: dict[str, Sharing] = {}
+_lock = threading.Lock()
+_default: str | None = None
+
+# A child forked while another thread is in here must not inherit the lock taken:
+# it is to be refused, not to hang.
+os.register_at_fork(
+    before=_lock.acquire,
+    after_in_parent=_lock.release,
+    after_in_child=_lock.release,
+)
+
+
+def is_available() -> bool:
+    """Say whether there is a real CUDA device; the simulated one never counts."""
+    return False
+
+
+def unavailable_reason() -> str | None:
+    """Say why there is no real CUDA device; None if there is one."""
+    return (
+        "This version of sharedtensor has no backend for real CUDA devices; for "
+        "the simulated device ask by name: device='sim:0'."
+    )
+
+
+def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
+    """Make the simulated device the default and return its name, `sim:0`.
+
+    Its size is settled by the first process that uses it. Call this before
+    starting processes that make tensors of their own, so that they find it.
+
+    Raises DeviceError if this run's device exists with another size than asked.
+    """
+    global _default
+    sharing = sharing_on(_SIMULATED, memory=memory)
+    size = sharing.driver.memory_info()[1]
+    if memory != DEFAULT_MEMORY and memory != size:
+        raise DeviceError(
+            f"The simulated device of this run has {size} bytes already, not "
+            f"{memory}; ask for a size before its first use."
+        )
+    _default = _SIMULATED
+    return _SIMULATED
+
+
+def sharing_on(
+    device: str | None,
+    *,
+    handle: bytes | None = None,
+    memory: int = DEFAULT_MEMORY,
+) -> Sharing:
+    """Return what this process shares on a device, starting to use it if need be.
+
+    A handle leads to the simulated device of the process that sent it.
+
+    Raises DeviceError for a name that is none, DeviceUnavailableError for a
+    device that does not exist.
+    """
+    name = _checked(device or _default or "cuda:0")
+    with _lock:
+        if name not in _sharing:
+            _sharing[name] = Sharing(find_or_create(memory, handle))
+            leave = _sharing[name].leave
+            util.Finalize(None, leave, exitpriority=_EXIT_PRIORITY)
+        return _sharing[name]
+
+
+def _checked(device: str) -> str:
+    kind, _, index = device.partition(":")
+    if kind not in ("sim", "cuda") or not (index or "0").isdecimal():
+        raise DeviceError(
+            f"{device!r} names no device; write 'cuda:0' or 'sim:0', for example."
+        )
+    name = f"{kind}:{int(index or 0)}"
+    if kind == "cuda":
+        raise DeviceUnavailableError(f"There is no {name}. {unavailable_reason()}")
+    if name != _SIMULATED:
+        raise DeviceUnavailableError(
+            f"There is no {name}: there is one simulated device, {_SIMULATED}."
+        )
+    return name

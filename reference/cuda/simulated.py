@@ -1,0 +1,353 @@
+"""A simulated device: CUDA's rules kept in host memory, and their breach punished.
+
+It exists so that the protocol can be developed and judged without a device, and
+so that mistakes which a real device lets pass most of the time fail every time:
+a forgotten wait reads old data, memory freed too early reads 0xDB, a pointer of
+another process is refused. It has no threads. It is not CUDA: everything that
+it yields is called `sim`.
+
+The rules, each with its basis, are in `rules`; `tests/cuda` has a test for each.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import DeviceError, DeviceHandleError, ForkError, IllegalAddressError
+from .shared_file import TOKEN_BYTES, Address, find_in
+from .simulated_memory import ALIGNMENT, FILE_NAME, SimulatedMemory
+from .simulated_streams import SimulatedStreams
+
+VARIABLE = "SHAREDTENSOR_SIMULATED_DEVICE"
+DEFAULT_MEMORY = 64 << 20
+HANDLE_BYTES = 64
+# A device (pid, descriptor, token), a row of one of its tables and the serial.
+_HANDLE = struct.Struct(f"<4sqq{TOKEN_BYTES}sqq")
+_MEMORY, _EVENT = b"mem\0", b"evt\0"
+# Pointers of different processes lie apart, and none is ever given out twice.
+_SPAN = 1 << 40
+
+
+@dataclass
+class _Mapping:
+    """An allocation as this process addresses it; own ones are never opened."""
+
+    base: int
+    index: int
+    serial: int
+    offset: int
+    nbytes: int
+    opens: int = 0
+
+
+class SimulatedDevice:
+    """A `Driver` over host memory; one object per process and device."""
+
+    name = "sim:0"
+
+    def __init__(self, memory: SimulatedMemory) -> None:
+        self._memory = memory
+        self._streams = SimulatedStreams(memory)
+        self._pid = os.getpid()
+        self._next_base = _SPAN * (memory.me + 1)
+        self._mappings: dict[int, _Mapping] = {}
+        self._events: dict[int, tuple[int, int]] = {}
+
+    @classmethod
+    def create(cls, memory: int = DEFAULT_MEMORY) -> "SimulatedDevice":
+        """Make a new device; other processes `join` it by its address."""
+        return cls(SimulatedMemory.create(memory))
+
+    @classmethod
+    def join(cls, address: Address) -> "SimulatedDevice":
+        """Use the device that another process uses.
+
+        Raises OwnerGoneError if that process no longer does.
+        """
+        return cls(SimulatedMemory.join(address))
+
+    @property
+    def address(self) -> Address:
+        """Where other processes find the device while this process uses it."""
+        return self._memory.file.address
+
+    @property
+    def memory_size(self) -> int:
+        """The total memory in bytes."""
+        return len(self._memory.arena)
+
+    def forked(self) -> bool:
+        """Say whether this is a child forked from the process that uses it.
+
+        Clause CUDA-1.
+        """
+        return os.getpid() != self._pid
+
+    @contextlib.contextmanager
+    def _inside(self) -> Iterator[None]:
+        if self.forked():
+            raise ForkError(
+                f"The device {self.name} was used before this process was forked "
+                "and cannot be used in it; start processes with the method 'spawn' "
+                "or 'forkserver'."
+            )
+        with self._memory.file.locked():
+            self._memory.bury_the_dead()
+            yield
+
+    # Memory
+
+    def allocate(self, nbytes: int) -> int:
+        """Allocate memory; see `Driver.allocate`."""
+        if nbytes <= 0:
+            raise DeviceError(f"An allocation needs at least 1 byte, not {nbytes}.")
+        with self._inside():
+            return self._map(self._memory.reserve(nbytes)).base
+
+    def _map(self, index: int) -> _Mapping:
+        row = self._memory.allocations[index]
+        base = self._next_base
+        # One unit between two mappings: running over the end hits nothing.
+        self._next_base += (row["nbytes"].item() // ALIGNMENT + 2) * ALIGNMENT
+        serial, _, offset, nbytes = row.tolist()
+        self._mappings[base] = _Mapping(base, index, serial, offset, nbytes)
+        return self._mappings[base]
+
+    def free(self, base: int) -> None:
+        """Poison and free an own allocation; see `Driver.free`."""
+        with self._inside():
+            mapping = self._mappings.get(base)
+            if mapping is None or mapping.opens:
+                raise IllegalAddressError(
+                    f"{base:#x} is not the base of an allocation of this process: "
+                    "it was freed before, lies inside one, or was opened from a "
+                    "handle (close that instead)."
+                )
+            del self._mappings[base]
+            self._memory.release(mapping.index)
+
+    def allocation_of(self, pointer: int) -> tuple[int, int]:
+        """Return base and size; see `Driver.allocation_of`."""
+        with self._inside():
+            mapping = self._mapping_of(pointer, 1)
+            return mapping.base, mapping.nbytes
+
+    def _mapping_of(self, pointer: int, nbytes: int) -> _Mapping:
+        for mapping in self._mappings.values():
+            if mapping.base <= pointer < mapping.base + mapping.nbytes:
+                if pointer + nbytes <= mapping.base + mapping.nbytes:
+                    return mapping
+                break
+        raise IllegalAddressError(
+            f"The {nbytes} bytes at {pointer:#x} are not within one allocation that "
+            "this process made or has open; a pointer of another process means "
+            "nothing here."
+        )
+
+    def memory_info(self) -> tuple[int, int]:
+        """Return free and total bytes; see `Driver.memory_info`."""
+        with self._inside():
+            return self._memory.free_bytes(), self.memory_size
+
+    # Handles
+
+    def ipc_handle(self, pointer: int) -> bytes:
+        """Name an own allocation; see `Driver.ipc_handle`."""
+        with self._inside():
+            mapping = self._mapping_of(pointer, 1)
+            if mapping.opens:
+                raise DeviceHandleError(
+                    f"The allocation at {mapping.base:#x} belongs to another process; "
+                    "only that one can export it."
+                )
+            return self._pack(_MEMORY, mapping.index, mapping.serial)
+
+    def open_handle(self, handle: bytes) -> int:
+        """Map another process's allocation; see `Driver.open_handle`."""
+        with self._inside():
+            index, serial = self._unpack(_MEMORY, handle)
+            row = self._memory.allocations[index]
+            if not serial or row["serial"] != serial:
+                raise DeviceHandleError(
+                    "The allocation that this handle names has been freed; its "
+                    "process has to keep it until the receiver is done with it."
+                )
+            if row["owner"] == self._memory.me:
+                raise DeviceHandleError(
+                    "A memory handle cannot be opened in the process that exported "
+                    "it; use the original pointer."
+                )
+            mapping = self._opened(serial) or self._map(index)
+            mapping.opens += 1
+            return mapping.base
+
+    def _opened(self, serial: int) -> _Mapping | None:
+        found = (each for each in self._mappings.values() if each.serial == serial)
+        return next(found, None)
+
+    def close_handle(self, base: int) -> None:
+        """Undo one open; see `Driver.close_handle`."""
+        with self._inside():
+            mapping = self._mappings.get(base)
+            if mapping is None or not mapping.opens:
+                raise DeviceHandleError(
+                    f"{base:#x} is not the base of an allocation opened from a handle, "
+                    "or was closed as often as it was opened."
+                )
+            mapping.opens -= 1
+            if not mapping.opens:
+                del self._mappings[base]
+
+    def _pack(self, kind: bytes, index: int, serial: int) -> bytes:
+        packed = _HANDLE.pack(kind, *self.address, index, serial)
+        return packed.ljust(HANDLE_BYTES, b"\0")
+
+    def _unpack(self, kind: bytes, handle: bytes) -> tuple[int, int]:
+        if len(handle) != HANDLE_BYTES or not handle.startswith(kind):
+            raise DeviceHandleError(
+                "This is no handle of the kind that is opened here."
+            )
+        _, _, _, token, index, serial = _HANDLE.unpack_from(handle)
+        if token != self._memory.file.token:
+            raise DeviceHandleError(
+                "This handle belongs to another simulated device than the one this "
+                "process uses. Call use_simulated_device() before starting the "
+                f"processes (or their forkserver), so that they find it in {VARIABLE}."
+            )
+        return index, serial
+
+    # Work
+
+    def copy_to_device(self, pointer: int, data: bytes) -> None:
+        """Queue a copy; see `Driver.copy_to_device`."""
+        with self._inside():
+            mapping = self._mapping_of(pointer, len(data))
+            self._streams.queue_copy(mapping.offset + pointer - mapping.base, data)
+
+    def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
+        """Do the own work, then read; see `Driver.copy_to_host`."""
+        with self._inside():
+            mapping = self._mapping_of(pointer, nbytes)
+            self._streams.complete(self._memory.me)
+            start = mapping.offset + pointer - mapping.base
+            return self._memory.arena[start : start + nbytes].tobytes()
+
+    def synchronize(self) -> None:
+        """Do all work of this process; see `Driver.synchronize`."""
+        with self._inside():
+            self._streams.complete(self._memory.me)
+
+    # Events
+
+    def event_create(self) -> int:
+        """Make an event; see `Driver.event_create`."""
+        with self._inside():
+            return self._hold_event(self._streams.new_event())
+
+    def _hold_event(self, index: int) -> int:
+        serial = int(self._memory.events[index]["serial"])
+        self._events[serial] = index, serial
+        return serial
+
+    def _event(self, event: int) -> Any:
+        if event not in self._events:
+            raise DeviceHandleError(
+                f"This process has no event {event}, or destroyed it."
+            )
+        return self._streams.event(*self._events[event])
+
+    def event_destroy(self, event: int) -> None:
+        """Give up an event; see `Driver.event_destroy`."""
+        with self._inside():
+            row = self._event(event)
+            if row["owner"] == self._memory.me:
+                row["serial"] = 0
+            del self._events[event]
+
+    def event_record(self, event: int) -> None:
+        """Let the event stand for the work so far; see `Driver.event_record`."""
+        with self._inside():
+            self._streams.record(self._event(event))
+
+    def event_handle(self, event: int) -> bytes:
+        """Name an own event; see `Driver.event_handle`."""
+        with self._inside():
+            self._event(event)
+            return self._pack(_EVENT, *self._events[event])
+
+    def event_open(self, handle: bytes) -> int:
+        """Open another process's event; see `Driver.event_open`."""
+        with self._inside():
+            index, serial = self._unpack(_EVENT, handle)
+            self._streams.event(index, serial)
+            return self._hold_event(index)
+
+    def event_wait(self, event: int) -> None:
+        """Order the later work after the event; see `Driver.event_wait`."""
+        with self._inside():
+            row = self._event(event)
+            self._streams.queue_wait(int(row["recorder"]), int(row["position"]))
+
+    def event_synchronize(self, event: int) -> None:
+        """Wait for the event; see `Driver.event_synchronize`."""
+        with self._inside():
+            row = self._event(event)
+            self._streams.apply(int(row["recorder"]), int(row["position"]))
+
+    def leave(self) -> None:
+        """End the use of the device; see `Driver.leave`."""
+        if not self.forked():
+            with self._memory.file.locked():
+                self._memory.remove_process(self._memory.me)
+            self._memory.file.close()
+
+
+def device_of(handle: bytes) -> Address:
+    """Return where the device is found to which a memory handle belongs."""
+    if len(handle) != HANDLE_BYTES or not handle.startswith(_MEMORY):
+        raise DeviceHandleError("This is no memory handle of a simulated device.")
+    _, pid, descriptor, token, _, _ = _HANDLE.unpack_from(handle)
+    return Address(pid, descriptor, token)
+
+
+def find_or_create(memory: int, handle: bytes | None = None) -> SimulatedDevice:
+    """Return the simulated device of this run, a new one if there is none.
+
+    It is the one that SHAREDTENSOR_SIMULATED_DEVICE names, else the one that
+    the parent uses, else the one to which a received handle belongs. From then
+    on the variable names it for the children of this process.
+
+    Raises OwnerGoneError if the variable names a device that is gone.
+    """
+    address = _address_in_environment()
+    parent = multiprocessing.parent_process()
+    if address is None and parent is not None and parent.pid is not None:
+        # A forkserver started before the device was used has no such variable.
+        address = find_in(parent.pid, FILE_NAME)
+    if address is None and handle is not None:
+        address = device_of(handle)
+    if address is None:
+        device = SimulatedDevice.create(memory)
+    else:
+        device = SimulatedDevice.join(address)
+    pid, descriptor, token = device.address
+    os.environ[VARIABLE] = f"{pid}:{descriptor}:{token.hex()}"
+    return device
+
+
+def _address_in_environment() -> Address | None:
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    try:
+        pid, descriptor, token = text.split(":")
+        return Address(int(pid), int(descriptor), bytes.fromhex(token))
+    except ValueError:
+        raise DeviceError(
+            f"{VARIABLE} is {text!r}, not '<pid>:<descriptor>:<token>'; it is set by "
+            "the library and should not be set by hand. Unset it."
+        ) from None

@@ -1,0 +1,171 @@
+"""The memory of the simulated device: its tables and its allocator.
+
+The whole device is one unnamed shared file (see `shared_file`):
+
+    header | processes | allocations | events | one log per process | arena
+
+All of it is sparse: pages that nobody touched cost nothing. Every method here
+expects its caller to hold the lock of the file. A process can be killed while
+it holds that lock, so each change becomes valid by one last store.
+"""
+
+import numpy as np
+
+from .errors import DeviceError, OutOfDeviceMemoryError
+from .liveness import is_alive, own_identity
+from .shared_file import Address, SharedFile
+
+FILE_NAME = "simulated-device"
+POISON = 0xDB
+ALIGNMENT = 256
+MAX_PROCESSES = 64
+MAX_ALLOCATIONS = 4096
+MAX_EVENTS = 8192
+LOG_BYTES = 4 << 20
+PAGE = 4096
+
+HEADER = np.dtype([("token", "V16"), ("arena_bytes", "i8"), ("next_serial", "i8")])
+# In a log, positions count all bytes ever appended; `base` is the position of
+# the log's first byte, `applied` that up to which the work is done.
+PROCESS = np.dtype(
+    [(name, "i8") for name in ("pid", "start", "base", "applied", "tail")]
+)
+# The serial is unique among allocations and events; 0 marks an unused row.
+ALLOCATION = np.dtype(
+    [(name, "i8") for name in ("serial", "owner", "offset", "nbytes")]
+)
+EVENT = np.dtype([(name, "i8") for name in ("serial", "owner", "recorder", "position")])
+
+
+def _page_aligned(nbytes: int) -> int:
+    return -(-nbytes // PAGE) * PAGE
+
+
+def _footprint(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+PROCESSES_AT = _page_aligned(HEADER.itemsize)
+ALLOCATIONS_AT = PROCESSES_AT + _page_aligned(PROCESS.itemsize * MAX_PROCESSES)
+EVENTS_AT = ALLOCATIONS_AT + _page_aligned(ALLOCATION.itemsize * MAX_ALLOCATIONS)
+LOGS_AT = EVENTS_AT + _page_aligned(EVENT.itemsize * MAX_EVENTS)
+ARENA_AT = LOGS_AT + MAX_PROCESSES * LOG_BYTES
+
+
+class SimulatedMemory:
+    """The tables and bytes of one simulated device, and this process's row."""
+
+    def __init__(self, file: SharedFile) -> None:
+        self.file = file
+        memory = file.memory
+        self.header = np.ndarray(1, HEADER, memory)[0]
+        self.processes = np.ndarray(MAX_PROCESSES, PROCESS, memory, PROCESSES_AT)
+        self.allocations = np.ndarray(
+            MAX_ALLOCATIONS, ALLOCATION, memory, ALLOCATIONS_AT
+        )
+        self.events = np.ndarray(MAX_EVENTS, EVENT, memory, EVENTS_AT)
+        self.logs = np.ndarray((MAX_PROCESSES, LOG_BYTES), np.uint8, memory, LOGS_AT)
+        self.arena = np.ndarray(
+            int(self.header["arena_bytes"]), np.uint8, memory, ARENA_AT
+        )
+        with file.locked():
+            self.me = self._enter()
+
+    @classmethod
+    def create(cls, nbytes: int) -> "SimulatedMemory":
+        """Make a device with that many bytes of memory."""
+        arena_bytes = _footprint(nbytes)
+        file = SharedFile.create(FILE_NAME, ARENA_AT + arena_bytes)
+        np.ndarray(1, HEADER, file.memory)[0]["arena_bytes"] = arena_bytes
+        return cls(file)
+
+    @classmethod
+    def join(cls, address: Address) -> "SimulatedMemory":
+        """Enter the device of another process."""
+        return cls(SharedFile.join(address, FILE_NAME))
+
+    def new_serial(self) -> int:
+        """Return a number that no allocation or event of this device has had."""
+        self.header["next_serial"] += 1
+        return int(self.header["next_serial"])
+
+    # Processes
+
+    def _enter(self) -> int:
+        self.bury_the_dead()
+        vacant = np.flatnonzero(self.processes["pid"] == 0)
+        if not len(vacant):
+            raise DeviceError(
+                f"The simulated device serves {MAX_PROCESSES} processes at a time; "
+                "end some of them first."
+            )
+        row = self.processes[int(vacant[0])]
+        identity = own_identity()
+        row["start"] = identity.start
+        row["pid"] = identity.pid
+        return int(vacant[0])
+
+    def bury_the_dead(self) -> None:
+        """Remove whatever belongs to processes that have ended."""
+        for number in np.flatnonzero(self.processes["pid"]):
+            row = self.processes[number]
+            if not is_alive(int(row["pid"]), int(row["start"])):
+                self.remove_process(int(number))
+
+    def remove_process(self, number: int) -> None:
+        """Free the allocations and events of a process and drop its pending work."""
+        row = self.processes[number]
+        # The positions go on counting: to an event that points into the dropped
+        # work, this work is over.
+        row["applied"] = row["base"] = row["tail"]
+        for index in self._rows_of(self.allocations, number):
+            self.release(int(index))
+        for index in self._rows_of(self.events, number):
+            self.events[index]["serial"] = 0
+        row["pid"] = 0
+
+    @staticmethod
+    def _rows_of(table: np.ndarray, owner: int) -> np.ndarray:
+        return np.flatnonzero((table["serial"] != 0) & (table["owner"] == owner))
+
+    # Allocations
+
+    def reserve(self, nbytes: int) -> int:
+        """Find room and return the allocation's row number.
+
+        Raises OutOfDeviceMemoryError.
+        """
+        offset = self._first_gap(_footprint(nbytes))
+        vacant = np.flatnonzero(self.allocations["serial"] == 0)
+        if offset is None or not len(vacant):
+            raise OutOfDeviceMemoryError(
+                f"The simulated device cannot allocate {nbytes} bytes: "
+                f"{self.free_bytes()} of {len(self.arena)} are free. Drop tensors, "
+                "call ipc_collect(), or ask for a larger device with "
+                "use_simulated_device(memory=...)."
+            )
+        row = self.allocations[int(vacant[0])]
+        row["owner"], row["offset"], row["nbytes"] = self.me, offset, nbytes
+        row["serial"] = self.new_serial()
+        return int(vacant[0])
+
+    def _first_gap(self, size: int) -> int | None:
+        live = self.allocations[self.allocations["serial"] != 0]
+        end = 0
+        for row in np.sort(live, order="offset"):
+            if row["offset"] - end >= size:
+                return end
+            end = int(row["offset"]) + _footprint(int(row["nbytes"]))
+        return end if len(self.arena) - end >= size else None
+
+    def release(self, index: int) -> None:
+        """Poison an allocation and give its room back."""
+        row = self.allocations[index]
+        start = int(row["offset"])
+        self.arena[start : start + _footprint(int(row["nbytes"]))] = POISON
+        row["serial"] = 0
+
+    def free_bytes(self) -> int:
+        """Return how many bytes are not allocated."""
+        live = self.allocations["nbytes"][self.allocations["serial"] != 0]
+        return len(self.arena) - sum(map(_footprint, live.tolist()))

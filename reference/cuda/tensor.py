@@ -1,0 +1,236 @@
+"""Tensors in device memory.
+
+A `CudaTensor` is a storage, an offset in it, and a shape with strides. Its data
+moves by copies between host and device only, which keep the order that the
+device gives them: a write may be pending when the call returns; a read comes
+after the writes of its own process, but not after those of others, for which
+one synchronises there and waits here.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from . import protocol
+from .devices import sharing_on
+from .errors import DeviceError
+from .protocol import DeviceStorage
+
+Index = Any  # what NumPy calls basic indexing: integers, slices, None, Ellipsis
+
+
+class CudaTensor:
+    """An n-dimensional view of a device storage; made by the functions below."""
+
+    def __init__(
+        self,
+        storage: DeviceStorage | None,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+        device: str,
+    ) -> None:
+        self.storage = storage  # None for a tensor without elements
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides  # in bytes, as NumPy counts them
+        self.dtype = dtype
+        self.device = device
+
+    def data_ptr(self) -> int:
+        """Return the address of the first element; 0 if there is none."""
+        return self.storage.data_ptr() + self.offset if self.storage else 0
+
+    def is_shared(self) -> bool:
+        """Return True: device memory needs no move. Clause CUDA-5."""
+        return True
+
+    def share_memory_(self) -> "CudaTensor":
+        """Return the tensor itself; there is nothing to do. Clause CUDA-5."""
+        return self
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("A tensor without dimensions has no length.")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"CudaTensor(shape={self.shape}, {self.dtype}, device={self.device!r})"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "A device tensor has no bytes to pickle. Send it through a channel of "
+            "multiprocessing, or pickle the NumPy array that .cpu() returns."
+        )
+
+    # Views
+
+    def __getitem__(self, index: Index) -> "CudaTensor":
+        """Return a view; only basic indexing can be one."""
+        parts = index if isinstance(index, tuple) else (index,)
+        if not all(_is_basic(part) for part in parts):
+            raise TypeError(
+                "A device tensor is indexed by integers, slices, None and Ellipsis; "
+                "anything else would need a copy: index the array that .cpu() returns."
+            )
+        # NumPy does the arithmetic on a layout whose elements are never read.
+        layout = _layout(self.shape, self.strides, self.dtype)
+        if Ellipsis not in parts:
+            parts = (*parts, Ellipsis)
+        view = layout[parts]
+        moved = _address(view) - _address(layout) if view.size else 0
+        return CudaTensor(
+            self.storage, self.offset + moved, view.shape, view.strides,
+            self.dtype, self.device,
+        )  # fmt: skip
+
+    # Data
+
+    def write(self, index: Index, value: npt.ArrayLike) -> None:
+        """Write elements, asynchronously; a scalar or array of fitting shape."""
+        view = self[index]
+        data = np.empty(view.shape, self.dtype)
+        data[...] = value
+        if view.storage is None:
+            return
+        sharing = view._sharing()
+        flat = data.reshape(-1)
+        done = 0
+        with sharing.gate:
+            for pointer, count in view._runs():
+                part = flat[done : done + count].tobytes()
+                sharing.driver.copy_to_device(pointer, part)
+                done += count
+
+    def read(self, index: Index) -> Any:
+        """Return one element, or an array of several, after one's own writes.
+
+        Writes of another process are there once it has synchronised, or once an
+        event of it that covers them has been waited for, as a receive does.
+        """
+        data = self[index].cpu()
+        return data.item() if data.ndim == 0 else data
+
+    def cpu(self) -> np.ndarray:
+        """Return a copy as a NumPy array; the own earlier work is done first."""
+        if self.storage is None:
+            return np.empty(self.shape, self.dtype)
+        sharing = self._sharing()
+        with sharing.gate:
+            parts = [
+                sharing.driver.copy_to_host(pointer, count * self.dtype.itemsize)
+                for pointer, count in self._runs()
+            ]
+        data = np.frombuffer(bytearray().join(parts), self.dtype)
+        return data.reshape(self.shape)
+
+    def tolist(self) -> Any:
+        """Return the elements as Python numbers in nested lists."""
+        return self.cpu().tolist()
+
+    def _sharing(self) -> protocol.Sharing:
+        assert self.storage is not None, "a tensor with elements has a storage"
+        protocol.steps.refuse_fork(self.storage.sharing.driver)
+        return self.storage.sharing
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """Yield address and number of elements of each contiguous run, in order."""
+        layout = _layout(self.shape, self.strides, self.dtype)
+        run, outer = 1, len(self.shape)
+        while outer and (
+            self.shape[outer - 1] == 1
+            or self.strides[outer - 1] == run * self.dtype.itemsize
+        ):
+            outer -= 1
+            run *= self.shape[outer]
+        start = self.data_ptr() - _address(layout)
+        for index in np.ndindex(self.shape[:outer]):
+            yield start + _address(layout[(*index, Ellipsis)]), run
+
+
+def _is_basic(part: object) -> bool:
+    if isinstance(part, (bool, np.bool_)):
+        return False
+    return (
+        part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice))
+    )
+
+
+def _layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray:
+    anything = np.empty(1, dtype)
+    return np.lib.stride_tricks.as_strided(anything, shape, strides)
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def tensor(
+    data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, device: str | None = None
+) -> CudaTensor:
+    """Copy data to a device; `sim:0` is the simulated one.
+
+    Raises DeviceUnavailableError; OutOfDeviceMemoryError; ForkError.
+    """
+    array = np.asarray(data, dtype)
+    if array.dtype.hasobject:
+        raise DeviceError("Python objects cannot lie in device memory, only numbers.")
+    if not array.size:
+        made = carve(None, 0, array.shape, array.dtype, device)
+    else:
+        made = carve(empty_block(array.nbytes, device), 0, array.shape, array.dtype)
+    made.write(Ellipsis, array)
+    return made
+
+
+def empty_block(nbytes: int, device: str | None = None) -> DeviceStorage:
+    """Allocate memory in which several tensors can lie, see `carve`.
+
+    Raises DeviceUnavailableError; OutOfDeviceMemoryError; ForkError.
+    """
+    return sharing_on(device).allocate(nbytes)
+
+
+def carve(
+    storage: DeviceStorage | None,
+    offset: int,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    device: str | None = None,
+) -> CudaTensor:
+    """Make a tensor at an offset of a storage, in bytes. Clause CUDA-2.
+
+    A tensor without elements needs no storage, but then a device.
+
+    Raises DeviceError if it does not fit.
+    """
+    kind = np.dtype(dtype)
+    layout = _layout(tuple(shape), _contiguous(tuple(shape), kind), kind)
+    if storage is None:
+        if layout.size:
+            raise DeviceError("A tensor with elements needs a storage.")
+        device = sharing_on(device).driver.name
+        return CudaTensor(None, 0, layout.shape, layout.strides, kind, device)
+    if offset < 0 or offset + layout.nbytes > storage.nbytes:
+        raise DeviceError(
+            f"{layout.nbytes} bytes at offset {offset} do not lie within a storage of "
+            f"{storage.nbytes} bytes."
+        )
+    device = storage.sharing.driver.name
+    return CudaTensor(storage, offset, layout.shape, layout.strides, kind, device)
+
+
+def _contiguous(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    sizes = [max(1, math.prod(shape[axis + 1 :])) for axis in range(len(shape))]
+    return tuple(size * dtype.itemsize for size in sizes)

@@ -1,0 +1,419 @@
+"""What a process tells the shared-memory manager about the names that it uses.
+
+**The order of calls** is what makes the manager's counts true (clauses FS-2, LIFE-2):
+
+- a sender calls `hold` before it creates the file, so that no crash can leave a file
+  that nobody knows of; `post` before the handle leaves the process; `cancel` if it does
+  not leave after all; `release` at the end;
+- a receiver calls `hold` first and `claim` next, both before it opens the file.
+
+When `hold`, `post`, `claim` or `cancel` return, the message is in the manager's socket.
+So whatever happens because of it, in any process, is read by the manager no earlier.
+
+**Finalizers.** `release` is called from finalizers, which the garbage collector runs in
+any thread, between any two operations, perhaps while that very thread is inside this
+module. Therefore it never waits for a lock: it appends to a queue (an atomic operation)
+and sends only if the lock happens to be free. If it is not, its holder is at work, and
+looks at the queue once more after unlocking: either it sees the new entry, or the entry
+came later, and then the lock was free for the one who appended. Nothing is stranded,
+nothing deadlocks. An operation that arrives in a thread that holds the lock already
+takes the same queue and is sent as soon as the interrupted one is done. No module is
+imported while the lock is held, and every wait on a manager is bounded.
+
+**Fork.** A forked child must not use its parent's connection: their messages would mix,
+and the death of either would go unseen. Nor may it register its inherited holds only
+after the fork, since the parent may release in between. So the parent, before it forks,
+makes a socket pair and sends one end through its own connection: the manager takes it
+as a client that holds what the parent holds at that point of the parent's messages. The
+child keeps the other end and the parent closes it. If the fork fails, or the child dies
+at once, the end of that connection releases everything. It is one message however many
+names are held, and nothing at all when none is.
+
+**A killed manager** is noticed by the next call. It connects to the successor or starts
+one at the same address (see `launch`), registers its holds again, and goes on. Lost
+with the manager are the counts of messages in flight and what was in its sockets. Hence
+the successor keeps names from before to the end of its last client rather than remove
+one too early; a name that was only in flight, and is never received, stays in
+`/dev/shm`; and a process that makes no call is not known to the successor.
+
+**Connections.** There is one for each manager that this process holds names of. The one
+to the process's own manager stays. Another one is closed when the last name there is
+released, so that a manager does not outlive its use; it stays if this process has
+passed on a name there, since its messages in flight must not be without any client.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from ..errors import ManagerError
+from . import daemon, launch
+
+ATTEMPTS = 3
+
+
+class Link:
+    """This process's side of one manager."""
+
+    def __init__(self, address: str, connection: socket.socket | None = None) -> None:
+        self.address = address
+        self.socket = connection
+        self.holds: dict[bytes, int] = {}
+        self.has_posted = False
+        self.is_stalled = False
+
+    def send(self, packet: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        """Send one message. A manager that stalled once is not waited for again."""
+        assert self.socket is not None
+        flags = socket.MSG_NOSIGNAL
+        if self.is_stalled:
+            flags |= socket.MSG_DONTWAIT
+        try:
+            if descriptors:
+                socket.send_fds(self.socket, [packet], descriptors, flags)
+            else:
+                self.socket.send(packet, flags)
+        except BlockingIOError:
+            self.is_stalled = True
+            raise ManagerError(
+                f"The shared-memory manager at {self.address} reads no messages. "
+                "Check whether it is stopped."
+            ) from None
+        self.is_stalled = False
+
+    def account(self, kind: bytes, name: bytes) -> None:
+        """Note what was sent."""
+        if kind == daemon.HOLD:
+            self.holds[name] = self.holds.get(name, 0) + 1
+        elif kind == daemon.RELEASE:
+            count = self.holds.pop(name) - 1
+            if count:
+                self.holds[name] = count
+        elif kind == daemon.POST:
+            self.has_posted = True
+
+    def open(self, may_create: bool) -> None:
+        """Connect, and register again what was held at a manager that has died."""
+        self.socket = launch.reach(self.address, may_create or bool(self.holds))
+        try:
+            for name, count in self.holds.items():
+                for _ in range(count):
+                    self.send(daemon.AGAIN + name)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give up the connection, and with it all that the manager counts for it."""
+        if self.socket is not None:
+            self.socket.close()
+        self.socket = None
+        self.is_stalled = False
+
+    def receive(self, token: bytes) -> bytes:
+        """Return what the manager answered to the request with this token."""
+        assert self.socket is not None
+        while True:
+            try:
+                reply = self.socket.recv(len(token) + daemon.COUNTS.size)
+            except BlockingIOError:
+                raise ManagerError(
+                    f"The shared-memory manager at {self.address} did not answer "
+                    f"within {launch.PATIENCE:g} seconds. Check whether it is stopped."
+                ) from None
+            if not reply:
+                raise ConnectionResetError("the manager ended")
+            if reply.startswith(token):  # else the late answer to an earlier request
+                return reply[len(token) :]
+
+    def leave_heir(self) -> socket.socket | None:
+        """Return a connection that holds what this one holds, for a child to be."""
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self.send(daemon.FORK, (theirs.fileno(),))
+        except (OSError, ManagerError):
+            return None  # the child will connect by itself
+        launch.bound(ours)
+        return ours
+
+
+class Client:
+    """All links of this process, and the queue and lock that order its messages."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.owner: int | None = None  # the thread that has the lock
+        self.queue: deque[tuple[bytes, bytes, str | None]] = deque()
+        self.links: dict[str, Link] = {}
+        self.own: str | None = None
+        self.heirs: dict[str, socket.socket | None] = {}
+        self.locked_for_fork = False
+
+    # --- the lock and the queue
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold the lock, with the queue empty."""
+        if not self.lock.acquire(timeout=2 * launch.PATIENCE):
+            raise ManagerError(
+                "Another thread has waited too long for the shared-memory manager. "
+                "Check whether the manager is stopped."
+            )
+        self.owner = threading.get_ident()
+        try:
+            self.flush()
+            yield
+        finally:
+            self.unlock()
+
+    def unlock(self) -> None:
+        """Release the lock, and do what was queued while it was held."""
+        self.owner = None
+        self.lock.release()
+        self.settle()
+
+    def settle(self) -> None:
+        """Send what is queued, unless somebody holds the lock who will."""
+        done = True
+        while done and self.queue and self.lock.acquire(blocking=False):
+            self.owner = threading.get_ident()
+            try:
+                done = self.flush()
+            finally:
+                self.owner = None
+                self.lock.release()
+
+    def flush(self) -> bool:
+        """Send what is queued; False if a manager does not take it now."""
+        while self.queue:
+            kind, name, address = self.queue[0]
+            try:
+                self.deliver(kind, name, address)
+            except Exception:  # whoever queued it has gone on: there is nobody to tell
+                link = self.links.get(address or self.own or "")
+                if link is not None and link.is_stalled:
+                    return False
+            self.queue.popleft()
+        return True
+
+    # --- messages
+
+    def tell(self, kind: bytes, name: str, address: str | None) -> None:
+        """Send a message about a name; it is sent when this returns."""
+        encoded = checked(name)
+        if self.owner == threading.get_ident():
+            self.queue.append((kind, encoded, address))
+            return
+        with self.turn():
+            self.deliver(kind, encoded, address)
+
+    def tell_later(self, kind: bytes, name: str, address: str | None) -> None:
+        """Send a message now or, where that would mean to wait, soon."""
+        self.queue.append((kind, checked(name), address))
+        self.settle()
+
+    def deliver(self, kind: bytes, name: bytes, address: str | None) -> None:
+        """Send a message and account for it."""
+        if kind == daemon.RELEASE:
+            link = self.links.get(address or self.own or "")
+            if link is None or name not in link.holds:
+                return
+        else:
+            link = self.link(address)
+        self.send(link, kind + name)
+        link.account(kind, name)
+        if not (link.holds or link.has_posted or link.address == self.own):
+            link.close()
+            del self.links[link.address]
+
+    def send(self, link: Link, packet: bytes) -> None:
+        """Send to a manager, or to its successor if it has died."""
+        for _ in range(ATTEMPTS):
+            try:
+                if link.socket is None:
+                    link.open(may_create=link.address == self.own)
+                return link.send(packet)
+            except OSError:
+                link.close()
+        raise lost(link)
+
+    def request(self, link: Link, kind: bytes) -> bytes:
+        """Send a request and return its answer."""
+        for _ in range(ATTEMPTS):
+            token = os.urandom(daemon.TOKEN)
+            self.send(link, kind + token)
+            try:
+                return link.receive(token)
+            except OSError:
+                link.close()
+        raise lost(link)
+
+    # --- managers
+
+    def link(self, address: str | None) -> Link:
+        """Return the link to a manager, this process's own by default."""
+        if address is None or address == self.own:
+            return self.own_link()
+        return self.links.setdefault(address, Link(address))
+
+    def own_link(self) -> Link:
+        """Return the link to this process's manager, which is started if need be."""
+        if self.own is not None:
+            link = self.links.setdefault(self.own, Link(self.own))
+            if link.socket is not None or link.holds:
+                return link
+            with contextlib.suppress(ManagerError, OSError):
+                link.open(may_create=True)
+                return link
+            link.close()  # adopted, and ended with its directory: have another
+        self.own, connection = launch.start_anywhere()
+        launch.bound(connection)
+        self.links[self.own] = Link(self.own, connection)
+        return self.links[self.own]
+
+    # --- fork
+
+    def before_fork(self) -> None:
+        """Leave the child an heir of each connection with names."""
+        mine = self.owner == threading.get_ident()
+        self.locked_for_fork = not mine and self.lock.acquire(
+            timeout=2 * launch.PATIENCE
+        )
+        if self.locked_for_fork:
+            self.owner = threading.get_ident()
+            self.flush()
+        for link in self.links.values():
+            if link.socket is not None and link.holds:
+                self.heirs[link.address] = link.leave_heir()
+
+    def after_fork_in_parent(self) -> None:
+        """Leave the heirs to the child alone."""
+        while self.heirs:
+            _, heir = self.heirs.popitem()
+            if heir is not None:
+                heir.close()
+        if self.locked_for_fork:
+            self.unlock()
+
+    def after_fork_in_child(self) -> None:
+        """Drop the parent's connections and what was its own to say."""
+        for link in self.links.values():
+            link.close()
+            link.socket = self.heirs.get(link.address)
+            link.has_posted = False
+        self.heirs = {}
+        self.queue = deque(item for item in self.queue if item[0] == daemon.RELEASE)
+        self.lock = threading.Lock()
+        self.owner = None
+
+
+def checked(name: str) -> bytes:
+    """Return a name as it travels; raise `ValueError` if it is none of ours."""
+    encoded = name.encode()
+    if not daemon.is_name(encoded):
+        raise ValueError(
+            f"{name!r} cannot be the name of a shared storage. Use 'sharedtensor-' and "
+            "letters, digits or hyphens, 255 bytes at most."
+        )
+    return encoded
+
+
+def lost(link: Link) -> ManagerError:
+    """Return the error for a manager that dies whenever it is started."""
+    return ManagerError(
+        f"The shared-memory manager at {link.address} has died {ATTEMPTS} times in a "
+        "row. Find out what kills it."
+    )
+
+
+_client = Client()
+os.register_at_fork(
+    before=_client.before_fork,
+    after_in_parent=_client.after_fork_in_parent,
+    after_in_child=_client.after_fork_in_child,
+)
+
+
+def hold(name: str, address: str | None = None) -> None:
+    """Say that this process uses a name once more. Clause FS-2.
+
+    `address` is the manager that knows the name, this process's own by default.
+
+    Raises `ManagerError` if that manager has ended or cannot be reached, and
+    `ValueError` for what is no name of a shared storage.
+    """
+    _client.tell(daemon.HOLD, name, address)
+
+
+def release(name: str, address: str | None = None) -> None:
+    """Take back one `hold`; more of them than holds have no effect. Clause FS-2.
+
+    Never raises and never waits for another thread: see the module on finalizers.
+    """
+    with contextlib.suppress(Exception):
+        _client.tell_later(daemon.RELEASE, name, address)
+
+
+def post(name: str, address: str | None = None) -> None:
+    """Say that a message with the name is about to leave. Clause LIFE-2.
+
+    Raises as `hold` does.
+    """
+    _client.tell(daemon.POST, name, address)
+
+
+def claim(name: str, address: str | None = None) -> None:
+    """Say that a message with the name has arrived, after `hold`. Clause LIFE-2.
+
+    Raises as `hold` does.
+    """
+    _client.tell(daemon.CLAIM, name, address)
+
+
+def cancel(name: str, address: str | None = None) -> None:
+    """Say that a posted message will never arrive. Raises as `hold` does."""
+    _client.tell(daemon.CANCEL, name, address)
+
+
+def address() -> str:
+    """Return the address of this process's manager, which is started if need be.
+
+    Raises `ManagerError` if it cannot be started.
+    """
+    with _client.turn():
+        return _client.own_link().address
+
+
+def adopt(address: str) -> None:
+    """Use the manager at an address as this process's own, unless it has one."""
+    with _client.turn():
+        if _client.own is None:
+            _client.own = address
+
+
+def sync(address: str | None = None) -> None:
+    """Wait until the manager has done all that this process told it before.
+
+    Names that became unreachable by it have then been removed. Without `address`, and
+    if this process has no manager yet, there is nothing to wait for.
+
+    Raises as `hold` does.
+    """
+    with _client.turn():
+        if address is not None or _client.own is not None:
+            _client.request(_client.link(address), daemon.SYNC)
+
+
+def status(address: str | None = None) -> dict[str, int]:
+    """Return the manager's counts: pid, clients, names, holds, in_flight.
+
+    Raises as `hold` does.
+    """
+    with _client.turn():
+        reply = _client.request(_client.link(address), daemon.STATUS)
+    keys = ("pid", "clients", "names", "holds", "in_flight")
+    return dict(zip(keys, daemon.COUNTS.unpack(reply), strict=True))

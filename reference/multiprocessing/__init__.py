@@ -1,0 +1,27 @@
+"""A drop-in for `multiprocessing` that shares tensors: change the import, nothing else.
+
+It has every name of the standard library's module (clause API-1), bound to a context
+whose pipes and queues carry tensors, and three functions for the strategies (clause
+API-2).
+"""
+
+import multiprocessing as _standard
+
+from .. import reducers as _reducers
+from ..strategies import (
+    get_all_sharing_strategies,
+    get_sharing_strategy,
+    set_sharing_strategy,
+)
+from .context import default_context as _default_context
+
+globals().update({name: getattr(_default_context, name) for name in _standard.__all__})
+
+__all__ = [  # noqa: PLE0604
+    *_standard.__all__,
+    "get_all_sharing_strategies",
+    "get_sharing_strategy",
+    "set_sharing_strategy",
+]
+
+_reducers.register()

@@ -1,0 +1,147 @@
+"""Contexts: the drop-in's channels and processes, for each start method.
+
+They are the standard library's contexts with our own pipes, queues and processes, so
+whatever takes a context, such as a pool or `concurrent.futures`, gets these. The choice
+of the default start method stays with the standard library: a program has one.
+"""
+
+import multiprocessing
+from multiprocessing import context, process
+from typing import Any
+
+from .. import transport
+from ..steps import steps
+
+
+class Settings:
+    """What a child takes over from its parent: read when it is started. START-6.
+
+    A process has it as its first attribute, so that a spawned child knows the manager
+    before it unpickles the tensors among its arguments.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _enter_child, steps.child_settings()
+
+
+def _enter_child(strategy: str, manager: str | None) -> Settings:
+    steps.enter_child(strategy, manager)
+    return Settings()
+
+
+class _ChildOfThisProgram(process.BaseProcess):
+    """A process that starts with its parent's settings. Clause START-6."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        self._settings = Settings()
+        super().__init__(*arguments, **options)
+
+    def start(self) -> None:
+        """Start the child; its tensor arguments are sent. Clauses START-1, START-2."""
+        with transport.spawning():
+            super().start()
+
+
+class Process(_ChildOfThisProgram, context.Process):
+    """A process under the program's default start method."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return default_context.get_context().Process._Popen(process_obj)
+
+    @staticmethod
+    def _after_fork() -> None:
+        return default_context.get_context().Process._after_fork()
+
+
+class ForkProcess(_ChildOfThisProgram, context.ForkProcess):
+    """A copy of its parent. Clauses START-3, START-4."""
+
+
+class SpawnProcess(_ChildOfThisProgram, context.SpawnProcess):
+    """A fresh interpreter. Clauses START-1, START-2."""
+
+
+class ForkServerProcess(_ChildOfThisProgram, context.ForkServerProcess):
+    """A copy of a fresh interpreter. Clauses START-1, START-2."""
+
+
+class Channels(context.BaseContext):
+    """The channels of every context. Clause API-3."""
+
+    def Pipe(self, duplex: bool = True) -> Any:
+        """A pair of connections that carry tensors."""
+        from .connection import Pipe
+
+        return Pipe(duplex)
+
+    def Queue(self, maxsize: int = 0) -> Any:
+        """A queue that carries tensors."""
+        from .queues import Queue
+
+        return Queue(maxsize, ctx=self.get_context())
+
+    def JoinableQueue(self, maxsize: int = 0) -> Any:
+        """A queue that carries tensors and counts unfinished tasks."""
+        from .queues import JoinableQueue
+
+        return JoinableQueue(maxsize, ctx=self.get_context())
+
+    def SimpleQueue(self) -> Any:
+        """A queue without a thread that carries tensors; pools consist of two."""
+        from .queues import SimpleQueue
+
+        return SimpleQueue(ctx=self.get_context())
+
+    def get_context(self, method: str | None = None) -> Any:
+        """The context of a start method. Raises `ValueError` for another. START-5."""
+        if method is None:
+            return self
+        return CONTEXTS[multiprocessing.get_context(method).get_start_method()]
+
+
+class ForkContext(Channels, context.ForkContext):
+    """The context of the start method `fork`."""
+
+    Process = ForkProcess
+
+
+class SpawnContext(Channels, context.SpawnContext):
+    """The context of the start method `spawn`."""
+
+    Process = SpawnProcess
+
+
+class ForkServerContext(Channels, context.ForkServerContext):
+    """The context of the start method `forkserver`."""
+
+    Process = ForkServerProcess
+
+
+class DefaultContext(Channels, context.DefaultContext):
+    """The context behind the functions of the module."""
+
+    Process = Process
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def get_context(self, method: str | None = None) -> Any:
+        """The context of a start method, or of the program's. Clause START-5."""
+        return super().get_context(method or self.get_start_method())
+
+    def get_start_method(self, allow_none: bool = False) -> str | None:
+        """The program's start method."""
+        return multiprocessing.get_start_method(allow_none)
+
+    def set_start_method(self, method: str | None, force: bool = False) -> None:
+        """Set the program's start method, once. Clause START-5."""
+        multiprocessing.set_start_method(method, force)
+
+
+CONTEXTS = {
+    "fork": ForkContext(),
+    "spawn": SpawnContext(),
+    "forkserver": ForkServerContext(),
+}
+default_context = DefaultContext()

@@ -1,0 +1,123 @@
+"""Parameters and modules: as much of a model as sharing has to respect.
+
+A module knows its parameters, buffers and submodules by name. It has no behaviour of its
+own that concerns sharing: it is pickled like any object, and its tensors do the rest.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from .tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A leaf tensor that a module trains, over the memory of `data`. Clause TRAIN-3."""
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, requires_grad: bool = True):
+        source = data.detach() if isinstance(data, Tensor) else Tensor(data)
+        window = source._offset, source._shape, source._strides
+        self._fill(source.storage, source.dtype, *window)
+        self._conjugated = source._conjugated
+        self.requires_grad = requires_grad
+
+
+class Module:
+    """A container of parameters, buffers and submodules, registered by assignment."""
+
+    def __init__(self) -> None:
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError("Call super().__init__() before assigning to a module.")
+        home = self._home(name, value)
+        for other in (self._parameters, self._buffers, self._modules, self.__dict__):
+            if other is not home:
+                other.pop(name, None)
+        home[name] = value
+
+    def _home(self, name: str, value: Any) -> dict[str, Any]:
+        """The dictionary to which an attribute belongs."""
+        if isinstance(value, Parameter):
+            return self._parameters
+        if isinstance(value, Module):
+            return self._modules
+        return self._buffers if name in self._buffers else self.__dict__
+
+    def __getattr__(self, name: str) -> Any:
+        for home in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__.get(home, ()):
+                return self.__dict__[home][name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+
+    def __delattr__(self, name: str) -> None:
+        for home in (self._parameters, self._buffers, self._modules):
+            if name in home:
+                del home[name]
+                return
+        super().__delattr__(name)
+
+    def register_buffer(self, name: str, value: Tensor) -> None:
+        """Add a tensor that is part of the state and is not trained."""
+        self.__dict__.pop(name, None)
+        self._buffers[name] = value
+
+    def forward(self, *inputs: Any) -> Any:
+        """Compute the module's result; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward().")
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.forward(*inputs)
+
+    def _tensors(self, kind: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+        for name, value in self.__dict__[kind].items():
+            yield prefix + name, value
+        for name, module in self._modules.items():
+            yield from module._tensors(kind, f"{prefix}{name}.")
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Each parameter once, under its first name: tied ones are one parameter."""
+        seen: set[int] = set()
+        for name, parameter in self._tensors("_parameters"):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter
+
+    def parameters(self) -> Iterator[Parameter]:
+        """Each parameter once. Clause TRAIN-1."""
+        return (parameter for _, parameter in self.named_parameters())
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Each buffer under its name."""
+        return self._tensors("_buffers")
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Detached views of all parameters and buffers, by name. Clause TRAIN-2."""
+        named = [*self._tensors("_parameters"), *self._tensors("_buffers")]
+        return {name: value.detach() for name, value in named}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Copy values into the module's own tensors, which stay where they are.
+
+        Raises `KeyError` if the names differ, and changes nothing.
+        """
+        own = self.state_dict()
+        if own.keys() != state.keys():
+            different = ", ".join(sorted(own.keys() ^ state.keys()))
+            raise KeyError(f"Only one of module and state has these names: {different}.")
+        for name, value in own.items():
+            value.copy_(state[name])
+
+    def share_memory(self) -> "Module":
+        """Share all parameters, their grads and all buffers. Clause TRAIN-4."""
+        for kind in ("_parameters", "_buffers"):
+            for _, value in self._tensors(kind):
+                value.share_memory_()
+        return self
+
+    def zero_grad(self) -> None:
+        """Set the grads to None, so that later ones are private. Clause GRAD-4."""
+        for parameter in self.parameters():
+            parameter.grad = None

@@ -1,0 +1,89 @@
+"""Storages: the memory below tensors, and the unit of sharing.
+
+All tensors over one storage move together when one of them is shared, and a message
+carries a storage once, however many of its tensors it carries (clause VIEW-3).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .memory import Memory
+from .steps import steps
+from .strategies import Segment
+
+
+class Storage:
+    """`nbytes` bytes of memory, private until they are shared.
+
+    `segment` is None while the storage is private. Once it is shared, it stays in that
+    segment for its whole life (clauses RESHARE-1 and STRAT-4).
+    """
+
+    __slots__ = ("__weakref__", "memory", "nbytes", "segment")
+
+    memory: Memory
+    nbytes: int
+    segment: Segment | None
+
+    def __init__(self, nbytes: int):
+        if nbytes < 0:
+            raise ValueError(f"A storage of {nbytes} bytes cannot be made; use 0 or more.")
+        self.nbytes = nbytes
+        self.segment = None
+        self.memory = Memory(nbytes)
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """An array of the bytes, which keeps the memory alive on its own."""
+        return self.memory.bytes
+
+    @property
+    def address(self) -> int:
+        """Where the memory begins; sharing does not change it. Clause RESHARE-1."""
+        return self.memory.address
+
+    def is_shared(self) -> bool:
+        """Whether the storage is in a segment. Clauses SHARE-5, SHARE-6."""
+        return steps.is_shared(self)
+
+    def share(self) -> "Storage":
+        """Move the storage into a segment, unless it is in one. Clause RESHARE-1.
+
+        Raises `ResourceError`; then the storage is private and unchanged.
+        """
+        steps.share_storage(self)
+        return self
+
+    def resize(self, nbytes: int) -> None:
+        """Change the size of a private storage.
+
+        Arrays taken before keep the old memory, alive and no longer aliased. Raises
+        `ResizeError` if the storage is shared, and changes nothing. Clause SHARE-8.
+        """
+        steps.resize_storage(self, nbytes)
+
+    def clone(self) -> "Storage":
+        """A private storage with the same bytes. Clause SHARE-11."""
+        copy = Storage(self.nbytes)
+        copy.bytes[:] = self.bytes
+        return copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Storage":
+        return self.clone()
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _storage_from_bytes, (self.bytes.tobytes(),)
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __repr__(self) -> str:
+        state = "shared" if self.is_shared() else "private"
+        return f"<Storage of {self.nbytes} bytes, {state}>"
+
+
+def _storage_from_bytes(content: bytes) -> Storage:
+    storage = Storage(len(content))
+    storage.bytes[:] = np.frombuffer(content, np.uint8)
+    return storage

@@ -1,0 +1,636 @@
+"""Tensors: windows on storages.
+
+A tensor has an offset, a shape, strides and a dtype, and it carries the state that
+sharing must respect: whether it requires grad, whether it is a leaf, its `.grad`, a lazy
+conjugation, hooks. It computes with NumPy and does not differentiate. Results that were
+computed from a tensor that requires grad require grad too and are no leaves, since this
+is what sending them depends on (clause GRAD-5).
+
+Results and clones are private. Views are tensors over the same storage.
+"""
+
+import copy
+import math
+import operator
+from collections.abc import Callable, Iterator
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+
+from .steps import steps
+from .storage import Storage
+
+NUMERIC = "biufc"
+
+
+class Tensor:
+    """A window on a storage; `tensor(data)` and its relatives make one.
+
+    A subclass keeps its class and its attributes when it is sent, unless it defines
+    `__reduce__` or `__reduce_ex__`, which then decide.
+    """
+
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_computed_one",
+        "_conjugated",
+        "_grad",
+        "_offset",
+        "_requires_grad",
+        "_shape",
+        "_strides",
+        "dtype",
+        "hooks",
+        "storage",
+    )
+
+    storage: Storage
+    dtype: np.dtype
+    hooks: dict[object, Callable[..., Any]]
+    __hash__ = object.__hash__  # comparison is by element, identity is not
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        if not {"__reduce__", "__reduce_ex__"} & set(vars(cls)):
+            reduction.ForkingPickler.register(cls, reduce_tensor)
+
+    def __init__(self, data: Any = (), dtype: Any = None, requires_grad: bool = False):
+        values = np.asarray(_plain(data), dtype=dtype)
+        if dtype is None and isinstance(data, (float, list, tuple)):
+            values = values.astype(_default_dtype(values.dtype), copy=False)
+        check_dtype(values.dtype)
+        strides = contiguous(values.shape)
+        self._fill(Storage(values.nbytes), values.dtype, 0, values.shape, strides)
+        self._array()[...] = values
+        if requires_grad:
+            self.requires_grad = True
+
+    def _fill(
+        self,
+        storage: Storage,
+        dtype: np.dtype,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:
+        self.storage, self.dtype, self._offset = storage, dtype, offset
+        self._shape, self._strides = shape, strides
+        self._conjugated = self._requires_grad = self._computed_one = False
+        self._grad: Tensor | None = None
+        self.hooks = {}
+
+    @classmethod
+    def _over(
+        cls,
+        storage: Storage,
+        dtype: str,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        requires_grad: bool = False,
+        conjugated: bool = False,
+    ) -> Any:
+        """A leaf over a storage. Raises if the window does not lie within it."""
+        made = cls.__new__(cls)
+        made._fill(storage, check_dtype(np.dtype(dtype)), offset, shape, strides)
+        made._requires_grad, made._conjugated = requires_grad, conjugated
+        made._array()
+        return made
+
+    # The window
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extent in each dimension."""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the elements in bytes; the storage may be larger."""
+        return self.numel() * self.dtype.itemsize
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return math.prod(self._shape)
+
+    def stride(self) -> tuple[int, ...]:
+        """The distance of neighbours in each dimension, in elements. Clause VIEW-1."""
+        return self._strides
+
+    def storage_offset(self) -> int:
+        """Where in the storage the first element lies, in elements. Clause VIEW-2."""
+        return self._offset
+
+    def data_ptr(self) -> int:
+        """The address of the first element. Clauses RESHARE-1, RESHARE-3, RESHARE-4."""
+        return self.storage.address + self._offset * self.dtype.itemsize
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in a row, in C order."""
+        return self._array().flags.c_contiguous
+
+    def _array(self) -> np.ndarray:
+        """The stored elements, as they are in memory: a lazy conjugation not applied."""
+        size = self.dtype.itemsize
+        return np.ndarray(
+            self._shape,
+            self.dtype,
+            self.storage.bytes,
+            self._offset * size,
+            tuple(stride * size for stride in self._strides),
+        )
+
+    def _values(self) -> np.ndarray:
+        """The elements as they are read; the same memory unless conjugated."""
+        array = self._array()
+        return array.conj() if self._conjugated else array
+
+    # Other libraries' views of the memory
+
+    def numpy(self) -> np.ndarray:
+        """An array over the same memory, which stays valid when it moves. Clause SHARE-10.
+
+        Raises `RuntimeError` for a lazily conjugated tensor: no array can show it.
+        """
+        if self._conjugated:
+            raise RuntimeError(
+                "A lazily conjugated tensor has no array over its memory, which holds "
+                "the values before conjugation. Call resolve_conj() first."
+            )
+        return self._array()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self._values()
+        if copy is False and (self._conjugated or dtype not in (None, self.dtype)):
+            raise ValueError("This array cannot be made without a copy of the tensor.")
+        if dtype is not None:
+            values = values.astype(dtype, copy=False)
+        return values.copy() if copy else values
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        # The memory itself is named, not its address: the consumer keeps it alive even
+        # when the storage gets other memory in a resize.
+        if self._conjugated:
+            raise AttributeError("A lazily conjugated tensor has no array interface.")
+        size = self.dtype.itemsize
+        return {
+            "version": 3,
+            "typestr": self.dtype.str,
+            "shape": self._shape,
+            "strides": tuple(stride * size for stride in self._strides),
+            "data": self.storage.bytes,
+            "offset": self._offset * size,
+        }
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self._conjugated:
+            raise BufferError("A lazily conjugated tensor has no DLPack form.")
+        return self._array().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array().__dlpack_device__()
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        return self._values().item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self._values().tolist()
+
+    # Views
+
+    def _alias(self, array: np.ndarray, conjugated: bool | None = None) -> "Tensor":
+        """The window that a view of this tensor's array looks through."""
+        made = Tensor.__new__(Tensor)
+        size = array.dtype.itemsize
+        address = array.__array_interface__["data"][0]
+        inside = address - self.storage.address if array.size else 0
+        if inside % size or any(stride % size for stride in array.strides):
+            raise ValueError(
+                f"A view as {array.dtype} would begin or step within an element. Choose "
+                "an offset and strides that are multiples of its size."
+            )
+        strides = tuple(stride // size for stride in array.strides)
+        made._fill(self.storage, array.dtype, inside // size, array.shape, strides)
+        made._conjugated = self._conjugated if conjugated is None else conjugated
+        return made._derive(self)
+
+    def _derive(self, *sources: Any) -> "Tensor":
+        """Mark this tensor as computed from the sources, if one requires grad."""
+        if any(isinstance(each, Tensor) and each._requires_grad for each in sources):
+            self._requires_grad = self._computed_one = True
+        return self
+
+    def __getitem__(self, index: Any) -> "Tensor":
+        parts = index if isinstance(index, tuple) else (index,)
+        array = self._array()
+        if all(_is_basic(part) for part in parts):
+            whole = parts if Ellipsis in parts else (*parts, Ellipsis)
+            return self._alias(array[whole])
+        return self._computed(self._values()[_plain(parts)], self)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        stored = _plain(value)
+        self._array()[_plain(index)] = np.conj(stored) if self._conjugated else stored
+        self._mark_written(value)
+
+    def view(self, *shape: Any) -> "Tensor":
+        """A view in another shape. Raises `ValueError` where only a copy could have it."""
+        array = self._array()
+        reshaped = array.reshape(sizes_of(shape))
+        if array.size and not np.may_share_memory(array, reshaped):
+            raise ValueError(
+                f"A view of shape {sizes_of(shape)} cannot be had with the strides "
+                f"{self._strides}. Use reshape(), which may copy."
+            )
+        return self._alias(reshaped)
+
+    def reshape(self, *shape: Any) -> "Tensor":
+        """A view in another shape, or a private copy where no view can have it."""
+        try:
+            return self.view(*shape)
+        except ValueError:
+            return self._computed(self._values().reshape(sizes_of(shape)), self)
+
+    def transpose(self, first: int, second: int) -> "Tensor":
+        """A view with two dimensions exchanged. Clause VIEW-1."""
+        return self._alias(self._array().swapaxes(first, second))
+
+    @property
+    def T(self) -> "Tensor":
+        """A view with the dimensions in reverse order."""
+        return self._alias(self._array().T)
+
+    def expand(self, *shape: Any) -> "Tensor":
+        """A view that repeats itself with strides of 0. Clause VIEW-1."""
+        sizes = sizes_of(shape)
+        own = (1,) * (len(sizes) - self.ndim) + self._shape
+        full = tuple(
+            mine if size == -1 else size for size, mine in zip(sizes, own, strict=True)
+        )
+        return self._alias(np.broadcast_to(self._array(), full))
+
+    def as_strided(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int | None = None
+    ) -> "Tensor":
+        """A window of any kind on the storage. Clause VIEW-1.
+
+        Raises `ValueError` if it does not lie within the storage.
+        """
+        size = self.dtype.itemsize
+        begin = self._offset if offset is None else offset
+        steps_in_bytes = [stride * size for stride in strides]
+        array = np.ndarray(
+            tuple(shape), self.dtype, self.storage.bytes, begin * size, steps_in_bytes
+        )
+        return self._alias(array)
+
+    def view_dtype(self, dtype: Any) -> "Tensor":
+        """A view of the same bytes as another dtype. Clause VIEW-10."""
+        if self._conjugated:
+            raise RuntimeError("Call resolve_conj() before viewing as another dtype.")
+        return self._alias(self._array().view(check_dtype(np.dtype(dtype))))
+
+    def detach(self) -> "Tensor":
+        """A view that does not require grad: a leaf over the same memory. Clause GRAD-7."""
+        made = Tensor.__new__(Tensor)
+        made._fill(self.storage, self.dtype, self._offset, self._shape, self._strides)
+        made._conjugated = self._conjugated
+        return made
+
+    def conj(self) -> "Tensor":
+        """A view that is conjugated when it is read. Clause VIEW-9."""
+        lazy = self._conjugated ^ (self.dtype.kind == "c")
+        return self._alias(self._array(), conjugated=lazy)
+
+    def is_conj(self) -> bool:
+        """Whether the stored values are the conjugates of those that are read."""
+        return self._conjugated
+
+    def resolve_conj(self) -> "Tensor":
+        """This tensor, or where it is lazily conjugated a private copy that is not."""
+        return steps.clone_tensor(self) if self._conjugated else self
+
+    # Sharing
+
+    def share_memory_(self) -> "Tensor":
+        """Move the storage, and the grad's, into shared memory, unless it is there.
+
+        Returns the tensor. Raises `ResourceError`. Clauses SHARE-5, SHARE-7, RESHARE-1.
+        """
+        steps.share_tensor(self)
+        return self
+
+    def is_shared(self) -> bool:
+        """Whether the storage is in shared memory. Clauses SHARE-5, SHARE-6."""
+        return steps.is_shared(self.storage)
+
+    def clone(self) -> "Tensor":
+        """The same values in private memory. Clause SHARE-11."""
+        return steps.clone_tensor(self)
+
+    def resize_(self, *shape: Any) -> "Tensor":
+        """Change the shape, and the size of the storage where it is too small.
+
+        Raises `ResizeError` where a shared storage is too small. Clause SHARE-8.
+        """
+        sizes = new_shape(shape)
+        needed = (self._offset + math.prod(sizes)) * self.dtype.itemsize
+        if needed > self.storage.nbytes:
+            self.storage.resize(needed)
+        self._shape, self._strides = sizes, contiguous(sizes)
+        return self
+
+    # Gradients
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether results computed from this tensor are no leaves. Clause GRAD-1."""
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value and self.dtype.kind not in "fc":
+            message = f"Only floating and complex tensors have grads, not {self.dtype}."
+            raise RuntimeError(message)
+        if not value and self._computed_one:
+            raise RuntimeError("A result keeps requires_grad. Use detach() instead.")
+        self._requires_grad = bool(value)
+
+    def requires_grad_(self, value: bool = True) -> "Tensor":
+        """Set `requires_grad` and return the tensor."""
+        self.requires_grad = value
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """False for results computed from a tensor that requires grad. Clause GRAD-5."""
+        return not self._computed_one
+
+    @property
+    def grad(self) -> "Tensor | None":
+        """The gradient; it belongs to this object, not to the storage. Clause GRAD-4."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: "Tensor | None") -> None:
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"A grad is a tensor or None, not a {type(value).__name__}.")
+        if value is not None and value.shape != self._shape:
+            raise ValueError(
+                f"A tensor of shape {self._shape} cannot have a grad of shape "
+                f"{value.shape}. The shapes have to be equal."
+            )
+        self._grad = value
+
+    def register_hook(self, hook: Callable[..., Any]) -> "Hook":
+        """Keep a hook; hooks are not called here and stay behind in a send."""
+        handle = Hook(self.hooks)
+        self.hooks[handle] = hook
+        return handle
+
+    # Computing
+
+    def _computed(self, values: Any, *sources: Any) -> "Tensor":
+        """A private result with those values. Clause SHARE-11."""
+        return Tensor(np.asarray(values))._derive(*sources)
+
+    def _mark_written(self, *sources: Any) -> "Tensor":
+        """A tensor that was written with something that requires grad, has a history."""
+        return self if self._requires_grad else self._derive(*sources)
+
+    def _update(self, operation: Callable[..., Any], other: Any) -> "Tensor":
+        """Write the operation's result into this tensor's own memory."""
+        self[...] = operation(self._values(), _plain(other))
+        return self._mark_written(other)
+
+    def add_(self, other: Any, alpha: Any = 1) -> "Tensor":
+        """Add `alpha * other` in place: the update of a training step."""
+        scaled = _plain(other) if alpha == 1 else np.multiply(_plain(other), alpha)
+        self._update(operator.add, scaled)
+        return self._mark_written(other)
+
+    def sub_(self, other: Any, alpha: Any = 1) -> "Tensor":
+        """Subtract `alpha * other` in place."""
+        return self.add_(other, alpha=-alpha)
+
+    def mul_(self, other: Any) -> "Tensor":
+        """Multiply in place."""
+        return self._update(operator.mul, other)
+
+    def zero_(self) -> "Tensor":
+        """Set all elements to 0."""
+        return self.fill_(0)
+
+    def fill_(self, value: Any) -> "Tensor":
+        """Set all elements to one value."""
+        self[...] = value
+        return self
+
+    def copy_(self, other: Any) -> "Tensor":
+        """Set the elements to those of another tensor."""
+        self[...] = other
+        return self
+
+    def sum(self, axis: Any = None) -> "Tensor":
+        """The sum of the elements, along `axis` where it is given."""
+        return self._computed(self._values().sum(axis=axis), self)
+
+    def mean(self, axis: Any = None) -> "Tensor":
+        """The mean of the elements, along `axis` where it is given."""
+        return self._computed(self._values().mean(axis=axis), self)
+
+    def all(self) -> bool:
+        """Whether all elements are true."""
+        return bool(self._values().all())
+
+    def any(self) -> bool:
+        """Whether any element is true."""
+        return bool(self._values().any())
+
+    def equal(self, other: Any) -> bool:
+        """Whether another tensor has the same shape and values."""
+        return np.array_equal(self._values(), _plain(other))
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("A tensor of no dimensions has no length.")
+        return self._shape[0]
+
+    def __iter__(self) -> Iterator["Tensor"]:
+        return (self[place] for place in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return bool(self._values())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        return operator.index(self.item())
+
+    def __repr__(self) -> str:
+        values = np.array2string(self._values(), separator=", ")
+        grad = ", requires_grad=True" if self._requires_grad else ""
+        return f"{type(self).__name__}({values}, dtype={self.dtype}{grad})"
+
+    # Copies and pickles
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Tensor":
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made  # before its grad, which may be the tensor itself
+        storage = copy.deepcopy(self.storage, memo)
+        made._fill(storage, self.dtype, self._offset, self._shape, self._strides)
+        made._conjugated, made._requires_grad = self._conjugated, self._requires_grad
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        made._grad = copy.deepcopy(self._grad, memo)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Plain pickling copies: it has no peer with which memory could be shared."""
+        values = np.ascontiguousarray(self._values())
+        content = (self.dtype.str, self._shape, values.tobytes(), self._requires_grad)
+        state = (self._grad, self.__dict__)
+        return _from_values, (type(self), *content), state, None, None, _set_state
+
+
+class Hook:
+    """The handle of a hook that was registered on a tensor."""
+
+    def __init__(self, hooks: dict[object, Callable[..., Any]]):
+        self._hooks = hooks
+
+    def remove(self) -> None:
+        """Forget the hook; a second time nothing happens."""
+        self._hooks.pop(self, None)
+
+
+def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
+    """What `ForkingPickler` calls for tensors of any class. Clause VIEW-1."""
+    return steps.export_tensor(tensor)
+
+
+def check_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype, if tensors can have it. Raises `TypeError`. Clause VIEW-5."""
+    if dtype.kind not in NUMERIC:
+        raise TypeError(f"Tensors hold numbers and booleans; {dtype} is neither.")
+    return dtype
+
+
+def sizes_of(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """`(2, 3)` from either of the calls `f(2, 3)` and `f((2, 3))`."""
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+        shape = tuple(shape[0])
+    return tuple(operator.index(size) for size in shape)
+
+
+def new_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """The sizes of a tensor to be made. Raises `ValueError` if one is negative."""
+    sizes = sizes_of(shape)
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"{sizes} is no shape; give sizes of 0 or more.")
+    return sizes
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of a tensor in C order."""
+    strides, distance = [], 1
+    for size in reversed(shape):
+        strides.append(distance)
+        distance *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _default_dtype(dtype: np.dtype) -> np.dtype:
+    """Python's numbers make float32 and complex64, as tensor libraries have it."""
+    narrow = {"float64": np.float32, "complex128": np.complex64}
+    return np.dtype(narrow.get(dtype.name, dtype))
+
+
+def _plain(value: Any) -> Any:
+    """Tensors replaced by their arrays, in tuples and lists too."""
+    if isinstance(value, Tensor):
+        return value._values()
+    if isinstance(value, (tuple, list)):
+        return type(value)(_plain(part) for part in value)
+    return value
+
+
+def _is_basic(part: Any) -> bool:
+    """Whether an index selects a view and not a copy."""
+    whole = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+    return whole or part is None or part is Ellipsis or isinstance(part, slice)
+
+
+def _from_values(
+    cls: Any, dtype: str, shape: tuple[int, ...], content: bytes, requires_grad: bool
+) -> Any:
+    storage = Storage(len(content))
+    storage.bytes[:] = np.frombuffer(content, np.uint8)
+    return cls._over(storage, dtype, 0, shape, contiguous(shape), requires_grad)
+
+
+def _set_state(tensor: Tensor, state: tuple[Any, ...]) -> None:
+    tensor._grad, attributes = state
+    tensor.__dict__.update(attributes)
+
+
+def _forward(operation: Callable[..., Any]) -> Callable[..., Tensor]:
+    def compute(self: Tensor, other: Any) -> Tensor:
+        return self._computed(operation(self._values(), _plain(other)), self, other)
+
+    return compute
+
+
+def _reflected(operation: Callable[..., Any]) -> Callable[..., Tensor]:
+    def compute(self: Tensor, other: Any) -> Tensor:
+        return self._computed(operation(_plain(other), self._values()), self, other)
+
+    return compute
+
+
+def _in_place(operation: Callable[..., Any]) -> Callable[..., Tensor]:
+    def compute(self: Tensor, other: Any) -> Tensor:
+        return self._update(operation, other)
+
+    return compute
+
+
+def _unary(operation: Callable[..., Any]) -> Callable[..., Tensor]:
+    def compute(self: Tensor) -> Tensor:
+        return self._computed(operation(self._values()), self)
+
+    return compute
+
+
+ARITHMETIC = "add sub mul truediv floordiv mod pow matmul"
+COMPARISONS = "eq ne lt le gt ge"
+
+for _name in ARITHMETIC.split():
+    _operation = getattr(operator, _name)
+    setattr(Tensor, f"__{_name}__", _forward(_operation))
+    setattr(Tensor, f"__r{_name}__", _reflected(_operation))
+    setattr(Tensor, f"__i{_name}__", _in_place(_operation))
+for _name in ("neg", "abs"):
+    setattr(Tensor, f"__{_name}__", _unary(getattr(operator, _name)))
+for _name in COMPARISONS.split():
+    setattr(Tensor, f"__{_name}__", _forward(getattr(operator, _name)))
+Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+# An array on the left would otherwise compute element by element with us as an object.
+Tensor.__array_ufunc__ = None  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""The chapters of the spec, installed as data of the suite."""

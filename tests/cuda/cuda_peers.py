@@ -1,0 +1,146 @@
+"""A peer: another process that does what a test tells it, in the test's order.
+
+Requests and answers are messages, so nothing depends on time. A request is a
+function of the test modules; its first argument is a dictionary in which the
+peer keeps what it holds between requests.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.reduction import ForkingPickler
+
+from sharedtensor import cuda
+from sharedtensor.cuda import simulated
+
+DEADLINE = 60.0
+
+
+class Peer:
+    """A process under one of the start methods, with a pipe to it."""
+
+    def __init__(self, method="spawn"):
+        context = multiprocessing.get_context(method)
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def call(self, function, *args):
+        """Have the peer call a function; return its result or raise its error."""
+        self._pipe.send((function, args))
+        if not self._pipe.poll(DEADLINE):
+            raise TimeoutError(f"The peer did not answer to {function.__name__}.")
+        kind, value = self._pipe.recv()
+        if kind == "error":
+            raise value
+        return value
+
+    def end(self):
+        """Let the peer exit normally and wait for it."""
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._join()
+
+    def kill(self):
+        """Kill the peer by SIGKILL and wait for it."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self._join()
+
+    def _join(self):
+        self._pipe.close()
+        self.process.join(DEADLINE)
+        assert self.process.exitcode is not None, "the peer did not end"
+
+
+def _serve(pipe):
+    held = {}
+    while (request := pipe.recv()) is not None:
+        function, args = request
+        del request
+        try:
+            answer = "value", function(held, *args)
+        except Exception as error:
+            answer = "error", error
+        del args  # the peer holds what it put in `held` and nothing else
+        pipe.send(answer)
+        del answer
+
+
+def eventually(condition):
+    """Wait for a cleanup that no message announces."""
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "the cleanup did not happen"
+        time.sleep(0.01)
+
+
+# Requests about a driver
+
+
+def join(held, address):
+    """Use the simulated device at an address."""
+    held["device"] = simulated.SimulatedDevice.join(address)
+
+
+def drive(held, method, *args):
+    """Call a method of the driver."""
+    return getattr(held["device"], method)(*args)
+
+
+def segments(held):
+    """The shared files that this process has mapped."""
+    with open("/proc/self/maps") as file:
+        paths = {line.split(maxsplit=5)[-1].strip() for line in file}
+    return {path for path in paths if path.startswith(("/dev/shm/", "/memfd:"))}
+
+
+# Requests about tensors
+
+
+def keep(held, name, value):
+    held[name] = value
+
+
+def give(held, name):
+    return held[name]
+
+
+def drop(held, name):
+    del held[name]
+
+
+def read(held, name, index=Ellipsis):
+    value = held[name].read(index)
+    return value if held[name][index].shape == () else value.tolist()
+
+
+def write(held, name, index, value):
+    """Write and leave it pending."""
+    held[name].write(index, value)
+
+
+def write_and_synchronize(held, name, index, value):
+    held[name].write(index, value)
+    cuda.synchronize("sim:0")
+
+
+def make(held, name, data, dtype=None):
+    held[name] = cuda.tensor(data, dtype, "sim:0")
+
+
+def place(held, name):
+    """Say where a tensor lies: storage, offset in it."""
+    tensor = held[name]
+    return id(tensor.storage), tensor.data_ptr() - tensor.storage.data_ptr()
+
+
+def dump(held, name):
+    """Pickle a tensor for a channel, but keep the bytes."""
+    return bytes(ForkingPickler.dumps(held[name]))
+
+
+def load(held, name, message):
+    held[name] = ForkingPickler.loads(message)

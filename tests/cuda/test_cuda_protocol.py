@@ -1,0 +1,391 @@
+"""The protocol of sharing at its edges, and the mutants that its steps allow."""
+
+import gc
+import multiprocessing
+import os
+import threading
+import time
+from multiprocessing.reduction import ForkingPickler
+
+import cuda_peers
+import pytest
+from cuda_peers import Peer, drop, dump, give, keep, load, make, read
+from sharedtensor import cuda
+from sharedtensor.cuda import counts, protocol, shared_file, simulated
+from sharedtensor.cuda.devices import sharing_on
+from sharedtensor.cuda.gate import Gate
+
+DEVICE = "sim:0"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_allocated():
+    cuda.use_simulated_device()
+    cuda.ipc_collect()
+    before = cuda.memory_info()
+    yield
+    gc.collect()  # what caught errors still refer to
+    cuda.ipc_collect()
+    assert cuda.memory_info() == before
+    assert not sharing_on(DEVICE).limbo
+
+
+@pytest.fixture
+def peer():
+    """A peer of one start method; the clauses are tested under both."""
+    started = Peer()
+    yield started
+    started.end()
+
+
+def _states():
+    states = sharing_on(DEVICE)._own_table.slots["state"]
+    return sorted(states[states != counts.VACANT].tolist())
+
+
+# Receiving
+
+
+def test_a_second_receive_finds_the_first_and_gives_its_count_back(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(keep, "x", tensor)
+    peer.call(keep, "y", tensor)
+    assert peer.call(cuda_peers.place, "x") == peer.call(cuda_peers.place, "y")
+    assert _states() == [counts.HELD]
+    peer.call(drop, "x")
+    assert _states() == [counts.HELD]
+    peer.call(drop, "y")
+    assert _states() == []
+
+
+def test_a_message_received_where_it_was_sent_is_the_same_storage():
+    tensor = cuda.tensor([1, 2, 3])
+    message = ForkingPickler.dumps(tensor[1:])
+    assert _states() == [counts.IN_FLIGHT]
+    received = ForkingPickler.loads(message)
+    assert received.storage is tensor.storage
+    assert received.tolist() == [2, 3]
+    assert _states() == []
+
+
+def test_a_tensor_comes_home_after_its_owner_dropped_it(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(keep, "x", tensor)
+    del tensor
+    assert len(sharing_on(DEVICE).limbo) == 1
+    home = peer.call(give, "x")
+    peer.call(drop, "x")
+    cuda.ipc_collect()
+    assert home.tolist() == [1, 2, 3]
+    assert not sharing_on(DEVICE).limbo
+
+
+def test_a_message_is_received_once(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    message = bytes(ForkingPickler.dumps(tensor))
+    peer.call(load, "x", message)
+    with pytest.raises(cuda.ReceivedTwiceError, match="send the tensor once to each"):
+        peer.call(load, "y", message)
+    with pytest.raises(cuda.ReceivedTwiceError):
+        ForkingPickler.loads(message)
+    assert peer.call(read, "x") == [1, 2, 3]
+    peer.call(drop, "x")
+
+
+def test_a_message_of_a_dead_sender_raises(peer):
+    peer.call(make, "x", [1, 2, 3])
+    message = peer.call(dump, "x")
+    peer.kill()
+    with pytest.raises(cuda.OwnerGoneError, match="Keep the process that sends"):
+        ForkingPickler.loads(message)
+
+
+# Sending on
+
+
+def test_a_received_tensor_can_be_sent_on_and_counts_at_its_owner(peer):
+    third = Peer()
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(keep, "x", tensor)
+    message = peer.call(dump, "x")
+    peer.call(drop, "x")
+    assert _states() == [counts.IN_FLIGHT]
+    third.call(load, "x", message)
+    del tensor
+    cuda.ipc_collect()
+    peer.kill()
+    cuda.ipc_collect()
+    assert third.call(read, "x") == [1, 2, 3]
+    assert _states() == [counts.HELD]
+    third.end()
+
+
+def test_work_of_the_process_in_between_is_waited_for(peer):
+    third = Peer()
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(keep, "x", tensor)
+    peer.call(cuda_peers.write, "x", 0, 10)
+    third.call(load, "x", peer.call(dump, "x"))
+    assert third.call(read, "x") == [10, 2, 3]
+    peer.call(drop, "x")
+    third.end()
+
+
+# Scarcity
+
+
+def test_without_spare_events_the_sender_synchronises(peer, monkeypatch):
+    monkeypatch.setattr(protocol, "MAX_EVENTS_IN_USE", 2)
+    tensor = cuda.tensor([0, 0, 0])
+    messages = []
+    for number in range(3):
+        tensor.write(number, number + 1)
+        messages.append(bytes(ForkingPickler.dumps(tensor[number])))
+    assert len(sharing_on(DEVICE)._sends) == 2
+    peer.call(load, "last", messages[2])
+    assert peer.call(read, "last") == 3
+    for name, message in zip("ab", messages, strict=False):
+        peer.call(load, name, message)
+    cuda.ipc_collect()
+    assert not sharing_on(DEVICE)._sends, "events are retired after the receive"
+    for name in ("a", "b", "last"):
+        peer.call(drop, name)
+
+
+def test_allocating_collects_before_it_gives_up(peer):
+    free, _ = cuda.memory_info()
+    block = cuda.empty_block(free)
+    peer.call(keep, "x", cuda.carve(block, 0, (4,), "u1"))
+    del block
+    with pytest.raises(cuda.OutOfDeviceMemoryError):
+        cuda.empty_block(free)
+    peer.call(drop, "x")
+    assert len(sharing_on(DEVICE).limbo) == 1
+    assert cuda.empty_block(free).nbytes == free
+
+
+def test_when_all_slots_are_used_the_send_is_refused(monkeypatch):
+    table = counts.CountTable.create()
+    table.slots["state"] = counts.IN_FLIGHT
+    monkeypatch.setattr(sharing_on(DEVICE), "_own_table", table)
+    tensor = cuda.tensor([1])
+    with pytest.raises(cuda.DeviceError, match="receive and drop some"):
+        ForkingPickler.dumps(tensor)
+
+
+# Where the pickling happens
+
+
+def _first_send_is_through(channel, pipe):
+    """A process whose first use of the protocol is in a queue's thread, or not."""
+    tensor = cuda.tensor([1, 2, 3], device=DEVICE)
+    tensor.write(0, 10)
+    channel.put(tensor) if hasattr(channel, "put") else channel.send(tensor)
+    pipe.recv()
+
+
+@pytest.mark.parametrize("channel", ["Queue", "Pipe"])
+def test_a_first_send_in_a_queues_thread_equals_one_through_a_pipe(channel):
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    if channel == "Queue":
+        there = context.Queue()
+        get = there.get
+    else:
+        here, there = context.Pipe()
+        get = here.recv
+    child = context.Process(target=_first_send_is_through, args=(there, theirs))
+    child.start()
+    tensor = get()
+    assert tensor.tolist() == [10, 2, 3]
+    del tensor
+    ours.send(None)
+    child.join(cuda_peers.DEADLINE)
+    assert child.exitcode == 0
+
+
+def test_threads_and_the_collector_do_not_hang():
+    class Cycle:
+        def __init__(self):
+            self.tensor, self.me = cuda.tensor([1]), self
+
+    def churn():
+        for _ in range(40):
+            Cycle()
+            ForkingPickler.loads(ForkingPickler.dumps(cuda.tensor([1])))
+
+    before = gc.get_threshold()
+    gc.set_threshold(20)
+    threads = [threading.Thread(target=churn, daemon=True) for _ in range(3)]
+    deadline = time.monotonic() + cuda_peers.DEADLINE
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0, deadline - time.monotonic()))
+    gc.set_threshold(*before)
+    assert not any(thread.is_alive() for thread in threads)
+    gc.collect()
+
+
+# The gate
+
+
+def test_a_job_given_inside_the_gate_runs_when_it_is_left():
+    gate, log = Gate(), []
+    with gate:
+        gate.soon(lambda: log.append("job"))
+        log.append("inside")
+    assert log == ["inside", "job"]
+    gate.soon(lambda: log.append("at once"))
+    assert log[2:] == ["at once"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_error_of_a_job_does_not_reach_whoever_leaves_the_gate(monkeypatch):
+    reported, gate = [], Gate()
+    monkeypatch.setattr("sys.unraisablehook", lambda it: reported.append(it.exc_value))
+    error = RuntimeError("not yours")
+
+    def fail():
+        raise error
+
+    with gate:
+        gate.soon(fail)
+    assert reported == [error]
+
+
+# The end of the owner
+
+
+def _end_while_held(pipe):
+    tensor = cuda.tensor([1, 2, 3], device=DEVICE)
+    pipe.send(tensor)
+    pipe.recv()
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_an_owner_that_ends_too_early_warns_and_takes_its_memory_along(method, capfd):
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_end_while_held, args=(theirs,))
+    child.start()
+    tensor = ours.recv()
+    assert tensor.tolist() == [1, 2, 3]
+    ours.send(None)
+    child.join(cuda_peers.DEADLINE)
+    assert child.exitcode == 0
+    if method == "spawn":  # a forkserver writes to where it was started
+        assert "refer to 1 of its allocations" in capfd.readouterr().err
+    poison = int.from_bytes(b"\xdb" * 8, "little", signed=True)
+    assert tensor.tolist() == [poison] * 3
+
+
+# Mutants: a fault in one step changes what a test above observes. Each takes
+# place in the process that performs the step.
+
+
+def replace_step(held, name, mutant):
+    held["unmutated"] = name, getattr(protocol.steps, name)
+    setattr(protocol.steps, name, mutant)
+
+
+def restore_step(held):
+    setattr(protocol.steps, *held.pop("unmutated"))
+
+
+def waits_for_nothing(driver, handle):
+    pass
+
+
+def forgets_the_offset(driver, pointer):
+    return 0
+
+
+def counts_nothing(allocation):
+    return allocation.table.claim(-1)
+
+
+def frees_at_once(allocation):
+    return True
+
+
+def test_mutant_that_forgets_the_wait_reads_old_data_every_time(peer):
+    peer.call(replace_step, "wait_for_event", waits_for_nothing)
+    tensor = cuda.tensor([1, 2, 3])
+    cuda.synchronize()
+    for number in range(5):
+        tensor.write(0, number + 10)
+        peer.call(keep, "x", tensor)
+        assert peer.call(read, "x") == [1 if number == 0 else number + 9, 2, 3]
+        cuda.synchronize()
+    peer.call(drop, "x")
+
+
+def test_mutant_that_drops_the_offset_reads_the_neighbour(peer):
+    peer.call(replace_step, "offset_in_allocation", forgets_the_offset)
+    peer.call(make, "x", [1, 2, 3])
+    peer.call(keep_slice, "y", "x")
+    tensor = peer.call(give, "y")
+    assert tensor.tolist() == [1, 2]
+    del tensor
+    peer.call(drop, "y")
+    peer.call(drop, "x")
+
+
+def keep_slice(held, name, source):
+    held[name] = held[source][1:]
+
+
+@pytest.mark.parametrize(
+    ("step", "mutant"), [("count_send", counts_nothing), ("may_free", frees_at_once)]
+)
+def test_mutants_that_free_too_early_read_poison(peer, step, mutant):
+    peer.call(replace_step, step, mutant)
+    peer.call(make, "x", [1, 2, 3], "uint8")
+    tensor = peer.call(give, "x")
+    assert tensor.tolist() == [1, 2, 3]
+    peer.call(drop, "x")
+    assert tensor.tolist() == [0xDB] * 3
+    del tensor
+
+
+def never_frees(allocation):
+    return False
+
+
+def test_mutant_that_never_frees_exhausts_the_device(peer):
+    before = cuda.memory_info()
+    peer.call(replace_step, "may_free", never_frees)
+    peer.call(make, "x", [1, 2, 3])
+    peer.call(drop, "x")
+    assert cuda.memory_info() != before
+    peer.call(restore_step)
+    peer.call(collect)
+
+
+def read_in_forked_child(held, name, allow):
+    """Fork; return what the child reads, or the name of its error."""
+    if allow:
+        simulated.SimulatedDevice.forked = lambda self: False
+        shared_file.SharedFile.close = lambda self: None
+    answers, answering = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            os.write(answering, repr(held[name].tolist()).encode())
+        except Exception as error:
+            os.write(answering, type(error).__name__.encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(answering)
+    with open(answers) as file:
+        return file.read()
+
+
+def test_mutant_that_allows_a_fork_gives_values(peer):
+    peer.call(make, "x", [1, 2, 3])
+    assert peer.call(read_in_forked_child, "x", False) == "ForkError"
+    assert peer.call(read_in_forked_child, "x", True) == "[1, 2, 3]"
+
+
+def collect(held):
+    cuda.ipc_collect(DEVICE)

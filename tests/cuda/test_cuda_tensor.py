@@ -1,0 +1,118 @@
+"""A device tensor is indexed, written and read like the array it was made from."""
+
+import pickle
+
+import numpy as np
+import pytest
+from cuda_peers import drop, give, keep, place, read
+from sharedtensor import cuda
+
+DEVICE = "sim:0"
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        0, -1, (1, 2), (0, 1, -1), slice(1, None), (slice(None), 1), Ellipsis,
+        (Ellipsis, 0), (slice(None, None, -1), slice(0, 2), slice(3, 0, -2)),
+        (None, 1, None), slice(5, 9), (slice(None), slice(None), slice(None, None, 2)),
+    ],
+)  # fmt: skip
+def test_indexing_is_numpys(index):
+    array = np.arange(24).reshape(2, 3, 4)
+    tensor = cuda.tensor(array, device=DEVICE)
+    np.testing.assert_array_equal(tensor[index].cpu(), array[index])
+    tensor.write(index, -7)
+    array[index] = -7
+    np.testing.assert_array_equal(tensor.cpu(), array)
+
+
+def test_views_of_views_write_to_the_same_memory():
+    array = np.arange(24).reshape(4, 6)
+    tensor = cuda.tensor(array, device=DEVICE)
+    tensor[1:, ::2][:2, 1:].write((slice(None), 0), [50, 60])
+    array[1:, ::2][:2, 1:][:, 0] = [50, 60]
+    np.testing.assert_array_equal(tensor.cpu(), array)
+    assert tensor[1, 2].data_ptr() - tensor.data_ptr() == 8 * 8
+
+
+@pytest.mark.parametrize("index", [[0], True, np.array([0]), 1.5, "x", (0, [1])])
+def test_indices_that_need_a_copy_are_refused(index):
+    with pytest.raises(TypeError, match=r"\.cpu\(\)"):
+        cuda.tensor([1, 2], device=DEVICE)[index]
+
+
+def test_an_index_out_of_range_is_refused():
+    with pytest.raises(IndexError):
+        cuda.tensor([1, 2], device=DEVICE)[2]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["?", "i1", "u2", "f2", "f4", "c16", ">i4", "M8[s]", "S3", "i4,f8"]
+)
+def test_dtypes_arrive_as_they_are(dtype):
+    array = np.zeros(3, dtype)
+    array[1] = np.ones(1, dtype)[0] if dtype != "S3" else b"ab"
+    tensor = cuda.tensor(array, device=DEVICE)
+    assert tensor.dtype == array.dtype
+    np.testing.assert_array_equal(tensor.cpu(), array)
+
+
+def test_python_objects_are_refused():
+    with pytest.raises(cuda.DeviceError, match="only numbers"):
+        cuda.tensor([object()], device=DEVICE)
+
+
+def test_a_scalar_and_an_empty_tensor():
+    scalar = cuda.tensor(2.5, device=DEVICE)
+    assert (scalar.shape, scalar.read(()), scalar.tolist()) == ((), 2.5, 2.5)
+    with pytest.raises(TypeError, match="no length"):
+        len(scalar)
+    empty = cuda.tensor(np.empty((0, 3)), device=DEVICE)
+    assert (empty.shape, empty.data_ptr(), empty.tolist()) == ((0, 3), 0, [])
+    empty.write(Ellipsis, 1)
+
+
+def test_an_empty_tensor_crosses(peers):
+    peer = peers[0]
+    empty = cuda.tensor(np.empty((0, 3), "f4"), device=DEVICE)
+    peer.call(keep, "x", empty)
+    back = peer.call(give, "x")
+    assert (back.shape, back.dtype, back.device) == ((0, 3), np.float32, DEVICE)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_shapes_and_strides_cross(peers, shape):
+    peer = peers[0]
+    tensor = cuda.tensor(np.arange(np.prod(shape)).reshape(shape), device=DEVICE)
+    reverse = tensor[tuple(slice(None, None, -1) for _ in shape)]
+    peer.call(keep, "x", reverse)
+    assert peer.call(read, "x") == reverse.tolist()
+    assert peer.call(place, "x")[1] == reverse.offset
+    peer.call(drop, "x")
+
+
+def test_what_is_carved_must_fit():
+    block = cuda.empty_block(16, DEVICE)
+    assert cuda.carve(block, 8, (2,), "f4").shape == (2,)
+    for offset in (-1, 12):
+        with pytest.raises(cuda.DeviceError, match="16 bytes"):
+            cuda.carve(block, offset, (2,), "f4")
+    with pytest.raises(cuda.DeviceError, match="needs a storage"):
+        cuda.carve(None, 0, (2,), "f4", DEVICE)
+
+
+def test_neither_tensors_nor_storages_can_be_pickled_outside_a_channel():
+    tensor = cuda.tensor([1], device=DEVICE)
+    with pytest.raises(TypeError, match=r"\.cpu\(\)"):
+        pickle.dumps(tensor)
+    with pytest.raises(TypeError, match="send a tensor in it"):
+        pickle.dumps(tensor.storage)
+
+
+def test_a_device_of_another_size_than_asked_is_refused():
+    cuda.use_simulated_device()
+    total = cuda.memory_info(DEVICE)[1]
+    assert cuda.use_simulated_device(total) == DEVICE
+    with pytest.raises(cuda.DeviceError, match=f"has {total} bytes already"):
+        cuda.use_simulated_device(total + 256)

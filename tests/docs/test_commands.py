@@ -1,0 +1,135 @@
+"""The commands that README and guides show are run, so they stay true.
+
+A block of commands carries a comment before its fence: ``<!-- executed -->``, or
+``<!-- not executed: the reason -->``. A block without one fails here.
+"""
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 180.0
+
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>[^>]*) -->\n)?^```(?:console|bash|sh|shell)\n(?P<body>.*?)^```",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Commands as a page shows them."""
+
+    where: str
+    mark: str
+    commands: tuple[str, ...]
+
+    @property
+    def executed(self) -> bool:
+        return self.mark == "executed"
+
+
+def commands_in(body: str) -> tuple[str, ...]:
+    """Return what follows the prompts; other lines are output."""
+    return tuple(
+        line.removeprefix("$ ") for line in body.splitlines() if line.startswith("$ ")
+    )
+
+
+def blocks_in(text: str, name: str) -> list[Block]:
+    """Return the blocks of commands in the Markdown `text`."""
+    return [
+        Block(
+            f"{name}:{text.count(chr(10), 0, found.start('body'))}",
+            (found["mark"] or "").strip(),
+            commands_in(found["body"]),
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def pages() -> list[Path]:
+    """Return the pages that people read."""
+    docs = (ROOT / "docs").rglob("*.md")
+    shown = [page for page in docs if "_build" not in page.parts]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(shown)]
+
+
+def all_blocks() -> list[Block]:
+    return [
+        block
+        for page in pages()
+        for block in blocks_in(
+            page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
+        )
+    ]
+
+
+def executed_blocks() -> list[Block]:
+    """Return the blocks to run, each only once."""
+    found = {block.commands: block for block in all_blocks() if block.executed}
+    return list(found.values())
+
+
+def run(command: str) -> tuple[int, str]:
+    """Run one line in a shell of its own; return its status and output."""
+    folder = str(Path(sys.executable).parent)
+    outer = ("PYTEST_", "COV_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(outer)}
+    environment["PATH"] = folder + os.pathsep + environment["PATH"]
+    process = subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=DEADLINE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        return 124, f"{output}\nnot finished within {DEADLINE:g} s"
+    return process.returncode, output
+
+
+@pytest.mark.parametrize("block", executed_blocks(), ids=lambda block: block.where)
+def test_command_ends_well(block):
+    for command in block.commands:
+        if "-m sphinx" in command and importlib.util.find_spec("sphinx") is None:
+            pytest.skip("Sphinx is not installed: pip install -e '.[docs]'")
+        status, output = run(command)
+        assert status == 0, f"{command}\n{output}"
+
+
+@pytest.mark.parametrize("block", all_blocks(), ids=lambda block: block.where)
+def test_block_of_commands_says_whether_it_is_executed(block):
+    assert block.commands, "a block of commands has lines that begin with '$ '"
+    assert block.executed or re.fullmatch(r"not executed: .+", block.mark), (
+        "put <!-- executed --> or <!-- not executed: reason --> on the line before"
+    )
+
+
+def test_blocks_are_found_with_their_marks():
+    text = (
+        "# A page\n\n<!-- executed -->\n```console\n$ true\noutput\n$ false\n```\n\n"
+        "```python\n$ no\n```\n\n```console\n$ bare\n```\n"
+    )
+    first, second = blocks_in(text, "page.md")
+    assert first == Block("page.md:4", "executed", ("true", "false"))
+    assert second.mark == ""
+
+
+def test_run_reports_a_failing_command():
+    assert run("echo out; echo err >&2; exit 3") == (3, "out\nerr\n")

@@ -1,0 +1,232 @@
+"""The Sphinx extension of the site: what it shows, and what it refuses."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tiny_project
+from sharedtensor_conformance.clauses import parse_chapter
+from sharedtensor_conformance.report import (
+    Case,
+    ClauseResult,
+    Machine,
+    ReportWriter,
+    Run,
+    Selection,
+    SpecRecord,
+    Subject,
+    Summary,
+)
+from sharedtensor_conformance.verdicts import Verdict
+
+CHAPTER_FILE = "spec/tiny.md"
+CHAPTER = tiny_project.CHAPTER
+
+
+def text_of(html: str) -> str:
+    """Return the words of a page, with single spaces."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def write_report(root: Path, name: str, verdict: Verdict, hashes: dict[str, str]):
+    case = Case(
+        id="test_tiny.py::test_receiver_sees_the_write[fd-spawn]",
+        test="test_tiny.py::test_receiver_sees_the_write",
+        clauses=("TINY-1",),
+        verdict=verdict,
+        cause="It keeps a copy." if verdict.broken else "",
+        evidence="expected 40, got 2" if verdict.broken else "",
+        checks=1,
+        crossings=1,
+    )
+    result = ClauseResult(verdict, "MUST", "core", True, ("cpu",), {verdict.value: 1})
+    parts = ("core",), ("default",), ("spawn",), ("float32",), ("queue",), ("cpu",)
+    run = Run(
+        implementation=Subject(name, "7.5", *parts),
+        suite="0.1.0",
+        spec=SpecRecord("0.1.0", hashes),
+        machine=Machine("3.11", "linux", "6", 2, False, False),
+        selection=Selection(True, ()),
+        planned=1,
+        started="2026-01-01T00:00:00Z",
+    )
+    summary = Summary(
+        cases=1,
+        verdicts={verdict.value: 1},
+        clauses={"TINY-1": result},
+        stale=(),
+        conforms=not verdict.broken,
+        exit_status=0,
+        complete=True,
+        finished="2026-01-01T00:00:01Z",
+        seconds=1.0,
+    )
+    with ReportWriter(root / "docs" / "reports" / f"{name}.jsonl") as writer:
+        for line in (run, case, summary):
+            writer.write(line)
+
+
+@pytest.fixture
+def judged(site_of, tmp_path):
+    """The site with two reports; the second one judged another text."""
+    hashes = {clause.id: clause.hash for clause in parse_chapter(CHAPTER, "tiny.md")}
+    write_report(tmp_path, "good", Verdict.PASS, hashes)
+    write_report(tmp_path, "bad", Verdict.FAIL, hashes | {"TINY-1": "0" * 12})
+    return site_of()
+
+
+def test_good_project_builds_without_a_warning(site_of):
+    assert site_of().warnings == ""
+
+
+def test_clause_shows_its_parts(site_of):
+    page = site_of().page("tiny.html")
+    box = page[page.index('id="TINY-1"') : page.index('id="TINY-2"')]
+    words = text_of(box)
+    for part in ("The first clause", "MUST", "profile core", "observes sharing"):
+        assert part in words
+    assert "<strong>words</strong>" in box
+    assert "Why. The reasons." in words
+
+
+def test_clause_links_to_tests_code_and_mutants(site_of):
+    site = site_of()
+    box = site.page("tiny.html").partition('id="TINY-2"')[0]
+    assert 'href="source/conformance/test_tiny.py.html#L2"' in box
+    assert "receiver sees the write" in box
+    assert 'href="source/reference/memory.py.html#L5"' in box
+    assert "memory.Memory.move" in text_of(box)
+    assert "keeps_a_copy Keeps a copy of each tensor." in text_of(box)
+    assert 'id="L5"' in site.page("source/reference/memory.py.html")
+
+
+def test_clause_without_backing_says_so(site_of):
+    words = text_of(site_of().page("tiny.html").partition('id="TINY-2"')[2])
+    assert "no test cites this clause" in words
+    assert "no mutant breaks this clause" in words
+    assert "no code of the reference cites this clause" in words
+
+
+def test_promise_lists_its_clauses_or_the_reason(site_of):
+    page = site_of().page("promises.html")
+    assert 'href="tiny.html#TINY-1"' in page
+    assert "Informative. Nothing can be seen of it." in text_of(page)
+
+
+def test_index_lists_all_clauses_in_order(site_of):
+    page = site_of().page("tables.html")
+    assert re.findall(r'href="tiny.html#(TINY-\d)"', page) == ["TINY-1", "TINY-2"]
+
+
+def test_matrix_without_reports_says_so(site_of):
+    assert "there is nothing to show" in text_of(site_of().page("tables.html"))
+
+
+def test_verdicts_are_shown_in_words_with_their_evidence(judged):
+    words = text_of(judged.page("tiny.html"))
+    assert "good 7.5 ✓ pass in 1 case" in words
+    assert "bad 7.5 ✗ fail, known in 1 case" in words
+    assert "It keeps a copy." in words
+    assert "expected 40, got 2" in words
+
+
+def test_verdict_on_another_text_is_marked(judged):
+    box = judged.page("tiny.html")
+    assert text_of(box).count("Judged on another text of this clause.") == 1
+
+
+def test_broken_cell_of_the_matrix_links_to_the_evidence(judged):
+    assert 'href="tiny.html#TINY-1-bad"' in judged.page("tables.html")
+    assert 'id="TINY-1-bad"' in judged.page("tiny.html")
+
+
+def test_reports_can_be_downloaded(judged):
+    copies = [path.name for path in (judged.folder / "_downloads").rglob("*.jsonl")]
+    assert sorted(copies) == ["bad.jsonl", "good.jsonl"]
+
+
+def test_incomplete_report_stops_the_build(judged, site_of, tmp_path):
+    from sphinx.errors import ExtensionError
+
+    path = tmp_path / "docs" / "reports" / "bad.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]), encoding="utf-8")
+    with pytest.raises(ExtensionError, match="was cut short"):
+        site_of()
+
+
+def test_reference_to_an_unknown_clause_is_a_warning(site_of):
+    warnings = site_of({CHAPTER_FILE: CHAPTER + "\nSee {clause}`TINY-9`.\n"}).warnings
+    assert "spec:clause reference target not found: TINY-9" in warnings
+
+
+def test_reference_to_an_unknown_promise_is_a_warning(site_of):
+    source = CHAPTER.replace(":promises: P01", ":promises: P77")
+    warnings = site_of({CHAPTER_FILE: source}).warnings
+    assert "spec:promise reference target not found: P77" in warnings
+
+
+def test_reference_to_an_unknown_file_is_a_warning(site_of):
+    source = CHAPTER + "\nSee {source}`reference/nothing.py`.\n"
+    warnings = site_of({CHAPTER_FILE: source}).warnings
+    assert "spec:source reference target not found: reference/nothing.py" in warnings
+
+
+def test_id_used_twice_is_a_warning(site_of):
+    source = CHAPTER.replace("{clause} TINY-2", "{clause} TINY-1")
+    source = source.replace("{clause}`TINY-2`", "{clause}`TINY-1`")
+    warnings = site_of({CHAPTER_FILE: source}).warnings
+    assert "the clause TINY-1 is defined twice" in warnings
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "complaint"),
+    [
+        (":level: MUST", ":level: MIGHT", "TINY-1 needs a :level: of MUST"),
+        ("Why. The reasons.", "", "TINY-1 needs a paragraph that begins with 'Why.'"),
+        (":title: The first clause\n", "", "TINY-1 needs a :title:"),
+    ],
+)
+def test_malformed_clause_is_reported(site_of, written, instead, complaint):
+    warnings = site_of({CHAPTER_FILE: CHAPTER.replace(written, instead)}).warnings
+    assert complaint in warnings
+
+
+def test_test_that_cites_an_unknown_clause_is_a_warning(site_of):
+    test = '@clause("NONE-1")\ndef test_nothing():\n    pass\n'
+    warnings = site_of({"conformance/test_other.py": test}).warnings
+    assert "test_nothing cites the clause NONE-1, which does not exist" in warnings
+
+
+def test_docstring_that_cites_an_unknown_clause_is_a_warning(site_of):
+    module = '"""Keeps UTF-8 text. Clause TINY-5."""\n'
+    warnings = site_of({"reference/other.py": module}).warnings
+    assert "other cites the clause TINY-5, which does not exist" in warnings
+    assert "UTF-8" not in warnings
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        (":informative: Nothing can be seen of it.\n", ""),
+        ("```{promise} P01\n", "```{promise} P01\n:informative: Wrongly.\n\n"),
+    ],
+)
+def test_promise_needs_either_a_clause_or_a_reason(site_of, written, instead):
+    promises = tiny_project.FILES["docs/promises.md"].replace(written, instead)
+    warnings = site_of({"docs/promises.md": promises}).warnings
+    assert "needs either a clause or :informative:" in warnings
+
+
+def test_changed_test_is_shown_when_the_site_is_built_again(site_of):
+    site_of()
+    file = "conformance/test_tiny.py"
+    renamed = tiny_project.FILES[file].replace("sees_the_write", "reads_the_write")
+    assert "receiver reads the write" in site_of({file: renamed}).page("tiny.html")
+
+
+def test_each_chapter_of_the_spec_has_a_page():
+    root = Path(__file__).parents[2]
+    chapters = {path.name for path in (root / "spec").glob("*.md")}
+    pages = {path.name for path in (root / "docs" / "spec").glob("*.md")}
+    assert chapters <= pages

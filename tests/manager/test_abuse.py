@@ -1,0 +1,182 @@
+"""Bad clients lose their connection; others are served. Clause SEC-2."""
+
+import os
+import socket
+import tempfile
+import threading
+
+import pytest
+from sharedtensor.manager import daemon
+
+GARBAGE = {
+    "empty": b"",
+    "unknown": b"Z" + b"sharedtensor-x",
+    "no name": daemon.HOLD,
+    "prefix alone": daemon.HOLD + b"sharedtensor-",
+    "another name": daemon.HOLD + b"torch_1_2_3",
+    "path": daemon.HOLD + b"sharedtensor-/../../tmp/x",
+    "dots": daemon.HOLD + b"sharedtensor-..",
+    "zero byte": daemon.HOLD + b"sharedtensor-\0",
+    "letters of others": daemon.HOLD + "sharedtensor-\u00e9".encode(),
+    "too long": daemon.HOLD + b"sharedtensor-" + b"a" * 243,
+    "oversized": daemon.HOLD + b"sharedtensor-" + b"a" * 60000,
+    "short token": daemon.SYNC + b"0123",
+    "long token": daemon.STATUS + b"012345678",
+    "door of another": daemon.LISTENING,
+    "end of another": daemon.ABANDON,
+    "fork with more": daemon.FORK + b"x",
+}
+
+
+@pytest.mark.parametrize("message", GARBAGE.values(), ids=GARBAGE)
+def test_garbage_ends_its_own_connection_alone(
+    new_client, connect, name, exists, message
+):
+    owner = new_client()
+    owner.call("hold", name)
+    address, pid = owner.call("address"), owner.call("status")["pid"]
+    bare = connect(address)
+    bare.send(daemon.HOLD + f"{name}-bad".encode())
+    bare.send(message)
+    assert bare.recv(1) == b""
+    counts = owner.call("status")
+    assert counts == {
+        "pid": pid,
+        "clients": 1,
+        "names": 1,
+        "holds": 1,
+        "in_flight": 0,
+    }
+    assert exists(name)
+
+
+def test_the_longest_name_is_accepted(new_client):
+    client = new_client()
+    client.call("hold", "sharedtensor-" + "a" * 242)
+    assert client.call("status")["names"] == 1
+
+
+def test_a_flood_without_reading_stops_nobody_else(new_client, connect, name, exists):
+    """The manager neither waits for the one who floods nor starves the others."""
+    owner = new_client()
+    flooding = connect(owner.call("address"))
+    stop = threading.Event()
+
+    def flood():
+        while not stop.is_set():
+            try:
+                flooding.send(daemon.SYNC + b"01234567")
+            except OSError:  # dismissed, since it reads no answers
+                return
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    for _ in range(20):
+        owner.call("hold", name)
+        owner.call("release", name)
+        owner.call("sync")
+    stop.set()
+    thread.join()
+    assert not exists(name)
+    assert owner.call("status")["clients"] == 1
+
+
+def test_a_flood_of_names_stops_nobody_else(new_client, connect, name, exists):
+    owner = new_client()
+    flooding = connect(owner.call("address"))
+    stop = threading.Event()
+
+    def flood():
+        while not stop.is_set():
+            flooding.send(daemon.HOLD + f"{name}-flood".encode())
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    owner.call("hold", name)
+    owner.call("release", name)
+    owner.call("sync")
+    stop.set()
+    thread.join()
+    assert not exists(name)
+
+
+def test_silent_connections_block_nobody(new_client, connect, name, exists):
+    owner = new_client()
+    silent = [connect(owner.call("address")) for _ in range(20)]
+    silent[0].shutdown(socket.SHUT_RD)
+    owner.call("hold", name)
+    owner.call("release", name)
+    owner.call("sync")
+    assert not exists(name)
+
+
+def test_descriptors_that_are_no_connection_are_closed(new_client, connect):
+    owner = new_client()
+    address, pid = owner.call("address"), owner.call("status")["pid"]
+    bare = connect(address)
+    before = owner.call("status")
+    opened = len(os.listdir(f"/proc/{pid}/fd"))
+    reader, writer = os.pipe()
+    datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with tempfile.TemporaryFile() as file:
+        for descriptor in (file.fileno(), reader, datagram.fileno()):
+            socket.send_fds(bare, [daemon.FORK], [descriptor])
+        socket.send_fds(bare, [daemon.SYNC + b"01234567"], [reader, writer])
+    assert bare.recv(100) == b"01234567"
+    assert owner.call("status") == before
+    assert len(os.listdir(f"/proc/{pid}/fd")) == opened
+    datagram.close()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_fork_message_without_descriptor_does_no_harm(new_client, connect):
+    owner = new_client()
+    bare = connect(owner.call("address"))
+    bare.send(daemon.FORK + b"")
+    bare.send(daemon.SYNC + b"01234567")
+    assert bare.recv(100) == b"01234567"
+
+
+TALK = """
+import socket
+bare = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+bare.settimeout(10)
+bare.connect(address)
+try:
+    bare.send(daemon.SYNC + b"01234567")
+    result = bare.recv(100).decode()
+except ConnectionError:
+    result = ""
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_not_served_even_with_the_directory_open(new_client):
+    owner, stranger = new_client(), new_client()
+    stranger.run("become_nobody()")
+    address = owner.call("address")
+    assert owner.run(TALK, address=address) == "01234567"
+    path, depth = os.path.dirname(address), 0
+    while path != "/" and depth < 4:
+        os.chmod(path, os.stat(path).st_mode | 0o055)
+        path, depth = os.path.dirname(path), depth + 1
+    os.chmod(address, 0o777)
+    assert stranger.run(TALK, address=address) == ""
+    assert owner.call("status")["clients"] == 2  # itself and its bare socket
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_root_is_another_user_too(new_client, eventually):
+    with tempfile.TemporaryDirectory() as directory:
+        os.chown(directory, 65534, 65534)
+        owner = new_client(environment={"TMPDIR": directory})
+        owner.run("become_nobody()")
+        address = owner.call("address")
+        root = new_client()
+        assert owner.run(TALK, address=address) == "01234567"
+        assert root.run(TALK, address=address) == ""
+        with pytest.raises(Exception, match="belongs to another user"):
+            root.call("hold", "sharedtensor-x", address)
+        owner.kill()
+        eventually(lambda: not os.listdir(directory))

@@ -1,0 +1,253 @@
+"""Forked children, threads and finalizers keep the counts true."""
+
+import os
+import signal
+
+FORK = """
+import os
+in_child, to_child = os.pipe()
+from_child, out_of_child = os.pipe()
+child = os.fork()
+if not child:
+    os.close(to_child)
+    while order := os.read(in_child, 1):
+        if order == b"R":
+            client.release(name)
+        elif order == b"H":
+            client.hold(name)
+        client.sync()
+        os.write(out_of_child, b"+")
+    os._exit(0)
+os.close(in_child)
+os.close(out_of_child)
+def tell_child(order):
+    os.write(to_child, order)
+    assert os.read(from_child, 1) == b"+"
+result = child
+"""
+
+
+def fork(client, name):
+    """Fork a child that releases ("R"), holds ("H") or does nothing (" ") when told."""
+    return client.run(FORK, name=name)
+
+
+def tell(client, order):
+    """Have the child do something, and wait for it."""
+    client.run(f"tell_child({order.encode()!r})")
+
+
+def test_a_child_holds_what_its_parent_held(new_client, name, exists):
+    """Clause START-3: the parent may release at once."""
+    parent = new_client()
+    parent.call("hold", name)
+    parent.run(FORK + "client.release(name)\nclient.sync()", name=name)
+    assert exists(name)
+    tell(parent, "R")
+    assert not exists(name)
+
+
+def test_a_child_that_is_killed_releases_what_it_inherited(
+    new_client, name, exists, eventually
+):
+    parent = new_client()
+    parent.call("hold", name)
+    child = fork(parent, name)
+    parent.call("release", name)
+    parent.call("sync")
+    assert exists(name)
+    os.kill(child, signal.SIGKILL)
+    eventually(lambda: not exists(name))
+
+
+def test_the_death_of_the_parent_is_seen_while_its_child_lives(
+    new_client, name, exists, eventually
+):
+    """The child keeps no copy of the parent's connection."""
+    parent = new_client()
+    parent.call("address")
+    child = fork(parent, name)
+    watch = os.pidfd_open(child)
+    parent.call("hold", name)
+    tell(parent, " ")
+    keeper = new_client()
+    keeper.call("adopt", parent.call("address"))
+    keeper.call("status")
+    parent.run("os.set_inheritable(to_child, True)")
+    os.kill(child, signal.SIGSTOP)
+    parent.kill()
+    eventually(lambda: not exists(name))
+    os.kill(child, signal.SIGKILL)
+    os.close(watch)
+
+
+def test_the_death_of_the_parent_leaves_the_child_its_holds(
+    new_client, name, exists, eventually
+):
+    parent, keeper = new_client(), new_client()
+    parent.call("hold", name)
+    keeper.call("adopt", parent.call("address"))
+    keeper.call("status")
+    child = fork(parent, name)
+    os.kill(child, signal.SIGSTOP)
+    parent.kill()
+    eventually(lambda: keeper.call("status")["clients"] == 2)
+    assert exists(name)
+    os.kill(child, signal.SIGKILL)
+    eventually(lambda: not exists(name))
+
+
+def test_parent_and_child_talk_on_connections_of_their_own(new_client, name):
+    parent = new_client()
+    parent.call("hold", name)
+    fork(parent, name)
+    tell(parent, "H")
+    assert parent.call("status")["holds"] == 3
+    assert parent.call("status")["clients"] == 2
+
+
+def test_a_fork_without_names_costs_no_connection(new_client, name):
+    parent = new_client()
+    parent.call("address")
+    fork(parent, name)
+    assert parent.call("status")["clients"] == 1
+    tell(parent, "H")
+    assert parent.call("status")["clients"] == 2
+
+
+def test_a_child_that_ends_at_once_leaves_nothing(new_client, name, eventually):
+    parent = new_client()
+    parent.call("hold", name)
+    count = "import os; result = len(os.listdir('/proc/self/fd'))"
+    before = parent.run(count)
+    parent.run(
+        "for _ in range(20):\n"
+        "    child = os.fork()\n"
+        "    if not child: os._exit(0)\n"
+        "    os.waitpid(child, 0)"
+    )
+    eventually(lambda: parent.call("status")["clients"] == 1)
+    assert parent.call("status")["holds"] == 1
+    assert parent.run(count) == before
+
+
+def test_forks_amid_busy_threads_neither_hang_nor_miscount(new_client, name):
+    parent = new_client()
+    parent.run(
+        """
+import os, threading
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        client.hold(name)
+        client.release(name)
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        client.hold(name)
+        client.sync()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+for thread in threads: thread.join()
+client.sync()
+""",
+        name=name,
+    )
+    assert parent.call("status")["holds"] == 0
+
+
+def test_threads_share_a_connection(new_client, name, exists):
+    client = new_client()
+    client.run(
+        """
+import threading
+def work():
+    for _ in range(300):
+        client.hold(name)
+        client.post(name)
+        client.claim(name)
+        client.release(name)
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+client.sync()
+""",
+        name=name,
+    )
+    counts = client.call("status")
+    assert (counts["clients"], counts["holds"], counts["in_flight"]) == (1, 0, 0)
+    assert not exists(name)
+
+
+def test_release_inside_the_lock_is_done_after_it(new_client, name, exists):
+    """As a finalizer that the collector runs in the middle of another call."""
+    client = new_client()
+    client.call("hold", name)
+    client.run(
+        "with client._client.turn():\n"
+        "    client.release(name)\n"
+        "    client.hold(name + '-nested')\n"
+        "    assert len(client._client.queue) == 2",
+        name=name,
+    )
+    assert client.run("result = len(client._client.queue)") == 0
+    client.call("sync")
+    assert not exists(name)
+    assert client.call("status")["holds"] == 1
+
+
+def test_release_does_not_wait_for_another_thread(new_client, name, exists):
+    client = new_client()
+    client.call("hold", name)
+    client.run(
+        """
+import threading
+entered, go_on = threading.Event(), threading.Event()
+def stay():
+    with client._client.turn():
+        entered.set()
+        assert go_on.wait(20)
+thread = threading.Thread(target=stay)
+thread.start()
+entered.wait()
+client.release(name)      # would wait for ever: nobody else sets go_on
+go_on.set()
+thread.join()
+""",
+        name=name,
+    )
+    client.call("sync")
+    assert not exists(name)
+
+
+def test_finalizers_at_exit_are_silent(new_client, name, exists, eventually):
+    client = new_client()
+    client.run(
+        """
+import weakref
+class Holder:
+    def __init__(self):
+        client.hold(name)
+        self.release = client.release
+    def __del__(self):
+        self.release(name)
+keep = Holder()
+cycle = Holder()
+cycle.cycle = cycle
+other = Holder()
+weakref.finalize(other, client.release, name)
+""",
+        name=name,
+    )
+    assert client.leave() == ""
+    eventually(lambda: not exists(name))
+
+
+def test_a_bad_release_is_silent(new_client):
+    client = new_client()
+    client.call("release", "not-ours")
+    client.call("release", "sharedtensor-never-held")
+    client.call("release", "sharedtensor-x", "/nowhere/socket")

@@ -1,0 +1,88 @@
+"""The manager starts with whatever TMPDIR there is, or says why not."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+
+def use(client, name, exists):
+    """Hold and release a name."""
+    client.call("hold", name)
+    client.call("release", name)
+    client.call("sync")
+    assert not exists(name)
+
+
+def test_a_path_longer_than_a_socket_address(new_client, temporary, name, exists):
+    deep = temporary / ("d" * 120) / ("e" * 120)
+    deep.mkdir(parents=True)
+    owner = new_client(environment={"TMPDIR": str(deep)})
+    address = owner.call("address")
+    assert address.startswith(str(deep))
+    peer = new_client()
+    peer.call("hold", name, address)
+    peer.call("release", name, address)
+    use(owner, name, exists)
+
+
+def test_a_directory_that_is_missing(new_client, temporary, name, exists):
+    missing = temporary / "missing"
+    owner = new_client(environment={"TMPDIR": str(missing)})
+    use(owner, name, exists)
+    assert not missing.exists()
+
+
+def test_a_directory_that_goes_missing_later(new_client, temporary, name, exists):
+    place = temporary / "place"
+    place.mkdir()
+    owner = new_client(environment={"TMPDIR": str(place)})
+    owner.run("import tempfile; tempfile.gettempdir()")
+    place.rmdir()
+    use(owner, name, exists)
+
+
+def test_a_directory_that_is_a_file(new_client, temporary, name, exists):
+    file = temporary / "file"
+    file.touch()
+    use(new_client(environment={"TMPDIR": str(file)}), name, exists)
+
+
+def test_a_directory_that_is_read_only(new_client):
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o555)
+        owner = new_client(environment={"TMPDIR": directory})
+        if os.geteuid() == 0:
+            owner.run("become_nobody()")
+        assert not owner.call("address").startswith(directory)
+        assert list(Path(directory).iterdir()) == []
+
+
+@pytest.mark.parametrize("bases", [[], ["/proc"], ["/nowhere/at/all", "/proc"]])
+def test_no_usable_directory_is_an_error(new_client, managers, eventually, bases):
+    client = new_client()
+    with pytest.raises(Exception, match="Set TMPDIR to a directory") as failure:
+        client.run(
+            "launch.candidate_bases = lambda: bases\nclient.address()", bases=bases
+        )
+    assert failure.value.args[0] == "ManagerError"
+    eventually(lambda: not managers())
+
+
+@pytest.mark.parametrize("grace", ["soon", "-1", "nan", "inf"])
+def test_a_grace_period_that_is_no_time_is_an_error(new_client, grace):
+    client = new_client(environment={"SHAREDTENSOR_MANAGER_GRACE": grace})
+    with pytest.raises(Exception, match="Set it to a number of seconds") as failure:
+        client.call("address")
+    assert failure.value.args[0] == "ManagerError"
+
+
+def test_an_interpreter_that_does_not_start_is_an_error(new_client, temporary):
+    client = new_client()
+    with pytest.raises(Exception, match="ended at once, with status 1") as failure:
+        client.run(
+            "import multiprocessing.spawn as s\n"
+            "s.set_executable('/bin/false')\nclient.address()"
+        )
+    assert failure.value.args[0] == "ManagerError"

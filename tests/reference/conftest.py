@@ -1,0 +1,37 @@
+"""Strategies, start methods and peers for the tests of the reference."""
+
+import pytest
+from reference_peer import Peer
+
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+
+
+@pytest.fixture(params=["file_descriptor", "file_system"])
+def strategy(request):
+    before = sharedtensor.get_sharing_strategy()
+    sharedtensor.set_sharing_strategy(request.param)
+    yield request.param
+    sharedtensor.set_sharing_strategy(before)
+
+
+@pytest.fixture(params=["fork", "spawn", "forkserver"])
+def ctx(request):
+    return mp.get_context(request.param)
+
+
+@pytest.fixture
+def fork():
+    return mp.get_context("fork")
+
+
+@pytest.fixture
+def spawn():
+    return mp.get_context("spawn")
+
+
+@pytest.fixture
+def peer(fork):
+    peer = Peer(fork)
+    yield peer
+    peer.close()

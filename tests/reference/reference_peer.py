@@ -1,0 +1,119 @@
+"""A process that does what the test's process asks of it, one request at a time.
+
+Requests are functions of this module by name, so that a spawned peer finds them.
+"""
+
+import os
+import time
+
+import sharedtensor
+
+PATIENCE = 30.0
+held = {}
+
+
+class Peer:
+    """A peer in a process of its own; `ask` waits for the answer."""
+
+    def __init__(self, ctx, queue="SimpleQueue"):
+        self.requests, self.replies = getattr(ctx, queue)(), getattr(ctx, queue)()
+        self.process = ctx.Process(target=serve, args=(self.requests, self.replies))
+        self.process.start()
+
+    def ask(self, action, *arguments):
+        self.requests.put((action, arguments))
+        return self.replies.get()
+
+    def close(self):
+        if self.process.is_alive():
+            self.requests.put(None)
+        self.process.join(PATIENCE)
+        assert self.process.exitcode is not None, "the peer did not end"
+        for queue in (self.requests, self.replies):
+            queue.close()
+
+
+def serve(requests, replies):
+    while (request := requests.get()) is not None:
+        action, arguments = request
+        del request
+        reply = globals()[action](*arguments)
+        del arguments
+        replies.put(reply)
+        del reply
+
+
+def echo(value):
+    return value
+
+
+def keep(name, value):
+    held[name] = value
+
+
+def kept(name):
+    return held[name]
+
+
+def address(name):
+    return held[name].data_ptr()
+
+
+def values(name):
+    return held[name].tolist()
+
+
+def write(name, index, value):
+    held[name][index] = value
+
+
+def drop(name):
+    del held[name]
+
+
+def make(values):
+    return sharedtensor.tensor(values)
+
+
+def write_all(tensor, value):
+    tensor.fill_(value)
+    return tensor.tolist()
+
+
+def describe(tensor):
+    grad = None if tensor.grad is None else tensor.grad.tolist()
+    flags = tensor.requires_grad, tensor.is_leaf, tensor.is_conj(), tensor.is_shared()
+    window = tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype.str
+    return type(tensor).__name__, window, flags, grad, tensor.tolist()
+
+
+def strategy():
+    return sharedtensor.get_sharing_strategy()
+
+
+def set_strategy(name):
+    sharedtensor.set_sharing_strategy(name)
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def mappings():
+    with open("/proc/self/maps") as lines:
+        return sum("sharedtensor" in line for line in lines)
+
+
+def names():
+    return sorted(n for n in os.listdir("/dev/shm") if n.startswith("sharedtensor-"))
+
+
+def own_names():
+    return [name for name in names() if name.split("-")[1] == str(os.getpid())]
+
+
+def eventually(condition, deadline=10.0):
+    end = time.monotonic() + deadline
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.01)

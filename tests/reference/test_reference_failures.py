@@ -1,0 +1,236 @@
+"""Exhaustion, forgery and loss: what the reference does when things go wrong."""
+
+import errno
+import os
+import resource
+import signal
+
+import numpy as np
+import pytest
+from reference_peer import Peer, descriptors, own_names
+
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+from sharedtensor import memory, strategies
+from sharedtensor.steps import steps
+from sharedtensor.strategies import names as client
+
+
+@pytest.fixture
+def few_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 8, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_sharing_without_a_descriptor_left_names_the_limit(few_descriptors):
+    kept, tensor = [], sharedtensor.arange(3)
+    with pytest.raises(sharedtensor.ResourceError, match="file_system") as caught:
+        for _ in range(20):
+            kept.append(sharedtensor.zeros(1).share_memory_())
+        tensor.share_memory_()
+    assert caught.value.errno == errno.EMFILE
+    assert not tensor.is_shared()
+    kept.clear()
+    assert tensor.share_memory_().tolist() == [0, 1, 2]
+
+
+def test_receiving_without_room_loses_one_message_and_no_descriptor():
+    ours, theirs = mp.Pipe()
+    ours.send([sharedtensor.zeros(1) for _ in range(40)])
+    ours.send("next")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = descriptors()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 8, hard))
+    try:
+        with pytest.raises(sharedtensor.ResourceError, match="which is lost"):
+            theirs.recv()
+        assert theirs.recv() == "next"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert descriptors() == before
+
+
+def test_lack_of_memory_is_an_exception_and_leaves_nothing(strategy, monkeypatch):
+    tensor = sharedtensor.arange(3)
+    before = descriptors()
+
+    def full(fd, address, size, offset):
+        memory.ctypes.set_errno(errno.ENOSPC)
+        return -1
+
+    monkeypatch.setattr(memory._libc, "pwrite", full)
+    with pytest.raises(sharedtensor.ResourceError, match="/dev/shm") as caught:
+        tensor.share_memory_()
+    assert caught.value.errno == errno.ENOSPC
+    client.sync()
+    assert own_names() == []
+    assert descriptors() <= before + (strategy == "file_system")
+    assert not tensor.is_shared()
+    assert tensor.tolist() == [0, 1, 2]
+
+
+def test_mapping_that_fails_leaves_nothing(strategy, monkeypatch):
+    tensor = sharedtensor.arange(3)
+
+    def refuse(target, fd):
+        raise memory.resource_error(errno.ENOMEM, "Mapping a segment")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "map_segment", refuse)
+        before = descriptors()
+        with pytest.raises(sharedtensor.ResourceError, match="max_map_count"):
+            tensor.share_memory_()
+    client.sync()
+    assert own_names() == []
+    assert descriptors() <= before + (strategy == "file_system")
+    assert tensor.share_memory_().tolist() == [0, 1, 2]
+
+
+def test_impossible_size_is_a_resource_error():
+    with pytest.raises(sharedtensor.ResourceError, match="Reserving"):
+        sharedtensor.zeros(1 << 60, dtype="uint8")
+
+
+def handle_of(tensor):
+    """A handle of a tensor's storage that this process has forgotten."""
+    tensor.share_memory_()
+    segment = tensor.storage.segment
+    del steps.known[segment.token]
+    if segment.descriptor is None:
+        return [segment.strategy.name, segment.token, segment.nbytes, (segment.manager,)]
+    ticket = memory.os.dup(segment.descriptor)
+    where = [segment.inode, Ticket(ticket)]
+    return [segment.strategy.name, segment.token, segment.nbytes, where]
+
+
+class Ticket:
+    """A ticket as a channel without descriptors makes it."""
+
+    def __init__(self, fd):
+        self.fd = fd
+
+    def detach(self):
+        return self.fd
+
+
+FORGERIES = {
+    "size": lambda handle: handle.__setitem__(2, 1 << 20),
+    "token": lambda handle: handle.__setitem__(1, "0" * 32),
+    "path": lambda handle: handle.__setitem__(1, "sharedtensor-1-../../etc/passwd"),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_forged_handle_is_refused_and_leaks_nothing(strategy, forgery):
+    tensor = sharedtensor.arange(3)
+    before = descriptors()
+    handle = handle_of(tensor)
+    FORGERIES[forgery](handle)
+    with pytest.raises((sharedtensor.HandleError, ValueError)):
+        steps.rebuild_storage(sharedtensor.Storage, handle)
+    assert descriptors() <= before + 1
+    assert tensor.tolist() == [0, 1, 2]
+
+
+def test_forged_inode_is_refused():
+    handle = handle_of(sharedtensor.arange(3))
+    handle[3][0] += 1
+    with pytest.raises(sharedtensor.HandleError, match="stale or forged"):
+        steps.rebuild_storage(sharedtensor.Storage, handle)
+
+
+def test_unsealed_segment_is_refused(monkeypatch):
+    monkeypatch.setattr(steps, "seal_segment", lambda fd: None)
+    handle = handle_of(sharedtensor.arange(3))
+    with pytest.raises(sharedtensor.HandleError, match="shrunk"):
+        steps.rebuild_storage(sharedtensor.Storage, handle)
+
+
+def test_handle_of_a_known_storage_with_another_size_is_refused():
+    tensor = sharedtensor.arange(3).share_memory_()
+    segment = tensor.storage.segment
+    handle = "file_descriptor", segment.token, 1, (segment.inode, 0)
+    with pytest.raises(sharedtensor.HandleError, match="forged"):
+        steps.rebuild_storage(sharedtensor.Storage, handle)
+
+
+def test_link_in_place_of_a_segment_is_not_followed(tmp_path):
+    target = tmp_path / "target"
+    target.write_bytes(bytes(4096))
+    name = f"sharedtensor-{os.getpid()}-{'f' * 32}"
+    path = f"{strategies.DIRECTORY}/{name}"
+    os.symlink(target, path)
+    try:
+        with pytest.raises(sharedtensor.ResourceError, match="Opening"):
+            strategies.opened(name).__enter__()
+    finally:
+        os.unlink(path)
+
+
+def test_segment_that_is_gone_is_a_handle_error():
+    with pytest.raises(sharedtensor.HandleError, match="is gone"):
+        strategies.opened(f"sharedtensor-1-{'e' * 32}").__enter__()
+
+
+def test_window_outside_its_storage_is_a_handle_error():
+    storage = sharedtensor.Storage(8)
+    window = np.dtype("f4").str, 0, (3,), (1,)
+    with pytest.raises(sharedtensor.HandleError, match="impossible"):
+        steps.rebuild_tensor(sharedtensor.Tensor, storage, window, (False, False))
+
+
+def test_message_unpickled_without_its_descriptors_is_a_handle_error():
+    ours, theirs = mp.Pipe()
+    before = descriptors()
+    ours.send(sharedtensor.zeros(1))
+    content = theirs.recv_bytes()
+    with pytest.raises(sharedtensor.HandleError, match="descriptor"):
+        steps.unpack_message(content, [])
+    assert descriptors() == before
+
+
+def test_peer_that_dies_is_an_end_of_file(fork):
+    peer = Peer(fork)
+    ours, theirs = fork.Pipe()
+    peer.ask("keep", "end", theirs)
+    theirs.close()
+    os.kill(peer.process.pid, signal.SIGKILL)
+    with pytest.raises(EOFError):
+        ours.recv()
+    with pytest.raises(BrokenPipeError):
+        ours.send(sharedtensor.zeros(1))
+    peer.close()
+
+
+def test_reader_that_closes_with_unread_messages_is_an_end_of_file():
+    ours, theirs = mp.Pipe()
+    ours.send(1)
+    theirs.close()
+    with pytest.raises(EOFError):
+        ours.recv()
+
+
+def test_feeder_survives_a_reader_that_is_gone(capfd):
+    queue = mp.Queue()
+    queue._reader.close()
+    queue.put(sharedtensor.zeros(1))
+    queue.close()
+    queue.join_thread()
+    assert "BrokenPipeError" in capfd.readouterr().err
+
+
+def test_stale_standard_ticket_is_a_handle_error(fork):
+    from multiprocessing import get_context
+
+    plain = get_context("fork").SimpleQueue()
+    process = fork.Process(target=put_one, args=(plain,))
+    process.start()
+    process.join()
+    with pytest.raises(sharedtensor.HandleError, match="keep the sender alive"):
+        plain.get()
+
+
+def put_one(plain):
+    plain.put(sharedtensor.zeros(1))

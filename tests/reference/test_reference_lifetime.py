@@ -1,0 +1,245 @@
+"""Who must outlive whom, and that nothing is left in the end."""
+
+import fcntl
+import gc
+import os
+import signal
+
+import pytest
+from reference_peer import Peer, descriptors, eventually, mappings, own_names
+
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+from sharedtensor.strategies import names as client
+
+CHANNELS = ["SimpleQueue", "Queue", "Pipe"]
+
+
+@pytest.fixture
+def nothing_left():
+    """What this process has open must be as before, once the test's names are gone."""
+    gc.collect()
+    before = descriptors(), mappings(), own_names()
+    client.sync()
+    yield
+    gc.collect()
+    client.sync()
+    assert (descriptors(), mappings(), own_names()) >= before
+    eventually(lambda: mappings() == before[1])
+    eventually(lambda: own_names() == before[2])
+
+
+def channel_of(ctx, kind):
+    if kind == "Pipe":
+        reader, writer = ctx.Pipe(duplex=False)
+        return reader.recv, writer.send
+    queue = getattr(ctx, kind)()
+    return queue.get, queue.put
+
+
+def put_and_exit(put):
+    put((sharedtensor.tensor([1.0, 2.0]), "last words"))
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_message_survives_the_exit_of_its_sender(kind, method, strategy):
+    ctx = mp.get_context(method)
+    if kind == "Pipe":
+        end, other = ctx.Pipe(duplex=False)
+        receive = end.recv
+    else:
+        other = getattr(ctx, kind)()
+        receive = other.get
+    process = ctx.Process(target=send_last_words, args=(other,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    tensor, words = receive()
+    assert tensor.tolist() == [1.0, 2.0]
+    assert words == "last words"
+    tensor[0] = 3
+
+
+def send_last_words(channel):
+    send = channel.send if hasattr(channel, "send") else channel.put
+    send((sharedtensor.tensor([1.0, 2.0]), "last words"))
+
+
+def test_message_survives_the_sender_dropping_its_tensor(strategy, nothing_left):
+    queue = mp.SimpleQueue()
+    queue.put(sharedtensor.tensor([1.0, 2.0]))
+    gc.collect()
+    received = queue.get()
+    assert received.tolist() == [1.0, 2.0]
+    queue.close()
+
+
+@pytest.mark.parametrize("how", ["exit", "kill"])
+def test_received_tensor_outlives_its_sender(fork, strategy, how):
+    peer, third = Peer(fork), Peer(fork)
+    tensor = peer.ask("make", [1.0, 2.0])
+    if how == "kill":
+        os.kill(peer.process.pid, signal.SIGKILL)
+    peer.close()
+    tensor[0] = 5
+    third.ask("keep", "t", tensor)
+    third.ask("write", "t", 1, 6)
+    assert tensor.tolist() == [5, 6]
+    third.close()
+
+
+def test_killed_receiver_leaves_nothing(fork, strategy):
+    peer = Peer(fork)
+    tensor = sharedtensor.zeros(3)
+    peer.ask("keep", "t", tensor)
+    os.kill(peer.process.pid, signal.SIGKILL)
+    peer.close()
+    tensor[0] = 1
+    expected = 1 if strategy == "file_system" else 0
+    assert len(own_names()) == expected
+    del tensor
+    eventually(lambda: own_names() == [])
+
+
+def test_name_goes_with_the_last_reference(fork):
+    sharedtensor.set_sharing_strategy("file_system")
+    try:
+        peer = Peer(fork)
+        tensor = sharedtensor.zeros(3)
+        peer.ask("keep", "t", tensor)
+        peer.ask("keep", "again", tensor[1:])
+        assert len(own_names()) == 1
+        del tensor
+        peer.ask("drop", "t")
+        client.sync()
+        assert len(own_names()) == 1
+        peer.ask("drop", "again")
+        eventually(lambda: own_names() == [])
+        peer.close()
+    finally:
+        sharedtensor.set_sharing_strategy("file_descriptor")
+
+
+def test_forked_child_leaves_its_parents_names(fork):
+    sharedtensor.set_sharing_strategy("file_system")
+    try:
+        tensor = sharedtensor.zeros(3).share_memory_()
+        process = fork.Process(target=drop_inherited, args=([tensor],))
+        process.start()
+        process.join()
+        client.sync()
+        assert process.exitcode == 0
+        assert len(own_names()) == 1
+        queue = mp.SimpleQueue()
+        queue.put(tensor)
+        assert queue.get().storage is tensor.storage
+    finally:
+        sharedtensor.set_sharing_strategy("file_descriptor")
+
+
+def drop_inherited(tensors):
+    tensors.clear()
+    gc.collect()
+    client.sync()
+
+
+def test_file_descriptor_costs_one_descriptor_and_no_name():
+    before = descriptors()
+    tensors = [sharedtensor.zeros(4).share_memory_() for _ in range(10)]
+    views = [tensor[1:] for tensor in tensors]
+    assert descriptors() == before + 10
+    assert own_names() == []
+    del tensors
+    assert descriptors() == before + 10
+    del views
+    assert descriptors() == before
+
+
+def test_file_system_costs_no_descriptor_and_one_private_name(peer):
+    sharedtensor.set_sharing_strategy("file_system")
+    try:
+        first = sharedtensor.zeros(4).share_memory_()
+        before, theirs = descriptors(), peer.ask("descriptors")
+        tensors = [sharedtensor.zeros(4).share_memory_() for _ in range(10)]
+        peer.ask("keep", "all", tensors)
+        assert descriptors() == before
+        assert peer.ask("descriptors") <= theirs + 1  # its connection to the manager
+        assert len(own_names()) == 11
+        for name in own_names():
+            status = os.stat(f"/dev/shm/{name}")
+            assert (status.st_mode & 0o777, status.st_uid) == (0o600, os.geteuid())
+        del first
+    finally:
+        sharedtensor.set_sharing_strategy("file_descriptor")
+
+
+def test_rounds_of_new_tensors_leave_nothing(ctx, strategy):
+    peer = Peer(ctx)
+    counts = []
+    for round_number in range(200):
+        tensor = sharedtensor.tensor([round_number, 1])
+        assert peer.ask("echo", [tensor, tensor[1:]])[0].tolist() == [round_number, 1]
+        del tensor
+        if round_number in (5, 199):
+            client.sync()
+            counts.append((descriptors(), mappings(), len(own_names())))
+            counts.append((peer.ask("descriptors"), peer.ask("mappings")))
+    assert counts[:2] == counts[2:]
+    peer.close()
+
+
+def test_resending_one_tensor_costs_nothing(peer, strategy):
+    tensor = sharedtensor.zeros(5)
+    peer.ask("keep", "t", tensor)
+    address = peer.ask("address", "t")
+    before = descriptors(), mappings(), peer.ask("descriptors"), peer.ask("mappings")
+    for _ in range(50):
+        peer.ask("keep", "u", tensor)
+        assert peer.ask("address", "u") == address
+        assert peer.ask("kept", "u").data_ptr() == tensor.data_ptr()
+    after = descriptors(), mappings(), peer.ask("descriptors"), peer.ask("mappings")
+    assert after == before
+
+
+def test_storage_received_twice_at_once_is_mapped_once(peer, strategy):
+    tensor = sharedtensor.zeros(5)
+    view = tensor[2:]
+    peer.ask("keep", "t", tensor)
+    peer.ask("keep", "v", view)
+    assert peer.ask("address", "v") == peer.ask("address", "t") + 8
+    assert peer.ask("mappings") == 1
+
+
+def test_processes_that_are_all_killed_leave_nothing(spawn, strategy):
+    reader, writer = spawn.Pipe(duplex=False)
+    parent = spawn.Process(target=parent_to_be_killed, args=(writer, strategy))
+    parent.start()
+    pids, expected = reader.recv()
+    assert len([n for n in all_names() if str(pids[0]) in n]) == expected
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    parent.join()
+    eventually(lambda: not [n for n in all_names() if str(pids[0]) in n])
+
+
+def all_names():
+    return os.listdir("/dev/shm")
+
+
+def parent_to_be_killed(writer, strategy):
+    client.own_for_this_test = None
+    sharedtensor.set_sharing_strategy(strategy)
+    peer = Peer(mp.get_context("fork"))
+    tensors = [sharedtensor.zeros(3) for _ in range(3)]
+    peer.ask("keep", "all", tensors)
+    expected = 3 if strategy == "file_system" else 0
+    writer.send(([os.getpid(), peer.process.pid], expected))
+    signal.pause()
+
+
+def test_segment_of_a_descriptor_is_sealed():
+    segment = sharedtensor.zeros(3).share_memory_().storage.segment
+    with pytest.raises(PermissionError):
+        os.ftruncate(segment.descriptor, 0)
+    assert fcntl.fcntl(segment.descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC

@@ -1,0 +1,75 @@
+"""The setting of the strategy, and processes whose settings differ."""
+
+import multiprocessing
+import subprocess
+import sys
+
+import pytest
+from reference_peer import Peer
+
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+
+
+def test_default_is_file_descriptor_in_a_fresh_process():
+    code = "import sharedtensor as s; print(s.get_sharing_strategy())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "file_descriptor"
+
+
+def test_unknown_strategy_is_refused_and_changes_nothing(strategy):
+    for wrong in ("anonymous", None, []):
+        with pytest.raises(sharedtensor.StrategyError, match="'file_descriptor'"):
+            mp.set_sharing_strategy(wrong)
+        assert mp.get_sharing_strategy() == strategy
+
+
+def test_child_starts_with_the_strategy_of_its_parent(ctx, strategy):
+    peer = Peer(ctx)
+    assert peer.ask("strategy") == strategy
+    peer.close()
+
+
+def test_processes_with_different_strategies_share(ctx, strategy):
+    (other,) = mp.get_all_sharing_strategies() - {strategy}
+    peer = Peer(ctx)
+    peer.ask("set_strategy", other)
+    tensor = sharedtensor.zeros(2)
+    peer.ask("keep", "t", tensor)
+    back = peer.ask("kept", "t")
+    assert back.data_ptr() == tensor.data_ptr()
+    made = peer.ask("make", [1.0, 2.0])
+    assert made.storage.segment.strategy.name == other
+    peer.ask("keep", "m", made)
+    peer.ask("write", "m", 0, 9)
+    assert made.tolist() == [9.0, 2.0]
+    peer.close()
+
+
+def test_every_public_name_of_multiprocessing_is_there():
+    for name in multiprocessing.__all__:
+        assert hasattr(mp, name), name
+        assert name in mp.__all__
+
+
+def test_contexts_are_ours_and_unknown_ones_are_refused():
+    for method in mp.get_all_start_methods():
+        ctx = mp.get_context(method)
+        assert ctx.get_start_method() == method
+        assert ctx.get_context() is ctx
+        assert ctx.get_context(method) is ctx
+        assert issubclass(ctx.Process, multiprocessing.process.BaseProcess)
+    with pytest.raises(ValueError, match="cannot find context"):
+        mp.get_context("thread")
+
+
+def test_start_method_is_that_of_the_program():
+    assert mp.get_start_method() == multiprocessing.get_start_method()
+    mp.set_start_method("spawn", force=True)
+    try:
+        assert multiprocessing.get_start_method() == "spawn"
+        assert mp.get_context().get_start_method() == "spawn"
+        with pytest.raises(RuntimeError, match="already been set"):
+            mp.set_start_method("fork")
+    finally:
+        mp.set_start_method(None, force=True)

@@ -1,0 +1,318 @@
+"""Tensors as windows on storages, in one process and through a message."""
+
+import copy
+import subprocess
+import sys
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+
+DTYPES = [name for name in sharedtensor.DTYPES if name != "bool"] + ["bool"]
+
+
+def through_a_queue(value):
+    channel = mp.SimpleQueue()
+    channel.put(value)
+    return channel.get()
+
+
+@pytest.fixture(params=["private", "shared"])
+def grid(request):
+    grid = sharedtensor.arange(12, dtype="int32").reshape(3, 4)
+    return grid.share_memory_() if request.param == "shared" else grid
+
+
+VIEWS = {
+    "slice": lambda t: t[1:],
+    "step": lambda t: t[:, ::2],
+    "reversed": lambda t: t[::-1, 2:0:-1],
+    "column": lambda t: t[:, 1],
+    "element": lambda t: t[2, 3],
+    "new_axis": lambda t: t[None, ..., 1],
+    "transposed": lambda t: t.T,
+    "swapped": lambda t: t.transpose(0, -1),
+    "expanded": lambda t: t[:, :1].expand(2, 3, 4),
+    "overlapping": lambda t: t.as_strided((4, 3), (1, 2), 2),
+    "bytes": lambda t: t.view_dtype("uint8"),
+    "flat": lambda t: t.view(-1),
+    "detached": lambda t: t.detach(),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_view_aliases_its_base_here_and_after_a_send(grid, name):
+    view = VIEWS[name](grid)
+    received = through_a_queue(view)
+    for each in (view, received):
+        assert each.storage is grid.storage
+        assert each.stride() == view.stride()
+        assert each.data_ptr() == view.data_ptr()
+        assert np.asarray(each).tolist() == view.tolist()
+    first = (0,) * view.ndim
+    received[first] = 99
+    assert view[first].item() == 99
+    assert grid.tolist() == np.asarray(grid).tolist()
+
+
+def test_views_of_two_dtypes_alias_in_the_receiver():
+    whole = sharedtensor.zeros(2, dtype="int32")
+    a, b = through_a_queue((whole, whole.view_dtype("uint8")))
+    b[4] = 1
+    assert a.tolist() == [0, 1]
+
+
+def test_view_within_an_element_is_refused():
+    raw = sharedtensor.zeros(9, dtype="uint8")
+    with pytest.raises(ValueError, match="multiples of its size"):
+        raw[1:9].view_dtype("int32")
+
+
+def test_window_outside_the_storage_is_refused():
+    with pytest.raises(ValueError, match="incompatible"):
+        sharedtensor.zeros(4).as_strided((5,), (1,))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_dtype_arrives_with_its_extremes(name):
+    dtype = np.dtype(name)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+    elif dtype.kind == "b":
+        limits = np.array([False, True])
+    else:
+        limits = np.finfo(dtype)
+    array = np.array([getattr(limits, "min", False), getattr(limits, "max", True)], dtype)
+    if dtype.kind == "b":
+        array = limits
+    received = through_a_queue(sharedtensor.from_numpy(array))
+    assert received.dtype == dtype
+    assert np.array_equal(received.numpy(), array)
+
+
+def test_foreign_byte_order_arrives():
+    received = through_a_queue(sharedtensor.tensor(np.array([1, 2], ">i4")))
+    assert received.dtype.str == ">i4"
+    assert received.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", ["O", "U3", "M8[s]", "V4"])
+def test_dtype_without_numbers_is_refused(dtype):
+    with pytest.raises(TypeError, match="numbers and booleans"):
+        sharedtensor.zeros(2, dtype=dtype)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0, 2), ()])
+def test_empty_and_scalar_tensors_are_shared_like_others(shape, strategy):
+    tensor = sharedtensor.zeros(shape, dtype="int16")
+    received = through_a_queue(tensor)
+    assert received.shape == shape
+    assert received.storage is tensor.storage
+    assert tensor.is_shared()
+
+
+def test_arrays_taken_before_the_move_stay_valid_and_alias():
+    tensor = sharedtensor.arange(100_000.0)
+    array, protocol = tensor.numpy(), np.asarray(tensor)
+    exchanged, view = np.from_dlpack(tensor), tensor[5:]
+    address = tensor.data_ptr()
+    tensor.share_memory_()
+    tensor[5] = -1
+    assert tensor.data_ptr() == address
+    assert array[5] == protocol[5] == exchanged[5] == view[0].item() == -1
+    assert array[99_999] == 99_999
+
+
+def test_array_outlives_its_tensor():
+    tensor = sharedtensor.arange(1000.0).share_memory_()
+    array, plain = np.asarray(tensor), tensor.numpy()
+    del tensor
+    assert array.sum() == plain.sum() == 499_500
+    array[0] = 1
+    assert plain[0] == 1
+
+
+def test_private_storage_is_resized_and_old_arrays_stay_valid():
+    tensor = sharedtensor.arange(4.0)
+    array, protocol = tensor.numpy(), np.asarray(tensor)
+    tensor.resize_(1_000_000)
+    assert tensor[:4].tolist() == array.tolist() == protocol.tolist() == [0, 1, 2, 3]
+    tensor[0] = 9
+    assert array[0] == protocol[0] == 0
+
+
+def test_shared_storage_refuses_to_be_resized_and_is_unchanged(strategy):
+    tensor = sharedtensor.arange(4.0).share_memory_()
+    with pytest.raises(sharedtensor.ResizeError, match="Clone"):
+        tensor.resize_(5)
+    with pytest.raises(sharedtensor.ResizeError):
+        tensor.storage.resize(1)
+    assert tensor.tolist() == [0, 1, 2, 3]
+    assert tensor.resize_(2, 2).shape == (2, 2)
+
+
+def test_clone_and_results_of_a_shared_tensor_are_private():
+    tensor = sharedtensor.ones(3).share_memory_()
+    for private in (tensor.clone(), tensor + 0, copy.deepcopy(tensor)):
+        assert not private.is_shared()
+        private[0] = 5
+    assert tensor.tolist() == [1, 1, 1]
+    tensor += 1
+    tensor.sub_(tensor, alpha=0.5)
+    assert tensor.is_shared()
+    assert tensor.tolist() == [1, 1, 1]
+
+
+def test_sharing_again_is_a_no_op_whatever_the_strategy(strategy):
+    tensor = sharedtensor.ones(3).share_memory_()
+    segment = tensor.storage.segment
+    for name in sharedtensor.get_all_sharing_strategies():
+        sharedtensor.set_sharing_strategy(name)
+        assert tensor.share_memory_() is tensor
+        assert through_a_queue(tensor).storage is tensor.storage
+    assert tensor.storage.segment is segment
+    assert segment.strategy.name == strategy
+
+
+def test_threads_that_race_move_a_storage_once():
+    for _ in range(20):
+        tensor, barrier = sharedtensor.zeros(1000), threading.Barrier(8)
+        seen = set()
+
+        def share(tensor=tensor, barrier=barrier, seen=seen):
+            barrier.wait()
+            seen.add(tensor.share_memory_().storage.segment.token)
+
+        threads = [threading.Thread(target=share) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(seen) == 1
+
+
+def test_lazily_conjugated_view_arrives_equal_and_aliases():
+    tensor = sharedtensor.tensor([1 + 2j, 3 - 1j])
+    lazy = through_a_queue(tensor.conj())
+    assert lazy.is_conj()
+    assert lazy.tolist() == [1 - 2j, 3 + 1j]
+    lazy[0] = 5 + 5j
+    assert tensor[0].item() == 5 - 5j
+    assert np.asarray(lazy).tolist() == [5 + 5j, 3 + 1j]
+    assert not lazy.resolve_conj().is_conj()
+    with pytest.raises(RuntimeError, match="resolve_conj"):
+        lazy.numpy()
+
+
+def test_plain_pickle_copies():
+    tensor = sharedtensor.Parameter(sharedtensor.ones(3))
+    tensor.grad = tensor
+    copied = pickle.loads(pickle.dumps(tensor))
+    assert type(copied) is sharedtensor.Parameter
+    assert copied.grad is copied
+    assert not tensor.is_shared()
+    copied[0] = 4
+    assert tensor.tolist() == [1, 1, 1]
+
+
+class Named(sharedtensor.Tensor):
+    """A subclass with attributes."""
+
+
+def test_subclass_keeps_its_class_attributes_and_memory():
+    tensor = Named([1.0, 2.0])
+    tensor.label = ["weights", tensor]
+    received = through_a_queue(tensor)
+    assert type(received) is Named
+    assert received.label[0] == "weights"
+    assert received.label[1] is received
+    assert received.storage is tensor.storage
+    with pytest.raises(sharedtensor.NonLeafError):
+        computed = Named([1.0], requires_grad=True)
+        computed._computed_one = True
+        through_a_queue(computed)
+
+
+def test_module_arrives_with_tied_parameters_tied():
+    module = sharedtensor.Module()
+    module.first = sharedtensor.Parameter(sharedtensor.ones(2))
+    module.inner = sharedtensor.Module()
+    module.inner.second = module.first
+    module.register_buffer("steps", sharedtensor.tensor(0))
+    received = through_a_queue(module)
+    assert received.first is received.inner.second
+    assert received.first.storage is module.first.storage
+    assert received.state_dict().keys() == {"first", "inner.second", "steps"}
+    received.load_state_dict({n: t + 1 for n, t in module.state_dict().items()})
+    assert module.first.tolist() == [2, 2]
+    with pytest.raises(KeyError, match="inner"):
+        module.load_state_dict({"first": module.first, "steps": module.steps})
+
+
+def test_state_dict_aliases_the_module():
+    module = sharedtensor.Module()
+    module.weight = sharedtensor.Parameter(sharedtensor.ones(2))
+    module.weight.grad = sharedtensor.zeros(2)
+    state = through_a_queue(module.state_dict())
+    state["weight"][0] = 5
+    assert module.weight.tolist() == [5, 1]
+    module.share_memory()
+    assert module.weight.grad.is_shared()
+    module.zero_grad()
+    assert module.weight.grad is None
+
+
+def test_grad_arrives_shared_and_may_be_the_tensor_itself():
+    tensor = sharedtensor.ones(2, requires_grad=True)
+    tensor.grad = sharedtensor.tensor([1.0, 2.0])
+    received = through_a_queue(tensor)
+    received.grad[0] = 9
+    assert tensor.grad.tolist() == [9, 2]
+    assert through_a_queue(received).grad.storage is tensor.grad.storage
+    tensor.grad = tensor
+    received = through_a_queue(tensor)
+    assert received.grad is received
+    tensor.share_memory_()
+
+
+def test_grad_of_another_shape_is_refused():
+    tensor = sharedtensor.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match="shape"):
+        tensor.grad = sharedtensor.ones(3)
+    with pytest.raises(TypeError, match="tensor or None"):
+        tensor.grad = 1.0
+
+
+def test_results_of_leaves_that_require_grad_are_no_leaves():
+    leaf = sharedtensor.ones(2, requires_grad=True)
+    for result in (leaf * 2, 2 - leaf, leaf[0], leaf.T, leaf.sum(), leaf.clone()):
+        assert result.requires_grad
+        assert not result.is_leaf
+    assert leaf.detach().is_leaf
+    written = sharedtensor.ones(2)
+    written += leaf
+    assert not written.is_leaf
+    leaf.add_(sharedtensor.ones(2))
+    assert leaf.is_leaf
+
+
+def test_hooks_stay_behind_with_a_warning():
+    leaf = sharedtensor.ones(2, requires_grad=True)
+    hook = leaf.register_hook(print)
+    with pytest.warns(UserWarning, match="hooks"):
+        received = through_a_queue(leaf)
+    assert not received.hooks
+    hook.remove()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        through_a_queue(leaf)
+
+
+def test_importing_the_package_imports_no_device_library():
+    code = "import sys, sharedtensor.multiprocessing; sys.exit('cupy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,166 @@
+"""Other forms of a report: JUnit XML, Markdown, and the difference of two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from report_samples import ALL_HELD, CLAUSES, case, report
+from sharedtensor_conformance.compare import compare
+from sharedtensor_conformance.junit import junit_xml
+from sharedtensor_conformance.step_summary import fenced, markdown
+
+MIXED = (
+    case("SHARE-1", id="test_share.py::held[a]", seconds=0.5),
+    case(
+        "GRAD-1", "fail", id="test_grad.py::new[a]", evidence="bad \x00\x1b <&> \udc80"
+    ),
+    case("GRAD-1", "hang", id="test_grad.py::known[a]", expected=True, cause="why"),
+    case("GRAD-2", "crash", id="test_grad.py::later[a]", repeated="vanished"),
+    case("GRAD-2", "error", id="test_grad.py::ours[a]"),
+    case("GRAD-9", "not-run", id="test_grad.py::nowhere[a]", evidence="no device"),
+    case("CUDA-1", id="test_cuda.py::there[a]", device="simulated"),
+)
+
+
+def _xml(sample):
+    return ElementTree.fromstring(junit_xml(sample).encode("utf-8"))
+
+
+def _outcome(root, name):
+    found = root.find(f".//testcase[@name='{name}']")
+    assert found is not None
+    return found[0] if len(found) else None
+
+
+def test_junit_counts_add_up():
+    root = _xml(report(MIXED))
+    counts = {key: root.get(key) for key in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": "7", "failures": "2", "errors": "1", "skipped": "2"}
+    for key in counts:
+        assert sum(int(suite.get(key)) for suite in root) == int(counts[key])
+    assert [suite.get("name") for suite in root] == [
+        "test_cuda.py",
+        "test_grad.py",
+        "test_share.py",
+    ]
+    assert root.find("testsuite[@name='test_share.py']").get("time") == "0.500"
+
+
+def test_junit_outcomes_follow_the_verdicts():
+    root = _xml(report(MIXED))
+    assert _outcome(root, "held[a]") is None
+    assert _outcome(root, "new[a]").tag == "failure"
+    assert _outcome(root, "new[a]").get("type") == "fail"
+    assert _outcome(root, "new[a]").text == "bad \\x00\\x1b <&> \\xdc80"
+    assert _outcome(root, "known[a]").tag == "skipped"
+    assert _outcome(root, "known[a]").get("message") == "hang: GRAD-1 (expected: why)"
+    assert "state-dependent" in _outcome(root, "later[a]").get("message")
+    assert _outcome(root, "ours[a]").tag == "error"
+    assert _outcome(root, "nowhere[a]").tag == "skipped"
+    assert _outcome(root, "there[a] (simulated)") is None
+
+
+def test_junit_names_classes_by_their_file():
+    found = _xml(report(MIXED)).find(".//testcase[@name='held[a]']")
+    assert found is not None
+    assert found.get("classname") == "test_share"
+
+
+@pytest.mark.parametrize("cut", [{"missing": 1}, {}])
+def test_junit_of_a_run_that_was_cut_short_has_an_error(cut):
+    sample = report(ALL_HELD, **cut)
+    whole = sample if cut else replace(sample, summary=None)
+    root = _xml(whole)
+    assert root.get("errors") == "1"
+    assert _outcome(root, "the run reached its end").tag == "error"
+    assert _xml(report(ALL_HELD)).get("errors") == "0"
+
+
+def test_a_case_id_with_colons_in_its_parameters_is_split_at_the_test():
+    sample = report([case("SHARE-1", id="test_share.py::held[a::b.c]")])
+    found = _xml(sample).find(".//testcase")
+    assert found is not None
+    assert found.get("classname") == "test_share"
+    assert found.get("name") == "held[a::b.c]"
+
+
+def test_markdown_has_sentence_table_and_details():
+    sample = report(MIXED, stale=["sample.toml: entry 1"])
+    page = markdown(sample.run, sample.cases, sample.summary, CLAUSES)
+    assert page.startswith(
+        "### Conformance of sample 1.2\n\nsample 1.2 does not pass: "
+    )
+    assert "| chapter | held | broken | unsupported | not run | cases |" in page
+    assert "| CUDA (simulated) | 1 | 0 | 0 | 0 | 1 |" in page
+    assert "<b>GRAD-1</b> The title of GRAD-1 (MUST, hang, not expected)" in page
+    assert "State-dependent: 1 of 2 held when repeated." in page
+    assert "--clause=GRAD-1 '--case=test_grad.py::new[a]'" in page
+    assert "- stale: sample.toml: entry 1" in page
+
+
+def test_markdown_is_not_broken_by_what_it_shows():
+    sample = report(
+        [case("GRAD-1", "fail", evidence="```\n</details>", cause="<b> | _x_")],
+        version="1|2",
+    )
+    page = markdown(sample.run, sample.cases, sample.summary, CLAUSES)
+    assert "### Conformance of sample 1\\|2" in page
+    assert "&lt;b&gt; \\| \\_x\\_" in page
+    assert "\n````text\n" in page
+    assert fenced("````").startswith("`````text\n")
+
+
+BEFORE = [
+    case("SHARE-1", id="a"),
+    case("GRAD-1", "fail", id="b"),
+    case("GRAD-2", id="c"),
+    case("GRAD-9", id="d"),
+]
+
+
+def _compared(after):
+    return compare(report(BEFORE), report(after))
+
+
+def test_equal_reports_have_no_difference():
+    comparison = _compared(BEFORE)
+    assert not comparison.newly_broken
+    assert comparison.render() == "nothing was newly broken or newly held"
+
+
+def test_a_difference_names_clauses_and_cases():
+    comparison = _compared(
+        [
+            case("SHARE-1", "crash", id="a"),
+            case("GRAD-1", id="b"),
+            case("GRAD-2", "not-run", id="c"),
+        ]
+    )
+    assert comparison.newly_broken
+    assert comparison.render().split("\n\n") == [
+        "clauses newly broken (1)\n  SHARE-1: pass, now crash",
+        "cases newly broken (1)\n  a: pass, now crash",
+        "clauses no longer judged (2)\n  GRAD-2: pass, now not-run\n"
+        "  GRAD-9: pass, now not there",
+        "cases no longer judged (2)\n  c: pass, now not-run\n  d: pass, now not there",
+        "clauses newly held (1)\n  GRAD-1: fail, now pass",
+        "cases newly held (1)\n  b: fail, now pass",
+    ]
+
+
+def test_a_new_case_that_is_broken_is_newly_broken():
+    comparison = _compared([*BEFORE, case("GRAD-1", "fail", id="e")])
+    assert comparison.newly_broken
+    assert "cases newly broken (1)\n  e: not there, now fail" in comparison.render()
+
+
+def test_another_way_to_be_broken_is_not_newly_broken():
+    after = [*BEFORE[:1], case("GRAD-1", "crash", id="b"), *BEFORE[2:]]
+    assert not _compared(after).newly_broken
+
+
+def test_an_expectation_does_not_hide_what_is_newly_broken():
+    after = [case("SHARE-1", "fail", id="a", expected=True), *BEFORE[1:]]
+    assert _compared(after).newly_broken

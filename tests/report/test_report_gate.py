@@ -1,0 +1,179 @@
+"""The gate: what opens it, and each thing that keeps it closed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from report_samples import ALL_HELD, CLAUSES, case, clause, report, spec
+from sharedtensor_conformance.gate import GateError, decide, required_profiles
+
+WITH_CUDA = {"claims": ["core", "grad", "cuda"]}
+
+
+def _except(id, *instead):
+    return [one for one in ALL_HELD if id not in one.clauses] + list(instead)
+
+
+def _missing(*reports, profiles=("core", "grad"), clauses=CLAUSES, **options):
+    return decide(reports, profiles, clauses, **options).missing
+
+
+def test_a_whole_report_in_which_everything_held_opens_the_gate():
+    decision = decide([report()], ["core", "grad"], CLAUSES)
+    assert decision.open
+    assert decision.held == ("SHARE-1", "GRAD-1", "GRAD-2")
+
+
+@pytest.mark.parametrize("verdict", ["fail", "crash", "hang", "error", "blocked"])
+def test_a_broken_must_closes_it(verdict):
+    (said,) = _missing(report(_except("GRAD-1", case("GRAD-1", verdict))))
+    assert said == f"GRAD-1 (The title of GRAD-1) is broken: {verdict}, 1 of 1 cases"
+
+
+@pytest.mark.parametrize("verdict", ["not-run", "unsupported"])
+def test_a_must_that_was_not_judged_closes_it(verdict):
+    (said,) = _missing(report(_except("GRAD-1", case("GRAD-1", verdict))))
+    assert said.endswith(f"was judged by no case: {verdict}")
+
+
+def test_a_must_without_a_case_closes_it():
+    (said,) = _missing(report(_except("GRAD-1")))
+    assert "GRAD-1" in said
+
+
+def test_the_summary_of_a_report_is_not_trusted():
+    broken = report(_except("GRAD-1", case("GRAD-1", "fail")))
+    forged = replace(broken, summary=report().summary)
+    assert len(_missing(forged)) == 1
+
+
+def test_other_profiles_do_not_matter():
+    broken = report(_except("GRAD-1", case("GRAD-1", "fail")))
+    assert _missing(broken, profiles=["core"]) == ()
+
+
+def test_an_expected_deviation_closes_it_unless_it_is_allowed():
+    known = report(_except("GRAD-1", case("GRAD-1", "fail", expected=True)))
+    (said,) = _missing(known)
+    assert "is broken, as expected: fail" in said
+    decision = decide([known], ["core", "grad"], CLAUSES, allow_expected=True)
+    assert decision.open
+    assert decision.tolerated == (said,)
+    assert "GRAD-1" not in decision.held
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [case("GRAD-1", "fail", id="a", expected=True), case("GRAD-1", "fail", id="b")],
+        [case("GRAD-1", "error", expected=True)],
+        [case("GRAD-1", "not-run")],
+    ],
+)
+def test_allowing_the_expected_allows_nothing_else(cases):
+    sample = report(_except("GRAD-1", *cases))
+    assert len(_missing(sample, allow_expected=True)) == 1
+
+
+def test_a_should_matters_under_strict():
+    sample = report(_except("GRAD-9", case("GRAD-9", "fail")))
+    assert _missing(sample) == ()
+    (said,) = _missing(sample, strict=True)
+    assert said.startswith("GRAD-9")
+
+
+def test_a_profile_that_is_not_claimed_closes_it():
+    said = _missing(report(claims=["core"]))
+    assert said == ("the profile grad is not claimed by sample 1.2",)
+
+
+def test_a_profile_without_a_clause_to_require_closes_it():
+    clauses = spec(clause("SHARE-1"), clause("LAZY-1", profile="lazy", level="SHOULD"))
+    sample = report(
+        [case("SHARE-1"), case("LAZY-1")], clauses=clauses, claims=["core", "lazy"]
+    )
+    said = _missing(sample, profiles=["core", "lazy"], clauses=clauses)
+    assert said[0].startswith("the profile lazy has no clause that could be required")
+    strict = _missing(sample, profiles=["core", "lazy"], clauses=clauses, strict=True)
+    assert strict == ()
+
+
+def test_a_report_that_was_cut_short_closes_it():
+    (said,) = _missing(replace(report(), summary=None))
+    assert said == "sample.jsonl is not complete: 4 of 4 planned cases are in it"
+    (said,) = _missing(report(missing=3))
+    assert said.endswith("4 of 7 planned cases are in it")
+
+
+def test_a_partial_selection_closes_it():
+    (said,) = _missing(report(full=False))
+    assert said.startswith("sample.jsonl is of a partial selection")
+
+
+def test_a_report_about_another_text_closes_it():
+    other = spec(*CLAUSES.values(), clause("GRAD-1", profile="grad", text="Other."))
+    (said,) = _missing(report(clauses=other))
+    assert "judged another text than the installed spec has for GRAD-1" in said
+    assert _missing(report(clauses=other), profiles=["core"]) == ()
+
+
+def test_a_report_that_does_not_know_a_clause_closes_it():
+    fewer = {id: one for id, one in CLAUSES.items() if id != "GRAD-1"}
+    said = _missing(report(_except("GRAD-1"), clauses=fewer))
+    assert "judged another text" in said[0]
+    assert "GRAD-1" in said[1]
+
+
+@pytest.mark.parametrize("other", [{"name": "someone"}, {"version": "1.3"}])
+def test_reports_of_other_implementations_do_not_add_up(other):
+    (said,) = _missing(report(), report(source="other.jsonl", **other))
+    assert said.startswith("other.jsonl is about")
+    assert said.endswith("so they do not add up")
+
+
+GPU = {**WITH_CUDA, "device": "cuda", "source": "gpu.jsonl"}
+CPU_REPORT = report([*ALL_HELD, case("CUDA-1", "not-run")], **WITH_CUDA)
+
+
+def test_a_report_of_a_gpu_completes_that_of_a_cpu():
+    gpu = report([*ALL_HELD, case("CUDA-1", device="cuda")], **GPU)
+    profiles = ["core", "grad", "cuda"]
+    assert decide([CPU_REPORT, gpu], profiles, CLAUSES).open
+    (said,) = _missing(CPU_REPORT, profiles=profiles)
+    assert said.endswith("was not judged on CUDA: no case had a device")
+
+
+def test_a_deviation_in_either_report_closes_it():
+    gpu = [*_except("GRAD-1", case("GRAD-1", "fail")), case("CUDA-1", device="cuda")]
+    (said,) = _missing(CPU_REPORT, report(gpu, **GPU))
+    assert "GRAD-1 (The title of GRAD-1) is broken: fail, 1 of 2 cases" in said
+
+
+def test_a_deviation_on_a_gpu_closes_it():
+    gpu = [*ALL_HELD, case("CUDA-1", "crash", device="cuda")]
+    (said,) = _missing(report(gpu, **GPU), profiles=["cuda"])
+    assert "is broken: crash" in said
+
+
+def test_a_simulated_device_never_counts():
+    cases = [*ALL_HELD, case("CUDA-1", device="simulated")]
+    (said,) = _missing(report(cases, **WITH_CUDA), profiles=["cuda"])
+    assert said.endswith("was not judged on CUDA: on the simulated device only")
+
+
+def test_a_list_of_profiles_is_read_once_each():
+    assert required_profiles(" core, grad,core") == ("core", "grad")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("", "no profile is required"),
+        (" , ", "no profile is required"),
+        ("core,gradd", "there is no profile 'gradd'; profiles are core, "),
+    ],
+)
+def test_a_list_that_cannot_be_required_is_refused(names, said):
+    with pytest.raises(GateError, match=said):
+        required_profiles(names)

@@ -1,0 +1,175 @@
+"""From the verdicts of cases to those of clauses and of the run."""
+
+from __future__ import annotations
+
+import pytest
+import report_samples as samples
+from report_samples import CLAUSES, case, clause, report, spec
+from sharedtensor_conformance.judging import JudgingError, judge, shortfalls
+
+HELD = samples.ALL_HELD
+
+
+def _except(id: str, *instead: object) -> list[object]:
+    return [one for one in HELD if id not in one.clauses] + list(instead)
+
+
+def _summary(cases, **options):
+    return report(cases, **options).summary
+
+
+def test_a_run_in_which_everything_held_conforms():
+    summary = _summary(HELD)
+    assert (summary.exit_status, summary.conforms, summary.complete) == (0, True, True)
+    assert summary.verdicts == {"pass": 4}
+    assert summary.clauses["GRAD-1"].verdict == "pass"
+    assert summary.clauses["GRAD-1"].devices == ("cpu",)
+
+
+@pytest.mark.parametrize("verdict", ["fail", "crash", "hang", "error", "blocked"])
+def test_an_unexpected_deviation_of_a_must_decides(verdict):
+    summary = _summary(_except("GRAD-1", case("GRAD-1", verdict)))
+    assert (summary.exit_status, summary.conforms) == (1, False)
+    assert summary.clauses["GRAD-1"].verdict == verdict
+    assert not summary.clauses["GRAD-1"].expected
+
+
+def test_a_clause_is_as_bad_as_its_worst_case():
+    cases = [
+        case("GRAD-1", "fail", id="a"),
+        case("GRAD-1", "crash", id="b"),
+        case("GRAD-1", id="c"),
+        case("GRAD-1", "not-run", id="d"),
+    ]
+    result = _summary(_except("GRAD-1", *cases)).clauses["GRAD-1"]
+    assert result.verdict == "crash"
+    assert result.cases == {"crash": 1, "fail": 1, "not-run": 1, "pass": 1}
+
+
+def test_expected_deviations_pass_but_do_not_conform():
+    cases = [
+        case("GRAD-1", "fail", id="a", expected=True),
+        case("GRAD-1", "crash", id="b", expected=True),
+    ]
+    summary = _summary(_except("GRAD-1", *cases))
+    assert (summary.exit_status, summary.conforms) == (0, False)
+    assert summary.clauses["GRAD-1"].expected
+
+
+def test_one_unexpected_case_among_expected_ones_decides():
+    cases = [
+        case("GRAD-1", "crash", id="a", expected=True),
+        case("GRAD-1", "fail", id="b"),
+    ]
+    assert _summary(_except("GRAD-1", *cases)).exit_status == 1
+
+
+def test_an_error_decides_though_its_clause_does_not():
+    assert _summary([*HELD, case("GRAD-9", "error", id="a")]).exit_status == 1
+    assert (
+        _summary([*HELD, case("GRAD-9", "error", id="a", expected=True)]).exit_status
+        == 1
+    )
+
+
+def test_a_should_decides_under_strict_only():
+    cases = _except("GRAD-9", case("GRAD-9", "fail"))
+    assert _summary(cases).exit_status == 0
+    assert _summary(cases).conforms
+    assert _summary(cases, strict=True).exit_status == 1
+
+
+@pytest.mark.parametrize("instead", [[], [case("GRAD-1", "not-run")]])
+def test_a_clause_that_nothing_judged_decides_in_a_full_selection(instead):
+    summary = _summary(_except("GRAD-1", *instead))
+    assert summary.exit_status == 1
+    assert summary.clauses["GRAD-1"].verdict == "not-run"
+    assert _summary(_except("GRAD-1", *instead), full=False).exit_status == 0
+
+
+def test_a_should_that_nothing_judged_decides_under_strict_only():
+    assert _summary(_except("GRAD-9")).exit_status == 0
+    assert _summary(_except("GRAD-9"), strict=True).exit_status == 1
+
+
+def test_profiles_that_are_not_claimed_do_not_decide():
+    cases = [case("SHARE-1"), case("GRAD-1", "unsupported")]
+    summary = _summary(cases, claims=["core"])
+    assert (summary.exit_status, summary.conforms) == (0, True)
+    assert summary.clauses["GRAD-2"].verdict == "unsupported"
+
+
+def test_core_decides_though_nobody_claims_it():
+    cases = [case("SHARE-1", "fail")]
+    assert _summary(cases, claims=[]).exit_status == 1
+
+
+def test_a_partial_selection_knows_only_its_clauses_and_never_conforms():
+    summary = _summary([case("GRAD-1")], full=False)
+    assert list(summary.clauses) == ["GRAD-1"]
+    assert (summary.exit_status, summary.conforms) == (0, False)
+
+
+def test_stale_expectations_decide_in_a_full_selection_only():
+    assert _summary(HELD, stale=["entry 1"]).exit_status == 1
+    partial = _summary(HELD, stale=["entry 1"], full=False)
+    assert (partial.exit_status, partial.stale) == (0, ())
+
+
+def test_missing_cases_decide():
+    summary = _summary(HELD, missing=2)
+    assert (summary.exit_status, summary.complete, summary.conforms) == (
+        1,
+        False,
+        False,
+    )
+    began = samples.run(len(HELD) + 2)
+    assert shortfalls(began, summary, strict=False, full=True).cut_short
+
+
+CLAIMS_CUDA = {"claims": ["core", "grad", "cuda"]}
+
+
+def test_device_memory_is_outside_a_run_on_the_cpu():
+    cases = [*HELD, case("CUDA-1", "not-run")]
+    assert _summary(cases, **CLAIMS_CUDA).exit_status == 0
+
+
+def test_a_deviation_on_the_simulated_device_decides():
+    cases = [*HELD, case("CUDA-1", "fail", device="simulated")]
+    summary = _summary(cases, **CLAIMS_CUDA)
+    assert summary.exit_status == 1
+    assert summary.clauses["CUDA-1"].devices == ("simulated",)
+
+
+def test_a_simulated_pass_does_not_count_where_cuda_was_asked_for():
+    simulated = [*HELD, case("CUDA-1", device="simulated")]
+    asked = _summary(simulated, device="cuda", **CLAIMS_CUDA)
+    assert (asked.exit_status, asked.clauses["CUDA-1"].verdict) == (1, "not-run")
+    real = [*simulated, case("CUDA-1", device="cuda", id="real")]
+    assert _summary(real, device="cuda", **CLAIMS_CUDA).exit_status == 0
+
+
+def test_a_case_of_several_clauses_counts_for_each():
+    cases = [case("SHARE-1 GRAD-1 GRAD-2", "fail"), case("GRAD-9")]
+    clauses = _summary(cases).clauses
+    broken = [id for id in clauses if clauses[id].verdict == "fail"]
+    assert sorted(broken) == ["GRAD-1", "GRAD-2", "SHARE-1"]
+
+
+def test_a_case_of_an_unknown_clause_is_refused():
+    with pytest.raises(JudgingError, match="cites GRAD-77, which is no clause"):
+        _summary([case("GRAD-77")])
+
+
+def test_without_a_clock_a_run_takes_as_long_as_its_cases():
+    began = samples.run(2)
+    cases = [case("SHARE-1", seconds=1.5), case("GRAD-1", seconds=0.25)]
+    summary = judge(began, cases, CLAUSES, strict=False, full=True, stale=())
+    assert (summary.seconds, summary.finished) == (1.75, began.started)
+
+
+def test_the_level_that_counts_is_the_clause_s():
+    clauses = spec(clause("SHARE-1", level="MAY"))
+    summary = _summary([case("SHARE-1", "fail")], clauses=clauses, strict=True)
+    assert (summary.exit_status, summary.clauses["SHARE-1"].level) == (0, "MAY")

@@ -1,0 +1,255 @@
+"""The lines of a report: written, read back, and refused where they are no report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_samples as samples
+from jsonschema import Draft202012Validator
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.report import (
+    ReportError,
+    ReportWriter,
+    Subject,
+    load_schema,
+    read_report,
+)
+
+RUN, CASE, SUMMARY = 0, 1, -1
+
+
+def _written(path: Path, sample: Any) -> Path:
+    return samples.write(path, samples.lines(sample))
+
+
+def test_what_was_written_is_read_back_equal(tmp_path):
+    sample = samples.report(
+        [
+            samples.case(
+                "SHARE-1 GRAD-1",
+                "fail",
+                evidence="one\ntwo \udc80 \x1b \u2603",
+                cause="a cause",
+                expected=True,
+                repeated="vanished",
+                checks=3,
+                crossings=2,
+                seconds=0.25,
+            ),
+            samples.case("GRAD-2"),
+        ],
+        stale=["sample.toml: entry 1 matches no case"],
+        strict=True,
+    )
+    path = tmp_path / "made" / "here" / "report.jsonl"
+    with ReportWriter(path) as writer:
+        for line in (sample.run, *sample.cases, sample.summary):
+            writer.write(line)
+    found = read_report(path)
+    assert found.run == sample.run
+    assert found.cases == sample.cases
+    assert found.summary == sample.summary
+    assert found.complete
+
+
+def test_every_line_is_in_the_file_as_soon_as_it_is_written(tmp_path):
+    path = tmp_path / "report.jsonl"
+    writer = ReportWriter(path)
+    writer.write(samples.run(2))
+    writer.write(samples.case("SHARE-1"))
+    found = read_report(path)
+    assert len(found.cases) == 1
+    assert found.summary is None
+    assert not found.complete
+    writer.close()
+    writer.close()
+
+
+def test_a_writer_without_a_path_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with ReportWriter(None) as writer:
+        writer.write(samples.run(0))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_below_a_file_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportError, match=r"file/report\.jsonl cannot be written: "):
+        ReportWriter(tmp_path / "file" / "report.jsonl")
+
+
+def test_a_folder_cannot_be_written(tmp_path):
+    with pytest.raises(ReportError, match="cannot be written: Is a directory"):
+        ReportWriter(tmp_path)
+
+
+def test_a_full_disk_is_told_in_a_sentence():
+    writer = ReportWriter("/dev/full")
+    with pytest.raises(ReportError, match="/dev/full cannot be written: No space"):
+        writer.write(samples.run(0))
+
+
+def test_the_published_schema_accepts_every_line():
+    schema = load_schema()
+    Draft202012Validator.check_schema(schema)
+    whole = Draft202012Validator(schema)
+    for line in samples.lines(samples.report()):
+        assert list(whole.iter_errors(json.loads(json.dumps(line)))) == []
+
+
+def test_a_subject_is_made_from_an_implementation():
+    implementation = Implementation("it", "m:a", frozenset({"grad", "core"}))
+    subject = Subject.of(implementation, "2.0")
+    assert subject.claims == ("core", "grad")
+    assert str(subject) == "it 2.0"
+
+
+def test_a_run_that_lost_cases_is_not_complete(tmp_path):
+    path = _written(tmp_path / "r", samples.report(missing=1))
+    assert not read_report(path).complete
+
+
+def test_a_last_line_that_stops_in_the_middle_is_dropped(tmp_path):
+    sample = samples.report()
+    path = _written(tmp_path / "r", sample)
+    path.write_text(path.read_text()[:-40])
+    found = read_report(path)
+    assert found.cases == sample.cases
+    assert found.summary is None
+    assert not found.complete
+
+
+# Each entry damages one line of a good report: line, keys to the place, new value
+# (`...` removes the key), and what the sentence has to say.
+VIOLATIONS = {
+    "unknown type": (CASE, ["type"], "cases", "line 2 violates.*its type is none of"),
+    "type of no string": (CASE, ["type"], ["case"], "its type is none of"),
+    "other schema": (RUN, ["schema"], 2, "line 1 violates the schema: schema: 1 was"),
+    "run lacks planned": (RUN, ["planned"], ..., "'planned' is a required property"),
+    "planned below 0": (RUN, ["planned"], -1, "planned: -1 is less than the minimum"),
+    "planned as text": (RUN, ["planned"], "4", "planned: '4' is not of type 'integer'"),
+    "local time": (RUN, ["started"], "2026-11-21T02:00:00", "started: .* not match"),
+    "unknown machine key": (RUN, ["machine", "gpu"], "x", "machine: .*'gpu' was unex"),
+    "no name": (RUN, ["implementation", "name"], "", "implementation.name: '' should"),
+    "claims twice": (RUN, ["implementation", "claims"], ["core"] * 2, "non-unique"),
+    "short hash": (RUN, ["spec", "hashes", "GRAD-1"], "abc", "spec.hashes.GRAD-1: "),
+    "hash of no clause": (RUN, ["spec", "hashes", "grad"], "0" * 12, "spec.hashes: "),
+    "device of a run": (RUN, ["selection", "device"], "gpu", "selection.device: 'gpu'"),
+    "full as text": (RUN, ["selection", "full"], "yes", "selection.full: 'yes' is not"),
+    "unknown verdict": (CASE, ["verdict"], "skip", "line 2 violates.*verdict: 'skip'"),
+    "no clause": (CASE, ["clauses"], [], "clauses: .* should be non-empty"),
+    "clause in lower case": (CASE, ["clauses"], ["grad-1"], "clauses.0: 'grad-1' does"),
+    "axis as number": (CASE, ["axes"], {"n": 1}, "axes.n: 1 is not of type 'string'"),
+    "pass unexpected": (CASE, ["expected"], False, "verdict: 'pass' is not one of"),
+    "repeated thrice": (CASE, ["repeated"], "thrice", "repeated: 'thrice' is not one"),
+    "no checks": (CASE, ["checks"], ..., "'checks' is a required property"),
+    "seconds below 0": (CASE, ["seconds"], -1, "seconds: -1 is less than the minimum"),
+    "case with a note": (CASE, ["note"], "x", "'note' was unexpected"),
+    "exit status 2": (SUMMARY, ["exit_status"], 2, "exit_status: 2 is not one of"),
+    "level": (
+        SUMMARY,
+        ["clauses", "GRAD-1", "level"],
+        "MAYBE",
+        "GRAD-1.level: 'MAYBE'",
+    ),
+    "verdict none of ours": (SUMMARY, ["verdicts", "ok"], 1, "verdicts: 'ok' is not"),
+    "tally of 0": (SUMMARY, ["verdicts", "fail"], 0, "verdicts.fail: 0 is less than"),
+    "stale as text": (SUMMARY, ["stale"], "x", "stale: 'x' is not of type 'array'"),
+    "complete": (SUMMARY, ["complete"], None, "complete: None is not of type 'bool"),
+    "cases lost": (SUMMARY, ["cases"], 5, "holds 4 cases but its summary counts 5"),
+}
+
+
+@pytest.mark.parametrize("name", VIOLATIONS)
+def test_a_violation_is_refused_with_its_line_and_place(tmp_path, name):
+    number, keys, value, said = VIOLATIONS[name]
+    data = json.loads(json.dumps(samples.lines(samples.report())))
+    place = data[number]
+    for key in keys[:-1]:
+        place = place[key]
+    if value is ...:
+        del place[keys[-1]]
+    else:
+        place[keys[-1]] = value
+    path = samples.write(tmp_path / "r", data)
+    with pytest.raises(ReportError, match=said):
+        read_report(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "part"), [(RUN, "run"), (CASE, "case"), (SUMMARY, "summary")]
+)
+def test_the_published_schema_refuses_what_reading_refuses(line, part):
+    whole = Draft202012Validator(load_schema())
+    for number, keys, value, _ in VIOLATIONS.values():
+        if number != line or keys == ["cases"]:
+            continue
+        data = json.loads(json.dumps(samples.lines(samples.report())[line]))
+        place = data
+        for key in keys[:-1]:
+            place = place[key]
+        if value is ...:
+            del place[keys[-1]]
+        else:
+            place[keys[-1]] = value
+        assert not whole.is_valid(data), (part, keys, value)
+
+
+def _reordered(order: str) -> list[object]:
+    run, case, other, *_, summary = samples.lines(samples.report())
+    by_letter = {"r": run, "a": case, "b": other, "s": summary, "x": [1], "n": None}
+    return [by_letter[letter] for letter in order]
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ("ar", "line 1 comes before the run line"),
+        ("s", "line 1 comes before the run line"),
+        ("rar", "line 3 is a second run line"),
+        ("raa", r"line 3 repeats the case test_share\.py::SHARE_1"),
+        ("rsa", "holds 0 cases but|line 3 comes after the summary"),
+        ("rss", "line 3 comes after the summary"),
+        ("rax", "line 3 violates the schema"),
+        ("ran", "line 3 violates the schema"),
+    ],
+)
+def test_lines_out_of_order_are_refused(tmp_path, order, said):
+    path = samples.write(tmp_path / "r", _reordered(order))
+    with pytest.raises(ReportError, match=said):
+        read_report(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty: a report has a run line"),
+        (b'{"type": "run"', "is no report: it has no whole line"),
+        (b"PK\x03\x04\xff\n", "is no report: it is not UTF-8"),
+        (b"hello\n", "line 1 is not JSON"),
+        (b"\n", "line 1 is not JSON"),
+        (b"[" * 100_000 + b"\n", "line 1 is not JSON"),
+    ],
+)
+def test_what_is_no_report_is_refused(tmp_path, content, said):
+    path = tmp_path / "r"
+    path.write_bytes(content)
+    with pytest.raises(ReportError, match=said):
+        read_report(path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ReportError, match="cannot be read: No such file"):
+        read_report(tmp_path / "none.jsonl")
+
+
+def test_not_json_in_the_middle_is_refused_with_its_line(tmp_path):
+    path = _written(tmp_path / "r", samples.report())
+    broken = path.read_text().splitlines()
+    broken[2] = broken[2][:-5]
+    path.write_text("\n".join(broken) + "\n")
+    with pytest.raises(ReportError, match="line 3 is not JSON"):
+        read_report(path)

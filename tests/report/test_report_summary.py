@@ -1,0 +1,231 @@
+"""The end of a run: the table, what is broken and how to repeat it, one sentence."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+from report_samples import ALL_HELD, CLAUSES, case, report
+from sharedtensor_conformance.summary import chapter_rows, render, repeat_command
+
+
+def _text(sample, width=80, **options):
+    return render(sample.run, sample.cases, sample.summary, CLAUSES, width, **options)
+
+
+def _except(id, *instead):
+    return [one for one in ALL_HELD if id not in one.clauses] + list(instead)
+
+
+def _table(text):
+    lines = text.split("\n\n")[1].splitlines()
+    return {line.split("  ")[0].strip(): line.split() for line in lines}
+
+
+def test_the_table_counts_clauses_by_chapter():
+    cases = [
+        case("SHARE-1", id="a"),
+        case("SHARE-1", id="b"),
+        case("GRAD-1", "fail"),
+        case("GRAD-2", "crash", expected=True),
+        case("GRAD-9", "not-run"),
+        case("CUDA-1", "unsupported"),
+    ]
+    table = _table(_text(report(cases)))
+    assert table["chapter"] == (
+        ["chapter", "held", "broken", "expected", "unsupported", "not", "run", "cases"]
+    )
+    assert table["CUDA"] == ["CUDA", ".", ".", ".", "1", ".", "1"]
+    assert table["GRAD"] == ["GRAD", ".", "1", "1", ".", "1", "3"]
+    assert table["SHARE"] == ["SHARE", "1", ".", ".", ".", ".", "2"]
+    assert table["all"] == ["all", "1", "1", "1", "1", "1", "6"]
+
+
+def test_a_chapter_that_was_simulated_is_labelled():
+    sample = report([case("CUDA-1", device="simulated"), case("SHARE-1")])
+    assert sample.summary is not None
+    names = [row.chapter for row in chapter_rows(sample.summary)]
+    assert names == ["CUDA (simulated)", "GRAD", "SHARE"]
+
+
+def test_a_broken_clause_shows_all_there_is_to_know():
+    cases = [
+        case(
+            "GRAD-2", "fail", id="a[x y]", evidence="a longer evidence than the other"
+        ),
+        case("GRAD-2", "fail", id="b[x y]", evidence="found 1,\nwanted 2"),
+        case("GRAD-2", id="c"),
+    ]
+    text = _text(report(_except("GRAD-2", *cases)))
+    block = next(b for b in text.split("\n\n") if b.startswith("GRAD-2"))
+    assert block.splitlines() == [
+        "GRAD-2  The title of GRAD-2",
+        "  MUST, profile grad, not expected: 2 fail, 1 pass",
+        "  b[x y]",
+        "    | found 1,",
+        "    | wanted 2",
+        "  pytest conformance --impl=sample --clause=GRAD-2 '--case=b[x y]'",
+    ]
+
+
+def test_an_expected_deviation_comes_last_and_names_its_cause():
+    cases = [
+        case("GRAD-1", "fail", id="known", expected=True, cause="It sends no grad."),
+        case("GRAD-2", "fail", id="new"),
+        *_except("GRAD-1")[:1],
+    ]
+    text = _text(report(cases))
+    assert text.index("GRAD-2  The") < text.index("GRAD-1  The")
+    assert "  MUST, profile grad, expected: 1 fail\n  cause: It sends no grad." in text
+
+
+def test_a_must_comes_before_a_should():
+    cases = [case("GRAD-2", "fail"), case("GRAD-1"), case("SHARE-1", "fail")]
+    clauses = CLAUSES | {"GRAD-2": replace(CLAUSES["GRAD-2"], level="SHOULD")}
+    clauses = dict(sorted(clauses.items()))  # GRAD before SHARE, as in the spec
+    text = _text(report(cases, clauses=clauses))
+    assert text.index("SHARE-1  The") < text.index("GRAD-2  The")
+
+
+def test_a_failure_that_vanished_is_shown_as_state_dependent():
+    cases = [
+        case("GRAD-1", "fail", id="a", repeated="vanished"),
+        case("GRAD-1", "fail", id="b", repeated="same", evidence="long evidence"),
+    ]
+    text = " ".join(_text(report(_except("GRAD-1", *cases))).split())
+    assert "state-dependent: 1 of 2 broken cases held when repeated" in text
+    assert "--case=b" in text
+
+
+def test_a_simulated_deviation_is_labelled():
+    sample = report([*ALL_HELD, case("CUDA-1", "fail", device="simulated")])
+    assert "not expected on the simulated device: 1 fail" in _text(sample)
+
+
+def test_long_evidence_is_cut_and_the_rest_is_counted():
+    evidence = "\n".join(f"line {n}" for n in range(10))
+    text = _text(report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence))))
+    assert "    | line 5\n    | (4 more lines in the report)\n" in text
+
+
+def test_clauses_that_nothing_judged_are_listed():
+    text = _text(report(_except("GRAD-1")))
+    assert "Claimed, and judged by no case:\n  GRAD-1  The title of GRAD-1" in text
+    assert "sample 1.2 does not pass: 1 clause judged by no case." in text
+
+
+def test_stale_expectations_are_listed():
+    text = _text(report(stale=["sample.toml: entry 1 (GRAD-2) matches no case"]))
+    assert "Stale expectations:\n  sample.toml: entry 1 (GRAD-2)" in text
+    assert "does not pass: 1 expectation stale." in text
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        (
+            report(),
+            "sample 1.2 conforms, every MUST of core and of the claimed profiles was "
+            "judged and held: 4 clauses held.",
+        ),
+        (report(strict=True), "every MUST and SHOULD of core"),
+        (
+            report(_except("GRAD-9", case("GRAD-9", "fail"))),
+            "judged and held: 3 clauses held, 1 broken that do not decide.",
+        ),
+        (
+            report(_except("GRAD-1", case("GRAD-1", "fail", expected=True))),
+            "passes but does not conform: 3 clauses held, 1 broken as expected.",
+        ),
+        (
+            report([case("GRAD-1")], full=False),
+            "passes this partial selection: 1 clause held.",
+        ),
+        (
+            report([case("GRAD-1", "fail")], full=False),
+            "does not pass: 1 clause broken.",
+        ),
+        (
+            report(_except("GRAD-1", case("GRAD-1", "error")), missing=2),
+            "does not pass: 1 clause broken, 1 case ended in an error of the suite or "
+            "the adapter, cut short after 4 of 6 planned cases.",
+        ),
+        (
+            report([*ALL_HELD, case("CUDA-1", "not-run")], claims=["cuda", "grad"]),
+            "4 clauses held; profile cuda was not judged.",
+        ),
+        (
+            report(
+                [*ALL_HELD, case("CUDA-1", device="simulated")], claims=["cuda", "grad"]
+            ),
+            "5 clauses held; profile cuda was judged on the simulated device only, "
+            "never on CUDA.",
+        ),
+        (
+            report(
+                [*ALL_HELD, case("CUDA-1", device="cuda")],
+                claims=["cuda", "grad"],
+                device="cuda",
+            ),
+            "5 clauses held.",
+        ),
+    ],
+)
+def test_the_last_words_are_the_verdict(sample, said):
+    last = " ".join(_text(sample).rstrip().rpartition("\n\n")[2].split())
+    assert last.endswith(said) or said in last
+    assert last.startswith("sample 1.2 ")
+
+
+def test_a_command_keeps_what_its_case_needs_and_survives_a_shell():
+    sample = report(
+        options=[
+            "--pyargs",
+            "--impl=my.adapter:it",
+            "--device=cuda",
+            "--profile=grad",
+            "--case=other",
+            "--no-expectations",
+        ]
+    )
+    command = repeat_command(sample.run, "GRAD-1", case("GRAD-1", id="t.py::x[a b'c]"))
+    assert shlex.split(command) == [
+        "pytest",
+        "--pyargs",
+        "sharedtensor_conformance",
+        "--impl=my.adapter:it",
+        "--device=cuda",
+        "--no-expectations",
+        "--clause=GRAD-1",
+        "--case=t.py::x[a b'c]",
+    ]
+
+
+def test_a_command_names_the_implementation_where_no_option_did():
+    command = repeat_command(report(options=[]).run, "GRAD-1", case("GRAD-1", id="a"))
+    assert command == "pytest conformance --impl=sample --clause=GRAD-1 --case=a"
+
+
+@pytest.mark.parametrize("width", [1, 40, 80, 200])
+def test_prose_fits_the_width(width):
+    evidence = "word " * 60
+    sample = report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence)))
+    long = [
+        line
+        for line in _text(sample, width).splitlines()
+        if len(line) > max(width, 20) and "  |" in line
+    ]
+    assert long == []
+
+
+def test_colour_is_added_on_request_only():
+    sample = report(_except("GRAD-1", case("GRAD-1", "fail")))
+    assert "\033" not in _text(sample)
+    assert "\033[31mGRAD-1  The title of GRAD-1\033[0m" in _text(sample, colour=True)
+
+
+def test_a_clause_that_the_spec_lacks_is_shown_all_the_same():
+    sample = report(_except("GRAD-1", case("GRAD-1", "fail")))
+    text = render(sample.run, sample.cases, sample.summary, {}, 80)
+    assert "GRAD-1  (not in the installed spec)" in text
