@@ -6,6 +6,7 @@ Plain text by default. What it shows comes from the report alone, so that a run 
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -212,10 +213,19 @@ def _case_lines(run: Run, id: str, case: Case, width: int) -> Iterator[str]:
     yield f"  {case.id}"
     evidence = case.evidence.splitlines() or ["(no evidence was recorded)"]
     for line in evidence[:EVIDENCE_LINES]:
-        yield from wrapped(line, width, "    | ", "    | ")
+        yield from wrapped(_printable(line), width, "    | ", "    | ")
     if len(evidence) > EVIDENCE_LINES:
         yield f"    | ({len(evidence) - EVIDENCE_LINES} more lines in the report)"
     yield f"  {repeat_command(run, id, case)}"
+
+
+def _printable(line: str) -> str:
+    # Evidence is whatever a judged process said; it must not steer the terminal.
+    return re.sub(
+        r"[\x00-\x1f\x7f-\x9f]",
+        lambda found: f"\\x{ord(found[0]):02x}",
+        line.expandtabs(4),
+    )
 
 
 def shortest(cases: Iterable[Case]) -> Case | None:

@@ -96,7 +96,7 @@ def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
         check.equal(tensor.values(), [200 + number, number + 100], "each is its own")
 
 
-@clause("CHAN-4")
+@clause("CHAN-4", vary=("strategy",))
 def test_messages_arrive_in_the_order_in_which_they_were_sent(
     sender, receiver, channel
 ):
@@ -134,7 +134,7 @@ def test_tensor_in_several_messages_at_once_is_one_memory(sender, receiver, chan
     each_sees_the_writes_of_the_others(*arrived, tensor)
 
 
-@clause("CHAN-5")
+@clause("CHAN-5", vary=("strategy",))
 def test_tensor_in_messages_to_two_processes_at_once_is_one_memory(
     sender, receiver, bystander, channel
 ):
@@ -169,7 +169,7 @@ def test_plain_objects_travel_unchanged(sender, receiver, channel):
     check.equal(repr(together), repr(PLAIN), "and so do all of them at once")
 
 
-@clause("CHAN-6")
+@clause("CHAN-6", vary=("strategy",))
 def test_plain_objects_travel_beside_tensors_unchanged(sender, receiver, channel):
     """The sender sends a message of plain values with tensors between them."""
     message = {"before": PLAIN, "tensor": sender.make([52, 53, 54]), "after": [-1, "z"]}
@@ -194,7 +194,7 @@ def test_tensor_is_shared_when_put_returns(sender, receiver, channel):
         check.equal(tensor.values(), expected, "and so does the sender")
 
 
-@clause("CHAN-7", profiles=("identity",))
+@clause("CHAN-7", profiles=("identity",), vary=("strategy",))
 def test_nothing_moves_a_tensor_after_put_has_returned(sender, receiver, channel):
     """The sender notes the address after the put and after the receive."""
     tensor = sender.make([61, 62, 63])

@@ -31,7 +31,7 @@ def test_device_tensor_is_refused_in_a_forked_child(owner, device):
     check.equal(values_after_waiting(tensor), [1, 2, 3], "the owner's is as it was")
 
 
-@clause("CUDA-2")
+@clause("CUDA-2", vary=("start_method",))
 def test_tensors_in_one_allocation_arrive_at_their_offsets(sender, receiver, device):
     """The sender carves one allocation in three and sends the parts apart."""
     parts = [([1, 2, 3], "float32"), ([4, 5], "float64"), ([6, 7, 8, 9], "int32")]
@@ -63,7 +63,7 @@ def test_tensors_in_one_allocation_arrive_in_one_message(sender, receiver, devic
     check.equal(values_after_waiting(arrived[1]), [13, 14, 17], "so is the second")
 
 
-@clause("CUDA-3")
+@clause("CUDA-3", vary=("start_method",))
 def test_writes_to_device_memory_are_seen_in_both_directions(
     sender, receiver, channel, device
 ):
@@ -79,7 +79,7 @@ def test_writes_to_device_memory_are_seen_in_both_directions(
             check.equal(found, expected, "the write is read on both sides")
 
 
-@clause("CUDA-3")
+@clause("CUDA-3", vary=("start_method",))
 def test_device_tensor_is_shared_by_three_processes(
     sender, receiver, bystander, device
 ):
@@ -95,12 +95,14 @@ def test_device_tensor_is_shared_by_three_processes(
         check.equal(found, [expected] * 3, "the write is read by all three")
 
 
-@clause("CUDA-4")
+@clause("CUDA-4", vary=("start_method",))
 def test_allocation_stays_while_a_receiver_holds_it(sender, receiver, stage, device):
     """The sender drops and collects; the receiver still reads; then it drops too."""
-    warm = sender.send(sender.make_on_device([1, 2], "float32"), receiver)
-    warm.drop()
-    sender.drop_all()
+    tensor = sender.make_on_device([1, 2], "float32")
+    arrived = sender.send(tensor, receiver)
+    tensor.drop()
+    arrived.drop()
+    receiver.collect()
     sender.collect()
     before = sender.device_memory_used()
     values = [n + 0.25 for n in range(LARGE)]
@@ -125,7 +127,7 @@ def test_allocation_stays_while_a_receiver_holds_it(sender, receiver, stage, dev
     eventually(freed, "the allocation is freed", within=stage.grace)
 
 
-@clause("CUDA-4")
+@clause("CUDA-4", vary=("start_method",))
 def test_allocation_stays_while_a_message_is_in_flight(
     sender, receiver, channel, device
 ):
@@ -141,7 +143,7 @@ def test_allocation_stays_while_a_message_is_in_flight(
     check.equal(values_after_waiting(others[0]), [90, 91, 92], "no other is hit")
 
 
-@clause("CUDA-5")
+@clause("CUDA-5", vary=("strategy",))
 def test_strategy_does_not_matter_to_device_memory(
     sender, receiver, channel, stage, device
 ):
@@ -156,7 +158,7 @@ def test_strategy_does_not_matter_to_device_memory(
     check.equal(stage.segments() - before, set(), "no segment is made for its data")
 
 
-@clause("CUDA-6")
+@clause("CUDA-6", vary=("start_method",))
 def test_write_that_is_pending_at_the_send_is_there_when_the_receiver_reads(
     sender, receiver, channel, device
 ):

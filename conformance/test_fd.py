@@ -8,7 +8,7 @@ HELD = 6
 """Tensors over one storage that a process holds at once."""
 
 
-@clause("FD-1")
+@clause("FD-1", vary=("strategy",))
 def test_storage_that_is_sent_has_no_name(sender, receiver, channel, stage):
     """The ledger is read while a tensor is in flight, received, and sent on."""
     before = stage.segments()
@@ -22,7 +22,7 @@ def test_storage_that_is_sent_has_no_name(sender, receiver, channel, stage):
     check.equal(stage.segments() - before, set(), "no name when it is sent on")
 
 
-@clause("FD-1", profiles=("share",))
+@clause("FD-1", profiles=("share",), vary=("strategy",))
 def test_storage_that_is_shared_on_request_has_no_name(owner, peer, stage):
     """Owner and peer share tensors; the ledger is read while they are held."""
     before = stage.segments()
@@ -58,7 +58,7 @@ def test_descriptors_do_not_grow_with_rounds(sender, receiver, channel, stage):
     eventually(lambda: returns_to(before, sender, receiver), sentence, stage.grace)
 
 
-@clause("FD-2", profiles=("share",))
+@clause("FD-2", profiles=("share",), vary=("strategy",))
 def test_descriptors_do_not_grow_with_tensors_that_are_shared(owner, peer, stage):
     """Owner and peer share tensors, send some of them twice, and drop all."""
 
@@ -78,7 +78,7 @@ def test_descriptors_do_not_grow_with_tensors_that_are_shared(owner, peer, stage
     eventually(lambda: returns_to(before, owner, peer), sentence, stage.grace)
 
 
-@clause("FD-3")
+@clause("FD-3", vary=("strategy",))
 def test_one_storage_received_often_costs_one_descriptor(
     sender, receiver, channel, stage
 ):
@@ -92,7 +92,7 @@ def test_one_storage_received_often_costs_one_descriptor(
     eventually(lambda: returns_to(before, sender, receiver), sentence, stage.grace)
 
 
-@clause("FD-3", profiles=("views",))
+@clause("FD-3", profiles=("views",), vary=("strategy",))
 def test_views_over_one_storage_cost_one_descriptor(sender, receiver, stage):
     """The sender sends its base and a view of each layout, apart and together."""
     sender.send(sender.make([1, 2]), receiver).drop()

@@ -13,7 +13,7 @@ def only_name(stage, before):
     return names.pop()
 
 
-@clause("FS-1")
+@clause("FS-1", vary=("strategy",))
 def test_shared_storage_has_one_name(sender, receiver, bystander, channel, stage):
     """The ledger is read in flight and while all three hold the tensor."""
     before = stage.segments()
@@ -28,7 +28,7 @@ def test_shared_storage_has_one_name(sender, receiver, bystander, channel, stage
     check.equal(only_name(stage, before), name, "it is the same file as in flight")
 
 
-@clause("FS-1", profiles=("share",))
+@clause("FS-1", profiles=("share",), vary=("strategy",))
 def test_storage_shared_on_request_has_one_name(owner, peer, stage):
     """The owner shares a tensor, sends it, and shares it again."""
     before = stage.segments()
@@ -41,7 +41,7 @@ def test_storage_shared_on_request_has_one_name(owner, peer, stage):
         check.equal(only_name(stage, before), name, "it is still the same file")
 
 
-@clause("FS-1", profiles=("views",))
+@clause("FS-1", profiles=("views",), vary=())
 def test_base_and_views_have_one_name(sender, receiver, layout, stage):
     """The sender sends a view, its base, and both in one message."""
     before = stage.segments()
@@ -70,7 +70,7 @@ def test_name_goes_with_the_last_reference(sender, receiver, bystander, stage):
         eventually(gone, "the file is removed", within=stage.grace)
 
 
-@clause("FS-2")
+@clause("FS-2", vary=("strategy",))
 def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
     sender, receiver, channel, stage
 ):
@@ -88,7 +88,7 @@ def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
         eventually(gone, "the file is removed", within=stage.grace)
 
 
-@clause("FS-2", profiles=("share",))
+@clause("FS-2", profiles=("share",), vary=("strategy",))
 def test_name_of_a_storage_that_was_never_sent_goes(owner, peer, stage):
     """Owner and peer share a tensor and drop it."""
     for actor in (owner, peer):
@@ -101,7 +101,7 @@ def test_name_of_a_storage_that_was_never_sent_goes(owner, peer, stage):
         eventually(gone, "the file is removed", within=stage.grace)
 
 
-@clause("FS-3")
+@clause("FS-3", vary=("strategy",))
 def test_shared_storages_keep_no_descriptors_open(sender, receiver, channel, stage):
     """The sender sends twenty tensors; both sides hold all of them."""
     held = [sender.make([1, 2])]
@@ -120,7 +120,7 @@ def test_shared_storages_keep_no_descriptors_open(sender, receiver, channel, sta
     eventually(settled, sentence, within=stage.grace)
 
 
-@clause("FS-3", profiles=("share",))
+@clause("FS-3", profiles=("share",), vary=("strategy",))
 def test_storages_shared_on_request_keep_no_descriptors_open(owner, stage):
     """The owner shares twenty tensors and holds them."""
     held = [owner.make([1, 2]).share()]

@@ -16,7 +16,7 @@ def make_leaf(actor, values, grad=None):
     return tensor
 
 
-@clause("GRAD-1")
+@clause("GRAD-1", vary=("strategy",))
 def test_leaf_arrives_as_a_leaf_with_its_flag(sender, receiver, channel):
     """The sender sends a leaf that requires grad between two that do not."""
     for flag in (False, True, False):
@@ -28,7 +28,7 @@ def test_leaf_arrives_as_a_leaf_with_its_flag(sender, receiver, channel):
         check.equal(arrived.values(), [1, 2, 3], "it has its values")
 
 
-@clause("GRAD-1")
+@clause("GRAD-1", vary=("strategy",))
 def test_flag_of_each_send_is_the_one_at_that_send(sender, receiver):
     """The sender changes the flag between two sends of one tensor."""
     tensor = sender.make([4, 5, 6])
@@ -50,7 +50,7 @@ def test_grad_that_is_present_arrives_with_its_values(sender, receiver, channel)
     check.equal(arrived.values(), [1, 2, 3], "the tensor has its own values")
 
 
-@clause("GRAD-2")
+@clause("GRAD-2", vary=("strategy",))
 def test_grads_in_a_container_arrive_at_their_tensors(sender, receiver):
     """The sender sends two leaves with grads and one without between them."""
     message = {
@@ -66,7 +66,7 @@ def test_grads_in_a_container_arrive_at_their_tensors(sender, receiver):
         check.equal(grad.values(), expected, "its values are its own")
 
 
-@clause("GRAD-2")
+@clause("GRAD-2", vary=("strategy",))
 def test_grad_made_between_two_sends_arrives_with_the_second(sender, receiver):
     """The sender sends a leaf, gives it a grad, and sends it again."""
     tensor = make_leaf(sender, [7, 8, 9])
@@ -93,7 +93,7 @@ def test_grad_that_is_present_is_shared(sender, receiver, channel):
     check.equal(grad.values(), tensor.grad().values(), "both grads are as they were")
 
 
-@clause("GRAD-3")
+@clause("GRAD-3", vary=("strategy",))
 def test_grad_of_a_tensor_that_was_shared_before_is_shared(sender, receiver):
     """The sender sends a leaf, gives it a grad, sends it again; both write."""
     tensor = make_leaf(sender, [11, 12, 13])
@@ -106,7 +106,7 @@ def test_grad_of_a_tensor_that_was_shared_before_is_shared(sender, receiver):
     each_sees_the_writes_of_the_others(tensor.grad(), grad)
 
 
-@clause("GRAD-4")
+@clause("GRAD-4", vary=("strategy",))
 def test_grad_made_after_the_send_is_private(sender, receiver, channel):
     """Both sides give their tensor a grad after the receive and write to it."""
     tensor = make_leaf(sender, [1, 2, 3])
@@ -130,7 +130,7 @@ def test_non_leaf_that_requires_grad_is_refused_in_put(sender, receiver, channel
             sender.put(message, receiver, channel)
 
 
-@clause("GRAD-5")
+@clause("GRAD-5", vary=("strategy",))
 def test_non_leaf_is_refused_each_time(sender, receiver, channel):
     """The sender puts one non-leaf twice, after the leaf that it came from."""
     leaf = make_leaf(sender, [6, 7, 8])
@@ -142,7 +142,7 @@ def test_non_leaf_is_refused_each_time(sender, receiver, channel):
             sender.put(non_leaf, receiver, channel)
 
 
-@clause("GRAD-6")
+@clause("GRAD-6", vary=("strategy",))
 def test_refused_message_leaves_the_channel_usable(sender, receiver, channel):
     """The sender puts a message with a non-leaf in it, and a good one after it."""
     non_leaf = sender.non_leaf(make_leaf(sender, [1, 2, 3]))
@@ -156,7 +156,7 @@ def test_refused_message_leaves_the_channel_usable(sender, receiver, channel):
         check.equal(arrived["good"].values(), good.values(), "with its values")
 
 
-@clause("GRAD-7")
+@clause("GRAD-7", vary=("strategy",))
 def test_detached_tensor_is_sent_and_shares_its_memory(sender, receiver, channel):
     """The sender detaches a leaf and a non-leaf and sends what it detached."""
     leaf = make_leaf(sender, [1, 2, 3])
@@ -171,7 +171,7 @@ def test_detached_tensor_is_sent_and_shares_its_memory(sender, receiver, channel
         check.equal(arrived.values(), original.values(), "both are one memory")
 
 
-@clause("GRAD-8")
+@clause("GRAD-8", vary=("strategy",))
 def test_grad_keeps_its_role_when_the_tensor_is_sent_on(
     sender, receiver, bystander, channel
 ):
@@ -185,7 +185,7 @@ def test_grad_keeps_its_role_when_the_tensor_is_sent_on(
     each_sees_the_writes_of_the_others(grad, tensor.grad(), arrived.grad())
 
 
-@clause("GRAD-8")
+@clause("GRAD-8", vary=("strategy",))
 def test_grad_keeps_its_role_when_the_tensor_comes_back(sender, receiver):
     """The receiver sends a tensor with a grad back to the sender; both write."""
     tensor = make_leaf(sender, [9, 8, 7], grad=[6, 5, 4])

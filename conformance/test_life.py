@@ -18,7 +18,7 @@ def keeps_its_values(tensor, expected):
     check.equal(tensor.values(), changed, "it can be written")
 
 
-@clause("LIFE-1")
+@clause("LIFE-1", vary=("strategy",))
 def test_received_tensor_outlives_the_tensor_of_its_sender(sender, receiver, channel):
     """The sender drops its tensor and makes others; the receiver keeps what it got."""
     tensor = sender.make([1, 2, 3, 4])
@@ -29,7 +29,7 @@ def test_received_tensor_outlives_the_tensor_of_its_sender(sender, receiver, cha
     check.equal(held[0].values(), [200, 201, 202, 203], "no other tensor is hit")
 
 
-@clause("LIFE-1")
+@clause("LIFE-1", vary=("strategy",))
 def test_receivers_share_when_the_sender_has_dropped_its_tensor(
     sender, receiver, bystander
 ):
@@ -59,7 +59,7 @@ def test_message_in_flight_keeps_its_data(sender, receiver, channel):
     check.equal(held[-1].values(), [270, 271, 272, 273], "no other tensor is hit")
 
 
-@clause("LIFE-2")
+@clause("LIFE-2", vary=("strategy",))
 def test_message_in_flight_keeps_what_its_sender_had_received(
     sender, receiver, bystander, channel
 ):
@@ -73,13 +73,13 @@ def test_message_in_flight_keeps_what_its_sender_had_received(
 
 
 @clause("LIFE-3")
-def test_received_tensor_outlives_the_exit_of_its_sender(owner, peer, channel):
+def test_received_tensor_outlives_the_exit_of_its_sender(owner, peer):
     """A child sends a tensor to the owner and exits; the owner sends it on."""
     child = owner.start_peer()
-    arrived = child.send(child.make([21, 22, 23]), owner, channel)
+    arrived = child.send(child.make([21, 22, 23]), owner)
     check.equal(child.leave(), 0, "the child exits normally")
     keeps_its_values(arrived, [21, 22, 23])
-    onward = owner.send(arrived, peer, channel)
+    onward = owner.send(arrived, peer)
     check.equal(onward.values(), [-21, 22, 23], "it arrives where it is sent on")
 
 
@@ -99,13 +99,13 @@ def test_tensor_of_an_exited_sender_is_kept_by_two_receivers(stage):
 
 
 @clause("LIFE-4")
-def test_received_tensor_outlives_the_killing_of_its_sender(owner, peer, channel):
+def test_received_tensor_outlives_the_killing_of_its_sender(owner, peer):
     """A child sends a tensor to the owner and is killed; the owner sends it on."""
     child = owner.start_peer()
-    arrived = child.send(child.make([31, 32, 33]), owner, channel)
+    arrived = child.send(child.make([31, 32, 33]), owner)
     child.kill()
     keeps_its_values(arrived, [31, 32, 33])
-    onward = owner.send(arrived, peer, channel)
+    onward = owner.send(arrived, peer)
     check.equal(onward.values(), [-31, 32, 33], "it arrives where it is sent on")
 
 
@@ -137,7 +137,7 @@ def test_message_survives_the_exit_of_its_sender(owner, channel):
     check.equal(later.values(), [44, 45], "the second message arrives as well")
 
 
-@clause("LIFE-5", vary=("strategy",))
+@clause("LIFE-5", vary=())
 def test_message_between_peers_survives_the_exit_of_its_sender(stage, channel):
     """The peer puts a message for the bystander and exits; the bystander gets it."""
     with stage.fresh() as play:
@@ -160,7 +160,7 @@ def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(owner, cha
         check(raised.message or raised.type, "it is an exception with a name")
 
 
-@clause("LIFE-6", vary=("strategy",))
+@clause("LIFE-6", vary=())
 def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, channel):
     """The owner puts a message for the peer and is killed; the peer receives."""
     with stage.fresh() as play:
@@ -173,7 +173,7 @@ def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, cha
             check(raised.message or raised.type, "it is an exception with a name")
 
 
-@clause("LIFE-7")
+@clause("LIFE-7", vary=("strategy",))
 def test_nothing_is_left_of_tensors_that_were_sent_and_dropped(
     sender, receiver, channel, stage
 ):
@@ -193,7 +193,7 @@ def test_nothing_is_left_of_tensors_that_were_sent_and_dropped(
     nothing_is_added(before, stage, sender, receiver)
 
 
-@clause("LIFE-7", profiles=("share",))
+@clause("LIFE-7", profiles=("share",), vary=("strategy",))
 def test_nothing_is_left_of_tensors_that_were_shared_and_never_sent(owner, stage):
     """The owner shares tensors and drops them without sending any."""
     owner.make([64, 65]).share().drop()
@@ -206,7 +206,7 @@ def test_nothing_is_left_of_tensors_that_were_shared_and_never_sent(owner, stage
     nothing_is_added(before, stage, owner)
 
 
-@clause("LIFE-7", profiles=("grad",))
+@clause("LIFE-7", profiles=("grad",), vary=("strategy",))
 def test_nothing_is_left_of_messages_that_were_refused(
     sender, receiver, channel, stage
 ):

@@ -10,7 +10,7 @@ from sharedtensor_conformance.stories import (
 )
 
 
-@clause("RESHARE-1")
+@clause("RESHARE-1", vary=("strategy",))
 def test_sharing_a_sent_tensor_again_keeps_the_receiver(sender, receiver):
     """Both sides share again a tensor that one has sent; both write afterwards."""
     tensor = sender.make([1, 2, 3])
@@ -20,7 +20,7 @@ def test_sharing_a_sent_tensor_again_keeps_the_receiver(sender, receiver):
         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("RESHARE-1", profiles=("identity",))
+@clause("RESHARE-1", profiles=("identity",), vary=("strategy",))
 def test_sharing_a_shared_tensor_again_leaves_its_address(sender, receiver, channel):
     """Both sides note the address, share again, and compare; both write."""
     tensor = sender.make([4, 5, 6])
@@ -44,7 +44,7 @@ def test_tensor_sent_again_is_the_same_memory(sender, receiver, channel):
     each_sees_the_writes_of_the_others(*arrived, tensor)
 
 
-@clause("RESHARE-2")
+@clause("RESHARE-2", vary=("strategy",))
 def test_tensor_sent_later_to_another_process_is_the_same_memory(
     sender, receiver, bystander
 ):
@@ -57,7 +57,7 @@ def test_tensor_sent_later_to_another_process_is_the_same_memory(
     each_sees_the_writes_of_the_others(second, first, tensor)
 
 
-@clause("RESHARE-2")
+@clause("RESHARE-2", vary=("strategy",))
 def test_tensor_sent_again_after_the_first_was_dropped_is_shared(sender, receiver):
     """The receiver drops what it received before it receives the tensor again."""
     tensor = sender.make([14, 15, 16])
@@ -67,7 +67,7 @@ def test_tensor_sent_again_after_the_first_was_dropped_is_shared(sender, receive
         arrived.drop()
 
 
-@clause("RESHARE-3")
+@clause("RESHARE-3", vary=("strategy",))
 def test_storage_received_twice_is_mapped_once(sender, receiver, channel):
     """The receiver holds a tensor when the same tensor arrives again."""
     tensor = sender.make([17, 18, 19])
@@ -79,7 +79,7 @@ def test_storage_received_twice_is_mapped_once(sender, receiver, channel):
     check.equal(third.address(), second.address(), "and so has a third, later one")
 
 
-@clause("RESHARE-3", profiles=("views",))
+@clause("RESHARE-3", profiles=("views",), vary=("strategy",))
 def test_storage_of_a_base_and_its_view_is_mapped_once(sender, receiver):
     """The receiver holds a base when a view of it arrives in another message."""
     layout = next(layout for layout in LAYOUTS if layout.name == "slice")
@@ -90,7 +90,7 @@ def test_storage_of_a_base_and_its_view_is_mapped_once(sender, receiver):
     check.equal(distance, 4 * layout.offset, "the view lies at its offset in the base")
 
 
-@clause("RESHARE-4")
+@clause("RESHARE-4", vary=("strategy",))
 def test_tensor_that_comes_back_is_the_memory_of_its_owner(sender, receiver, channel):
     """The receiver sends a tensor back while the sender holds it, twice."""
     tensor = sender.make([20, 21, 22])
@@ -100,7 +100,7 @@ def test_tensor_that_comes_back_is_the_memory_of_its_owner(sender, receiver, cha
         check.equal(back.address(), tensor.address(), "it has the original's address")
 
 
-@clause("RESHARE-4")
+@clause("RESHARE-4", vary=("strategy",))
 def test_tensor_that_comes_back_from_a_third_is_the_memory_of_its_owner(
     sender, receiver, bystander
 ):
@@ -124,7 +124,7 @@ def test_received_tensor_that_is_sent_on_is_one_memory(
     each_sees_the_writes_of_the_others(tensor, arrived, onward)
 
 
-@clause("RESHARE-5")
+@clause("RESHARE-5", vary=("strategy",))
 def test_tensor_that_went_round_is_still_one_memory(sender, receiver, bystander):
     """The third process sends the tensor to the receiver again; all four write."""
     tensor = sender.make([30, 31, 32, 33])
@@ -134,7 +134,7 @@ def test_tensor_that_went_round_is_still_one_memory(sender, receiver, bystander)
     each_sees_the_writes_of_the_others(tensor, arrived, onward, again)
 
 
-@clause("RESHARE-6")
+@clause("RESHARE-6", vary=("strategy",))
 def test_tensor_named_twice_in_a_message_arrives_as_one_tensor(
     sender, receiver, channel
 ):
@@ -149,7 +149,7 @@ def test_tensor_named_twice_in_a_message_arrives_as_one_tensor(
     check.equal(arrived[1].values(), [36, 37], "with its own values")
 
 
-@clause("RESHARE-6", profiles=("modules",))
+@clause("RESHARE-6", profiles=("modules",), vary=("strategy",))
 def test_tied_parameters_arrive_as_one_parameter(sender, receiver):
     """The sender ties two of three parameters of a module and sends it."""
     module = sender.make_module({"a": [1, 2], "b": [3, 4], "c": [5, 6]})
@@ -160,7 +160,7 @@ def test_tied_parameters_arrive_as_one_parameter(sender, receiver):
     check.equal(arrived["c"].values(), [5, 6], "and has its own values")
 
 
-@clause("RESHARE-7")
+@clause("RESHARE-7", vary=("strategy",))
 def test_buffer_that_goes_round_and_round_costs_nothing(
     sender, receiver, channel, stage
 ):

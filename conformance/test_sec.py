@@ -8,7 +8,7 @@ from sharedtensor_conformance.harness import check, clause
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-@clause("SEC-1")
+@clause("SEC-1", vary=("strategy",))
 def test_segment_is_accessible_to_its_owner_alone(sender, receiver, channel, stage):
     """A process sends a tensor; the file of its storage is looked at twice."""
     before = stage.segments()
@@ -26,7 +26,7 @@ def test_segment_is_accessible_to_its_owner_alone(sender, receiver, channel, sta
             check.equal(arrived.values(), [1, 2, 3], "the tensor arrives")
 
 
-@clause("SEC-1", profiles=("share",))
+@clause("SEC-1", profiles=("share",), vary=("strategy",))
 def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage):
     """The owner shares tensors of several sizes; their files are looked at."""
     before = stage.segments()
@@ -40,7 +40,7 @@ def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage
         check.equal(status["uid"], os.getuid(), "it belongs to the user")
 
 
-@clause("SEC-2", profiles=("share",))
+@clause("SEC-2", profiles=("share",), vary=("strategy",))
 def test_socket_of_the_manager_lies_in_a_directory_of_its_user_alone(stage):
     """The owner shares a tensor; the directories of the manager's sockets are read."""
     with stage.fresh() as play:

@@ -8,7 +8,7 @@ from sharedtensor_conformance.stories import (
 )
 
 
-@clause("STRAT-1")
+@clause("STRAT-1", vary=("strategy",))
 def test_current_strategy_is_one_of_the_supported_ones(owner, peer):
     """Owner and peer ask for all strategies and for the current one."""
     for actor in (owner, peer):
@@ -19,7 +19,7 @@ def test_current_strategy_is_one_of_the_supported_ones(owner, peer):
         check(current in supported, "the current one is a member of it")
 
 
-@clause("STRAT-2")
+@clause("STRAT-2", vary=("strategy",))
 def test_strategy_that_was_set_is_the_current_one(owner, peer):
     """Owner and peer set each supported strategy, twice over, and read it back."""
     for actor in (owner, peer):
@@ -41,7 +41,7 @@ def test_strategy_that_was_saved_can_be_restored(owner):
         check.equal(found, saved, "the strategy is the saved one again")
 
 
-@clause("STRAT-3")
+@clause("STRAT-3", vary=("strategy",))
 def test_unknown_strategy_is_refused_and_changes_nothing(owner, peer):
     """Owner and peer set names that are no strategies, under each that is one."""
     for actor in (owner, peer):
@@ -54,7 +54,7 @@ def test_unknown_strategy_is_refused_and_changes_nothing(owner, peer):
                     check.equal(found, name, "the strategy is the one it was before")
 
 
-@clause("STRAT-4")
+@clause("STRAT-4", vary=("strategy",))
 def test_tensor_sent_again_under_another_strategy_stays_where_it_is(
     sender, receiver, bystander
 ):
@@ -68,7 +68,7 @@ def test_tensor_sent_again_under_another_strategy_stays_where_it_is(
         each_sees_the_writes_of_the_others(tensor, first, again, other)
 
 
-@clause("STRAT-4", profiles=("share",))
+@clause("STRAT-4", profiles=("share",), vary=("strategy",))
 def test_tensor_shared_again_under_another_strategy_stays_where_it_is(sender, receiver):
     """The sender sends, changes its strategy, and shares the tensor again."""
     tensor = sender.make([5, 6, 7])
@@ -79,7 +79,7 @@ def test_tensor_shared_again_under_another_strategy_stays_where_it_is(sender, re
         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-4", profiles=("share",))
+@clause("STRAT-4", profiles=("share",), vary=("strategy",))
 def test_tensor_shared_first_and_sent_under_another_strategy_is_shared(
     sender, receiver
 ):
@@ -94,7 +94,7 @@ def test_tensor_shared_first_and_sent_under_another_strategy_is_shared(
             each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-4")
+@clause("STRAT-4", vary=("strategy",))
 def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(
     sender, receiver, bystander
 ):
@@ -107,7 +107,7 @@ def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(
         each_sees_the_writes_of_the_others(tensor, arrived, onward)
 
 
-@clause("STRAT-5", vary=("start_method",))
+@clause("STRAT-5", vary=())
 def test_processes_with_different_strategies_share(sender, receiver, channel):
     """Sender and receiver set every pair of strategies; one sends to the other."""
     for sending in all_strategies(sender):
@@ -118,7 +118,7 @@ def test_processes_with_different_strategies_share(sender, receiver, channel):
                 each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-5", vary=("start_method",))
+@clause("STRAT-5", vary=())
 def test_tensor_sent_back_under_another_strategy_is_the_same_memory(sender, receiver):
     """The receiver, under every strategy, sends back what it got under every other."""
     for sending in all_strategies(sender):

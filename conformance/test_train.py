@@ -11,7 +11,7 @@ def values_of(tensors):
     return {name: tensor.values() for name, tensor in tensors.items()}
 
 
-@clause("TRAIN-1")
+@clause("TRAIN-1", vary=("strategy",))
 def test_module_arrives_with_its_parameters_shared(sender, receiver, channel):
     """The sender sends a module; both sides write to each of its parameters."""
     module = sender.make_module(LAYER)
@@ -22,7 +22,7 @@ def test_module_arrives_with_its_parameters_shared(sender, receiver, channel):
         each_sees_the_writes_of_the_others(ours[name], theirs[name])
 
 
-@clause("TRAIN-1")
+@clause("TRAIN-1", vary=("strategy",))
 def test_module_sent_to_two_processes_is_shared_by_all(sender, receiver, bystander):
     """The sender sends one module to both others; all three write to it."""
     module = sender.make_module({"weight": [6, 7, 8, 9]})
@@ -32,7 +32,7 @@ def test_module_sent_to_two_processes_is_shared_by_all(sender, receiver, bystand
     each_sees_the_writes_of_the_others(*weights)
 
 
-@clause("TRAIN-2")
+@clause("TRAIN-2", vary=("strategy",))
 def test_state_dict_arrives_with_its_tensors_shared(sender, receiver, channel):
     """The sender sends a state_dict; both sides write, and the module reads it."""
     module = sender.make_module(LAYER)
@@ -53,7 +53,7 @@ def test_state_dict_and_module_are_one_memory_in_the_receiver(sender, receiver):
     each_sees_the_writes_of_the_others(received, state["weight"], own)
 
 
-@clause("TRAIN-3", profiles=("grad",))
+@clause("TRAIN-3", profiles=("grad",), vary=("strategy",))
 def test_parameter_arrives_as_a_parameter(sender, receiver, channel):
     """The sender sends one parameter that requires grad and one that does not."""
     parameters = sender.parameters(sender.make_module(LAYER))
@@ -66,7 +66,7 @@ def test_parameter_arrives_as_a_parameter(sender, receiver, channel):
         check.equal(arrived.values(), LAYER[name], "it has its values")
 
 
-@clause("TRAIN-3", profiles=("grad",))
+@clause("TRAIN-3", profiles=("grad",), vary=("strategy",))
 def test_parameters_of_a_module_arrive_as_parameters(sender, receiver):
     """The sender sends a module and a tensor that is no parameter beside it."""
     module = sender.make_module(LAYER)

@@ -35,14 +35,16 @@ from .tensor import Tensor, check_dtype, contiguous, new_shape
 __version__ = "0.1.0"
 
 DTYPES = (
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
-    "longdouble complex64 complex128 clongdouble"
-).split()
+    *("bool", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "longdouble"),
+    *("complex64", "complex128", "clongdouble"),
+)
 
 globals().update({name: _np.dtype(name) for name in DTYPES if name != "bool"})
 bool_ = _np.dtype("bool")
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     *("bool_" if name == "bool" else name for name in DTYPES),
     "HandleError",
     "ManagerError",

@@ -1,8 +1,8 @@
 """Every error that the reference raises on its own account.
 
 They form one hierarchy, so that a program can catch all of them, and each also derives
-from the built-in class that callers of `multiprocessing` expect in that place. A message
-says what happened, to which object, and what to do about it.
+from the built-in class that callers of `multiprocessing` expect in that place. A
+message says what happened, to which object, and what to do about it.
 """
 
 import errno

@@ -3,40 +3,45 @@
 A storage begins in private anonymous memory, so that a fork copies it (clause START-4).
 When it is shared, its bytes are copied into a segment, and the segment is mapped over
 the very same pages of the address space. Whoever holds a bare address, such as a NumPy
-array, a DLPack consumer or a view, sees the same bytes before and after (clauses SHARE-9
-and SHARE-10). Receivers use the same device: they reserve anonymous memory and map the
-segment over it, which costs them no second descriptor.
+array, a DLPack consumer or a view, sees the same bytes before and after (clauses
+SHARE-9 and SHARE-10). Receivers use the same device: they reserve anonymous memory and
+map the segment over it, which costs them no second descriptor.
 
 The memory is a Python `mmap` object. Its buffer protocol counts the arrays that use it,
 and it is unmapped when the last of them is gone, whatever has become of the storage.
 
-The system calls go through `ctypes.PyDLL`, which keeps the interpreter's lock: no other
-Python thread can write between the copy and the mapping, where its write would be lost.
+Threads may write while the bytes are copied, and no write must be lost. So with other
+threads about, the bytes are copied twice: first while the threads go on, which also
+takes all the memory that the segment needs, then again together with the mapping, in
+one call from the interpreter's view, so that no Python code runs between the two.
 """
 
 import ctypes
+import functools
 import mmap
+import operator
 import os
+import sys
 
 import numpy as np
 
 from .errors import resource_error
 
-_libc = ctypes.PyDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-]
-_libc.pwrite.restype = ctypes.c_ssize_t
-_libc.pwrite.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long]
+
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    pointer, size, offset = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long
+    library.mmap.restype = pointer
+    library.mmap.argtypes = [pointer, size, *[ctypes.c_int] * 3, offset]
+    library.pwrite.restype = ctypes.c_ssize_t
+    library.pwrite.argtypes = [ctypes.c_int, pointer, size, offset]
+    return library
+
+
+# The first lets other threads run during a call, the second does not.
+_libc = _declare(ctypes.CDLL(None, use_errno=True))
+_libc_alone = _declare(ctypes.PyDLL(None, use_errno=True))
 
 MAP_FIXED = 0x10
-FAILED = ctypes.c_void_p(-1).value
 PROTECTION = mmap.PROT_READ | mmap.PROT_WRITE
 PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 LARGEST_WRITE = 1 << 30
@@ -46,13 +51,15 @@ class Memory:
     """Private, zeroed, page-aligned memory of at least `nbytes` bytes.
 
     `bytes` is an array over exactly `nbytes` of it, and `address` where it begins.
+    `unsettled` says that threads may have written since `write` copied the bytes.
     Raises `ResourceError` when the system has no memory or no mapping left.
     """
 
-    __slots__ = ("address", "bytes", "capacity")
+    __slots__ = ("address", "bytes", "capacity", "unsettled")
 
     def __init__(self, nbytes: int):
         self.capacity = whole_pages(nbytes)
+        self.unsettled = False
         try:
             pages = mmap.mmap(-1, self.capacity, flags=PRIVATE, prot=PROTECTION)
         except OSError as error:
@@ -71,13 +78,14 @@ def whole_pages(nbytes: int) -> int:
     return max(pages, 1) * mmap.PAGESIZE
 
 
-def write(fd: int, address: int, size: int) -> None:
-    """Write `size` bytes of memory into the segment `fd`, allocating all its pages.
+def write(fd: int, source: Memory) -> None:
+    """Write the bytes into the segment `fd`, which takes all the memory it needs.
 
     Writing is faster than copying through a mapping, and lack of memory is an error of
     the call here, where it would be a SIGBUS there. Raises `ResourceError`.
     """
-    done = 0
+    source.unsettled = len(sys._current_frames()) > 1
+    address, size, done = source.address, source.bytes.nbytes, 0
     while done < size:
         part = min(size - done, LARGEST_WRITE)
         written = _libc.pwrite(fd, address + done, part, done)
@@ -86,14 +94,34 @@ def write(fd: int, address: int, size: int) -> None:
         done += written
 
 
-def remap(address: int, fd: int, size: int, sharing: int = mmap.MAP_SHARED) -> None:
-    """Map the segment `fd` over the `size` bytes at `address`. Clauses SHARE-9, SHARE-10.
+def remap(target: Memory, fd: int, sharing: int = mmap.MAP_SHARED) -> None:
+    """Map the segment `fd` over memory in place. Clauses SHARE-9, SHARE-10.
 
-    The old pages go and nobody's address changes. Raises `ResourceError`.
+    The old pages go and nobody's address changes. Raises `ResourceError`, and then the
+    memory is as it was.
     """
-    flags = sharing | MAP_FIXED
-    if _libc.mmap(address, size, PROTECTION, flags, fd, 0) == FAILED:
+    calls, results = _rewrite(fd, target) if target.unsettled else ([], [])
+    flags, address, size = sharing | MAP_FIXED, target.address, target.capacity
+    arguments = address, size, PROTECTION, flags, fd, 0
+    calls.append(functools.partial(_libc_alone.mmap, *arguments))
+    results.append(address)
+    # Lazy iterators, all of them in C: the calls are made in turn until one fails, and
+    # between them the interpreter never gets to switch threads.
+    if not all(map(operator.eq, map(operator.call, calls), results)):
         raise _refused(f"Mapping a segment of {size} bytes")
+    target.unsettled = False
+
+
+def _rewrite(fd: int, source: Memory) -> tuple[list, list]:
+    """The calls that write the bytes again, and what they return if all goes well."""
+    size = source.bytes.nbytes
+    begins = range(0, size, LARGEST_WRITE)
+    parts = [min(size - begin, LARGEST_WRITE) for begin in begins]
+    calls = [
+        functools.partial(_libc_alone.pwrite, fd, source.address + begin, part, begin)
+        for begin, part in zip(begins, parts, strict=True)
+    ]
+    return calls, parts
 
 
 def _refused(doing: str) -> OSError:

@@ -1,7 +1,8 @@
 """Parameters and modules: as much of a model as sharing has to respect.
 
-A module knows its parameters, buffers and submodules by name. It has no behaviour of its
-own that concerns sharing: it is pickled like any object, and its tensors do the rest.
+A module knows its parameters, buffers and submodules by name. It has no behaviour of
+its own that concerns sharing: it is pickled like any object, and its tensors do the
+rest.
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,9 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_parameters" not in self.__dict__:
-            raise AttributeError("Call super().__init__() before assigning to a module.")
+            raise AttributeError(
+                "Call super().__init__() before assigning to a module."
+            )
         home = self._home(name, value)
         for other in (self._parameters, self._buffers, self._modules, self.__dict__):
             if other is not home:
@@ -69,6 +72,7 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} does not define forward().")
 
     def __call__(self, *inputs: Any) -> Any:
+        """Compute the module's result by way of `forward`."""
         return self.forward(*inputs)
 
     def _tensors(self, kind: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -106,7 +110,9 @@ class Module:
         own = self.state_dict()
         if own.keys() != state.keys():
             different = ", ".join(sorted(own.keys() ^ state.keys()))
-            raise KeyError(f"Only one of module and state has these names: {different}.")
+            raise KeyError(
+                f"Only one of module and state has these names: {different}."
+            )
         for name, value in own.items():
             value.copy_(state[name])
 

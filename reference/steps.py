@@ -1,9 +1,10 @@
 """The steps of the protocol, one method each, and the one object that performs them.
 
-Whatever a clause decides is decided here: when a storage moves, what a message says about
-a tensor, which memory a handle leads to. The rest of the package calls `steps.<step>` at
-the time of use, so replacing one method on `steps` changes that step everywhere: in
-tensors, reducers, channels and strategies. The conformance suite makes its mutants so.
+Whatever a clause decides is decided here: when a storage moves, what a message says
+about a tensor, which memory a handle leads to. The rest of the package calls
+`steps.<step>` at the time of use, so replacing one method on `steps` changes that step
+everywhere: in tensors, reducers, channels and strategies. The conformance suite makes
+its mutants so.
 
 The order of this file is the order of events: a tensor is shared, exported, put on a
 channel, rebuilt, and at last released.
@@ -30,12 +31,15 @@ class Steps:
         # One lock for all moves and look-ups: taken before a fork, so that no child
         # inherits a storage that is half moved.
         self.moving = threading.RLock()
-        self.known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self.known: dict[str, Any] = weakref.WeakValueDictionary()  # type: ignore
 
     # Strategies
 
     def current_strategy(self) -> str:
-        """The name of the strategy for what is shared next. Clauses STRAT-1, STRAT-6."""
+        """The name of the strategy for what is shared next.
+
+        Clauses STRAT-1, STRAT-6.
+        """
         return self.strategy
 
     def set_strategy(self, name: str) -> None:
@@ -104,12 +108,15 @@ class Steps:
         _strategies.map_shared(target, fd)
 
     def resize_storage(self, storage: Any, nbytes: int) -> None:
-        """Resize a private storage and refuse to resize a shared one. Clause SHARE-8."""
+        """Resize a private storage and refuse to resize a shared one.
+
+        Clause SHARE-8.
+        """
         if steps.is_shared(storage):
             raise ResizeError(
-                f"A storage of {storage.nbytes} bytes was to be resized to {nbytes}, but "
-                "it is shared, and other processes have mapped it at its size. Clone "
-                "the tensor and resize the clone."
+                f"A storage of {storage.nbytes} bytes was to be resized to {nbytes}, "
+                "but it is shared, and other processes have mapped it at its size. "
+                "Clone the tensor and resize the clone."
             )
         with steps.moving:
             old, kept = storage.memory, min(storage.nbytes, nbytes)
@@ -127,7 +134,8 @@ class Steps:
         """What a message says about a tensor: its storage, and the window on it.
 
         The grad travels in the pickle's state, after the tensor itself is known, so
-        that a tensor which is its own grad can be sent. Clauses VIEW-1, GRAD-1, TRAIN-3.
+        that a tensor which is its own grad can be sent. Clauses VIEW-1, GRAD-1,
+        TRAIN-3.
         """
         steps.refuse_non_leaf(tensor)
         steps.warn_of_hooks(tensor)
@@ -140,7 +148,10 @@ class Steps:
         return _rebuild_tensor, arguments, state, None, None, _attach_state
 
     def refuse_non_leaf(self, tensor: Any) -> None:
-        """Refuse a result that requires grad, in the call that sends it. Clause GRAD-5."""
+        """Refuse a result that requires grad, in the call that sends it.
+
+        Clause GRAD-5.
+        """
         if tensor.requires_grad and not tensor.is_leaf:
             raise NonLeafError(
                 f"A tensor of shape {tensor.shape} requires grad and is not a leaf: it "
@@ -152,8 +163,8 @@ class Steps:
         """Say that hooks stay behind: they are code of this process."""
         if tensor.hooks:
             message = (
-                f"{len(tensor.hooks)} hooks of a tensor of shape {tensor.shape} are not "
-                "sent with it. Register them in the receiver."
+                f"{len(tensor.hooks)} hooks of a tensor of shape {tensor.shape} are "
+                "not sent with it. Register them in the receiver."
             )
             warnings.warn(message, stacklevel=2)
 
@@ -162,7 +173,10 @@ class Steps:
         return type(tensor)
 
     def export_window(self, tensor: Any) -> tuple[Any, ...]:
-        """Offset, shape, strides and dtype of a tensor. Clauses VIEW-1, VIEW-2, VIEW-10."""
+        """Offset, shape, strides and dtype of a tensor.
+
+        Clauses VIEW-1, VIEW-2, VIEW-10.
+        """
         return tensor.dtype.str, tensor.storage_offset(), tensor.shape, tensor.stride()
 
     def export_flags(self, tensor: Any) -> tuple[bool, bool]:
@@ -180,20 +194,27 @@ class Steps:
         return grad, attributes
 
     def export_grad(self, tensor: Any) -> Any:
-        """The grad that is present at the send. Clauses GRAD-2, GRAD-3, GRAD-4, GRAD-8."""
+        """The grad that is present at the send.
+
+        Clauses GRAD-2, GRAD-3, GRAD-4, GRAD-8.
+        """
         return tensor.grad
 
     def export_storage(self, storage: Any) -> tuple[Any, ...]:
         """Share a storage and reduce it to its handle.
 
-        The pickler's memo sends one handle for all its tensors. Clauses SHARE-6, VIEW-3.
+        The pickler's memo sends one handle for all its tensors. Clauses SHARE-6,
+        VIEW-3.
         """
         steps.share_storage(storage)
         handle = steps.export_handle(storage.segment)
         return _rebuild_storage, (type(storage), handle)
 
     def export_handle(self, segment: Any) -> tuple[Any, ...]:
-        """A handle: strategy, token, size, and where it is. Clauses STRAT-4, STRAT-5."""
+        """A handle: strategy, token, size, and where it is.
+
+        Clauses STRAT-4, STRAT-5.
+        """
         where = segment.strategy.export(segment)
         return segment.strategy.name, segment.token, segment.nbytes, where
 
@@ -210,7 +231,9 @@ class Steps:
         return Message(payload, outbox)
 
     def put_message(self, obj: Any) -> "Message":
-        """What `Queue.put` does in the caller, before it returns. Clauses CHAN-7, GRAD-5.
+        """What `Queue.put` does in the caller, before it returns.
+
+        Clauses CHAN-7, GRAD-5.
 
         The thread that feeds the channel only writes what this returns.
         """
@@ -271,8 +294,8 @@ class Steps:
         """Verify that a handle describes the storage this process has for it."""
         if storage.nbytes != nbytes:
             raise HandleError(
-                f"A handle claims {nbytes} bytes for a storage of {storage.nbytes}. The "
-                "handle is forged; send the tensor again."
+                f"A handle claims {nbytes} bytes for a storage of {storage.nbytes}. "
+                "The handle is forged; send the tensor again."
             )
         return storage
 
@@ -283,7 +306,9 @@ class Steps:
         window: tuple[Any, ...],
         flags: tuple[bool, bool],
     ) -> Any:
-        """A leaf over the storage, through the same window. Clauses VIEW-1, VIEW-2, GRAD-1.
+        """A leaf over the storage, through the same window.
+
+        Clauses VIEW-1, VIEW-2, GRAD-1.
 
         Raises `HandleError` if the window does not lie within the storage.
         """
@@ -346,8 +371,8 @@ def _moves_end_in_the_child() -> None:
 
 from . import strategies as _strategies  # noqa: E402  (it needs `steps`)
 
-# Registered after the manager's client has registered its own, so that a fork takes this
-# lock first and the client's second, as sharing does.
+# Registered after the manager's client has registered its own, so that a fork takes
+# this lock first and the client's second, as sharing does.
 os.register_at_fork(
     before=lambda: steps.moving.acquire(),
     after_in_parent=lambda: steps.moving.release(),

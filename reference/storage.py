@@ -28,7 +28,9 @@ class Storage:
 
     def __init__(self, nbytes: int):
         if nbytes < 0:
-            raise ValueError(f"A storage of {nbytes} bytes cannot be made; use 0 or more.")
+            raise ValueError(
+                f"A storage of {nbytes} bytes cannot be made; use 0 or more."
+            )
         self.nbytes = nbytes
         self.segment = None
         self.memory = Memory(nbytes)

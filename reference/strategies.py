@@ -1,9 +1,9 @@
 """Sharing strategies: how a handle names a segment of CPU memory.
 
-A strategy is one object with four methods: allocate a segment, export its handle, open a
-handle, release a segment. A storage keeps the segment that it has, whatever the current
-strategy is (clause STRAT-4), and each handle names its own strategy, so processes with
-different strategies understand each other (clause STRAT-5).
+A strategy is one object with four methods: allocate a segment, export its handle, open
+a handle, release a segment. A storage keeps the segment that it has, whatever the
+current strategy is (clause STRAT-4), and each handle names its own strategy, so
+processes with different strategies understand each other (clause STRAT-5).
 
 Opening trusts nothing in a handle: it was written by another process, and what it names
 may have been replaced since.
@@ -32,8 +32,8 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 class Segment:
     """Memory that processes can share, and what this process has to release for it.
 
-    `token` identifies it among all segments of all processes. `descriptor` is open while
-    the segment lives, or None where the strategy needs none.
+    `token` identifies it among all segments of all processes. `descriptor` is open
+    while the segment lives, or None where the strategy needs none.
     """
 
     __slots__ = ("descriptor", "inode", "manager", "nbytes", "strategy", "token")
@@ -100,7 +100,7 @@ class FileDescriptor:
         token = secrets.token_hex(16)
         fd = steps.create_unnamed(token)
         try:
-            memory.write(fd, source.address, nbytes)
+            memory.write(fd, source)
             steps.seal_segment(fd)
             steps.map_segment(source, fd)
             return Segment(self, token, nbytes, fd, os.fstat(fd).st_ino)
@@ -136,7 +136,10 @@ class FileDescriptor:
             os.close(transport.take_descriptor(where[1]))
 
     def release(self, segment: Segment) -> None:
-        """Close the descriptor; in a forked child it is the child's own. Clause FD-2."""
+        """Close the descriptor; in a forked child it is the child's own.
+
+        Clause FD-2.
+        """
         fd, segment.descriptor = segment.descriptor, None
         if fd is not None:
             os.close(fd)
@@ -145,8 +148,8 @@ class FileDescriptor:
 class FileSystem:
     """A segment that is a file; its handle is the name. Clauses FS-1 to FS-3.
 
-    The manager counts who holds a name and which messages carry it, and removes the name
-    after the last. It is told before the file is made, so no name escapes it.
+    The manager counts who holds a name and which messages carry it, and removes the
+    name after the last. It is told before the file is made, so no name escapes it.
     """
 
     name = "file_system"
@@ -158,7 +161,7 @@ class FileSystem:
         names.hold(name, address=manager)
         try:
             with created(name) as fd:
-                memory.write(fd, source.address, nbytes)
+                memory.write(fd, source)
                 steps.map_segment(source, fd)
         except BaseException:
             names.release(name, address=manager)
@@ -166,7 +169,10 @@ class FileSystem:
         return Segment(self, name, nbytes, manager=manager)
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
-        """The manager's address; one more message is in flight. Clauses LIFE-2, LIFE-5."""
+        """The manager's address; one more message is in flight.
+
+        Clauses LIFE-2, LIFE-5.
+        """
         name, manager = segment.token, segment.manager
         names.post(name, address=manager)
         transport.on_withdrawal(lambda: names.cancel(name, address=manager))
@@ -178,7 +184,9 @@ class FileSystem:
         """Claim the name, open and verify the file, map it. Clauses FS-2, FS-3."""
         (manager,) = where
         if not NAME.fullmatch(token):
-            raise HandleError(f"{token!r} is no name of a segment; the handle is forged.")
+            raise HandleError(
+                f"{token!r} is no name of a segment; the handle is forged."
+            )
         names.hold(token, address=manager)
         try:
             names.claim(token, address=manager)
@@ -272,7 +280,10 @@ def created(name: str) -> Any:
 
 @contextlib.contextmanager
 def opened(name: str) -> Any:
-    """The file of a name that came in a message, closed after the block. Clause FS-3."""
+    """The file of a name that came in a message, closed after the block.
+
+    Clause FS-3.
+    """
     path = f"{DIRECTORY}/{name}"
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -292,7 +303,8 @@ def opened(name: str) -> Any:
 def verify_unnamed(fd: int, token: str, nbytes: int, inode: int) -> None:
     """Verify that a descriptor is what its handle says: name, inode, size and seals.
 
-    Without the seals its maker could shrink it under its receivers. Raises `HandleError`.
+    Without the seals its maker could shrink it under its receivers. Raises
+    `HandleError`.
     """
     status = os.fstat(fd)
     name = os.readlink(f"/proc/self/fd/{fd}")
@@ -324,11 +336,11 @@ def verify_size(status: os.stat_result, token: str, nbytes: int) -> None:
     """Verify that a segment holds the storage. Raises `HandleError`."""
     if not 0 <= nbytes <= status.st_size:
         raise HandleError(
-            f"Segment {token} has {status.st_size} bytes and its handle claims {nbytes}. "
+            f"Segment {token} has {status.st_size} bytes, its handle claims {nbytes}. "
             "The handle is stale or forged; send the tensor again."
         )
 
 
 def map_shared(target: memory.Memory, fd: int) -> None:
     """Map a segment over memory so that all its processes see one another's writes."""
-    memory.remap(target.address, fd, target.capacity, mmap.MAP_SHARED)
+    memory.remap(target, fd, mmap.MAP_SHARED)

@@ -1,10 +1,10 @@
 """Tensors: windows on storages.
 
 A tensor has an offset, a shape, strides and a dtype, and it carries the state that
-sharing must respect: whether it requires grad, whether it is a leaf, its `.grad`, a lazy
-conjugation, hooks. It computes with NumPy and does not differentiate. Results that were
-computed from a tensor that requires grad require grad too and are no leaves, since this
-is what sending them depends on (clause GRAD-5).
+sharing must respect: whether it requires grad, whether it is a leaf, its `.grad`, a
+lazy conjugation, hooks. It computes with NumPy and does not differentiate. Results that
+were computed from a tensor that requires grad require grad too and are no leaves, since
+this is what sending them depends on (clause GRAD-5).
 
 Results and clones are private. Views are tensors over the same storage.
 """
@@ -137,7 +137,7 @@ class Tensor:
         return self._array().flags.c_contiguous
 
     def _array(self) -> np.ndarray:
-        """The stored elements, as they are in memory: a lazy conjugation not applied."""
+        """The elements as they are stored: a lazy conjugation is not applied."""
         size = self.dtype.itemsize
         return np.ndarray(
             self._shape,
@@ -155,7 +155,9 @@ class Tensor:
     # Other libraries' views of the memory
 
     def numpy(self) -> np.ndarray:
-        """An array over the same memory, which stays valid when it moves. Clause SHARE-10.
+        """An array over the same memory, which stays valid when it moves.
+
+        Clause SHARE-10.
 
         Raises `RuntimeError` for a lazily conjugated tensor: no array can show it.
         """
@@ -216,8 +218,8 @@ class Tensor:
         inside = address - self.storage.address if array.size else 0
         if inside % size or any(stride % size for stride in array.strides):
             raise ValueError(
-                f"A view as {array.dtype} would begin or step within an element. Choose "
-                "an offset and strides that are multiples of its size."
+                f"A view as {array.dtype} would begin or step within an element. "
+                "Choose an offset and strides that are multiples of its size."
             )
         strides = tuple(stride // size for stride in array.strides)
         made._fill(self.storage, array.dtype, inside // size, array.shape, strides)
@@ -244,7 +246,7 @@ class Tensor:
         self._mark_written(value)
 
     def view(self, *shape: Any) -> "Tensor":
-        """A view in another shape. Raises `ValueError` where only a copy could have it."""
+        """A view in another shape. Raises `ValueError` where it had to be a copy."""
         array = self._array()
         reshaped = array.reshape(sizes_of(shape))
         if array.size and not np.may_share_memory(array, reshaped):
@@ -280,7 +282,10 @@ class Tensor:
         return self._alias(np.broadcast_to(self._array(), full))
 
     def as_strided(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int | None = None
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        offset: int | None = None,
     ) -> "Tensor":
         """A window of any kind on the storage. Clause VIEW-1.
 
@@ -301,7 +306,10 @@ class Tensor:
         return self._alias(self._array().view(check_dtype(np.dtype(dtype))))
 
     def detach(self) -> "Tensor":
-        """A view that does not require grad: a leaf over the same memory. Clause GRAD-7."""
+        """A view that does not require grad: a leaf over the same memory.
+
+        Clause GRAD-7.
+        """
         made = Tensor.__new__(Tensor)
         made._fill(self.storage, self.dtype, self._offset, self._shape, self._strides)
         made._conjugated = self._conjugated
@@ -373,18 +381,26 @@ class Tensor:
 
     @property
     def is_leaf(self) -> bool:
-        """False for results computed from a tensor that requires grad. Clause GRAD-5."""
+        """False for results computed from a tensor that requires grad.
+
+        Clause GRAD-5.
+        """
         return not self._computed_one
 
     @property
     def grad(self) -> "Tensor | None":
-        """The gradient; it belongs to this object, not to the storage. Clause GRAD-4."""
+        """The gradient; it belongs to this object, not to the storage.
+
+        Clause GRAD-4.
+        """
         return self._grad
 
     @grad.setter
     def grad(self, value: "Tensor | None") -> None:
         if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"A grad is a tensor or None, not a {type(value).__name__}.")
+            raise TypeError(
+                f"A grad is a tensor or None, not a {type(value).__name__}."
+            )
         if value is not None and value.shape != self._shape:
             raise ValueError(
                 f"A tensor of shape {self._shape} cannot have a grad of shape "
@@ -405,7 +421,7 @@ class Tensor:
         return Tensor(np.asarray(values))._derive(*sources)
 
     def _mark_written(self, *sources: Any) -> "Tensor":
-        """A tensor that was written with something that requires grad, has a history."""
+        """What is written with a result that requires grad becomes one itself."""
         return self if self._requires_grad else self._derive(*sources)
 
     def _update(self, operation: Callable[..., Any], other: Any) -> "Tensor":

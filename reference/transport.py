@@ -4,7 +4,8 @@ A pickle is bytes, and a descriptor is not. There are three ways for it, and the
 that pickles knows which one applies:
 
 - One of our own channels is open: the descriptors go into the message's `Outbox` and
-  travel with its bytes (SCM_RIGHTS), so the message survives its sender (clause LIFE-5).
+  travel with its bytes (SCM_RIGHTS), so the message survives its sender (clause
+  LIFE-5).
 - A process is being spawned: the descriptor is inherited.
 - Any other channel of the standard library: its resource sharer hands out a duplicate
   when the receiver asks for it, which is slower and needs the sender alive.
@@ -171,8 +172,8 @@ def take_descriptor(ticket: Any) -> int:
         return ticket.detach()
     except (OSError, EOFError) as error:
         raise HandleError(
-            "The sender of this tensor no longer hands out its descriptor: it has ended "
-            "or was killed. Use a channel of sharedtensor.multiprocessing, whose "
+            "The sender of this tensor no longer hands out its descriptor: it has "
+            "ended or was killed. Use a channel of sharedtensor.multiprocessing, whose "
             "messages survive their sender, or keep the sender alive."
         ) from error
 

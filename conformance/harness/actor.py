@@ -268,6 +268,9 @@ class Actor:
         """Close this process's copies of the links of a peer that has gone."""
         for key in [k for k in self.links if name in k.split("|")]:
             self.links.pop(key).close()
+        process = self.children.pop(name, None)
+        if process is not None and process.exitcode is not None:
+            process.close()
 
     def do_join(self, name: str, timeout: float) -> int | None:
         process = self.children[name]

@@ -21,7 +21,7 @@ from sharedtensor_conformance.harness.outcomes import (
 
 @dataclass
 class Tally:
-    """How much a case has checked, and how often something crossed processes."""
+    """How much a case has checked, and how often it asked another process."""
 
     checks: int = 0
     crossings: int = 0

@@ -108,6 +108,7 @@ class ActorProxy:
             HarnessFault: the suite or the adapter is at fault.
         """
         self.stage.ensure(self)
+        tally.crossings += 1
         return self.exchange(what, *arguments, deadline=deadline)
 
     def exchange(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
@@ -176,7 +177,6 @@ class ActorProxy:
         """Return the next payload from another actor, as it arrived here."""
         payload = self.request("get", sender.name, channel or self._first_channel)
         self.stage.in_flight -= 1
-        tally.crossings += 1
         return payload
 
     def send(self, payload: Any, to: ActorProxy, channel: str = "") -> Any:
@@ -196,13 +196,11 @@ class ActorProxy:
 
     def module_lacks(self, names: list[str]) -> list[str]:
         """Return the names that the drop-in module does not have."""
-        tally.crossings += 1
         lacking: list[str] = self.request("module_lacks", names)
         return lacking
 
     def context_lacks(self, method: str, names: list[str]) -> list[str]:
         """Return the names that the context of a start method does not have."""
-        tally.crossings += 1
         lacking: list[str] = self.request("context_lacks", method, names)
         return lacking
 
@@ -212,7 +210,6 @@ class ActorProxy:
 
     def try_context(self, method: str) -> None:
         """Call ``get_context(method)``."""
-        tally.crossings += 1
         self.request("try_context", method)
 
     # Processes
@@ -229,24 +226,20 @@ class ActorProxy:
         it keeps the strategy it was born with.
         """
         peer = self.stage.start_peer(arguments, start_method, enter)
-        tally.crossings += 1
         return peer
 
     @property
     def arguments(self) -> Any:
         """The arguments that this process was started with, as they arrived."""
-        tally.crossings += 1
         return self.request("arguments")
 
     def leave(self) -> int | None:
         """Let the process end normally; return its exit code."""
-        tally.crossings += 1
         return self.stage.leave(self)
 
     def kill(self) -> None:
         """Kill the process by SIGKILL and wait until it is gone."""
         self.stage.ensure(self)
-        tally.crossings += 1
         os.kill(self.pid, signal.SIGKILL)
         self.stage.wait_end(self)
 
@@ -285,13 +278,11 @@ class ActorProxy:
     def targets(self) -> list[str]:
         """Return what the descriptors of the process point to, such as a pipe."""
         self.stage.ensure(self)
-        tally.crossings += 1
         found: list[str] = self.stage.details(self.pid)["targets"]
         return found
 
     def _account(self) -> dict[str, Any]:
         self.stage.ensure(self)
-        tally.crossings += 1
         held: dict[str, Any] = self.stage.ledger()["processes"][str(self.pid)]
         return held
 
@@ -321,7 +312,6 @@ class PoolProxy:
         self.name = name
 
     def _run(self, task: str, *arguments: Any) -> Any:
-        tally.crossings += 1
         # A worker imports the implementation before its first task.
         patience = self.owner.stage.patience
         return self.owner.request(

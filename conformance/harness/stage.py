@@ -315,6 +315,11 @@ class Stage:
             )
         return self.wait_end(actor)
 
+    def leave_all(self) -> None:
+        """Let all standing processes end normally, the owner last."""
+        for actor in reversed(self.standing()):
+            self.leave(actor)
+
     def close(self) -> None:
         """End everything and leave nothing behind."""
         for play in list(self.plays):

@@ -66,7 +66,7 @@ class Link:
         self.is_stalled = False
 
     def send(self, packet: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        """Send one message. A manager that stalled once is not waited for again."""
+        """Send one message, without waiting if the manager has stalled before."""
         assert self.socket is not None
         flags = socket.MSG_NOSIGNAL
         if self.is_stalled:
@@ -200,6 +200,12 @@ class Client:
             self.queue.popleft()
         return True
 
+    def give_another_chance(self, link: Link) -> None:
+        """Wait once more for a manager that stalled, with what is queued for it."""
+        if link.is_stalled:
+            link.is_stalled = False
+            self.flush()
+
     # --- messages
 
     def tell(self, kind: bytes, name: str, address: str | None) -> None:
@@ -209,6 +215,7 @@ class Client:
             self.queue.append((kind, encoded, address))
             return
         with self.turn():
+            self.give_another_chance(self.link(address))
             self.deliver(kind, encoded, address)
 
     def tell_later(self, kind: bytes, name: str, address: str | None) -> None:
@@ -243,6 +250,7 @@ class Client:
 
     def request(self, link: Link, kind: bytes) -> bytes:
         """Send a request and return its answer."""
+        self.give_another_chance(link)
         for _ in range(ATTEMPTS):
             token = os.urandom(daemon.TOKEN)
             self.send(link, kind + token)

@@ -60,6 +60,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Iterator
 
 TITLE = "sharedtensor-manager"  # in the command line, so that tools can tell
 SOCKET = "socket"
@@ -133,17 +134,21 @@ class Door:
         listener.setblocking(False)
         self.listener = listener
         self.directory = directory
-        self.folder: int | None = None  # a descriptor of the directory once it is ours
+        self.folder = -1  # a descriptor of the directory, once there is one
 
     def fileno(self) -> int:
         """Return the descriptor to poll."""
         return self.listener.fileno()
 
+    def is_open(self) -> bool:
+        """Tell whether newcomers can connect."""
+        return self.folder >= 0
+
     def open(self) -> None:
         """Note that the socket is bound and listening."""
         self.folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
 
-    def newcomers(self):
+    def newcomers(self) -> Iterator[socket.socket]:
         """Yield the connections that wait and are of this user."""
         while True:
             try:
@@ -171,13 +176,6 @@ class Door:
         """Let the socket be found again."""
         os.rename(CLOSING, SOCKET, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         fcntl.flock(self.folder, fcntl.LOCK_UN)
-
-    def remove(self) -> None:
-        """Remove socket and directory."""
-        for name in (SOCKET, CLOSING):
-            unlink(os.path.join(self.directory, name))
-        with contextlib.suppress(OSError):  # gone already, or never made
-            os.rmdir(self.directory)
 
 
 class Manager:
@@ -262,11 +260,11 @@ class Manager:
         self.poll.unregister(client.socket)
         del self.clients[client.socket.fileno()]
         client.socket.close()
-        if self.door.folder is not None:
+        if self.door.is_open():
             self.poll.register(self.door, select.POLLIN)
         if not self.clients:
-            patient = self.door.folder is not None
-            self.deadline = time.monotonic() + (self.grace if patient else 0)
+            patience = self.grace if self.door.is_open() else 0
+            self.deadline = time.monotonic() + patience
 
     def visit(self, client: Client) -> bool:
         """Read a client's messages; False if there was no end of them."""
@@ -375,7 +373,7 @@ class Manager:
 
     def leave(self) -> bool:
         """Close the door for good; False if somebody came in at the last moment."""
-        if self.door.folder is None:
+        if not self.door.is_open():
             return True
         if not self.door.lock():
             self.deadline = time.monotonic() + RETRY
@@ -394,7 +392,7 @@ class Manager:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for name in self.names:
             unlink(name, self.shm)
-        self.door.remove()
+        remove_place(self.door.directory)
 
 
 def release(client: Client, name: bytes, entry: Name) -> None:
@@ -423,10 +421,11 @@ def peer_uid(connection: socket.socket) -> int:
     credentials = connection.getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, form.size
     )
-    return form.unpack(credentials)[1]
+    _, uid, _ = form.unpack(credentials)
+    return int(uid)
 
 
-def received_descriptors(ancillary: list) -> list[int]:
+def received_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     """Return the descriptors that came with a message."""
     found: list[int] = []
     for level, kind, data in ancillary:
@@ -440,6 +439,14 @@ def unlink(name: bytes | str, folder: int | None = None) -> None:
     """Remove a file that may be gone."""
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=folder)
+
+
+def remove_place(directory: str) -> None:
+    """Remove a manager's socket and directory, in as far as they were made."""
+    for name in (SOCKET, CLOSING):
+        unlink(os.path.join(directory, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)
 
 
 def detach() -> None:

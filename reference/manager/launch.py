@@ -6,11 +6,12 @@ The address of a manager is the path of its socket,
 **Starting.** The client makes an unbound socket, starts the daemon with it and with one
 end of a socket pair, and only then makes the directory, binds and listens. So nobody
 waits until the daemon serves: messages wait in the socket pair, newcomers in the
-backlog. And the order leaves nothing behind when the client is killed on the way: from
-before the directory exists there is a daemon that knows its path and sees the client's
-end of the socket pair close. The daemon is started by `subprocess` (which does not copy
-the address space, as a fork of a large process would), in a new session at once, and
-forks there, so the client is left with a child that ends directly and is waited for.
+backlog. (Its first fork is waited for, once in a program, some 10 ms.) And the order
+leaves nothing behind when the client is killed on the way: from before the directory
+exists there is a daemon that knows its path and sees the client's end of the socket
+pair close. The daemon is started by `subprocess` (which does not copy the address
+space, as a fork of a large process would), in a new session at once, and forks there,
+so the client is left with a child that ends directly and is waited for.
 
 **Two at once.** Processes that start a manager at the same time get two managers. That
 does no harm: the address travels in each handle, and whoever receives a handle talks to
@@ -87,7 +88,8 @@ def candidate_bases() -> list[str]:
 def start(directory: str) -> socket.socket:
     """Start a manager in a directory, made now; return the connection to it.
 
-    Raises `OSError` if that fails and `Taken` if another client was faster.
+    Raises `OSError` if the directory will not do, `ManagerError` if the daemon does not
+    start, and `Taken` if another client was faster.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -100,8 +102,12 @@ def start(directory: str) -> socket.socket:
             finally:
                 theirs.close()
                 wait_until_detached(process)
+    except Taken:
+        ours.close()
+        raise
     except BaseException:
         ours.close()
+        daemon.remove_place(directory)
         raise
     return ours
 
@@ -113,7 +119,7 @@ def spawn(
     given = (listener.fileno(), first.fileno())
     return subprocess.Popen(
         [
-            os.fsdecode(multiprocessing_spawn.get_executable()),
+            interpreter(),
             "-I",
             "-S",
             os.path.abspath(daemon.__file__),
@@ -129,6 +135,11 @@ def spawn(
         pass_fds=given,
         start_new_session=True,
     )
+
+
+def interpreter() -> str:
+    """Return the Python that `multiprocessing` starts its children with."""
+    return os.fsdecode(multiprocessing_spawn.get_executable())
 
 
 def grace_period() -> float:
@@ -149,17 +160,21 @@ def grace_period() -> float:
 
 
 def wait_until_detached(process: "subprocess.Popen[bytes]") -> None:
-    """Reap the process that the daemon forks from; raise `OSError` if it failed."""
+    """Reap the process that the daemon forks from; raise `ManagerError` if it fails."""
     try:
         status = process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise TimeoutError(
-            f"the manager was not up after {PATIENCE:g} seconds"
+        raise ManagerError(
+            f"The shared-memory manager was not up after {PATIENCE:g} seconds. Check "
+            "whether the machine is overloaded."
         ) from None
     if status:
-        raise OSError(f"the manager ended at once, with status {status}")
+        raise ManagerError(
+            f"The shared-memory manager ended at once, with status {status}. Check "
+            f"that {interpreter()!r} runs Python and that {daemon.SHM} exists."
+        )
 
 
 def open_door(listener: socket.socket, directory: str, first: socket.socket) -> None:

@@ -17,7 +17,7 @@ from .context import default_context as _default_context
 
 globals().update({name: getattr(_default_context, name) for name in _standard.__all__})
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     *_standard.__all__,
     "get_all_sharing_strategies",
     "get_sharing_strategy",

@@ -5,8 +5,8 @@ many descriptors and bytes follow, and the bytes. The descriptors travel with th
 (SCM_RIGHTS), so they are in the kernel's hands once the message is written: the sender
 may drop its tensors, or end, before the message is read (clauses LIFE-2, LIFE-5).
 
-A message is read whole before anything in it is looked at, so one that cannot be rebuilt
-leaves the connection in step (clause GRAD-6).
+A message is read whole before anything in it is looked at, so one that cannot be
+rebuilt leaves the connection in step (clause GRAD-6).
 """
 
 import array
@@ -56,8 +56,8 @@ class Connection(connection.Connection):
     def recv(self) -> Any:
         """Receive an object. Raises `EOFError` when the other end is closed.
 
-        Raises `HandleError` or `ResourceError` when a tensor cannot be rebuilt; the next
-        message can be received all the same.
+        Raises `HandleError` or `ResourceError` when a tensor cannot be rebuilt; the
+        next message can be received all the same.
         """
         return steps.unpack_message(*self.receive())
 
@@ -118,7 +118,7 @@ class Connection(connection.Connection):
         return payload, descriptors
 
     def _read_part(self, part: bytearray, descriptors: list[int]) -> bool:
-        """Fill `part`, add the descriptors that come with it; whether some were lost."""
+        """Fill `part`, add the descriptors with it; return whether some were lost."""
         try:
             data, ancillary, flags, _ = self._socket.recvmsg(
                 len(part), PLACE_FOR_FDS, FLAGS

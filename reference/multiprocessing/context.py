@@ -128,7 +128,9 @@ class DefaultContext(Channels, context.DefaultContext):
 
     def get_context(self, method: str | None = None) -> Any:
         """The context of a start method, or of the program's. Clause START-5."""
-        return super().get_context(method or self.get_start_method())
+        if method is None:
+            method = self.get_start_method()
+        return super().get_context(method)
 
     def get_start_method(self, allow_none: bool = False) -> str | None:
         """The program's start method."""

@@ -29,7 +29,10 @@ class SimpleQueue(queues.SimpleQueue):
         self._poll = self._reader.poll
 
     def put(self, obj: Any) -> None:
-        """Send an object; blocks while the pipe is full. Clauses CHAN-7, GRAD-5, LIFE-5."""
+        """Send an object; blocks while the pipe is full.
+
+        Clauses CHAN-7, GRAD-5, LIFE-5.
+        """
         message = steps.pack_message(obj)
         with self._wlock:
             steps.write_message(message, self._writer)
@@ -103,7 +106,10 @@ class Queue(queues.Queue):
         arguments = (self._buffer, self._notempty, self._reader, self._writer)
         settings = (self._wlock, self._sem, self._ignore_epipe)
         self._thread = threading.Thread(
-            target=_feed, args=arguments + settings, name="QueueFeederThread", daemon=True
+            target=_feed,
+            args=arguments + settings,
+            name="QueueFeederThread",
+            daemon=True,
         )
         self._thread.start()
         if not self._joincancelled:

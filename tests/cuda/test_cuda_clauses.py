@@ -7,6 +7,7 @@ forkserver, over the standard library's own channels.
 import gc
 import multiprocessing
 import os
+import sys
 from multiprocessing.reduction import ForkingPickler
 
 import cuda_peers
@@ -98,6 +99,7 @@ def test_a_forked_child_cannot_receive():
 def test_a_dropped_tensor_of_the_parent_stays_when_a_forked_child_drops_it():
     tensor = cuda.tensor([1, 2, 3], device=DEVICE)
     if (pid := os.fork()) == 0:
+        sys.unraisablehook = lambda it: os._exit(1)
         del tensor
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
@@ -293,10 +295,11 @@ def test_every_channel_carries_device_tensors(method, channel):
         there, back = getattr(context, channel)(), getattr(context, channel)()
         put, get = there.put, back.get
         target, args = _echo, (there.get, back.put)
-    child = context.Process(target=target, args=args)
+    child = context.Process(target=target, args=args, daemon=True)
     child.start()
     tensor = cuda.tensor([1, 2, 3])
     put({"x": tensor, "view": tensor[1:], "text": "beside"})
+    assert getattr(back, "_reader", back).poll(cuda_peers.DEADLINE), "no answer"
     answer = get()
     assert answer["double"].tolist() == [2, 4, 6]
     assert answer["x"].tolist() == tensor.tolist() == [100, 2, 3]

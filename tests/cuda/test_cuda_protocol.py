@@ -131,6 +131,58 @@ def test_work_of_the_process_in_between_is_waited_for(peer):
     third.end()
 
 
+def without_events(held):
+    protocol.MAX_EVENTS_IN_USE = 0
+
+
+def test_a_message_without_an_event_outlives_the_process_in_between(peer):
+    third = Peer()
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(without_events)
+    peer.call(keep, "x", tensor)
+    message = peer.call(dump, "x")
+    peer.kill()
+    third.call(load, "x", message)
+    assert third.call(read, "x") == [1, 2, 3]
+    third.end()
+
+
+# Ends
+
+
+def test_the_death_of_one_receiver_does_not_end_the_counts_of_others(peer):
+    third = Peer()
+    tensor = cuda.tensor([1, 2, 3])
+    third.call(keep, "x", tensor)
+    peer.call(keep, "x", tensor)
+    del tensor
+    third.kill()
+    cuda.ipc_collect()
+    assert peer.call(read, "x") == [1, 2, 3]
+    assert _states() == [counts.HELD]
+    peer.call(drop, "x")
+
+
+def test_a_receivers_pending_writes_are_done_when_it_drops_the_tensor(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(keep, "x", tensor)
+    peer.call(cuda_peers.write, "x", 0, 10)
+    assert tensor.tolist() == [1, 2, 3]
+    peer.call(drop, "x")
+    assert tensor.tolist() == [10, 2, 3]
+
+
+def test_pending_writes_do_not_land_in_memory_that_was_freed(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    tensor.write(0, 10)
+    del tensor
+    peer.call(make, "x", [7, 7, 7])
+    assert peer.call(read, "x") == [7, 7, 7]
+    cuda.synchronize()
+    assert peer.call(read, "x") == [7, 7, 7]
+    peer.call(drop, "x")
+
+
 # Scarcity
 
 
@@ -196,6 +248,8 @@ def test_a_first_send_in_a_queues_thread_equals_one_through_a_pipe(channel):
         get = here.recv
     child = context.Process(target=_first_send_is_through, args=(there, theirs))
     child.start()
+    reader = there._reader if channel == "Queue" else here
+    assert reader.poll(cuda_peers.DEADLINE), "nothing was sent"
     tensor = get()
     assert tensor.tolist() == [10, 2, 3]
     del tensor
@@ -255,6 +309,16 @@ def test_an_error_of_a_job_does_not_reach_whoever_leaves_the_gate(monkeypatch):
 
 
 # The end of the owner
+
+
+def test_a_storage_that_dies_after_its_process_left_is_silent(monkeypatch):
+    reported = []
+    monkeypatch.setattr("sys.unraisablehook", reported.append)
+    sharing = protocol.Sharing(simulated.SimulatedDevice.create(1024))
+    storage = sharing.allocate(8)
+    sharing.leave()
+    del storage
+    assert not reported
 
 
 def _end_while_held(pipe):

@@ -522,10 +522,12 @@ def test_another_file_at_the_address_is_refused(device):
     wrong_token = device.address._replace(token=bytes(16))
     with pytest.raises(OwnerGoneError):
         simulated.SimulatedDevice.join(wrong_token)
-    with open("/dev/null") as file:
-        wrong_file = device.address._replace(descriptor=file.fileno())
-        with pytest.raises(OwnerGoneError):
-            simulated.SimulatedDevice.join(wrong_file)
+    reading, writing = os.pipe()
+    wrong_file = device.address._replace(descriptor=writing)
+    with pytest.raises(OwnerGoneError):
+        simulated.SimulatedDevice.join(wrong_file)
+    os.close(reading)
+    os.close(writing)
 
 
 def make_own_device(held):
@@ -560,5 +562,5 @@ def _open_inodes():
 
 def test_a_shared_file_cannot_be_shrunk_under_its_users(device):
     with open(device.address.path, "r+b") as file, pytest.raises(PermissionError):
-        os.ftruncate(file.fileno(), 0)
+        os.ftruncate(file.fileno(), os.fstat(file.fileno()).st_size - 1)
     assert shared_file.find_in(os.getpid(), simulated.FILE_NAME)

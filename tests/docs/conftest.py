@@ -1,23 +1,32 @@
 """The site is tested where Sphinx is installed: the extra ``docs`` brings it."""
 
-import sys
-
 import pytest
 import tiny_project
 
 
-@pytest.fixture
-def site_of(tmp_path, monkeypatch):
-    """Build a tiny site with some of its files changed."""
+@pytest.fixture(scope="session")
+def build():
+    """Write the tiny project, with some files changed, at a root and build its site."""
     reason = "Sphinx is not installed: pip install -e '.[docs]'"
     pytest.importorskip("sphinx", reason=reason)
     pytest.importorskip("myst_parser", reason=reason)
-    monkeypatch.syspath_prepend(tiny_project.EXTENSIONS)
 
-    def build(changed=None):
-        tiny_project.write_project(tmp_path, changed or {})
-        return tiny_project.build(tmp_path)
+    def written_and_built(root, changed=None):
+        tiny_project.write_project(root, changed or {})
+        return tiny_project.build(root)
 
-    yield build
-    for name in [name for name in sys.modules if name.partition(".")[0] == "clauses"]:
-        del sys.modules[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tiny_project.EXTENSIONS)
+        yield written_and_built
+
+
+@pytest.fixture
+def site_of(build, tmp_path):
+    """Build a site of one's own, with some of the project's files changed."""
+    return lambda changed=None: build(tmp_path, changed)
+
+
+@pytest.fixture(scope="module")
+def site(build, tmp_path_factory):
+    """The site of the project as it is; only to be read."""
+    return build(tmp_path_factory.mktemp("site"))

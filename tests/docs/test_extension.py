@@ -66,21 +66,22 @@ def write_report(root: Path, name: str, verdict: Verdict, hashes: dict[str, str]
             writer.write(line)
 
 
-@pytest.fixture
-def judged(site_of, tmp_path):
+@pytest.fixture(scope="module")
+def judged(build, tmp_path_factory):
     """The site with two reports; the second one judged another text."""
+    root = tmp_path_factory.mktemp("judged")
     hashes = {clause.id: clause.hash for clause in parse_chapter(CHAPTER, "tiny.md")}
-    write_report(tmp_path, "good", Verdict.PASS, hashes)
-    write_report(tmp_path, "bad", Verdict.FAIL, hashes | {"TINY-1": "0" * 12})
-    return site_of()
+    write_report(root, "good", Verdict.PASS, hashes)
+    write_report(root, "bad", Verdict.FAIL, hashes | {"TINY-1": "0" * 12})
+    return build(root)
 
 
-def test_good_project_builds_without_a_warning(site_of):
-    assert site_of().warnings == ""
+def test_good_project_builds_without_a_warning(site):
+    assert site.warnings == ""
 
 
-def test_clause_shows_its_parts(site_of):
-    page = site_of().page("tiny.html")
+def test_clause_shows_its_parts(site):
+    page = site.page("tiny.html")
     box = page[page.index('id="TINY-1"') : page.index('id="TINY-2"')]
     words = text_of(box)
     for part in ("The first clause", "MUST", "profile core", "observes sharing"):
@@ -89,8 +90,7 @@ def test_clause_shows_its_parts(site_of):
     assert "Why. The reasons." in words
 
 
-def test_clause_links_to_tests_code_and_mutants(site_of):
-    site = site_of()
+def test_clause_links_to_tests_code_and_mutants(site):
     box = site.page("tiny.html").partition('id="TINY-2"')[0]
     assert 'href="source/conformance/test_tiny.py.html#L2"' in box
     assert "receiver sees the write" in box
@@ -100,26 +100,26 @@ def test_clause_links_to_tests_code_and_mutants(site_of):
     assert 'id="L5"' in site.page("source/reference/memory.py.html")
 
 
-def test_clause_without_backing_says_so(site_of):
-    words = text_of(site_of().page("tiny.html").partition('id="TINY-2"')[2])
+def test_clause_without_backing_says_so(site):
+    words = text_of(site.page("tiny.html").partition('id="TINY-2"')[2])
     assert "no test cites this clause" in words
     assert "no mutant breaks this clause" in words
     assert "no code of the reference cites this clause" in words
 
 
-def test_promise_lists_its_clauses_or_the_reason(site_of):
-    page = site_of().page("promises.html")
+def test_promise_lists_its_clauses_or_the_reason(site):
+    page = site.page("promises.html")
     assert 'href="tiny.html#TINY-1"' in page
     assert "Informative. Nothing can be seen of it." in text_of(page)
 
 
-def test_index_lists_all_clauses_in_order(site_of):
-    page = site_of().page("tables.html")
+def test_index_lists_all_clauses_in_order(site):
+    page = site.page("tables.html")
     assert re.findall(r'href="tiny.html#(TINY-\d)"', page) == ["TINY-1", "TINY-2"]
 
 
-def test_matrix_without_reports_says_so(site_of):
-    assert "there is nothing to show" in text_of(site_of().page("tables.html"))
+def test_matrix_without_reports_says_so(site):
+    assert "there is nothing to show" in text_of(site.page("tables.html"))
 
 
 def test_verdicts_are_shown_in_words_with_their_evidence(judged):
@@ -145,9 +145,10 @@ def test_reports_can_be_downloaded(judged):
     assert sorted(copies) == ["bad.jsonl", "good.jsonl"]
 
 
-def test_incomplete_report_stops_the_build(judged, site_of, tmp_path):
+def test_incomplete_report_stops_the_build(site_of, tmp_path):
     from sphinx.errors import ExtensionError
 
+    write_report(tmp_path, "bad", Verdict.FAIL, {})
     path = tmp_path / "docs" / "reports" / "bad.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[:-1]), encoding="utf-8")
@@ -203,6 +204,23 @@ def test_docstring_that_cites_an_unknown_clause_is_a_warning(site_of):
     warnings = site_of({"reference/other.py": module}).warnings
     assert "other cites the clause TINY-5, which does not exist" in warnings
     assert "UTF-8" not in warnings
+
+
+def test_docstring_on_a_page_links_to_the_clauses_it_cites(site_of, tmp_path):
+    changed = {
+        "docs/conf.py": tiny_project.FILES["docs/conf.py"]
+        + f"import sys\nsys.path.insert(0, {str(tmp_path / 'reference')!r})\n"
+        + 'clauses_chapters = ["TINY"]\n',
+        "docs/tables.md": (
+            "# Code\n\n```{eval-rst}\n.. autofunction:: tiny_memory.move\n```\n"
+        ),
+        "reference/tiny_memory.py": (
+            'def move():\n    """Move UTF-8 text. Clause TINY-1."""\n'
+        ),
+    }
+    site = site_of(changed)
+    assert site.warnings == ""
+    assert 'href="tiny.html#TINY-1"' in site.page("tables.html")
 
 
 @pytest.mark.parametrize(

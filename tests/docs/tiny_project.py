@@ -93,20 +93,21 @@ def write_project(root: Path, changed: dict[str, str]) -> None:
 
 def build(root: Path) -> Site:
     """Build the site of the project at `root`."""
-    from sphinx.application import Sphinx  # only where the tests are not skipped
+    # Imported here, so that the module can be imported where Sphinx is missing.
+    from sphinx.application import Sphinx
+    from sphinx.util.docutils import docutils_namespace, patch_docutils
 
     warnings = io.StringIO()
-    folder = root / "html"
-    app = Sphinx(
-        srcdir=root / "docs",
-        confdir=root / "docs",
-        outdir=folder,
-        doctreedir=root / "doctrees",
-        buildername="html",
-        confoverrides={"html_theme": "basic"},
-        status=None,
-        warning=warnings,
-        freshenv=False,
-    )
-    app.build()
+    docs, folder = root / "docs", root / "html"
+    with patch_docutils(docs), docutils_namespace():
+        Sphinx(
+            srcdir=docs,
+            confdir=docs,
+            outdir=folder,
+            doctreedir=root / "doctrees",
+            buildername="html",
+            confoverrides={"html_theme": "basic"},
+            status=None,
+            warning=warnings,
+        ).build()
     return Site(folder, warnings.getvalue())

@@ -86,3 +86,4 @@ def test_an_interpreter_that_does_not_start_is_an_error(new_client, temporary):
             "s.set_executable('/bin/false')\nclient.address()"
         )
     assert failure.value.args[0] == "ManagerError"
+    assert list(temporary.iterdir()) == []

@@ -1,10 +1,9 @@
 """Strategies, start methods and peers for the tests of the reference."""
 
 import pytest
-from reference_peer import Peer
-
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from reference_peer import Peer
 
 
 @pytest.fixture(params=["file_descriptor", "file_system"])

@@ -17,7 +17,8 @@ class Peer:
 
     def __init__(self, ctx, queue="SimpleQueue"):
         self.requests, self.replies = getattr(ctx, queue)(), getattr(ctx, queue)()
-        self.process = ctx.Process(target=serve, args=(self.requests, self.replies))
+        arguments = self.requests, self.replies
+        self.process = ctx.Process(target=serve, args=arguments, daemon=True)
         self.process.start()
 
     def ask(self, action, *arguments):

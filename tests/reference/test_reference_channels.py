@@ -6,10 +6,9 @@ import queue
 
 import numpy as np
 import pytest
-from reference_peer import Peer, describe, own_names, write_all
-
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from reference_peer import Peer, describe, own_names, write_all
 
 QUEUES = ["SimpleQueue", "Queue", "JoinableQueue"]
 

@@ -6,10 +6,9 @@ import os
 import signal
 
 import pytest
-from reference_peer import Peer, descriptors, eventually, mappings, own_names
-
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from reference_peer import Peer, descriptors, eventually, mappings, own_names
 from sharedtensor.strategies import names as client
 
 CHANNELS = ["SimpleQueue", "Queue", "Pipe"]
@@ -17,28 +16,27 @@ CHANNELS = ["SimpleQueue", "Queue", "Pipe"]
 
 @pytest.fixture
 def nothing_left():
-    """What this process has open must be as before, once the test's names are gone."""
-    gc.collect()
-    before = descriptors(), mappings(), own_names()
-    client.sync()
+    """What this process holds must be as it was before the test."""
+    before = holdings()
     yield
+    assert holdings() == before
+
+
+def holdings():
     gc.collect()
     client.sync()
-    assert (descriptors(), mappings(), own_names()) >= before
-    eventually(lambda: mappings() == before[1])
-    eventually(lambda: own_names() == before[2])
+    return descriptors(), mappings(), own_names()
 
 
-def channel_of(ctx, kind):
-    if kind == "Pipe":
-        reader, writer = ctx.Pipe(duplex=False)
-        return reader.recv, writer.send
-    queue = getattr(ctx, kind)()
-    return queue.get, queue.put
-
-
-def put_and_exit(put):
-    put((sharedtensor.tensor([1.0, 2.0]), "last words"))
+@pytest.fixture
+def by_name():
+    """The strategy `file_system`; gives how many names there are by now."""
+    sharedtensor.set_sharing_strategy("file_system")
+    sharedtensor.zeros(1).share_memory_()  # so that the manager is running
+    client.sync()
+    before = len(own_names())
+    yield lambda: len(own_names()) - before
+    sharedtensor.set_sharing_strategy("file_descriptor")
 
 
 @pytest.mark.parametrize("kind", CHANNELS)
@@ -89,53 +87,41 @@ def test_received_tensor_outlives_its_sender(fork, strategy, how):
     third.close()
 
 
-def test_killed_receiver_leaves_nothing(fork, strategy):
-    peer = Peer(fork)
+def test_killed_receiver_leaves_nothing(peer, by_name):
     tensor = sharedtensor.zeros(3)
     peer.ask("keep", "t", tensor)
     os.kill(peer.process.pid, signal.SIGKILL)
-    peer.close()
+    peer.process.join()
     tensor[0] = 1
-    expected = 1 if strategy == "file_system" else 0
-    assert len(own_names()) == expected
+    assert by_name() == 1
     del tensor
-    eventually(lambda: own_names() == [])
+    eventually(lambda: by_name() == 0)
 
 
-def test_name_goes_with_the_last_reference(fork):
-    sharedtensor.set_sharing_strategy("file_system")
-    try:
-        peer = Peer(fork)
-        tensor = sharedtensor.zeros(3)
-        peer.ask("keep", "t", tensor)
-        peer.ask("keep", "again", tensor[1:])
-        assert len(own_names()) == 1
-        del tensor
-        peer.ask("drop", "t")
-        client.sync()
-        assert len(own_names()) == 1
-        peer.ask("drop", "again")
-        eventually(lambda: own_names() == [])
-        peer.close()
-    finally:
-        sharedtensor.set_sharing_strategy("file_descriptor")
+def test_name_goes_with_the_last_reference(peer, by_name):
+    tensor = sharedtensor.zeros(3)
+    peer.ask("keep", "t", tensor)
+    peer.ask("keep", "again", tensor[1:])
+    assert by_name() == 1
+    del tensor
+    peer.ask("drop", "t")
+    client.sync()
+    assert by_name() == 1
+    peer.ask("drop", "again")
+    eventually(lambda: by_name() == 0)
 
 
-def test_forked_child_leaves_its_parents_names(fork):
-    sharedtensor.set_sharing_strategy("file_system")
-    try:
-        tensor = sharedtensor.zeros(3).share_memory_()
-        process = fork.Process(target=drop_inherited, args=([tensor],))
-        process.start()
-        process.join()
-        client.sync()
-        assert process.exitcode == 0
-        assert len(own_names()) == 1
-        queue = mp.SimpleQueue()
-        queue.put(tensor)
-        assert queue.get().storage is tensor.storage
-    finally:
-        sharedtensor.set_sharing_strategy("file_descriptor")
+def test_forked_child_leaves_its_parents_names(fork, by_name):
+    tensor = sharedtensor.zeros(3).share_memory_()
+    process = fork.Process(target=drop_inherited, args=([tensor],))
+    process.start()
+    process.join()
+    client.sync()
+    assert process.exitcode == 0
+    assert by_name() == 1
+    queue = mp.SimpleQueue()
+    queue.put(tensor)
+    assert queue.get().storage is tensor.storage
 
 
 def drop_inherited(tensors):
@@ -145,47 +131,42 @@ def drop_inherited(tensors):
 
 
 def test_file_descriptor_costs_one_descriptor_and_no_name():
-    before = descriptors()
+    before, names = descriptors(), own_names()
     tensors = [sharedtensor.zeros(4).share_memory_() for _ in range(10)]
     views = [tensor[1:] for tensor in tensors]
     assert descriptors() == before + 10
-    assert own_names() == []
+    assert own_names() == names
     del tensors
     assert descriptors() == before + 10
     del views
     assert descriptors() == before
 
 
-def test_file_system_costs_no_descriptor_and_one_private_name(peer):
-    sharedtensor.set_sharing_strategy("file_system")
-    try:
-        first = sharedtensor.zeros(4).share_memory_()
-        before, theirs = descriptors(), peer.ask("descriptors")
-        tensors = [sharedtensor.zeros(4).share_memory_() for _ in range(10)]
-        peer.ask("keep", "all", tensors)
-        assert descriptors() == before
-        assert peer.ask("descriptors") <= theirs + 1  # its connection to the manager
-        assert len(own_names()) == 11
-        for name in own_names():
-            status = os.stat(f"/dev/shm/{name}")
-            assert (status.st_mode & 0o777, status.st_uid) == (0o600, os.geteuid())
-        del first
-    finally:
-        sharedtensor.set_sharing_strategy("file_descriptor")
+def test_file_system_costs_no_descriptor_and_one_private_name(peer, by_name):
+    peer.ask("keep", "first", sharedtensor.zeros(4))
+    ours, theirs = descriptors(), peer.ask("descriptors")
+    tensors = [sharedtensor.zeros(4).share_memory_() for _ in range(10)]
+    peer.ask("keep", "all", tensors)
+    assert descriptors() == ours
+    assert peer.ask("descriptors") == theirs
+    assert by_name() == 11
+    for name in own_names():
+        status = os.stat(f"/dev/shm/{name}")
+        assert (status.st_mode & 0o777, status.st_uid) == (0o600, os.geteuid())
 
 
 def test_rounds_of_new_tensors_leave_nothing(ctx, strategy):
     peer = Peer(ctx)
-    counts = []
-    for round_number in range(200):
-        tensor = sharedtensor.tensor([round_number, 1])
-        assert peer.ask("echo", [tensor, tensor[1:]])[0].tolist() == [round_number, 1]
+    first = last = None
+    for number in range(200):
+        tensor = sharedtensor.tensor([number, 1])
+        assert peer.ask("echo", [tensor, tensor[1:]])[0].tolist() == [number, 1]
         del tensor
-        if round_number in (5, 199):
-            client.sync()
-            counts.append((descriptors(), mappings(), len(own_names())))
-            counts.append((peer.ask("descriptors"), peer.ask("mappings")))
-    assert counts[:2] == counts[2:]
+        last = descriptors(), mappings(), peer.ask("descriptors"), peer.ask("mappings")
+        if number == 5:
+            first, names = last, own_names()
+    assert first == last
+    eventually(lambda: len(own_names()) <= len(names))
     peer.close()
 
 
@@ -205,10 +186,11 @@ def test_resending_one_tensor_costs_nothing(peer, strategy):
 def test_storage_received_twice_at_once_is_mapped_once(peer, strategy):
     tensor = sharedtensor.zeros(5)
     view = tensor[2:]
+    before = peer.ask("mappings")
     peer.ask("keep", "t", tensor)
     peer.ask("keep", "v", view)
     assert peer.ask("address", "v") == peer.ask("address", "t") + 8
-    assert peer.ask("mappings") == 1
+    assert peer.ask("mappings") == before + 1
 
 
 def test_processes_that_are_all_killed_leave_nothing(spawn, strategy):
@@ -228,7 +210,6 @@ def all_names():
 
 
 def parent_to_be_killed(writer, strategy):
-    client.own_for_this_test = None
     sharedtensor.set_sharing_strategy(strategy)
     peer = Peer(mp.get_context("fork"))
     tensors = [sharedtensor.zeros(3) for _ in range(3)]

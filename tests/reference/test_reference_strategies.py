@@ -5,10 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from reference_peer import Peer
-
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from reference_peer import Peer
 
 
 def test_default_is_file_descriptor_in_a_fresh_process():

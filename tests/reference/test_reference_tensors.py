@@ -1,15 +1,14 @@
 """Tensors as windows on storages, in one process and through a message."""
 
 import copy
+import pickle
 import subprocess
 import sys
-import pickle
 import threading
 import warnings
 
 import numpy as np
 import pytest
-
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 
@@ -87,7 +86,9 @@ def test_every_dtype_arrives_with_its_extremes(name):
         limits = np.array([False, True])
     else:
         limits = np.finfo(dtype)
-    array = np.array([getattr(limits, "min", False), getattr(limits, "max", True)], dtype)
+    array = np.array(
+        [getattr(limits, "min", False), getattr(limits, "max", True)], dtype
+    )
     if dtype.kind == "b":
         array = limits
     received = through_a_queue(sharedtensor.from_numpy(array))
@@ -196,6 +197,30 @@ def test_threads_that_race_move_a_storage_once():
         assert len(seen) == 1
 
 
+def test_no_write_of_another_thread_is_lost_in_the_move():
+    lost = 0
+    for _ in range(30):
+        tensor, ready, stop = sharedtensor.zeros(100_000), [], []
+        array = tensor.numpy()
+        thread = threading.Thread(target=count_up, args=(array, ready, stop))
+        thread.start()
+        while not ready:
+            pass
+        tensor.share_memory_()
+        stop.append(True)
+        thread.join()
+        lost += not array[0] == array[1] == ready[0]
+    assert lost == 0
+
+
+def count_up(array, ready, stop):
+    ready.append(0)
+    while not stop:
+        ready[0] += 1
+        array[0] += 1
+        array[1] += 1
+
+
 def test_lazily_conjugated_view_arrives_equal_and_aliases():
     tensor = sharedtensor.tensor([1 + 2j, 3 - 1j])
     lazy = through_a_queue(tensor.conj())
@@ -232,9 +257,9 @@ def test_subclass_keeps_its_class_attributes_and_memory():
     assert received.label[0] == "weights"
     assert received.label[1] is received
     assert received.storage is tensor.storage
+    computed = Named([1.0])
+    computed += sharedtensor.ones(1, requires_grad=True)
     with pytest.raises(sharedtensor.NonLeafError):
-        computed = Named([1.0], requires_grad=True)
-        computed._computed_one = True
         through_a_queue(computed)
 
 

@@ -26,6 +26,7 @@ def _load(tmp_path, *entries: dict[str, str]) -> Expectations:
         for entry in entries
     ]
     path = tmp_path / "sample.toml"
+    (tmp_path / "causes").mkdir(exist_ok=True)
     path.write_text("\n\n".join(blocks) + "\n")
     return load_expectations(path)
 

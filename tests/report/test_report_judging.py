@@ -99,6 +99,12 @@ def test_profiles_that_are_not_claimed_do_not_decide():
     assert summary.clauses["GRAD-2"].verdict == "unsupported"
 
 
+@pytest.mark.parametrize("verdict", ["fail", "not-run"])
+def test_not_even_a_case_that_cites_them_lets_them_decide(verdict):
+    cases = [case("SHARE-1"), case("GRAD-1", verdict)]
+    assert _summary(cases, claims=["core"]).exit_status == 0
+
+
 def test_core_decides_though_nobody_claims_it():
     cases = [case("SHARE-1", "fail")]
     assert _summary(cases, claims=[]).exit_status == 1

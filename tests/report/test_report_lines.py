@@ -246,6 +246,16 @@ def test_a_missing_file_is_refused(tmp_path):
         read_report(tmp_path / "none.jsonl")
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_lacks_are_refused(tmp_path, number):
+    path = _written(tmp_path / "r", samples.report())
+    content = path.read_text()
+    assert '"seconds": 61.0' in content
+    path.write_text(content.replace('"seconds": 61.0', f'"seconds": {number}'))
+    with pytest.raises(ReportError, match=f"line 6 is not JSON: {number} is a number"):
+        read_report(path)
+
+
 def test_not_json_in_the_middle_is_refused_with_its_line(tmp_path):
     path = _written(tmp_path / "r", samples.report())
     broken = path.read_text().splitlines()

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 import pytest
 from report_samples import ALL_HELD, CLAUSES, case, report
-from sharedtensor_conformance.summary import chapter_rows, render, repeat_command
+from sharedtensor_conformance.summary import (
+    chapter_rows,
+    render,
+    repeat_command,
+    shortest,
+)
 
 
 def _text(sample, width=80, **options):
@@ -98,6 +103,26 @@ def test_a_failure_that_vanished_is_shown_as_state_dependent():
     assert "--case=b" in text
 
 
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    [
+        ({"expected": True}, {}),
+        ({"repeated": "vanished"}, {"repeated": "same"}),
+        ({}, {"verdict": "crash"}),
+        ({"evidence": ""}, {}),
+        ({"id": "b"}, {"id": "a"}),
+    ],
+)
+def test_the_case_that_shows_most_is_shown(worse, better):
+    # Without the difference in question, the worse one would be chosen: its id is first.
+    others = {"verdict": "fail", "evidence": "short", "id": "0"}
+    longer = {"verdict": "fail", "evidence": "short", "id": "1"}
+    first = case("GRAD-1", **(others | worse))
+    second = case("GRAD-1", **(longer | better))
+    assert shortest([first, second]) is second
+    assert shortest([second, first]) is second
+
+
 def test_a_simulated_deviation_is_labelled():
     sample = report([*ALL_HELD, case("CUDA-1", "fail", device="simulated")])
     assert "not expected on the simulated device: 1 fail" in _text(sample)
@@ -107,6 +132,11 @@ def test_long_evidence_is_cut_and_the_rest_is_counted():
     evidence = "\n".join(f"line {n}" for n in range(10))
     text = _text(report(_except("GRAD-1", case("GRAD-1", "fail", evidence=evidence))))
     assert "    | line 5\n    | (4 more lines in the report)\n" in text
+
+
+def test_evidence_cannot_steer_the_terminal():
+    sample = report(_except("GRAD-1", case("GRAD-1", "fail", evidence="\033[2Jhi")))
+    assert "    | \\x1b[2Jhi\n" in _text(sample)
 
 
 def test_clauses_that_nothing_judged_are_listed():

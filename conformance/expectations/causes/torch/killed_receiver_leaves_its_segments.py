@@ -34,7 +34,7 @@ if __name__ == "__main__":
     process.kill()
     process.join()
     del tensor
-    deadline = time.monotonic() + 6  # the manager itself waits for 2 seconds
+    deadline = time.monotonic() + 6
     while segments() and time.monotonic() < deadline:
         time.sleep(0.1)
     if not (left := segments()):

