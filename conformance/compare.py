@@ -11,7 +11,7 @@ from sharedtensor_conformance.verdicts import Verdict, of_clause
 
 @dataclass(frozen=True)
 class Change:
-    """A clause or a case whose verdict is another one; None where there was none."""
+    """A clause or a case whose verdict has changed; None where there was none."""
 
     id: str
     before: Verdict | None
@@ -25,7 +25,7 @@ class Change:
     @property
     def newly_held(self) -> bool:
         """Whether it was broken, or judged by nothing, and holds."""
-        return self.after is Verdict.PASS and self.before is not Verdict.PASS
+        return self.after is Verdict.PASS
 
     @property
     def no_longer_judged(self) -> bool:

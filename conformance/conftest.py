@@ -1,3 +1,9 @@
 """Gives pytest the options, fixtures and hooks of the suite (see ``plugin.py``)."""
 
-from sharedtensor_conformance.plugin import *  # noqa: F403
+import pytest
+from sharedtensor_conformance.entry import load
+
+
+def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Load the plugin, whose options pytest then knows before it parses any."""
+    load(pluginmanager)

@@ -1,6 +1,6 @@
 """The suite as pytest sees it: options, the matrix, running a case, the report.
 
-Loaded by ``conftest.py``. Nothing depends on the settings of the project in which the
+Loaded by ``conftest.py``, or by ``entry.py`` for an installed suite. Nothing depends on the settings of the project in which the
 suite is run, and nothing of the implementation is imported here.
 """
 
@@ -30,30 +30,6 @@ from sharedtensor_conformance.report import Case
 from sharedtensor_conformance.running import Runner
 from sharedtensor_conformance.session import Recorder
 from sharedtensor_conformance.verdicts import Verdict
-
-__all__ = [
-    "bystander",
-    "configuration",
-    "device",
-    "direction",
-    "implementation",
-    "owner",
-    "peer",
-    "pytest_addoption",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_configure_node",
-    "pytest_generate_tests",
-    "pytest_pycollect_makeitem",
-    "pytest_pyfunc_call",
-    "pytest_report_header",
-    "pytest_unconfigure",
-    "receiver",
-    "sender",
-    "stage",
-    "start_method",
-    "strategy",
-]
 
 RUNNER = pytest.StashKey[Runner]()
 RECORDER = pytest.StashKey[Recorder]()
@@ -307,17 +283,19 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Keep the selected cases; order them by configuration, closing ones last."""
-    items[:] = [item for item in items if _marking(_function(item))]
+    ours = [item for item in items if _marking(_function(item))]
+    others = [item for item in items if not _marking(_function(item))]
     if wanted := config.stash[SELECTION].cases:
-        items[:] = [
-            item
-            for item in items
-            if any(_matches(case_id(item), pattern) for pattern in wanted)
-        ]
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_configuration(item).id))
-    order = {id: n for n, id in enumerate(dict.fromkeys(map(_group, items)))}
-    items.sort(key=lambda item: (order[_group(item)], _function(item).conformance.closing))
+        ours = [item for item in ours if _wanted(item, wanted)]
+    for item in ours:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    order = {id: n for n, id in enumerate(dict.fromkeys(map(_group, ours)))}
+    ours.sort(key=lambda item: (order[_group(item)], _function(item).conformance.closing))
+    items[:] = ours + others
+
+
+def _wanted(item: pytest.Item, patterns: tuple[str, ...]) -> bool:
+    return any(_matches(case_id(item), pattern) for pattern in patterns)
 
 
 def _matches(id: str, pattern: str) -> bool:

@@ -171,6 +171,7 @@ class Runner:
 
     def _failed_start(self, configuration: Configuration, outcome: Outcome) -> Outcome:
         self.failed_starts[configuration.id] += 1
+        self.stages.retire()  # what did start is not used
         if outcome.verdict is Verdict.NOT_RUN:
             self.why_not[configuration.id] = outcome
         elif self.failed_starts[configuration.id] >= FAILED_STARTS:

@@ -64,6 +64,7 @@ class Recorder:
         self.run: Run | None = None
         self.summary: Summary | None = None
         self.empty = False
+        self.failed_elsewhere = False
         try:
             self.expected = load_expectations(self.expectations_file)
             self.writer = ReportWriter(config.getoption("report"))
@@ -135,6 +136,8 @@ class Recorder:
         found: Any = dict(report.user_properties).get("case")
         if report.when == "call" and found:
             self.add(Case.from_data(json.loads(found)))
+        elif report.failed:
+            self.failed_elsewhere = True  # in setup, or a test that is not the suite's
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Learn how many results there will be."""
@@ -160,7 +163,7 @@ class Recorder:
         self.writer.write(self.summary)
         self.writer.close()
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            session.exitstatus = self.summary.exit_status
+            session.exitstatus = self.summary.exit_status or self.failed_elsewhere
 
     def _summarise(self) -> Summary:
         assert self.run is not None

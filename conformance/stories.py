@@ -16,6 +16,12 @@ ROUNDS = 20
 """Rounds of a leak test: one thing lost in ten rounds shows."""
 
 
+def sender_and_receiver(play: Any, direction: str) -> tuple[Any, Any]:
+    """Return who sends and who receives in a play of its own."""
+    owner, peer = play.owner, play.peer
+    return (owner, peer) if direction == "to_peer" else (peer, owner)
+
+
 def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
     """Write through each tensor in turn and read all of them after every write."""
     expected = tensors[0].values()

@@ -123,7 +123,8 @@ def test_shared_storages_keep_no_descriptors_open(sender, receiver, channel, sta
 @clause("FS-3", profiles=("share",), vary=("strategy",))
 def test_storages_shared_on_request_keep_no_descriptors_open(owner, stage):
     """The owner shares twenty tensors and holds them."""
-    held = [owner.make([1, 2]).share()]
+    held = [owner.make([1, 2])]
+    held[0].share()
     before = owner.descriptors()
     for number in range(MANY):
         held.append(owner.make([number, 24, 25]))

@@ -116,10 +116,11 @@ def test_child_starts_with_the_strategy_of_its_parent(owner, strategy):
 
 
 @clause("START-6", vary=("start_method",))
-def test_child_starts_with_the_strategy_that_its_parent_has_by_then(owner):
+def test_child_starts_with_the_strategy_that_its_parent_has_by_then(stage):
     """The owner changes its strategy twice and starts a child after each change."""
-    for name in sorted(owner.module("get_all_sharing_strategies")):
-        with strategy_set(owner, name):
-            child = owner.start_peer(enter=False)
-        found = child.module("get_sharing_strategy")
-        check.equal(found, name, "the child has the strategy of the time of its start")
+    with stage.fresh() as play:
+        for name in sorted(play.owner.module("get_all_sharing_strategies")):
+            with strategy_set(play.owner, name):
+                child = play.owner.start_peer(enter=False)
+            found = child.module("get_sharing_strategy")
+            check.equal(found, name, "the child has the strategy of its parent then")

@@ -4,6 +4,7 @@ from sharedtensor_conformance.harness import check, clause, refusal
 from sharedtensor_conformance.stories import (
     all_strategies,
     each_sees_the_writes_of_the_others,
+    sender_and_receiver,
     strategy_set,
 )
 
@@ -54,80 +55,87 @@ def test_unknown_strategy_is_refused_and_changes_nothing(owner, peer):
                     check.equal(found, name, "the strategy is the one it was before")
 
 
-@clause("STRAT-4", vary=("strategy",))
-def test_tensor_sent_again_under_another_strategy_stays_where_it_is(
-    sender, receiver, bystander
-):
+@clause("STRAT-4", vary=())
+def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and sends to both others."""
-    tensor = sender.make([1, 2, 3, 4])
-    first = sender.send(tensor, receiver)
-    for name in all_strategies(sender):
-        with strategy_set(sender, name):
-            again = sender.send(tensor, receiver)
-            other = sender.send(tensor, bystander)
-        each_sees_the_writes_of_the_others(tensor, first, again, other)
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        tensor = sender.make([1, 2, 3, 4])
+        first = sender.send(tensor, receiver)
+        for name in all_strategies(sender):
+            with strategy_set(sender, name):
+                again = sender.send(tensor, receiver)
+                other = sender.send(tensor, play.bystander)
+            each_sees_the_writes_of_the_others(tensor, first, again, other)
 
 
-@clause("STRAT-4", profiles=("share",), vary=("strategy",))
-def test_tensor_shared_again_under_another_strategy_stays_where_it_is(sender, receiver):
+@clause("STRAT-4", profiles=("share",), vary=())
+def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and shares the tensor again."""
-    tensor = sender.make([5, 6, 7])
-    arrived = sender.send(tensor, receiver)
-    for name in all_strategies(sender):
-        with strategy_set(sender, name):
-            tensor.share()
-        each_sees_the_writes_of_the_others(tensor, arrived)
-
-
-@clause("STRAT-4", profiles=("share",), vary=("strategy",))
-def test_tensor_shared_first_and_sent_under_another_strategy_is_shared(
-    sender, receiver
-):
-    """The sender shares a tensor under one strategy and sends it under another."""
-    for before in all_strategies(sender):
-        for after in all_strategies(sender):
-            tensor = sender.make([15, 16, 17])
-            with strategy_set(sender, before):
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        tensor = sender.make([5, 6, 7])
+        arrived = sender.send(tensor, receiver)
+        for name in all_strategies(sender):
+            with strategy_set(sender, name):
                 tensor.share()
-            with strategy_set(sender, after):
-                arrived = sender.send(tensor, receiver)
             each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-4", vary=("strategy",))
-def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(
-    sender, receiver, bystander
-):
-    """The receiver changes its strategy and sends what it received to the third."""
-    tensor = sender.make([8, 9, 10, 11])
-    arrived = sender.send(tensor, receiver)
-    for name in all_strategies(receiver):
-        with strategy_set(receiver, name):
-            onward = receiver.send(arrived, bystander)
-        each_sees_the_writes_of_the_others(tensor, arrived, onward)
-
-
-@clause("STRAT-5", vary=())
-def test_processes_with_different_strategies_share(sender, receiver, channel):
-    """Sender and receiver set every pair of strategies; one sends to the other."""
-    for sending in all_strategies(sender):
-        for receiving in all_strategies(receiver):
-            tensor = sender.make([12, 13, 14])
-            with strategy_set(sender, sending), strategy_set(receiver, receiving):
-                arrived = sender.send(tensor, receiver, channel)
+@clause("STRAT-4", profiles=("share",), vary=())
+def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, direction):
+    """The sender shares under each strategy and sends under each other one."""
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        for before in all_strategies(sender):
+            for after in all_strategies(sender):
+                tensor = sender.make([15, 16, 17])
+                with strategy_set(sender, before):
+                    tensor.share()
+                with strategy_set(sender, after):
+                    arrived = sender.send(tensor, receiver)
                 each_sees_the_writes_of_the_others(tensor, arrived)
 
 
+@clause("STRAT-4", vary=())
+def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, direction):
+    """The receiver changes its strategy and sends what it received to the third."""
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        tensor = sender.make([8, 9, 10, 11])
+        arrived = sender.send(tensor, receiver)
+        for name in all_strategies(receiver):
+            with strategy_set(receiver, name):
+                onward = receiver.send(arrived, play.bystander)
+            each_sees_the_writes_of_the_others(tensor, arrived, onward)
+
+
+@clause("STRAT-5", vary=("start_method",))
+def test_processes_with_different_strategies_share(stage, direction, implementation):
+    """Sender and receiver set every pair of strategies; one sends to the other."""
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        for sending in all_strategies(sender):
+            for receiving in all_strategies(receiver):
+                with strategy_set(sender, sending), strategy_set(receiver, receiving):
+                    for channel in implementation.channels:
+                        tensor = sender.make([12, 13, 14])
+                        arrived = sender.send(tensor, receiver, channel)
+                        each_sees_the_writes_of_the_others(tensor, arrived)
+
+
 @clause("STRAT-5", vary=())
-def test_tensor_sent_back_under_another_strategy_is_the_same_memory(sender, receiver):
+def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direction):
     """The receiver, under every strategy, sends back what it got under every other."""
-    for sending in all_strategies(sender):
-        for receiving in all_strategies(receiver):
-            tensor = sender.make([22, 23, 24, 25])
-            with strategy_set(sender, sending), strategy_set(receiver, receiving):
-                arrived = sender.send(tensor, receiver)
-                back = receiver.send(arrived, sender)
-                each_sees_the_writes_of_the_others(tensor, arrived, back)
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        for sending in all_strategies(sender):
+            for receiving in all_strategies(receiver):
+                tensor = sender.make([22, 23, 24, 25])
+                with strategy_set(sender, sending), strategy_set(receiver, receiving):
+                    arrived = sender.send(tensor, receiver)
+                    back = receiver.send(arrived, sender)
+                    each_sees_the_writes_of_the_others(tensor, arrived, back)
 
 
 @clause("STRAT-6", vary=())

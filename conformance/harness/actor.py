@@ -211,6 +211,11 @@ class Actor:
             message = link.get(self.name, channel)
         return self.incoming(message)
 
+    def do_has_message(self, sender: str, channel: str) -> bool:
+        link = self.link_with(sender)
+        with from_implementation():
+            return link.has_message(self.name, channel)
+
     def link_with(self, other: str) -> links.Link:
         """Return the link with another actor."""
         if other not in self.links:

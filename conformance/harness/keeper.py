@@ -6,7 +6,8 @@ counted and ended too; where it is permitted it has a private ``/dev/shm``. When
 socket to pytest closes, for whatever reason, it kills everything below it, and ends.
 
 Arguments: the descriptor of the socket, and a JSON object with ``argv``, ``environment``,
-``folder`` (temporary files), ``log``, ``pattern``, ``private``.
+``root`` (the folder that it removes at the end), ``folder`` (temporary files, below
+it), ``log``, ``pattern``, ``private``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -156,11 +158,12 @@ class Keeper:
         return parts
 
     def clean(self) -> None:
-        """End everything and remove the names that would outlive it."""
+        """End everything and remove the names and files that would outlive it."""
         self.end()
         if not self.segments.private:
             for name in self.segments.names():
                 os.unlink(os.path.join(ledger.SEGMENTS, name))
+        shutil.rmtree(self.job["root"], ignore_errors=True)
 
 
 def main() -> None:

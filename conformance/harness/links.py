@@ -43,6 +43,12 @@ class Link:
             return self.pipe[receiver].recv()
         return self.queues[receiver, channel].get()
 
+    def has_message(self, receiver: str, channel: str) -> bool:
+        """Tell whether a message for `receiver` can be received."""
+        if channel == "pipe":
+            return bool(self.pipe[receiver].poll(0))
+        return not self.queues[receiver, channel].empty()
+
     def enter(self, name: str) -> None:
         """Close the end of the pipe that belongs to the other actor."""
         for owner in [owner for owner in self.pipe if owner != name]:

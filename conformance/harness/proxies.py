@@ -184,6 +184,11 @@ class ActorProxy:
         self.put(payload, to, channel)
         return to.get(self, channel)
 
+    def has_message(self, sender: ActorProxy, channel: str = "") -> bool:
+        """Tell whether a message from another actor can be received."""
+        name = channel or self._first_channel
+        return bool(self.request("has_message", sender.name, name))
+
     @property
     def _first_channel(self) -> str:
         return self.stage.implementation.channels[0]

@@ -177,6 +177,7 @@ class Stage:
             {
                 "argv": [sys.executable, "-m", owner],
                 "environment": environment,
+                "root": str(self.folder),
                 "folder": str(temporary),
                 "log": str(self.folder / "log"),
                 "pattern": self.implementation.segment_pattern,
@@ -367,11 +368,15 @@ class Stage:
         self.drop_all()
         if not self.baseline:
             self.rebase()
-        wait_until(lambda: not self._growth(), self.grace)
-        growth = self._growth()
-        if growth:
+        seen = [Growth()]
+
+        def quiet() -> bool:
+            seen[0] = self._growth()
+            return not seen[0]
+
+        if not wait_until(quiet, self.grace):
             self.rebase()
-        return growth
+        return seen[0]
 
     # The ledger
 

@@ -13,7 +13,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def peers():
-    """Two peers that live as long as the session; a test joins its own device."""
+    """Two peers that live as long as the run; a test joins its own device."""
     pair = Peer(), Peer()
     yield pair
     for peer in pair:

@@ -13,6 +13,7 @@ from multiprocessing.reduction import ForkingPickler
 import cuda_peers
 import numpy as np
 import pytest
+import sharedtensor.multiprocessing as dropin
 from cuda_peers import Peer, drop, keep, make, read, write_and_synchronize
 from sharedtensor import cuda
 
@@ -253,6 +254,33 @@ def test_no_cpu_segment_is_made(peer):
     assert tensor.is_shared()
     assert tensor.share_memory_() is tensor
     peer.call(drop, "x")
+
+
+def _write_through_the_drop_in(there, back):
+    tensor = there.get()
+    tensor.write(0, 100)
+    cuda.synchronize(DEVICE)
+    back.put(tensor.tolist())
+
+
+@pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
+def test_the_strategy_of_the_drop_in_does_not_matter(strategy):
+    before = dropin.get_sharing_strategy()
+    dropin.set_sharing_strategy(strategy)
+    try:
+        context = dropin.get_context("spawn")
+        there, back = context.Queue(), context.Queue()
+        child = context.Process(
+            target=_write_through_the_drop_in, args=(there, back), daemon=True
+        )
+        child.start()
+    finally:
+        dropin.set_sharing_strategy(before)
+    tensor = cuda.tensor([1, 2, 3])
+    there.put(tensor)
+    assert back.get(timeout=cuda_peers.DEADLINE) == [100, 2, 3]
+    child.join(cuda_peers.DEADLINE)
+    assert tensor.tolist() == [100, 2, 3]
 
 
 # CUDA-6

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -86,8 +87,10 @@ def eventually():
 
 
 @pytest.fixture
-def temporary(tmp_path):
-    return tmp_path
+def temporary():
+    """A directory with a short path, as bare sockets need it."""
+    with tempfile.TemporaryDirectory(prefix="sharedtensor-test-") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

@@ -67,18 +67,15 @@ def test_the_death_of_the_parent_is_seen_while_its_child_lives(
     parent = new_client()
     parent.call("address")
     child = fork(parent, name)
-    watch = os.pidfd_open(child)
     parent.call("hold", name)
     tell(parent, " ")
     keeper = new_client()
     keeper.call("adopt", parent.call("address"))
     keeper.call("status")
-    parent.run("os.set_inheritable(to_child, True)")
     os.kill(child, signal.SIGSTOP)
     parent.kill()
     eventually(lambda: not exists(name))
     os.kill(child, signal.SIGKILL)
-    os.close(watch)
 
 
 def test_the_death_of_the_parent_leaves_the_child_its_holds(
@@ -89,6 +86,7 @@ def test_the_death_of_the_parent_leaves_the_child_its_holds(
     keeper.call("adopt", parent.call("address"))
     keeper.call("status")
     child = fork(parent, name)
+    tell(parent, " ")
     os.kill(child, signal.SIGSTOP)
     parent.kill()
     eventually(lambda: keeper.call("status")["clients"] == 2)

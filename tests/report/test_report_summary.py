@@ -114,7 +114,7 @@ def test_a_failure_that_vanished_is_shown_as_state_dependent():
     ],
 )
 def test_the_case_that_shows_most_is_shown(worse, better):
-    # Without the difference in question, the worse one would be chosen: its id is first.
+    # Without the difference in question the worse would be chosen: its id is first.
     others = {"verdict": "fail", "evidence": "short", "id": "0"}
     longer = {"verdict": "fail", "evidence": "short", "id": "1"}
     first = case("GRAD-1", **(others | worse))

@@ -1,0 +1,80 @@
+"""Wrong use of the suite ends with status 4 and one clear sentence, with and without -n."""
+
+from __future__ import annotations
+
+import pytest
+
+WRONG = {
+    "an unknown implementation": (
+        ["--impl=refrence"],
+        "there is no implementation 'refrence': did you mean 'reference'?",
+    ),
+    "a module that is not there": (
+        ["--impl=no.such.module"],
+        "the adapter 'no.such.module' cannot be loaded: No module named 'no'",
+    ),
+    "an attribute that is no adapter": (
+        ["--impl=miniatures:not_an_adapter"],
+        "miniatures:not_an_adapter is a str, not an Implementation",
+    ),
+    "a claim without its operations": (
+        ["--impl=miniatures:claims_too_much"],
+        "profile 'grad' is claimed but the operation 'detach' is missing",
+    ),
+    "core not claimed": (
+        ["--impl=miniatures:claims_no_core"],
+        "the profile 'core' is not claimed, and it cannot be unclaimed",
+    ),
+    "a claim that is no profile": (
+        ["--impl=miniatures:claims_nonsense"],
+        "the claim 'telepathy' is no profile",
+    ),
+    "an unknown mutant": (
+        ["--impl=mutant:eats_the_tensor"],
+        "there is no mutant 'eats_the_tensor'",
+    ),
+    "an unknown clause": (
+        ["--impl=numpy-copy", "--clause=SHARE-99"],
+        "there is no clause 'SHARE-99'; did you mean SHARE-9?",
+    ),
+    "an unknown profile": (
+        ["--impl=numpy-copy", "--profile=gard"],
+        "there is no profile 'gard'; did you mean grad?",
+    ),
+    "an unknown strategy": (
+        ["--impl=numpy-copy", "--strategy=pigeon"],
+        "there is no strategy of numpy-copy 'pigeon': known are default",
+    ),
+    "a selection that matches nothing": (
+        ["--impl=numpy-copy", "--clause=SHARE-1", "--start-method=fork", "--case=x*"],
+        "nothing was selected",
+    ),
+    "expectations that are not there": (
+        ["--impl=numpy-copy", "--expectations=missing.toml"],
+        "missing.toml",
+    ),
+    "a report that cannot be written": (
+        ["--impl=numpy-copy", "--report=/proc/report.jsonl"],
+        "the report /proc/report.jsonl cannot be written",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_use_is_one_sentence_and_status_4(suite, wrong):
+    options, sentence = WRONG[wrong]
+    done = suite(*options)
+    assert sentence in done.text
+    assert "Traceback" not in done.text
+    assert done.status == 4
+
+
+@pytest.mark.parametrize(
+    "wrong", ["an unknown implementation", "a selection that matches nothing"]
+)
+def test_wrong_use_is_the_same_under_xdist(suite, wrong):
+    options, sentence = WRONG[wrong]
+    done = suite(*options, "-n2")
+    assert sentence in done.text
+    assert "INTERNALERROR" not in done.text
+    assert done.status == 4
