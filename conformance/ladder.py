@@ -6,24 +6,31 @@ blocked. Where it fails, every case is ``blocked`` and says why.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.harness.stage import Stage
 from sharedtensor_conformance.matrix import PREFERRED, Configuration
 
 
-def climb(name: str, implementation: Implementation) -> str:
-    """Return why nothing can be judged; an empty string when it can."""
+@dataclass(frozen=True)
+class Climbed:
+    """What the ladder found out: why nothing can be judged, and how stages are kept."""
+
+    blocked: str
+    private_shm: bool
+
+
+def climb(name: str, implementation: Implementation) -> Climbed:
+    """Send one tensor; ``blocked`` is empty where everything can be judged."""
     methods = implementation.start_methods
     method = next(one for one in (*PREFERRED, *methods) if one in methods)
     configuration = Configuration(implementation.strategies[0], method)
     stage = Stage(name, implementation, configuration)
     try:
-        return _crosses(stage)
-    except NotRun as why:
-        return str(why)
+        return Climbed(_crosses(stage), stage.private)
     except Exception as error:
-        return f"on the ladder: {error}"
+        return Climbed(f"on the ladder: {error}", stage.private)
     finally:
         stage.close()
 

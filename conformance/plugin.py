@@ -154,7 +154,10 @@ def pytest_configure(config: pytest.Config) -> None:
     recorder = Recorder(config, description.implementation, selection)
     config.stash[RECORDER] = recorder
     config.pluginmanager.register(recorder, "conformance-recorder")
-    blocked = "" if config.option.collectonly else climb(name, description.implementation)
+    blocked = ""
+    if not config.option.collectonly:
+        climbed = climb(name, description.implementation)
+        blocked, recorder.private_shm = climbed.blocked, climbed.private_shm
     _configure(
         config,
         {

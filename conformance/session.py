@@ -65,6 +65,7 @@ class Recorder:
         self.summary: Summary | None = None
         self.empty = False
         self.failed_elsewhere = False
+        self.private_shm = False
         try:
             self.expected = load_expectations(self.expectations_file)
             self.writer = ReportWriter(config.getoption("report"))
@@ -104,7 +105,7 @@ class Recorder:
                 kernel=platform.release(),
                 cpus=os.cpu_count() or 1,
                 privileged=os.geteuid() == 0,
-                private_shm=os.geteuid() == 0,
+                private_shm=self.private_shm,
             ),
             selection=RecordedSelection(
                 full=self.chosen.full,
@@ -122,6 +123,10 @@ class Recorder:
         for name in OPTIONS:
             option = f"--{name.replace('_', '-')}"
             given += [f"{option}={value}" for value in self.config.getoption(name)]
+        if self.config.getoption("expectations"):
+            given.append(f"--expectations={self.expectations_file}")
+        if self.config.getoption("no_expectations"):
+            given.append("--no-expectations")
         return tuple(given)
 
     def add(self, case: Case) -> None:

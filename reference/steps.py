@@ -248,6 +248,16 @@ class Steps:
             raise
         message.outbox.clear()
 
+    def write_at_once(self, message: "Message", connection: Any) -> bool:
+        """Write a message without waiting; return whether it was written.
+
+        `Queue.put` tries it first: what is in the pipe survives a kill. Clause LIFE-6.
+        """
+        if not connection.write_at_once(message.payload, message.outbox.descriptors):
+            return False
+        message.outbox.clear()
+        return True
+
     def read_message(self, connection: Any) -> tuple[Any, list[int]]:
         """Read a whole message, so that the next one can be read whatever is in it."""
         return connection.read()

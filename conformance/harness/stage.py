@@ -118,6 +118,8 @@ class Stage:
         self.numbers = 0
         self.baseline: dict[str, Any] = {}
         self.enter = True
+        self.is_play = False
+        self.private = False
         self.leaks: list[str] = []
         self.deadline = implementation.deadline
 
@@ -184,7 +186,9 @@ class Stage:
                 "private": True,
             }
         )
-        self._meet(self.owner, self.keeper.ask("hello")["owner"], self.enter)
+        hello = self.keeper.ask("hello")
+        self.private = hello["private"]
+        self._meet(self.owner, hello["owner"], self.enter)
         self._use_device(self.owner)
         names = ("owner", *STANDING)
         pairs = [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]]
@@ -235,15 +239,39 @@ class Stage:
         actor.exchange("operate", "use_device", device, deadline=PATIENCE)
 
     def _warm(self, peer: ActorProxy) -> None:
-        """Send once over every channel, so that what is made lazily has been made."""
-        dtype = self.implementation.dtypes[0]
+        """Use everything once that is made lazily, so that the ledger has seen it.
+
+        Threads that feed queues, sockets that hand out descriptors, and managers are
+        made at the first use and kept; they are no leaks.
+        """
+        others = [actor for actor in self.standing() if actor is not peer]
         for channel in self.implementation.channels:
-            for sender, receiver in ((self.owner, peer), (peer, self.owner)):
-                with contextlib.suppress(RemoteRaised):
-                    tensor = sender.make([1, 0, 1], None, dtype)
-                    sender.send(tensor, receiver, channel).drop()
-                    tensor.drop()
+            for other in others:
+                self._cross(other, peer, channel)
+        if "strategies" in self.implementation.claims and not self.is_play:
+            for strategy in reversed(self.implementation.strategies):
+                self._cross_under(strategy, others[0], peer)
         self.in_flight = 0
+
+    def _cross(self, one: ActorProxy, other: ActorProxy, channel: str) -> None:
+        dtype = self.implementation.dtypes[0]
+        for sender, receiver in ((one, other), (other, one)):
+            with contextlib.suppress(RemoteRaised):
+                tensor = sender.make([1, 0, 1], None, dtype)
+                sender.send(tensor, receiver, channel).drop()
+                tensor.drop()
+
+    def _cross_under(
+        self, strategy: str, one: ActorProxy, other: ActorProxy
+    ) -> None:
+        """Cross under another strategy; the configuration's own is the last."""
+        own = self.configuration.strategy
+        with contextlib.suppress(RemoteRaised):
+            for actor in (one, other):
+                actor.module("set_sharing_strategy", strategy)
+            self._cross(one, other, self.implementation.channels[0])
+        for actor in (one, other):
+            actor.module("set_sharing_strategy", own)
 
     def start_peer(
         self, arguments: Any, method: str | None, enter: bool = True
@@ -265,6 +293,7 @@ class Stage:
         """
         play = Stage(self.name, self.implementation, self.configuration)
         play.enter = enter
+        play.is_play = True
         self.plays.append(play)
         try:
             yield play
@@ -399,7 +428,7 @@ class Stage:
             if was is None:
                 growth.items.append(f"the process {who} is there")
                 continue
-            for what in ("descriptors", "mappings", "threads"):
+            for what in ("descriptors", "mappings"):  # what LIFE-7 names
                 if held[what] > was[what]:
                     more = held[what] - was[what]
                     growth.items.append(f"{who} has {more} more {what}")

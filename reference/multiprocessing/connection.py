@@ -27,6 +27,7 @@ HEADER = struct.Struct("!IQ")
 FDS_AT_ONCE = 253  # the kernel's limit for one message
 FILLER = b"+"  # a byte to which further descriptors are attached
 JOINED_UP_TO = 1 << 16
+WHOLE_UP_TO = 1 << 14
 BUFFER_SIZE = 1 << 20
 FLAGS = socket.MSG_CMSG_CLOEXEC
 PLACE_FOR_FDS = socket.CMSG_SPACE(FDS_AT_ONCE * array.array("i").itemsize)
@@ -80,13 +81,32 @@ class Connection(connection.Connection):
             self._write_part(FILLER, rest[begin : begin + FDS_AT_ONCE])
         self._socket.sendall(payload)
 
-    def _write_part(self, part: bytes, descriptors: Sequence[int]) -> None:
-        if not descriptors:
+    def write_at_once(self, payload: Any, descriptors: Sequence[int] = ()) -> bool:
+        """Write one message if that needs no waiting; return whether it was written.
+
+        So small a message is one buffer of the kernel: it goes whole or not at all.
+        """
+        size = memoryview(payload).nbytes
+        if size > WHOLE_UP_TO or len(descriptors) > FDS_AT_ONCE:
+            return False
+        header = HEADER.pack(len(descriptors), size)
+        try:
+            self._write_part(
+                b"".join((header, payload)), descriptors, socket.MSG_DONTWAIT
+            )
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            return False  # the thread that feeds the channel waits, or reports it
+        return True
+
+    def _write_part(
+        self, part: bytes, descriptors: Sequence[int], flags: int = 0
+    ) -> None:
+        if not descriptors and not flags:
             self._socket.sendall(part)
             return
         rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors)
         try:
-            sent = self._socket.sendmsg([part], [rights])
+            sent = self._socket.sendmsg([part], [rights] if descriptors else [], flags)
         except OSError as error:
             if error.errno not in (errno.ETOOMANYREFS, errno.EMFILE):
                 raise

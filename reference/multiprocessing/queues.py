@@ -64,14 +64,30 @@ class Queue(queues.Queue):
         if not self._sem.acquire(block, timeout):
             _withdraw(message)
             raise queue.Full
-        self._append(message)
+        try:
+            self._append(message)
+        except OSError:
+            self._sem.release()
+            _withdraw(message)
+            raise
 
     def _append(self, message: Any) -> None:
         with self._notempty:
+            # An earlier message stays in the buffer until it is written.
+            if not self._buffer and self._written_at_once(message):
+                return
             if self._thread is None:
                 self._start_thread()
             self._buffer.append(message)
             self._notempty.notify()
+
+    def _written_at_once(self, message: Any) -> bool:
+        if not self._wlock.acquire(False):
+            return False
+        try:
+            return steps.write_at_once(message, self._writer)
+        finally:
+            self._wlock.release()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Receive an object. Raises `queue.Empty`. Clause CHAN-4."""
@@ -150,7 +166,7 @@ def _feed(
         with notempty:
             while not buffer:
                 notempty.wait()
-            message = buffer.popleft()
+            message = buffer[0]
         if message is queues._sentinel:
             reader.close()
             writer.close()
@@ -164,6 +180,8 @@ def _feed(
                 return
             slots.release()
             traceback.print_exc()
+        with notempty:
+            buffer.popleft()
         del message
 
 

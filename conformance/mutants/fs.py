@@ -1,0 +1,58 @@
+"""Mutants of the strategy `file_system`."""
+
+import os
+
+from sharedtensor_conformance.mutants import mutant
+
+
+def _is_named(fd):
+    return os.readlink(f"/proc/self/fd/{fd}").startswith("/dev/shm/")
+
+
+@mutant("shared_has_two_names", "FS-1")
+def shared_has_two_names(steps):
+    """Who shares a storage gives its file a second name, and removes that one too."""
+    move, release, names = steps.move_storage, steps.release_segment, {}
+
+    def move_storage(storage):
+        move(storage)
+        token = storage.segment.token
+        if storage.segment.descriptor is None:
+            names[token] = f"/dev/shm/{token[:-1]}x"
+            os.link(f"/dev/shm/{token}", names[token])
+
+    def release_segment(segment):
+        release(segment)
+        if segment.token in names:
+            os.unlink(names.pop(segment.token))
+
+    steps.move_storage, steps.release_segment = move_storage, release_segment
+
+
+@mutant("receiver_holds_the_name", "FS-2", "LIFE-7")
+def receiver_holds_the_name(steps):
+    """A receiver that drops the last tensor does not say so to the manager."""
+    move, release, made = steps.move_storage, steps.release_segment, set()
+
+    def move_storage(storage):
+        move(storage)
+        made.add(storage.segment.token)
+
+    def release_segment(segment):
+        if segment.token in made or segment.descriptor is not None:
+            release(segment)
+
+    steps.move_storage, steps.release_segment = move_storage, release_segment
+
+
+@mutant("named_keeps_a_descriptor", "FS-3", "LIFE-7")
+def named_keeps_a_descriptor(steps):
+    """A segment with a name is mapped through a descriptor that stays open."""
+    original = steps.map_segment
+
+    def map_segment(target, fd):
+        original(target, fd)
+        if _is_named(fd):
+            os.dup(fd)
+
+    steps.map_segment = map_segment
