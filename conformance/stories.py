@@ -30,7 +30,7 @@ def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
         expected[index] += 31 + turn
         writer.write(index, expected[index])
         for number, reader in enumerate(tensors):
-            sentence = f"tensor {number} reads the write through tensor {turn} alone"
+            sentence = f"tensor {number} reads what was written through tensor {turn}"
             check.equal(reader.values(), expected, sentence)
 
 

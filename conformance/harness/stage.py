@@ -33,7 +33,7 @@ from sharedtensor_conformance.harness.outcomes import (
     NotRun,
     RemoteRaised,
 )
-from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.matrix import Configuration
 
@@ -254,12 +254,18 @@ class Stage:
         self.in_flight = 0
 
     def _cross(self, one: ActorProxy, other: ActorProxy, channel: str) -> None:
-        dtype = self.implementation.dtypes[0]
         for sender, receiver in ((one, other), (other, one)):
             with contextlib.suppress(RemoteRaised):
-                tensor = sender.make([1, 0, 1], None, dtype)
+                tensor = self._made(sender)
                 sender.send(tensor, receiver, channel).drop()
                 tensor.drop()
+
+    def _made(self, actor: ActorProxy) -> Remote:
+        """Return a new tensor where the tensors of this configuration live."""
+        if self.configuration.device == "cpu":
+            return actor.make([1, 0, 1], None, self.implementation.dtypes[0])
+        made: Remote = actor.make_on_device([1, 0, 1], "float32")
+        return made
 
     def _cross_under(
         self, strategy: str, one: ActorProxy, other: ActorProxy

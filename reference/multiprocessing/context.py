@@ -38,6 +38,7 @@ class _ChildOfThisProgram(process.BaseProcess):
 
     def start(self) -> None:
         """Start the child; its tensor arguments are sent. Clauses START-1, START-2."""
+        steps.child_settings()  # a forked child inherits its manager: it must exist
         with transport.spawning():
             super().start()
 

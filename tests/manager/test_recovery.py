@@ -1,6 +1,8 @@
 """A manager that was killed has a successor at the same address."""
 
+import fcntl
 import os
+import select
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,21 +10,14 @@ from pathlib import Path
 import pytest
 
 
-def kill_manager(client, *address):
+def kill_manager(client):
     """Kill the manager and wait for its death, which is not ours to reap."""
-    pid = client.call("status", *address)["pid"]
+    pid = client.call("status")["pid"]
     watch = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    signal_death(watch)
-    return pid
-
-
-def signal_death(watch):
-    """Wait until a process has died."""
-    import select
-
     assert select.select([watch], [], [], 10)[0]
     os.close(watch)
+    return pid
 
 
 def test_the_next_call_goes_on_with_a_successor(new_client, name, exists, eventually):
@@ -74,6 +69,19 @@ def test_all_clients_find_one_successor(new_client, name):
         counts = list(threads.map(lambda client: client.call("status"), clients))
     assert len({count["pid"] for count in counts}) == 1
     assert clients[0].call("status")["holds"] == 4
+
+
+def test_a_successor_is_started_under_the_lock_of_the_directory(new_client, name):
+    """Else two clients that notice at once would start two at one address."""
+    owner = new_client()
+    folder = os.open(Path(owner.call("address")).parent, os.O_RDONLY)
+    kill_manager(owner)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    owner.run("launch.PATIENCE = 0.2")
+    with pytest.raises(Exception, match="another process keeps it locked"):
+        owner.call("hold", name)
+    os.close(folder)
+    owner.call("hold", name)
 
 
 def test_a_receiver_that_comes_later_finds_the_successor(new_client, name):

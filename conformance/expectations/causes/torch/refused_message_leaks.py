@@ -1,0 +1,52 @@
+"""A message that is refused keeps what was shared for the tensors before the refusal.
+
+Under ``file_descriptor`` that is a descriptor, under ``file_system`` a segment.
+"""
+
+import gc
+import os
+import sys
+
+import torch
+import torch.multiprocessing as mp
+
+ROUNDS = 20
+
+
+def refuse(queue, non_leaf):
+    """Send a good tensor together with one that is refused."""
+    try:
+        queue.put([torch.ones(2), non_leaf])
+    except RuntimeError:
+        gc.collect()
+
+
+def descriptors():
+    """Return the open descriptors of this process."""
+    return os.listdir("/proc/self/fd")
+
+
+def segments():
+    """Return the names of the segments that this process made."""
+    prefix = f"torch_{os.getpid()}_"
+    return [name for name in os.listdir("/dev/shm") if name.startswith(prefix)]
+
+
+def growth(strategy, held):
+    """Return by how much `held` has grown after so many refusals."""
+    mp.set_sharing_strategy(strategy)
+    queue = mp.SimpleQueue()
+    non_leaf = torch.zeros(2, requires_grad=True) * 2
+    refuse(queue, non_leaf)  # the first one starts what serves all of them
+    before = len(held())
+    for _ in range(ROUNDS):
+        refuse(queue, non_leaf)
+    return len(held()) - before
+
+
+left = growth("file_descriptor", descriptors), growth("file_system", segments)
+for name in segments():
+    os.unlink(f"/dev/shm/{name}")
+if min(left) < ROUNDS:
+    sys.exit(1)
+print(f"{ROUNDS} refused messages left {left[0]} descriptors or {left[1]} segments")
