@@ -13,7 +13,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 def command(kind: str) -> str:
-    """Return the shell line that follows ``**Main command**`` or ``**Test command**``."""
+    """Return the shell line under ``**Main command**`` or ``**Test command**``."""
     marker = rf"\*\*{kind.capitalize()} command\*\*.*?```\w*\n(?P<line>[^\n]+)\n```"
     found = re.search(marker, README.read_text(encoding="utf-8"), re.DOTALL)
     if not found:

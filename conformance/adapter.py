@@ -131,7 +131,7 @@ class ShareOperations(Protocol):
     """Profile ``share``: moving into shared memory on request."""
 
     def share(self, tensor: Tensor) -> Tensor:
-        """Move the tensor's storage into shared memory; return what the call returns."""
+        """Move the tensor's storage into shared memory; return the call's result."""
 
     def is_shared(self, tensor: Tensor) -> bool:
         """Tell whether the tensor's storage is in shared memory."""
@@ -301,15 +301,15 @@ def problems_of(implementation: Implementation, operations: object) -> list[str]
                     f"profile {profile!r} is claimed but the operation {name!r} is "
                     f"missing: add it, or drop the claim"
                 )
-            elif present and not claimed and not _claimed_elsewhere(name, implementation):
+            elif present and not _is_claimed(name, implementation):
                 problems.append(
-                    f"the operation {name!r} is there but its profile {profile!r} is not "
-                    f"claimed: claim it, or remove the operation"
+                    f"the operation {name!r} is there but its profile {profile!r} is "
+                    f"not claimed: claim it, or remove the operation"
                 )
     return problems
 
 
-def _claimed_elsewhere(name: str, implementation: Implementation) -> bool:
+def _is_claimed(name: str, implementation: Implementation) -> bool:
     return any(name in operations_of(p) for p in implementation.claims & set(PROFILES))
 
 

@@ -64,7 +64,7 @@ def parse_clause(id: str, content: str, file: str, line: int = 0) -> Clause:
     """Return the clause `id` whose directive has the body `content`.
 
     Raises:
-        SpecError: an option or the normative paragraph is missing or has no known value.
+        SpecError: an option or the normative paragraph is missing or unknown.
     """
     options, body = _split_options(content)
     text, _, why = body.partition("\nWhy.")

@@ -95,7 +95,9 @@ def _mutated(name: str) -> Implementation:
     try:
         mutants.find(name.removeprefix("mutant:"))
     except mutants.UnknownMutant as error:
-        raise LoadingError(f"{error}: `shared-tensor-spec mutants` lists them") from None
+        raise LoadingError(
+            f"{error}: `shared-tensor-spec mutants` lists them"
+        ) from None
     return replace(load_implementation("reference"), name=name)
 
 

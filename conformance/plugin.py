@@ -1,7 +1,8 @@
-"""The suite as pytest sees it: options, the matrix, running a case, the report.
+"""The suite as pytest sees it: options, the matrix, running a case.
 
-Loaded by ``conftest.py``, or by ``entry.py`` for an installed suite. Nothing depends on the settings of the project in which the
-suite is run, and nothing of the implementation is imported here.
+Loaded by ``conftest.py``, or by ``entry.py`` for an installed suite. Nothing depends on
+the settings of the project in which the suite is run, and nothing of the implementation
+is imported here.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
-
 from sharedtensor_conformance import loading
 from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.expecting import ExpectationsError
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.ladder import climb
 from sharedtensor_conformance.matrix import (
@@ -36,7 +35,6 @@ RECORDER = pytest.StashKey[Recorder]()
 SELECTION = pytest.StashKey[Selection]()
 SHARED = "sharedtensor_conformance"
 INDIRECT = ("configuration", "direction")
-
 
 
 # Options
@@ -85,26 +83,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="where tensors live (may be repeated; default: cpu and simulated); "
         "simulated results never count as CUDA",
     )
-    add("--case", action="append", default=[], metavar="ID",
-        help="only the case with this id, as a report names it; * matches anything")  # fmt: skip
-    add("--report", default=None, metavar="FILE",
-        help="write the report, JSON Lines, as the run goes on")  # fmt: skip
-    add("--expectations", default=None, metavar="FILE",
-        help="expected deviations (default: those shipped for the implementation)")  # fmt: skip
-    add("--no-expectations", action="store_true",
-        help="expect no deviation at all")  # fmt: skip
+    add(
+        "--case",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="only the case with this id, as a report names it; * matches anything",
+    )
+    add(
+        "--report",
+        metavar="FILE",
+        help="write the report, JSON Lines, as the run goes on",
+    )
+    add(
+        "--expectations",
+        metavar="FILE",
+        help="expected deviations (default: those shipped for the implementation)",
+    )
+    add(
+        "--no-expectations",
+        action="store_true",
+        help="expect no deviation at all",
+    )
+
+
+def _closest(value: str, known: list[str]) -> str:
+    for spelling in (value, value.upper(), value.lower()):
+        if close := get_close_matches(spelling, known, n=1):
+            return f"did you mean {close[0]}?"
+    return f"known are {', '.join(known)}"
 
 
 def _one_of(what: str, given: list[str], known: list[str]) -> tuple[str, ...]:
     for value in given:
         if value not in known:
-            close = get_close_matches(value.upper(), known, n=1) or get_close_matches(
-                value, known, n=1
-            )
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise pytest.UsageError(
-                f"there is no {what} {value!r}{hint or ': known are ' + ', '.join(known)}"
-            )
+            hint = _closest(value, known)
+            raise pytest.UsageError(f"there is no {what} {value!r}: {hint}")
     return tuple(given)
 
 
@@ -293,7 +307,9 @@ def pytest_collection_modifyitems(
     for item in ours:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     order = {id: n for n, id in enumerate(dict.fromkeys(map(_group, ours)))}
-    ours.sort(key=lambda item: (order[_group(item)], _function(item).conformance.closing))
+    ours.sort(
+        key=lambda item: (order[_group(item)], _function(item).conformance.closing)
+    )
     items[:] = ours + others
 
 

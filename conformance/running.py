@@ -3,7 +3,7 @@
 Peers are reused between cases. They retire after a crash, a hang, an error, a message
 that was never received, and a failure after which the ledger is not as before. The
 first failure of a test in a configuration that nobody expected is repeated once in
-fresh processes; one that vanishes there is reported as state-dependent, never as a pass.
+fresh processes; one that vanishes there is state-dependent, which is never a pass.
 """
 
 from __future__ import annotations

@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 import pytest
-
 from sharedtensor_conformance import __version__
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
@@ -46,6 +49,22 @@ NOTHING_SELECTED = 4
 def now() -> str:
     """Return the time, in UTC, as the report writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C for the block, so that report and memory stay equal."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
 
 
 class Recorder:
@@ -131,8 +150,9 @@ class Recorder:
 
     def add(self, case: Case) -> None:
         """Take in one case."""
-        self.cases.append(case)
-        self.writer.write(case)
+        with uninterrupted():
+            self.cases.append(case)
+            self.writer.write(case)
 
     # Hooks
 
@@ -213,4 +233,3 @@ def _expectations_file(
     shipped = files("sharedtensor_conformance.expectations")
     with as_file(shipped.joinpath(f"{implementation.name}.toml")) as path:
         return str(path) if path.is_file() else None
-

@@ -15,10 +15,16 @@ import threading
 import warnings
 import weakref
 from multiprocessing import reduction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import memory, transport
 from .errors import HandleError, NonLeafError, ResizeError
+
+if TYPE_CHECKING:
+    from .multiprocessing.connection import Connection
+    from .storage import Storage
+    from .strategies import Segment
+    from .tensor import Tensor
 
 DEFAULT_STRATEGY = "file_descriptor"
 
@@ -31,7 +37,9 @@ class Steps:
         # One lock for all moves and look-ups: taken before a fork, so that no child
         # inherits a storage that is half moved.
         self.moving = threading.RLock()
-        self.known: dict[str, Any] = weakref.WeakValueDictionary()  # type: ignore
+        self.known: weakref.WeakValueDictionary[str, Storage] = (
+            weakref.WeakValueDictionary()
+        )
 
     # Strategies
 
@@ -59,17 +67,17 @@ class Steps:
 
     # Sharing
 
-    def is_shared(self, storage: Any) -> bool:
+    def is_shared(self, storage: "Storage") -> bool:
         """Whether a storage is in a segment. Clauses SHARE-5, SHARE-6."""
         return storage.segment is not None
 
-    def share_tensor(self, tensor: Any) -> None:
+    def share_tensor(self, tensor: "Tensor") -> None:
         """Share a tensor's storage and, where it has one, its grad. Clause SHARE-5."""
         steps.share_storage(tensor.storage)
         if tensor.grad is not None and tensor.grad is not tensor:
             steps.share_storage(tensor.grad.storage)
 
-    def share_storage(self, storage: Any) -> None:
+    def share_storage(self, storage: "Storage") -> None:
         """Move a storage once; a shared one stays where it is.
 
         Clauses RESHARE-1, RESHARE-2, STRAT-4, and CHAN-5 for threads that race.
@@ -79,7 +87,7 @@ class Steps:
                 if storage.segment is None:
                     steps.move_storage(storage)
 
-    def move_storage(self, storage: Any) -> None:
+    def move_storage(self, storage: "Storage") -> None:
         """Copy a storage into a segment under the current strategy, at one address.
 
         Clauses SHARE-3, SHARE-7, SHARE-9, SHARE-10.
@@ -107,7 +115,7 @@ class Steps:
         """
         _strategies.map_shared(target, fd)
 
-    def resize_storage(self, storage: Any, nbytes: int) -> None:
+    def resize_storage(self, storage: "Storage", nbytes: int) -> None:
         """Resize a private storage and refuse to resize a shared one.
 
         Clause SHARE-8.
@@ -124,13 +132,13 @@ class Steps:
             storage.memory.bytes[:kept] = old.bytes[:kept]
             storage.nbytes = nbytes
 
-    def clone_tensor(self, tensor: Any) -> Any:
+    def clone_tensor(self, tensor: "Tensor") -> "Tensor":
         """A tensor with the same values in memory of its own. Clause SHARE-11."""
         return tensor._computed(tensor._values(), tensor)
 
     # Exporting
 
-    def export_tensor(self, tensor: Any) -> tuple[Any, ...]:
+    def export_tensor(self, tensor: "Tensor") -> tuple[Any, ...]:
         """What a message says about a tensor: its storage, and the window on it.
 
         The grad travels in the pickle's state, after the tensor itself is known, so
@@ -147,7 +155,7 @@ class Steps:
             return _rebuild_tensor, arguments
         return _rebuild_tensor, arguments, state, None, None, _attach_state
 
-    def refuse_non_leaf(self, tensor: Any) -> None:
+    def refuse_non_leaf(self, tensor: "Tensor") -> None:
         """Refuse a result that requires grad, in the call that sends it.
 
         Clause GRAD-5.
@@ -159,7 +167,7 @@ class Steps:
                 "Send tensor.detach(), which shares its memory."
             )
 
-    def warn_of_hooks(self, tensor: Any) -> None:
+    def warn_of_hooks(self, tensor: "Tensor") -> None:
         """Say that hooks stay behind: they are code of this process."""
         if tensor.hooks:
             message = (
@@ -168,39 +176,39 @@ class Steps:
             )
             warnings.warn(message, stacklevel=2)
 
-    def export_class(self, tensor: Any) -> type:
+    def export_class(self, tensor: "Tensor") -> "type[Tensor]":
         """The class, so that a parameter arrives as a parameter. Clause TRAIN-3."""
         return type(tensor)
 
-    def export_window(self, tensor: Any) -> tuple[Any, ...]:
+    def export_window(self, tensor: "Tensor") -> tuple[Any, ...]:
         """Offset, shape, strides and dtype of a tensor.
 
         Clauses VIEW-1, VIEW-2, VIEW-10.
         """
         return tensor.dtype.str, tensor.storage_offset(), tensor.shape, tensor.stride()
 
-    def export_flags(self, tensor: Any) -> tuple[bool, bool]:
+    def export_flags(self, tensor: "Tensor") -> tuple[bool, bool]:
         """Whether it requires grad, and whether it is read conjugated.
 
         Clauses GRAD-1, VIEW-9.
         """
         return tensor.requires_grad, tensor.is_conj()
 
-    def export_state(self, tensor: Any) -> tuple[Any, ...] | None:
+    def export_state(self, tensor: "Tensor") -> tuple[Any, ...] | None:
         """The grad and the attributes of a tensor, or None if it has neither."""
         grad, attributes = steps.export_grad(tensor), tensor.__dict__
         if grad is None and not attributes:
             return None
         return grad, attributes
 
-    def export_grad(self, tensor: Any) -> Any:
+    def export_grad(self, tensor: "Tensor") -> "Tensor | None":
         """The grad that is present at the send.
 
         Clauses GRAD-2, GRAD-3, GRAD-4, GRAD-8.
         """
         return tensor.grad
 
-    def export_storage(self, storage: Any) -> tuple[Any, ...]:
+    def export_storage(self, storage: "Storage") -> tuple[Any, ...]:
         """Share a storage and reduce it to its handle.
 
         The pickler's memo sends one handle for all its tensors. Clauses SHARE-6,
@@ -210,7 +218,7 @@ class Steps:
         handle = steps.export_handle(storage.segment)
         return _rebuild_storage, (type(storage), handle)
 
-    def export_handle(self, segment: Any) -> tuple[Any, ...]:
+    def export_handle(self, segment: "Segment") -> tuple[Any, ...]:
         """A handle: strategy, token, size, and where it is.
 
         Clauses STRAT-4, STRAT-5.
@@ -239,7 +247,7 @@ class Steps:
         """
         return steps.pack_message(obj)
 
-    def write_message(self, message: "Message", connection: Any) -> None:
+    def write_message(self, message: "Message", connection: "Connection") -> None:
         """Write a message, or take back what was announced for it. Clause GRAD-6."""
         try:
             connection.write(message.payload, message.outbox.descriptors)
@@ -248,7 +256,7 @@ class Steps:
             raise
         message.outbox.clear()
 
-    def write_at_once(self, message: "Message", connection: Any) -> bool:
+    def write_at_once(self, message: "Message", connection: "Connection") -> bool:
         """Write a message without waiting; return whether it was written.
 
         `Queue.put` tries it first: what is in the pipe survives a kill. Clause LIFE-6.
@@ -258,7 +266,7 @@ class Steps:
         message.outbox.clear()
         return True
 
-    def read_message(self, connection: Any) -> tuple[Any, list[int]]:
+    def read_message(self, connection: "Connection") -> tuple[Any, list[int]]:
         """Read a whole message, so that the next one can be read whatever is in it."""
         return connection.read()
 
@@ -269,7 +277,9 @@ class Steps:
 
     # Rebuilding
 
-    def rebuild_storage(self, storage_class: type, handle: tuple[Any, ...]) -> Any:
+    def rebuild_storage(
+        self, storage_class: "type[Storage]", handle: tuple[Any, ...]
+    ) -> "Storage":
         """The storage that a handle names: the one this process has, or a new one.
 
         Clauses RESHARE-3, RESHARE-4, VIEW-4. Raises `HandleError` or `ResourceError`.
@@ -285,14 +295,14 @@ class Steps:
         storage.segment = strategy.open(storage.memory, token, nbytes, where)
         return steps.remember_storage(storage)
 
-    def find_storage(self, token: str) -> Any:
+    def find_storage(self, token: str) -> "Storage | None":
         """The storage over a segment that this process holds, or None.
 
         Clauses RESHARE-3, RESHARE-4.
         """
         return self.known.get(token)
 
-    def remember_storage(self, storage: Any) -> Any:
+    def remember_storage(self, storage: "Storage") -> "Storage":
         """Make a storage findable as long as it lives, and return it.
 
         If another thread was faster, return that one's. Clauses RESHARE-3, RESHARE-4.
@@ -300,7 +310,7 @@ class Steps:
         with steps.moving:
             return self.known.setdefault(storage.segment.token, storage)
 
-    def verify_known(self, storage: Any, nbytes: int) -> Any:
+    def verify_known(self, storage: "Storage", nbytes: int) -> "Storage":
         """Verify that a handle describes the storage this process has for it."""
         if storage.nbytes != nbytes:
             raise HandleError(
@@ -311,11 +321,11 @@ class Steps:
 
     def rebuild_tensor(
         self,
-        tensor_class: Any,
-        storage: Any,
+        tensor_class: "type[Tensor]",
+        storage: "Storage",
         window: tuple[Any, ...],
         flags: tuple[bool, bool],
-    ) -> Any:
+    ) -> "Tensor":
         """A leaf over the storage, through the same window.
 
         Clauses VIEW-1, VIEW-2, GRAD-1.
@@ -330,19 +340,19 @@ class Steps:
                 f"{storage.nbytes} bytes, which is impossible: {error}. It is refused."
             ) from error
 
-    def attach_state(self, tensor: Any, state: tuple[Any, ...]) -> None:
+    def attach_state(self, tensor: "Tensor", state: tuple[Any, ...]) -> None:
         """Give a rebuilt tensor its grad and its attributes. Clauses GRAD-2, GRAD-8."""
         grad, attributes = state
         tensor.__dict__.update(attributes)
         steps.attach_grad(tensor, grad)
 
-    def attach_grad(self, tensor: Any, grad: Any) -> None:
+    def attach_grad(self, tensor: "Tensor", grad: "Tensor | None") -> None:
         """Give a rebuilt tensor the grad that came with it. Clauses GRAD-2, GRAD-3."""
         tensor.grad = grad
 
     # Releasing
 
-    def release_segment(self, segment: Any) -> None:
+    def release_segment(self, segment: "Segment") -> None:
         """Give back a segment's descriptor or name. Clauses LIFE-7, FD-2, FS-2."""
         segment.strategy.release(segment)
 

@@ -1,13 +1,13 @@
 """The keeper: the process between pytest and an owner, which leaves nothing behind.
 
 It runs as a script with the standard library alone. It adopts whatever the owner's
-descendants orphan (PR_SET_CHILD_SUBREAPER), so that daemons in sessions of their own are
-counted and ended too; where it is permitted it has a private ``/dev/shm``. When its
-socket to pytest closes, for whatever reason, it kills everything below it, and ends.
+descendants orphan (PR_SET_CHILD_SUBREAPER), so that daemons in sessions of their own
+are counted and ended too; where it is permitted it has a private ``/dev/shm``. When
+its socket to pytest closes, for whatever reason, it kills everything below it.
 
-Arguments: the descriptor of the socket, and a JSON object with ``argv``, ``environment``,
-``root`` (the folder that it removes at the end), ``folder`` (temporary files, below
-it), ``log``, ``pattern``, ``private``.
+Arguments: the descriptor of the socket, and a JSON object with ``argv``,
+``environment``, ``root`` (the folder that it removes at the end), ``folder``
+(temporary files, below it), ``log``, ``pattern``, ``private``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import time
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-import ledger  # type: ignore[import-not-found]  # noqa: E402
+import ledger  # type: ignore[import-not-found]
 
 _LENGTH = 4
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
@@ -40,7 +40,11 @@ def make_private_shm() -> bool:
         return False
     libc.mount(None, b"/", None, _RECURSIVE_PRIVATE, None)
     mounted = libc.mount(
-        b"tmpfs", ledger.SEGMENTS.encode(), b"tmpfs", _NO_SETUID_NO_DEVICES, b"mode=1777"
+        b"tmpfs",
+        ledger.SEGMENTS.encode(),
+        b"tmpfs",
+        _NO_SETUID_NO_DEVICES,
+        b"mode=1777",
     )
     return bool(mounted == 0)
 

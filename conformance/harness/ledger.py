@@ -65,14 +65,18 @@ def account(pid: int) -> dict[str, Any] | None:
         state, _, group, session, *_ = _stat(pid)
         with open(f"/proc/{pid}/maps", "rb") as file:
             mappings = len(_SHARED.findall(file.read()))
-        return {
-            "command": command(pid),
-            "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-            "mappings": mappings,
-            "threads": len(os.listdir(f"/proc/{pid}/task")),
-            "group": int(group),
-            "session": int(session),
-        } if state not in "ZX" else None
+        return (
+            {
+                "command": command(pid),
+                "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+                "mappings": mappings,
+                "threads": len(os.listdir(f"/proc/{pid}/task")),
+                "group": int(group),
+                "session": int(session),
+            }
+            if state not in "ZX"
+            else None
+        )
     except OSError:
         return None
 

@@ -136,7 +136,9 @@ class ActorProxy:
         if "raised" in answer:
             raise RemoteRaised(RemoteError(self.name, **answer["raised"]), doing)
         fault = RemoteError(self.name, **answer["fault"])
-        raise HarnessFault(f"{fault} (while it was asked to {doing})\n{fault.traceback}")
+        raise HarnessFault(
+            f"{fault} (while it was asked to {doing})\n{fault.traceback}"
+        )
 
     def _refer(self, value: Any) -> dict[str, Any]:
         if isinstance(value, Layout):

@@ -70,7 +70,9 @@ class Keeper:
             self.wire.send({"do": do} | details)
             answer = self.wire.receive(time.monotonic() + PATIENCE)
         except (wire.WireClosed, wire.WireTimeout) as error:
-            raise HarnessFault(f"the keeper did not answer to {do!r}: {error}") from None
+            raise HarnessFault(
+                f"the keeper did not answer to {do!r}: {error}"
+            ) from None
         if "error" in answer:
             raise HarnessFault(f"the keeper could not do {do!r}: {answer['error']}")
         return answer["ok"]
@@ -267,9 +269,7 @@ class Stage:
         made: Remote = actor.make_on_device([1, 0, 1], "float32")
         return made
 
-    def _cross_under(
-        self, strategy: str, one: ActorProxy, other: ActorProxy
-    ) -> None:
+    def _cross_under(self, strategy: str, one: ActorProxy, other: ActorProxy) -> None:
         """Cross under another strategy; the configuration's own is the last."""
         own = self.configuration.strategy
         with contextlib.suppress(RemoteRaised):
@@ -483,7 +483,7 @@ class Stage:
         return found
 
     def details(self, pid: int) -> dict[str, list[str]]:
-        """Return the targets of a process's descriptors and the paths of its sockets."""
+        """Return what a process's descriptors point to, and its sockets' paths."""
         assert self.keeper is not None
         found: dict[str, list[str]] = self.keeper.ask("details", pid=pid)
         return found

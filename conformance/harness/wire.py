@@ -1,4 +1,4 @@
-"""How controller, keeper and actors talk: length-prefixed JSON with a closed set of types.
+"""How controller, keeper and actors talk: JSON with a length, a closed set of types.
 
 Plain values travel as themselves. Everything else stays in the process that has it and
 is named by a key (a *reference*), so nothing of an implementation is ever unpickled in

@@ -107,4 +107,5 @@ def queue_packs_in_its_thread(steps):
         original(message, connection)
 
     steps.put_message = lambda obj: obj
+    steps.write_at_once = lambda message, connection: False
     steps.write_message = write_message

@@ -13,8 +13,10 @@ def _protocol():
 
 @mutant("device_survives_a_fork", "CUDA-1")
 def device_survives_a_fork(steps):
-    """A forked child may use the device of its parent."""
-    _protocol().refuse_fork = lambda driver: None
+    """A forked child does not know that it is one, and uses its parent's device."""
+    from sharedtensor.cuda.simulated import SimulatedDevice
+
+    SimulatedDevice.forked = lambda self: False
 
 
 @mutant("forgets_device_offsets", "CUDA-2")

@@ -34,7 +34,7 @@ class Done:
 
 
 class Suite:
-    """Calls ``pytest --pyargs sharedtensor_conformance`` with the miniatures at hand."""
+    """Calls ``pytest --pyargs sharedtensor_conformance``, the miniatures at hand."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

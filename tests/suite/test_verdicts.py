@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+LEDGER = (
+    "--case=test_share.py::test_receiver_finds_values_shape_and_dtype*",
+    "--case=test_ledger.py::*",
+)
 CASES = ("--clause=SHARE-1", "--clause=SHARE-3")
 
 
@@ -51,9 +55,7 @@ def test_implementation_whose_processes_die_blocks_every_case(suite):
     ],
 )
 def test_ledger_sees_a_single_leak(suite, miniature, evidence):
-    done = suite(
-        f"--impl=miniatures:{miniature}", "--clause=SHARE-3", "--clause=LIFE-7"
-    )
+    done = suite(f"--impl=miniatures:{miniature}", *LEDGER)
     found = [case for case in done.report.cases if case.verdict == "fail"]
     closing = "test_ledger.py::test_nothing_is_left_of_what_the_cases_dropped"
     assert [case.test for case in found] == [closing]
@@ -62,7 +64,7 @@ def test_ledger_sees_a_single_leak(suite, miniature, evidence):
 
 
 def test_ledger_sees_no_leak_where_there_is_none(suite):
-    done = suite("--impl=miniatures:plain", "--clause=SHARE-3", "--clause=LIFE-7")
+    done = suite("--impl=miniatures:plain", *LEDGER)
     assert set(done.verdicts.values()) == {"pass"}
     assert done.status == 0
 

@@ -1,4 +1,4 @@
-"""Wrong use of the suite ends with status 4 and one clear sentence, with and without -n."""
+"""Wrong use ends with status 4 and one clear sentence, with and without -n."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ WRONG = {
     ),
     "an unknown clause": (
         ["--impl=numpy-copy", "--clause=SHARE-99"],
-        "there is no clause 'SHARE-99'; did you mean SHARE-9?",
+        "there is no clause 'SHARE-99': did you mean SHARE-9?",
     ),
     "an unknown profile": (
         ["--impl=numpy-copy", "--profile=gard"],
-        "there is no profile 'gard'; did you mean grad?",
+        "there is no profile 'gard': did you mean grad?",
     ),
     "an unknown strategy": (
         ["--impl=numpy-copy", "--strategy=pigeon"],
