@@ -425,6 +425,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     def story() -> None:
         stage = runner.stages.of(configuration)
+        if "bystander" in names:  # before any tensor is there that it could inherit
+            stage.ensure(stage.bystander)
         pyfuncitem.obj(**{name: _argument(name, pyfuncitem, stage) for name in names})
 
     runner = pyfuncitem.config.stash[RUNNER]
@@ -437,7 +439,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def _argument(name: str, item: pytest.Function, stage: Any) -> Any:
     """Return a fixture's value; actors are those of the stage that is used now."""
     direction = item.funcargs.get("direction", item.callspec.params.get("direction"))
-    sends = {"to_peer": ("owner", "peer"), "to_owner": ("peer", "owner")}
+    sends: dict[object, tuple[str, str]] = {
+        "to_peer": ("owner", "peer"),
+        "to_owner": ("peer", "owner"),
+    }
     match name:
         case "stage":
             return stage

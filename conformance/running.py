@@ -1,7 +1,8 @@
 """Runs a case: from a test's story to a verdict, with everything cleaned up after it.
 
 Peers are reused between cases. They retire after a crash, a hang, an error, a message
-that was never received, and a failure after which the ledger is not as before. The
+that was never received, and a failure after which memory may be corrupt or the ledger
+is not as before. The
 first failure of a test in a configuration that nobody expected is repeated once in
 fresh processes; one that vanishes there is state-dependent, which is never a pass.
 """
@@ -135,9 +136,9 @@ class Runner:
         outcome = self._foregone(configuration) or self._execute(configuration, story)
         case = self._expect(_with(case, outcome))
         if self._repeats(case, configuration):
-            case = self._repeat(case, configuration, story)
+            case = self._repeat(case, configuration, story, marking)
         elif case.verdict is not Verdict.PASS:
-            self._retire_after(case, configuration)
+            self._retire_after(case, configuration, perilous=marking.perilous)
         if case.verdict is Verdict.PASS:
             case = self._settle(case)
         return replace(case, seconds=round(time.perf_counter() - started, 6))
@@ -203,24 +204,31 @@ class Runner:
         return failed and not case.expected and patient and new
 
     def _repeat(
-        self, case: Case, configuration: Configuration, story: Callable[[], None]
+        self,
+        case: Case,
+        configuration: Configuration,
+        story: Callable[[], None],
+        marking: Marking,
     ) -> Case:
         self.stages.retire()
         again = self._execute(configuration, story)
-        self._retire_after(_with(case, again), configuration)
+        after = _with(case, again)
+        self._retire_after(after, configuration, perilous=marking.perilous)
         if again.verdict is Verdict.PASS:
             evidence = f"state-dependent (it held in fresh processes): {case.evidence}"
             return replace(case, repeated="vanished", evidence=evidence)
         self.confirmed.add((case.test, configuration.id))
         return replace(case, repeated="same")
 
-    def _retire_after(self, case: Case, configuration: Configuration) -> None:
+    def _retire_after(
+        self, case: Case, configuration: Configuration, *, perilous: bool
+    ) -> None:
         """End the processes unless they are as good as new."""
         self.hangs[configuration.id] += case.verdict is Verdict.HANG
         stage = self.stages.current
         if stage is None or case.verdict in (Verdict.UNSUPPORTED, Verdict.BLOCKED):
             return
-        failed = case.verdict is Verdict.FAIL
+        failed = case.verdict is Verdict.FAIL and not perilous
         if not (failed and stage.in_flight == 0 and self._settled(stage)):
             self.stages.retire()
 

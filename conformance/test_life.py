@@ -29,7 +29,7 @@ def test_received_tensor_outlives_the_tensor_of_its_sender(sender, receiver, cha
     check.equal(held[0].values(), [200, 201, 202, 203], "no other tensor is hit")
 
 
-@clause("LIFE-1", vary=("strategy",))
+@clause("LIFE-1", vary=("strategy",), profiles=("lifetime",))
 def test_receivers_share_when_the_sender_has_dropped_its_tensor(
     sender, receiver, bystander
 ):
@@ -320,3 +320,28 @@ def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
 def left(play):
     """Return the segments and processes of `play` that are there now."""
     return [*play.segments(), *play.processes().values()]
+
+
+@clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
+def test_tensor_that_a_forked_child_dropped_can_be_sent_by_its_parent(owner, peer):
+    """A child drops all that it inherited and lives on; its parent sends the tensor."""
+    tensor = owner.make([91, 92, 93])
+    tensor.share()
+    child = owner.start_peer(start_method="fork")
+    check.equal(child.make([1]).values(), [1], "the child runs, without the tensor")
+    arrived = owner.send(tensor, peer)
+    check.equal(arrived.values(), [91, 92, 93], "it has its values")
+    keeps_its_values(arrived, [91, 92, 93])
+
+
+@clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
+def test_tensor_outlives_a_forked_child_that_ends_with_it(owner, peer):
+    """A child holds what it inherited until it exits; its parent sends the tensor."""
+    tensor = owner.make([94, 95, 96])
+    tensor.share()
+    child = owner.start_peer(arguments=tensor, start_method="fork")
+    check.equal(child.arguments.values(), [94, 95, 96], "the child has it")
+    child.leave()
+    arrived = owner.send(tensor, peer)
+    check.equal(arrived.values(), [94, 95, 96], "it has its values")
+    keeps_its_values(arrived, [94, 95, 96])

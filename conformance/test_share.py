@@ -148,7 +148,7 @@ def test_sharing_a_view_changes_neither_its_window_nor_its_base(owner, layout):
     check.equal(base.read(layout.offset), 7, "the offset is as it was")
 
 
-@clause("SHARE-8", profiles=("share",), vary=("strategy",))
+@clause("SHARE-8", perilous=True, profiles=("share",), vary=("strategy",))
 def test_growing_a_shared_tensor_is_refused_and_changes_nothing(sender):
     """A process shares a tensor and asks for more elements than there are."""
     tensor = sender.make([17, 18, 19, 20])
@@ -161,7 +161,7 @@ def test_growing_a_shared_tensor_is_refused_and_changes_nothing(sender):
         check.equal(tensor.is_shared(), True, "it is shared as before")
 
 
-@clause("SHARE-8", vary=("strategy",))
+@clause("SHARE-8", perilous=True, vary=("strategy",))
 def test_growing_a_sent_tensor_is_refused_on_both_sides(sender, receiver):
     """The receiver asks its tensor to grow, then the sender does."""
     tensor = sender.make([27, 28, 29])
@@ -174,7 +174,7 @@ def test_growing_a_sent_tensor_is_refused_on_both_sides(sender, receiver):
         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("SHARE-9", vary=("strategy",))
+@clause("SHARE-9", perilous=True, vary=("strategy",))
 def test_view_taken_before_the_send_still_aliases_the_tensor(sender, receiver, layout):
     """The sender takes a view, sends the base, and writes through each of the three."""
     base = sender.make(list(range(200, 224)))
@@ -189,7 +189,7 @@ def test_view_taken_before_the_send_still_aliases_the_tensor(sender, receiver, l
     check.equal(base.read(layout.offset), 63, "and so does the base")
 
 
-@clause("SHARE-9", vary=("strategy",))
+@clause("SHARE-9", perilous=True, vary=("strategy",))
 def test_base_still_aliases_a_view_that_was_sent(sender, receiver):
     """The sender sends a view alone; its base stays over the same memory."""
     layout = next(layout for layout in LAYOUTS if layout.name == "slice")
@@ -203,7 +203,7 @@ def test_base_still_aliases_a_view_that_was_sent(sender, receiver):
     check.equal(view.read(0), 72, "and so does the view")
 
 
-@clause("SHARE-10", vary=("strategy",))
+@clause("SHARE-10", perilous=True, vary=("strategy",))
 def test_array_over_the_tensor_survives_the_send(sender, receiver, channel):
     """The sender takes an array over a tensor, sends the tensor, and uses the array."""
     tensor = sender.make([31, 32, 33, 34])
@@ -220,7 +220,7 @@ def test_array_over_the_tensor_survives_the_send(sender, receiver, channel):
         check.equal(array.read_array(3), 340, "the array reads the receiver's write")
 
 
-@clause("SHARE-10", profiles=("share",), vary=("strategy",))
+@clause("SHARE-10", perilous=True, profiles=("share",), vary=("strategy",))
 def test_array_over_the_tensor_survives_sharing(sender, receiver):
     """The sender takes an array, shares the tensor, and sends it afterwards."""
     tensor = sender.make([41, 42, 43])

@@ -49,7 +49,8 @@ ADVICE = {
 }
 
 
-def resource_error(code: int, doing: str) -> ResourceError:
-    """The error for the system's refusal `code`, met while `doing` something."""
+def resource_error(number: int | None, doing: str) -> ResourceError:
+    """The error for the system's refusal `number`, met while `doing` something."""
+    code = number or 0  # the system always says why; an `OSError` need not
     advice = ADVICE.get(code, "The system gave no further reason.")
     return ResourceError(code, f"{doing} failed: {os.strerror(code)}. {advice}")

@@ -22,6 +22,7 @@ import mmap
 import operator
 import os
 import sys
+from collections.abc import Callable
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class Memory:
             doing = f"Reserving {nbytes} bytes for a storage"
             raise resource_error(error.errno, doing) from error
         self.bytes = np.ndarray((nbytes,), np.uint8, buffer=pages)
-        self.address = self.bytes.__array_interface__["data"][0]
+        self.address: int = self.bytes.__array_interface__["data"][0]
 
 
 def whole_pages(nbytes: int) -> int:
@@ -112,12 +113,12 @@ def remap(target: Memory, fd: int, sharing: int = mmap.MAP_SHARED) -> None:
     target.unsettled = False
 
 
-def _rewrite(fd: int, source: Memory) -> tuple[list, list]:
+def _rewrite(fd: int, source: Memory) -> tuple[list[Callable[[], int]], list[int]]:
     """The calls that write the bytes again, and what they return if all goes well."""
     size = source.bytes.nbytes
     begins = range(0, size, LARGEST_WRITE)
     parts = [min(size - begin, LARGEST_WRITE) for begin in begins]
-    calls = [
+    calls: list[Callable[[], int]] = [
         functools.partial(_libc_alone.pwrite, fd, source.address + begin, part, begin)
         for begin, part in zip(begins, parts, strict=True)
     ]

@@ -27,6 +27,10 @@ class Parameter(Tensor):
 class Module:
     """A container of parameters, buffers and submodules, registered by assignment."""
 
+    _parameters: dict[str, Any]
+    _buffers: dict[str, Any]
+    _modules: dict[str, Any]
+
     def __init__(self) -> None:
         self.__dict__.update(_parameters={}, _buffers={}, _modules={})
 

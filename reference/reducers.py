@@ -6,6 +6,7 @@ copies. Subclasses of `Tensor` register themselves when they are defined.
 """
 
 from multiprocessing import reduction
+from typing import Any
 
 from .nn import Parameter
 from .steps import steps
@@ -13,7 +14,7 @@ from .storage import Storage
 from .tensor import Tensor, reduce_tensor
 
 
-def reduce_storage(storage: Storage) -> tuple:
+def reduce_storage(storage: Storage) -> tuple[Any, ...]:
     """What `ForkingPickler` calls for storages. Clause VIEW-3."""
     return steps.export_storage(storage)
 

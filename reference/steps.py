@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import memory, transport
 from .errors import HandleError, NonLeafError, ResizeError
+from .manager import client as names
 
 if TYPE_CHECKING:
     from .multiprocessing.connection import Connection
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 DEFAULT_STRATEGY = "file_descriptor"
+
+Window = tuple[str, int, tuple[int, ...], tuple[int, ...]]
+"""What a tensor is on its storage: dtype, offset, shape and strides."""
 
 
 class Steps:
@@ -63,7 +67,7 @@ class Steps:
         """Take over the parent's settings in a new child. Clause START-6."""
         steps.set_strategy(_strategies.find_strategy(strategy).name)
         if manager is not None:
-            _strategies.names.adopt(manager)
+            names.adopt(manager)
 
     # Sharing
 
@@ -180,7 +184,7 @@ class Steps:
         """The class, so that a parameter arrives as a parameter. Clause TRAIN-3."""
         return type(tensor)
 
-    def export_window(self, tensor: "Tensor") -> tuple[Any, ...]:
+    def export_window(self, tensor: "Tensor") -> Window:
         """Offset, shape, strides and dtype of a tensor.
 
         Clauses VIEW-1, VIEW-2, VIEW-10.
@@ -215,6 +219,7 @@ class Steps:
         VIEW-3.
         """
         steps.share_storage(storage)
+        assert storage.segment is not None, "a shared storage has a segment"
         handle = steps.export_handle(storage.segment)
         return _rebuild_storage, (type(storage), handle)
 
@@ -307,6 +312,7 @@ class Steps:
 
         If another thread was faster, return that one's. Clauses RESHARE-3, RESHARE-4.
         """
+        assert storage.segment is not None, "a shared storage has a segment"
         with steps.moving:
             return self.known.setdefault(storage.segment.token, storage)
 
@@ -323,7 +329,7 @@ class Steps:
         self,
         tensor_class: "type[Tensor]",
         storage: "Storage",
-        window: tuple[Any, ...],
+        window: Window,
         flags: tuple[bool, bool],
     ) -> "Tensor":
         """A leaf over the storage, through the same window.

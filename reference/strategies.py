@@ -55,10 +55,12 @@ class Segment:
         self.manager = manager
 
     def __del__(self) -> None:
-        # At the end of the interpreter modules may be gone: then the system closes what
-        # is open, and the manager releases the names.
-        with contextlib.suppress(AttributeError, TypeError):
+        # At the end of the interpreter modules may be gone, `contextlib` too: then the
+        # system closes what is open, and the manager releases the names.
+        try:  # noqa: SIM105
             steps.release_segment(self)
+        except (AttributeError, TypeError):
+            pass
 
 
 class Strategy(Protocol):
@@ -110,6 +112,7 @@ class FileDescriptor:
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
         """The inode, and the descriptor by way of the channel."""
+        assert segment.descriptor is not None, "it is open while the segment lives"
         ticket = transport.export_descriptor(segment.descriptor, segment)
         return segment.inode, ticket
 

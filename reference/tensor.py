@@ -14,7 +14,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from multiprocessing import reduction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -50,6 +50,8 @@ class Tensor:
     dtype: np.dtype
     hooks: dict[object, Callable[..., Any]]
     __hash__ = object.__hash__  # comparison is by element, identity is not
+    # An array on the left would else compute by element with us as an object.
+    __array_ufunc__ = None
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
@@ -91,7 +93,7 @@ class Tensor:
         strides: tuple[int, ...],
         requires_grad: bool = False,
         conjugated: bool = False,
-    ) -> Any:
+    ) -> Self:
         """A leaf over a storage. Raises if the window does not lie within it."""
         made = cls.__new__(cls)
         made._fill(storage, check_dtype(np.dtype(dtype)), offset, shape, strides)
@@ -646,7 +648,3 @@ for _name in ("neg", "abs"):
     setattr(Tensor, f"__{_name}__", _unary(getattr(operator, _name)))
 for _name in COMPARISONS.split():
     setattr(Tensor, f"__{_name}__", _forward(getattr(operator, _name)))
-Tensor.__hash__ = object.__hash__  # type: ignore[method-assign]
-
-# An array on the left would otherwise compute element by element with us as an object.
-Tensor.__array_ufunc__ = None  # type: ignore[attr-defined]

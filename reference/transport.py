@@ -88,8 +88,10 @@ class OwnedDescriptor:
         self.fd = os.dup(fd)
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):
+        try:  # noqa: SIM105  (at the end of the interpreter modules may be gone)
             os.close(self.fd)
+        except AttributeError:
+            pass
 
 
 class _Current(threading.local):
@@ -153,7 +155,7 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
         return outbox.add(owner.fd, owner)
     if outbox is not None:
         return outbox.add(fd, owner)
-    popen = context.get_spawning_popen()
+    popen: Any = context.get_spawning_popen()  # `_fds`: what the child inherits
     if popen is not None and len(popen._fds) >= INHERITED_AT_MOST:
         return resource_sharer.DupFd(fd)
     return reduction.DupFd(fd)
@@ -169,13 +171,14 @@ def take_descriptor(ticket: Any) -> int:
         inbox = _current.inbox
         return (inbox if inbox is not None else Inbox([])).take(ticket)
     try:
-        return ticket.detach()
+        fd: int = ticket.detach()
     except (OSError, EOFError) as error:
         raise HandleError(
             "The sender of this tensor no longer hands out its descriptor: it has "
             "ended or was killed. Use a channel of sharedtensor.multiprocessing, whose "
             "messages survive their sender, or keep the sender alive."
         ) from error
+    return fd
 
 
 def on_withdrawal(action: Callable[[], None]) -> None:

@@ -63,6 +63,7 @@ class Actor:
         self.pools: dict[str, Any] = {}
         self.operations: Any = None
         self.arguments: Any = None
+        self.inherits = False
 
     # Life
 
@@ -116,7 +117,12 @@ class Actor:
     def resolve(self, data: dict[str, Any]) -> Any:
         """Return the object that a reference names, or the layout that it is."""
         if "layout" in data:
-            return Layout(**data["layout"])
+            given = data["layout"].items()
+            fields: dict[str, Any] = {
+                key: tuple(value) if type(value) is list else value
+                for key, value in given
+            }
+            return Layout(**fields)
         try:
             return self.objects[data["reference"]]
         except KeyError:
@@ -262,7 +268,9 @@ class Actor:
             for key, link in self.links.items()
             if "|" in key and name in key.split("|")
         }
-        arguments = (name, self.setting, own, self.outgoing(payload))
+        # What a forked child inherits is not sent, so it is not encoded either.
+        sent = payload if method == "fork" else self.outgoing(payload)
+        arguments = (name, self.setting, own, sent, method == "fork")
         with from_implementation():
             process = context.Process(target=peer_main, args=arguments, daemon=False)
             process.start()
@@ -280,10 +288,11 @@ class Actor:
     def do_join(self, name: str, timeout: float) -> int | None:
         process = self.children[name]
         process.join(timeout)
-        return process.exitcode
+        status: int | None = process.exitcode
+        return status
 
     def do_arguments(self) -> Any:
-        return self.incoming(self.arguments)
+        return self.arguments if self.inherits else self.incoming(self.arguments)
 
     # Pools
 
@@ -316,12 +325,17 @@ def run(actor: Actor, prepare: Callable[[], None] | None = None) -> None:
 
 
 def peer_main(
-    name: str, setting: Setting, own: dict[str, links.Link], arguments: Any
+    name: str,
+    setting: Setting,
+    own: dict[str, links.Link],
+    arguments: Any,
+    inherits: bool,
 ) -> None:
     """Run a peer: the target of the processes that the owner starts."""
     forget_parent()
     actor = Actor(name, setting)
     actor.arguments = arguments
+    actor.inherits = inherits
     for key, link in own.items():
         one, other = key.split("|")
         link.enter(name)

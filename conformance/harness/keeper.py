@@ -21,6 +21,7 @@ import socket
 import stat
 import sys
 import time
+from typing import Any
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import ledger  # type: ignore[import-not-found]
@@ -52,7 +53,7 @@ def make_private_shm() -> bool:
 class Keeper:
     """Starts an owner, keeps the ledger, ends everything."""
 
-    def __init__(self, sock: socket.socket, job: dict) -> None:
+    def __init__(self, sock: socket.socket, job: dict[str, Any]) -> None:
         self.socket = sock
         self.job = job
         self.status: int | None = None
@@ -104,7 +105,7 @@ class Keeper:
             time.sleep(0.001)  # the kernel needs a moment to make orphans ours
         return killed
 
-    def answer(self, request: dict) -> object:
+    def answer(self, request: dict[str, Any]) -> object:
         """Do what pytest asks for."""
         match request["do"]:
             case "hello":
@@ -142,7 +143,7 @@ class Keeper:
             except OSError:
                 return
 
-    def receive(self) -> dict | None:
+    def receive(self) -> dict[str, Any] | None:
         """Return the next request; None when pytest has gone."""
         size = self.exactly(_LENGTH)
         data = self.exactly(int.from_bytes(size, "big")) if size else None

@@ -28,6 +28,7 @@ class Marking:
     start_methods: tuple[str, ...] | None
     strategies: tuple[str, ...] | None
     closing: bool
+    perilous: bool
 
     @property
     def on_device(self) -> bool:
@@ -42,6 +43,7 @@ def clause(
     strategies: tuple[str, ...] | None = None,
     profiles: tuple[str, ...] = (),
     closing: bool = False,
+    perilous: bool = False,
 ) -> Callable[[Test], Test]:
     """Tie a test to the clauses `ids`.
 
@@ -52,6 +54,8 @@ def clause(
         strategies: only these.
         profiles: claims that the test needs besides the profiles of its clauses.
         closing: the test runs after all others of its configuration.
+        perilous: where the test fails, memory may be corrupt, so the processes are not
+            used again.
 
     Raises:
         KeyError: the spec has no such clause.
@@ -59,7 +63,13 @@ def clause(
     needed = frozenset({load_clauses()[id].profile for id in ids} | set(profiles))
     bound = tuple(STRATEGY_OF[p] for p in sorted(needed) if p in STRATEGY_OF)
     marking = Marking(
-        ids, needed, vary, start_methods, strategies or bound or None, closing
+        ids,
+        needed,
+        vary,
+        start_methods,
+        strategies or bound or None,
+        closing,
+        perilous,
     )
 
     def decorate(test: Test) -> Test:

@@ -89,7 +89,7 @@ class Keeper:
 
 @dataclass
 class Growth:
-    """What the ledger shows more of than it did."""
+    """What the ledger shows more of than it did: what clause LIFE-7 names."""
 
     items: list[str] = field(default_factory=list)
 
@@ -332,14 +332,16 @@ class Stage:
         if actor.wire:
             actor.wire.close()
             actor.wire = None
-        if self.keeper is None:
+        keeper = self.keeper
+        if keeper is None:
             return None
+        status: int | None = None
         if actor is self.owner:
-            wait_until(lambda: self.keeper.ask("status") is not None, within)
-            return self.keeper.ask("status")
-        if not self.owner.is_alive():
-            return None
-        return self.owner.exchange("join", actor.name, within)
+            wait_until(lambda: keeper.ask("status") is not None, within)
+            status = keeper.ask("status")
+        elif self.owner.is_alive():
+            status = self.owner.exchange("join", actor.name, within)
+        return status
 
     def leave(self, actor: ActorProxy) -> int | None:
         """Let a process end normally; return its exit status."""
@@ -438,9 +440,8 @@ class Stage:
                 if held[what] > was[what]:
                     more = held[what] - was[what]
                     growth.items.append(f"{who} has {more} more {what}")
-        for what in ("segments", "files"):
-            new = sorted(set(now[what]) - set(before[what]))
-            growth.items += [f"{name} is left ({what})" for name in new[:5]]
+        new = sorted(set(now["segments"]) - set(before["segments"]))
+        growth.items += [f"the segment {name} is left" for name in new[:5]]
         return growth
 
     def _who(self, pid: int, held: dict[str, Any]) -> str:

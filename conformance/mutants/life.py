@@ -144,3 +144,23 @@ def manager_stays(steps):
     from sharedtensor.manager import launch
 
     launch.grace_period = lambda: 3600.0
+
+
+@mutant("forked_child_gives_up_for_its_parent", "LIFE-11")
+def forked_child_gives_up_for_its_parent(steps):
+    """A forked child that drops what it inherited clears it, or removes its name."""
+    move, release, makers = steps.move_storage, steps.release_segment, {}
+
+    def move_storage(storage):
+        move(storage)
+        makers[storage.segment.token] = os.getpid()
+
+    def release_segment(segment):
+        if makers.get(segment.token, os.getpid()) != os.getpid():
+            if segment.descriptor is None:
+                os.unlink(f"/dev/shm/{segment.token}")
+            else:
+                os.pwrite(segment.descriptor, bytes(segment.nbytes), 0)
+        release(segment)
+
+    steps.move_storage, steps.release_segment = move_storage, release_segment

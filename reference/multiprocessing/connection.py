@@ -15,7 +15,7 @@ import io
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import connection, reduction
 from typing import Any
 
@@ -35,6 +35,12 @@ PLACE_FOR_FDS = socket.CMSG_SPACE(FDS_AT_ONCE * array.array("i").itemsize)
 
 class Connection(connection.Connection):
     """One end of a pipe; in use it is the standard library's `Connection`."""
+
+    # Its inner parts that are used here; the type stubs leave them out.
+    _handle: int
+    _check_closed: Callable[[], None]
+    _check_readable: Callable[[], None]
+    _check_writable: Callable[[], None]
 
     def __init__(self, handle: int, readable: bool = True, writable: bool = True):
         super().__init__(handle, readable, writable)

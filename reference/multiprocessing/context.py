@@ -52,7 +52,7 @@ class Process(_ChildOfThisProgram, context.Process):
 
     @staticmethod
     def _after_fork() -> None:
-        return default_context.get_context().Process._after_fork()
+        default_context.get_context().Process._after_fork()
 
 
 class ForkProcess(_ChildOfThisProgram, context.ForkProcess):
@@ -125,7 +125,7 @@ class DefaultContext(Channels, context.DefaultContext):
     Process = Process
 
     def __init__(self) -> None:
-        super().__init__(None)
+        super().__init__(context._default_context)
 
     def get_context(self, method: str | None = None) -> Any:
         """The context of a start method, or of the program's. Clause START-5."""
@@ -133,7 +133,10 @@ class DefaultContext(Channels, context.DefaultContext):
             method = self.get_start_method()
         return super().get_context(method)
 
-    def get_start_method(self, allow_none: bool = False) -> str | None:
+    # The stubs of the standard library forget that it may be None.
+    def get_start_method(  # type: ignore[override]
+        self, allow_none: bool = False
+    ) -> str | None:
         """The program's start method."""
         return multiprocessing.get_start_method(allow_none)
 

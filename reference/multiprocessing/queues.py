@@ -12,14 +12,16 @@ import threading
 import time
 import traceback
 import weakref
-from multiprocessing import queues, util
-from typing import Any
+from collections import deque
+from collections.abc import Callable
+from multiprocessing import queues, synchronize, util
+from typing import Any, ClassVar
 
 from ..steps import Message, steps
-from .connection import Pipe
+from .connection import Connection, Pipe
 
 
-class SimpleQueue(queues.SimpleQueue):
+class SimpleQueue(queues.SimpleQueue[Any]):
     """A locked pipe; it uses no thread."""
 
     def __init__(self, *, ctx: Any):
@@ -44,8 +46,25 @@ class SimpleQueue(queues.SimpleQueue):
         return steps.unpack_message(*received)
 
 
-class Queue(queues.Queue):
+class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue[Any]
     """A queue whose `put` returns at once: a thread writes what the caller packed."""
+
+    # Its base's inner parts that are used here; the type stubs leave them out.
+    _buffer: deque[Any]
+    _closed: bool
+    _finalize_close: ClassVar[Callable[..., None]]
+    _finalize_join: ClassVar[Callable[..., None]]
+    _ignore_epipe: bool
+    _joincancelled: bool
+    _notempty: threading.Condition
+    _poll: Callable[..., bool]
+    _reader: Connection
+    _reset: Callable[[], None]
+    _rlock: synchronize.Lock
+    _sem: synchronize.Semaphore
+    _thread: threading.Thread | None
+    _wlock: synchronize.Lock
+    _writer: Connection
 
     def __init__(self, maxsize: int = 0, *, ctx: Any):
         super().__init__(maxsize, ctx=ctx)
@@ -71,7 +90,7 @@ class Queue(queues.Queue):
             _withdraw(message)
             raise
 
-    def _append(self, message: Any) -> None:
+    def _append(self, message: Message) -> None:
         with self._notempty:
             # An earlier message stays in the buffer until it is written.
             if not self._buffer and self._written_at_once(message):
@@ -81,7 +100,7 @@ class Queue(queues.Queue):
             self._buffer.append(message)
             self._notempty.notify()
 
-    def _written_at_once(self, message: Any) -> bool:
+    def _written_at_once(self, message: Message) -> bool:
         if not self._wlock.acquire(False):
             return False
         try:
@@ -131,34 +150,37 @@ class Queue(queues.Queue):
         if not self._joincancelled:
             self._jointhread = util.Finalize(
                 self._thread,
-                queues.Queue._finalize_join,
+                Queue._finalize_join,
                 [weakref.ref(self._thread)],
                 exitpriority=-5,
             )
         self._close = util.Finalize(
             self,
-            queues.Queue._finalize_close,
+            Queue._finalize_close,
             [self._buffer, self._notempty],
             exitpriority=10,
         )
 
 
-class JoinableQueue(Queue, queues.JoinableQueue):
+class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
     """A queue that knows how many of its objects have not been dealt with."""
 
-    def _append(self, message: Any) -> None:
+    _cond: synchronize.Condition
+    _unfinished_tasks: synchronize.Semaphore
+
+    def _append(self, message: Message) -> None:
         with self._cond:
             super()._append(message)
             self._unfinished_tasks.release()
 
 
 def _feed(
-    buffer: Any,
-    notempty: Any,
-    reader: Any,
-    writer: Any,
-    lock: Any,
-    slots: Any,
+    buffer: deque[Any],
+    notempty: threading.Condition,
+    reader: Connection,
+    writer: Connection,
+    lock: synchronize.Lock,
+    slots: synchronize.Semaphore,
     ignore_broken_pipe: bool,
 ) -> None:
     """Write messages until the queue is closed; a failure costs one message alone."""
@@ -167,7 +189,7 @@ def _feed(
             while not buffer:
                 notempty.wait()
             message = buffer[0]
-        if message is queues._sentinel:
+        if message is queues._sentinel:  # type: ignore[attr-defined]
             reader.close()
             writer.close()
             return

@@ -67,7 +67,7 @@ class LeaksOneDescriptor(_Core):
 
     def make(self, values, shape, dtype):
         LeaksOneDescriptor.made += 1
-        if LeaksOneDescriptor.made == 4:
+        if LeaksOneDescriptor.made == 2:
             os.open(os.devnull, os.O_RDONLY)
         return super().make(values, shape, dtype)
 
@@ -79,7 +79,7 @@ class LeavesAFile(_Core):
 
     def make(self, values, shape, dtype):
         LeavesAFile.made += 1
-        if LeavesAFile.made == 4:
+        if LeavesAFile.made == 2:
             open(f"/dev/shm/miniature-{os.getpid()}", "w").close()
         return super().make(values, shape, dtype)
 
