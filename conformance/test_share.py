@@ -108,8 +108,10 @@ def test_sharing_a_tensor_says_so(sender):
 def test_sharing_a_tensor_returns_the_tensor(sender):
     """A process shares a tensor twice and looks at what each call returns."""
     tensor = sender.make([9, 11, 13])
-    check(tensor.share().same_object_as(tensor), "the first call returns the tensor")
-    check(tensor.share().same_object_as(tensor), "and the second does so too")
+    for call in ("first", "second"):
+        returned = tensor.share()
+        check(returned is not None, f"the {call} call returns something")
+        check(returned.same_object_as(tensor), f"the {call} call returns the tensor")
 
 
 @clause("SHARE-6", vary=("strategy",))

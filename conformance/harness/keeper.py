@@ -26,6 +26,8 @@ from typing import Any
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import ledger  # type: ignore[import-not-found]
 
+TRACKER = "multiprocessing.resource_tracker"
+TRACKERS_GRACE = 2.0
 _LENGTH = 4
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
@@ -57,6 +59,7 @@ class Keeper:
         self.socket = sock
         self.job = job
         self.status: int | None = None
+        self.semaphores: set[int] = set()
         private = bool(job["private"]) and make_private_shm()
         self.segments = ledger.Segments(job["pattern"], private)
         self.owner = self.start()
@@ -94,15 +97,34 @@ class Keeper:
                 self.status = os.waitstatus_to_exitcode(status)
 
     def end(self) -> list[str]:
-        """Kill everything below; return the commands of what was still there."""
+        """Kill everything below; return the commands of what was still there.
+
+        In a ``/dev/shm`` that is shared with others, the standard library's resource
+        trackers get a moment to remove the semaphores of those who were killed.
+        """
+        killed = [] if self.segments.private else self.kill(sparing=TRACKER)
+        deadline = time.monotonic() + TRACKERS_GRACE
+        while killed and self.living() and time.monotonic() < deadline:
+            self.reap()
+            time.sleep(0.001)
+        return killed + self.kill()
+
+    def living(self) -> list[int]:
+        """Return what is below and has not ended."""
+        below = ledger.descendants(os.getpid())
+        return [pid for pid in below if not ledger.is_zombie(pid)]
+
+    def kill(self, sparing: str = "\0") -> list[str]:
+        """Kill all whose command does not contain `sparing`; return the commands."""
         killed = []
-        while below := ledger.descendants(os.getpid()):
-            for pid in below:
-                if not ledger.is_zombie(pid):
-                    killed.append(ledger.command(pid))
-                    os.kill(pid, signal.SIGKILL)
+        while found := [p for p in self.living() if sparing not in ledger.command(p)]:
+            for pid in found:
+                self.semaphores |= ledger.semaphores(pid)
+                killed.append(ledger.command(pid))
+                os.kill(pid, signal.SIGKILL)
             self.reap()
             time.sleep(0.001)  # the kernel needs a moment to make orphans ours
+        self.reap()
         return killed
 
     def answer(self, request: dict[str, Any]) -> object:
@@ -162,11 +184,19 @@ class Keeper:
             parts += part
         return parts
 
+    def orphaned_semaphores(self) -> list[str]:
+        """Return the named semaphores that only killed processes had."""
+        return [
+            entry.name
+            for entry in os.scandir(ledger.SEGMENTS)
+            if entry.name.startswith("sem.") and entry.inode() in self.semaphores
+        ]
+
     def clean(self) -> None:
         """End everything and remove the names and files that would outlive it."""
         self.end()
         if not self.segments.private:
-            for name in self.segments.names():
+            for name in [*self.segments.names(), *self.orphaned_semaphores()]:
                 os.unlink(os.path.join(ledger.SEGMENTS, name))
         shutil.rmtree(self.job["root"], ignore_errors=True)
 

@@ -92,6 +92,20 @@ def targets(pid: int) -> list[str]:
     return sorted(found)
 
 
+def semaphores(pid: int) -> set[int]:
+    """Return the inodes of the named semaphores that a process has mapped.
+
+    Their names cannot be told from its mappings: glibc makes a semaphore under another
+    name and links it to its own.
+    """
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            mapped = [line.split() for line in file if b"/dev/shm/sem." in line]
+    except OSError:
+        return set()
+    return {int(fields[4]) for fields in mapped}
+
+
 def sockets(pid: int) -> list[str]:
     """Return the paths of the UNIX sockets that a process has open."""
     inodes = {

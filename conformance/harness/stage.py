@@ -195,6 +195,10 @@ class Stage:
         names = ("owner", *STANDING)
         pairs = [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]]
         self.owner.exchange("make_links", pairs, self.configuration.start_method)
+        if self.is_play and self.configuration.start_method == "fork":
+            # Before the owner has tensors: a forked child would inherit them.
+            for actor in (self.peer, self.bystander):
+                self._start_standing(actor)
 
     def _start_standing(self, actor: ActorProxy) -> None:
         self._start(actor, None, self.configuration.start_method)

@@ -11,12 +11,21 @@ def _protocol():
     return protocol.steps
 
 
-@mutant("device_survives_a_fork", "CUDA-1")
-def device_survives_a_fork(steps):
-    """A forked child does not know that it is one, and uses its parent's device."""
-    from sharedtensor.cuda.simulated import SimulatedDevice
+@mutant("forked_child_reads_zeros", "CUDA-1")
+def forked_child_reads_zeros(steps):
+    """A device tensor that is used after a fork has zeros for values."""
+    import numpy as np
+    from sharedtensor.cuda import CudaTensor, ForkError
 
-    SimulatedDevice.forked = lambda self: False
+    original = CudaTensor.cpu
+
+    def cpu(self):
+        try:
+            return original(self)
+        except ForkError:
+            return np.zeros(self.shape, self.dtype)
+
+    CudaTensor.cpu = cpu
 
 
 @mutant("forgets_device_offsets", "CUDA-2")

@@ -96,7 +96,7 @@ def forgets_identity(steps):
     steps.pack_message = pack_message
 
 
-@mutant("round_trip_keeps_a_mapping", "RESHARE-7", "LIFE-7")
+@mutant("round_trip_keeps_a_mapping", "RESHARE-7")
 def round_trip_keeps_a_mapping(steps):
     """Each time that a known storage comes again, a mapping of it stays."""
     from sharedtensor import Storage
