@@ -62,7 +62,7 @@ conformance_adapter = Implementation(
     segment_pattern=r"torch_{pid}_.*",
     manager_pattern=r"torch_shm_manager",
     grace=6.0,
-    deadline=30.0,
+    deadline=10.0,
 )
 """The grace covers the two seconds that PyTorch's manager waits for new clients."""
 

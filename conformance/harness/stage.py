@@ -41,6 +41,9 @@ KEEPER = Path(__file__).with_name("keeper.py")
 PATIENCE = 90.0
 """Seconds that a process may take to start and to import the implementation."""
 
+SETTLING = 2.0
+"""Seconds that processes which live on get to let go of what they dropped."""
+
 STANDING = ("peer", "bystander")
 """The peers that are reused between cases."""
 
@@ -202,7 +205,8 @@ class Stage:
 
     def _start_standing(self, actor: ActorProxy) -> None:
         self._start(actor, None, self.configuration.start_method)
-        self._warm(actor)
+        if not self.is_play:  # a play has no ledger, and whom it makes a client counts
+            self._warm(actor)
         self.baseline = {}  # taken anew when the case that needed it has ended
 
     def _start(
@@ -254,7 +258,7 @@ class Stage:
         for channel in self.implementation.channels:
             for other in others:
                 self._cross(other, peer, channel)
-        if "strategies" in self.implementation.claims and not self.is_play:
+        if "strategies" in self.implementation.claims:
             for strategy in reversed(self.implementation.strategies):
                 self._cross_under(strategy, others[0], peer)
         self.in_flight = 0
@@ -415,7 +419,7 @@ class Stage:
             seen[0] = self._growth()
             return not seen[0]
 
-        if not wait_until(quiet, self.grace):
+        if not wait_until(quiet, min(self.grace, SETTLING)):
             self.rebase()
         return seen[0]
 
