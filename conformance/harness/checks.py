@@ -19,6 +19,10 @@ from sharedtensor_conformance.harness.outcomes import (
 )
 
 
+SHOWN = 300
+"""How many characters of a value evidence shows."""
+
+
 @dataclass
 class Tally:
     """How much a case has checked, and how often it asked another process."""
@@ -32,6 +36,12 @@ class Tally:
 
 
 tally = Tally()
+
+
+def shown(value: object) -> str:
+    """Return `value` as evidence shows it: a tensor may be long, a report is not."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 class Check:
@@ -51,13 +61,14 @@ class Check:
         """Check that `actual` equals `expected`."""
         tally.checks += 1
         if actual != expected:
-            raise CheckFailed(f"not so: {sentence}: got {actual!r}, not {expected!r}")
+            said = f"got {shown(actual)}, not {shown(expected)}"
+            raise CheckFailed(f"not so: {sentence}: {said}")
 
     def not_equal(self, actual: object, other: object, sentence: str) -> None:
         """Check that `actual` differs from `other`."""
         tally.checks += 1
         if actual == other:
-            raise CheckFailed(f"not so: {sentence}: both are {actual!r}")
+            raise CheckFailed(f"not so: {sentence}: both are {shown(actual)}")
 
     def close(
         self, actual: float, expected: float, sentence: str, tolerance: float = 1e-6
