@@ -83,7 +83,7 @@ def torch_unexpected(session: nox.Session) -> None:
     session.install(TORCH)
     session.install("-e", ".[conformance]")
     chosen = ("GRAD-2", "SHARE-8", "VIEW-9")
-    clauses = [f"--clause={clause}" for clause in chosen]
+    clauses = ["--start-method=fork", *(f"--clause={clause}" for clause in chosen)]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "torch.jsonl")
         _run_red(session, "torch", report, "--no-expectations", *clauses)
@@ -114,7 +114,7 @@ def controls(session: nox.Session) -> None:
     for control in ("copy", "numpy-copy"):
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder, f"{control}.jsonl")
-            _run_red(session, control, report)
+            _run_red(session, control, report, *session.posargs)
             session.run("python", "ci/check_control.py", str(report))
 
 
@@ -122,7 +122,23 @@ def controls(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Each mutant is killed by a test that cites one of its clauses."""
     session.install("-e", ".[conformance]")
-    session.run("shared-tensor-spec", "mutants", "--run", "--jobs", WORKERS)
+    _run_mutants(session, *session.posargs)
+
+
+@nox.session
+def mutants_sample(session: nox.Session) -> None:
+    """The first mutant of each chapter and the last: what fits into every push."""
+    session.install("-e", ".[conformance]")
+    listed = session.run("shared-tensor-spec", "mutants", "--json", silent=True)
+    by_file: dict[str, list[str]] = {}
+    for mutant in json.loads(str(listed)):
+        by_file.setdefault(mutant["file"], []).append(mutant["name"])
+    chosen = {name for names in by_file.values() for name in (names[0], names[-1])}
+    _run_mutants(session, *sorted(chosen))
+
+
+def _run_mutants(session: nox.Session, *names: str) -> None:
+    session.run("shared-tensor-spec", "mutants", "--run", "--jobs", WORKERS, *names)
 
 
 @nox.session

@@ -169,6 +169,7 @@ def command_for(mutant: Mutant, report: Path) -> list[str]:
         "no:cacheprovider",
         f"--impl=mutant:{mutant.name}",
         "--no-expectations",
+        "-x",  # one killer is enough
         f"--report={report}",
         *(f"--clause={clause}" for clause in mutant.clauses),
     ]
