@@ -18,7 +18,6 @@ from sharedtensor_conformance.harness.outcomes import (
     RemoteRaised,
 )
 
-
 SHOWN = 300
 """How many characters of a value evidence shows."""
 
