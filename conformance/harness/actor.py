@@ -18,6 +18,7 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.harness import links, tasks, wire
+from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.setting import Setting
 
 
@@ -286,8 +287,10 @@ class Actor:
             process.close()
 
     def do_join(self, name: str, timeout: float) -> int | None:
+        # Not `join`, which waits for a pipe that the child's own children may hold open.
         process = self.children[name]
-        process.join(timeout)
+        if wait_until(lambda: process.exitcode is not None, timeout):
+            process.join()
         status: int | None = process.exitcode
         return status
 

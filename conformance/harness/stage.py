@@ -348,7 +348,8 @@ class Stage:
             wait_until(lambda: keeper.ask("status") is not None, within)
             status = keeper.ask("status")
         elif self.owner.is_alive():
-            status = self.owner.exchange("join", actor.name, within)
+            patience = within + self.deadline
+            status = self.owner.exchange("join", actor.name, within, deadline=patience)
         return status
 
     def leave(self, actor: ActorProxy) -> int | None:
