@@ -287,7 +287,7 @@ class Actor:
             process.close()
 
     def do_join(self, name: str, timeout: float) -> int | None:
-        # Not `join`, which waits for a pipe that the child's own children may hold open.
+        # Not `join`: it waits for a pipe that the child's own children may hold open.
         process = self.children[name]
         if wait_until(lambda: process.exitcode is not None, timeout):
             process.join()
