@@ -7,7 +7,12 @@ MANY = 20
 
 
 def only_name(stage, before):
-    """Return the one name that is there and was not `before`."""
+    """Return the one name that is there and was not `before`.
+
+    After a put it may come a little later: whether it may is the matter of CHAN-7.
+    """
+    is_there = lambda: stage.segments() - before  # noqa: E731
+    eventually(is_there, "the storage has a file", within=stage.grace)
     names = stage.segments() - before
     check.equal(len(names), 1, "exactly one file belongs to the storage")
     return names.pop()
