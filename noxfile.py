@@ -23,6 +23,13 @@ PACKAGES = {"sharedtensor": "reference", "sharedtensor_conformance": "conformanc
 SUITE = ("pytest", "conformance", "-q", "-n", WORKERS)
 
 
+CONTROLS = {
+    "copy": ("--start-method=fork", "--strategy=file_descriptor"),
+    "numpy-copy": ("--start-method=fork",),
+}
+"""The controls, and the options that leave each of them one configuration."""
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Ruff: rules and format; and the rules of the house that ruff does not know."""
@@ -109,12 +116,16 @@ def stdlib(session: nox.Session) -> None:
 
 @nox.session
 def controls(session: nox.Session) -> None:
-    """The controls, which have to fail what observes sharing and nothing else."""
+    """The controls, which have to fail what observes sharing and nothing else.
+
+    With the argument ``quick``: in one configuration.
+    """
     session.install("-e", ".[conformance]")
-    for control in ("copy", "numpy-copy"):
+    for control, one_configuration in CONTROLS.items():
+        options = one_configuration if "quick" in session.posargs else ()
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder, f"{control}.jsonl")
-            _run_red(session, control, report, *session.posargs)
+            _run_red(session, control, report, *options)
             session.run("python", "ci/check_control.py", str(report))
 
 
@@ -127,14 +138,11 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session
 def mutants_sample(session: nox.Session) -> None:
-    """The first mutant of each chapter and the last: what fits into every push."""
+    """The last mutant of each chapter: what fits into every push."""
     session.install("-e", ".[conformance]")
     listed = session.run("shared-tensor-spec", "mutants", "--json", silent=True)
-    by_file: dict[str, list[str]] = {}
-    for mutant in json.loads(str(listed)):
-        by_file.setdefault(mutant["file"], []).append(mutant["name"])
-    chosen = {name for names in by_file.values() for name in (names[0], names[-1])}
-    _run_mutants(session, *sorted(chosen))
+    last = {mutant["file"]: mutant["name"] for mutant in json.loads(str(listed))}
+    _run_mutants(session, *last.values())
 
 
 def _run_mutants(session: nox.Session, *names: str) -> None:
@@ -157,7 +165,10 @@ def wheel(session: nox.Session) -> None:
             "-q",
             "-p",
             "no:cacheprovider",
+            "-n",
+            WORKERS,
             "--start-method=spawn",
+            "--strategy=file_descriptor",
         )
         session.run("shared-tensor-spec", "check-adapter", "reference")
 
