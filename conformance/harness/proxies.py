@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharedtensor_conformance.adapter import PROFILES, Layout, operations_of
 from sharedtensor_conformance.harness import wire
-from sharedtensor_conformance.harness.checks import tally, wait_until
+from sharedtensor_conformance.harness.checks import tally
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
     DeadlineExceeded,
@@ -72,9 +72,6 @@ class Remote:
     def drop(self) -> None:
         """Release it in its process."""
         self.actor.request("drop", self.key)
-
-
-RemoteTensor = Remote
 
 
 def _index(index: int | tuple[int, ...]) -> tuple[int, ...]:
@@ -305,10 +302,6 @@ class ActorProxy:
     def close_descriptor(self, descriptor: int) -> None:
         """Close a descriptor in the process."""
         self.request("close_descriptor", descriptor)
-
-    def wait_until_ended(self, within: float) -> bool:
-        """Return whether the process ended within so many seconds."""
-        return wait_until(lambda: not self.is_alive(), within)
 
 
 class PoolProxy:
