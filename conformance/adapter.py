@@ -276,6 +276,7 @@ PROFILES: dict[str, type | None] = {
     "strategy-fs": None,
     "manager": None,
     "lifetime": None,
+    "faults": None,
 }
 """The profiles and the operations that claiming each one needs."""
 

@@ -241,7 +241,18 @@ class Steps:
         outbox = transport.Outbox()
         with transport.sending(outbox):
             payload = reduction.ForkingPickler.dumps(obj)
+            steps.post_names(outbox)
         return Message(payload, outbox)
+
+    def post_names(self, outbox: transport.Outbox) -> None:
+        """Tell the managers which names a message carries, before it leaves.
+
+        The message gets a descriptor for each manager; they are in flight as long as it
+        is open. Clauses LIFE-2, LIFE-5, LIFE-8.
+        """
+        for manager, tokens in outbox.names.items():
+            owned = transport.OwnedDescriptor(names.post(tokens, address=manager))
+            outbox.add(owned.fd, owned)
 
     def put_message(self, obj: Any) -> "Message":
         """What `Queue.put` does in the caller, before it returns.
@@ -253,27 +264,29 @@ class Steps:
         return steps.pack_message(obj)
 
     def write_message(self, message: "Message", connection: "Connection") -> None:
-        """Write a message, or take back what was announced for it. Clause GRAD-6."""
+        """Write a message. Sent or not, its descriptors are let go. Clause GRAD-6."""
         try:
             connection.write(message.payload, message.outbox.descriptors)
-        except BaseException:
-            message.outbox.withdraw()
-            raise
-        message.outbox.clear()
+        finally:
+            message.outbox.clear()
 
     def write_at_once(self, message: "Message", connection: "Connection") -> bool:
         """Write a message without waiting; return whether it was written.
 
         `Queue.put` tries it first: what is in the pipe survives a kill. Clause LIFE-6.
         """
-        if not connection.write_at_once(message.payload, message.outbox.descriptors):
-            return False
+        try:
+            connection.write(message.payload, message.outbox.descriptors, wait=False)
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            return False  # the thread that feeds the channel waits, or reports it
         message.outbox.clear()
         return True
 
-    def read_message(self, connection: "Connection") -> tuple[Any, list[int]]:
+    def read_message(
+        self, connection: "Connection", wait: bool = True
+    ) -> tuple[Any, list[int]]:
         """Read a whole message, so that the next one can be read whatever is in it."""
-        return connection.read()
+        return connection.read(wait)
 
     def unpack_message(self, payload: Any, descriptors: list[int]) -> Any:
         """Rebuild what was packed; descriptors that nothing took are closed."""

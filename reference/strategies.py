@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import memory, transport
@@ -172,27 +173,28 @@ class FileSystem:
         return Segment(self, name, nbytes, manager=manager)
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
-        """The manager's address; one more message is in flight.
+        """The manager's address, and how the manager knows of the message.
 
         Clauses LIFE-2, LIFE-5.
         """
         name, manager = segment.token, segment.manager
-        names.post(name, address=manager)
-        transport.on_withdrawal(lambda: names.cancel(name, address=manager))
-        return (manager,)
+        how = transport.export_name(name, manager, segment, names.post)
+        if how == transport.COUNTED:
+            names.count(name, address=manager)
+        return manager, how
 
     def open(
         self, target: memory.Memory, token: str, nbytes: int, where: tuple[Any, ...]
     ) -> Segment:
         """Claim the name, open and verify the file, map it. Clauses FS-2, FS-3."""
-        (manager,) = where
+        manager, how = where
         if not NAME.fullmatch(token):
             raise HandleError(
                 f"{token!r} is no name of a segment; the handle is forged."
             )
         names.hold(token, address=manager)
         try:
-            names.claim(token, address=manager)
+            arrived(token, manager, how, names.claim)
             with opened(token) as fd:
                 verify_named(fd, token, nbytes)
                 steps.map_segment(target, fd)
@@ -203,11 +205,20 @@ class FileSystem:
 
     def forget(self, token: str, where: tuple[Any, ...]) -> None:
         """The message has arrived and holds nothing that this process does not."""
-        names.cancel(token, address=where[0])
+        manager, how = where
+        arrived(token, manager, how, names.cancel)
 
     def release(self, segment: Segment) -> None:
         """Tell the manager that this process holds the name no more. Clause FS-2."""
         names.release(segment.token, address=segment.manager)
+
+
+def arrived(name: str, manager: str, how: Any, tell: Callable[..., None]) -> None:
+    """Let the manager know that a message with the name is no longer in flight."""
+    if how == transport.COUNTED:
+        tell(name, address=manager)
+    elif how is not None:
+        os.close(transport.take_descriptor(how))
 
 
 STRATEGIES: dict[str, Strategy] = {

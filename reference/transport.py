@@ -1,4 +1,4 @@
-"""How descriptors leave and enter a process beside the bytes of a message.
+"""How descriptors and names leave and enter a process beside the bytes of a message.
 
 A pickle is bytes, and a descriptor is not. There are three ways for it, and the thread
 that pickles knows which one applies:
@@ -12,30 +12,38 @@ that pickles knows which one applies:
 
 The last two are `multiprocessing.reduction.DupFd`. On the way in an `Inbox` holds the
 descriptors of the message that is being unpickled.
+
+A name can be pickled, and yet a descriptor goes with it: as long as a copy of it is
+open anywhere, the message that carries the name is in flight (see `manager.client`).
+In an outbox one of them stands for all names of a message with one manager. Nobody has
+to take it out: it is closed with the inbox, or by the kernel.
 """
 
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from multiprocessing import context, reduction, resource_sharer
 from typing import Any
 
 from .errors import HandleError
 
+COUNTED = "counted"
 INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
 
 
 class Outbox:
-    """What a message carries beside its bytes, and how to take it back.
+    """What a message carries beside its bytes.
 
-    `keep` holds what owns the descriptors until the message has been written.
+    `keep` holds what owns the descriptors until the message has been written, and
+    `names` the names that it carries, by their managers.
     """
 
     def __init__(self) -> None:
         self.descriptors: list[int] = []
         self.keep: list[Any] = []
-        self.undo: list[Callable[[], None]] = []
+        self.names: dict[str, list[str]] = {}
 
     def add(self, fd: int, owner: Any) -> int:
         """Enclose a descriptor and return its place in the message."""
@@ -43,15 +51,14 @@ class Outbox:
         self.keep.append(owner)
         return len(self.descriptors) - 1
 
-    def withdraw(self) -> None:
-        """Undo what was announced for a message that is not sent. Clause GRAD-6."""
-        for action in reversed(self.undo):
-            action()
-        self.clear()
+    def add_name(self, name: str, manager: str, owner: Any) -> None:
+        """Say that the message carries a name; `owner` keeps it until it is posted."""
+        self.names.setdefault(manager, []).append(name)
+        self.keep.append(owner)
 
     def clear(self) -> None:
         """Let go of everything: the message is on its way or withdrawn."""
-        self.descriptors, self.keep, self.undo = [], [], []
+        self.descriptors, self.keep, self.names = [], [], {}
 
 
 class Inbox:
@@ -82,22 +89,43 @@ class Inbox:
 
 
 class OwnedDescriptor:
-    """A duplicate of a descriptor that is closed with this object."""
+    """A descriptor that is closed with this object, or in a forked child at once.
+
+    What is on its way out of a process does not leave its children.
+    """
 
     def __init__(self, fd: int):
-        self.fd = os.dup(fd)
+        self.fd = fd
+        _owned.add(self)
+
+    def close(self) -> None:
+        """Close it, once."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         try:  # noqa: SIM105  (at the end of the interpreter modules may be gone)
-            os.close(self.fd)
-        except AttributeError:
+            self.close()
+        except (AttributeError, TypeError):
             pass
+
+
+_owned: "weakref.WeakSet[OwnedDescriptor]" = weakref.WeakSet()
+
+
+def _close_what_others_send() -> None:
+    for owned in list(_owned):
+        owned.close()
+
+
+os.register_at_fork(after_in_child=_close_what_others_send)
 
 
 class _Current(threading.local):
     outbox: Outbox | None = None
     inbox: Inbox | None = None
-    undo: list[Callable[[], None]] | None = None
+    spawning: Outbox | None = None
 
 
 _current = _Current()
@@ -106,15 +134,14 @@ _current = _Current()
 @contextlib.contextmanager
 def sending(outbox: Outbox) -> Iterator[None]:
     """Collect the descriptors of what this thread pickles in `outbox`."""
-    before = _current.outbox, _current.undo
-    _current.outbox, _current.undo = outbox, outbox.undo
+    before, _current.outbox = _current.outbox, outbox
     try:
         yield
     except BaseException:
-        outbox.withdraw()
+        outbox.clear()
         raise
     finally:
-        _current.outbox, _current.undo = before
+        _current.outbox = before
 
 
 @contextlib.contextmanager
@@ -131,16 +158,12 @@ def receiving(descriptors: list[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def spawning() -> Iterator[None]:
-    """Take back what was announced to a child that then could not be started."""
-    before, _current.undo = _current.undo, []
+    """Keep what a child inherits until it has been started, or could not be."""
+    before, _current.spawning = _current.spawning, Outbox()
     try:
         yield
-    except BaseException:
-        for action in reversed(_current.undo):
-            action()
-        raise
     finally:
-        _current.undo = before
+        _current.spawning = before
 
 
 def export_descriptor(fd: int, owner: Any = None) -> Any:
@@ -151,7 +174,7 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
     """
     outbox = _current.outbox
     if outbox is not None and owner is None:
-        owner = OwnedDescriptor(fd)
+        owner = OwnedDescriptor(os.dup(fd))
         return outbox.add(owner.fd, owner)
     if outbox is not None:
         return outbox.add(fd, owner)
@@ -181,7 +204,21 @@ def take_descriptor(ticket: Any) -> int:
     return fd
 
 
-def on_withdrawal(action: Callable[[], None]) -> None:
-    """Register what takes back an announcement if this message is never sent."""
-    if _current.undo is not None:
-        _current.undo.append(action)
+def export_name(
+    name: str, manager: str, owner: Any, post: Callable[[list[str], str], int]
+) -> Any:
+    """How a message tells its manager that it is in flight no more.
+
+    None if the message's own descriptor does, which is posted when all names of the
+    message are known; a ticket for one of the name's own where a process is spawned;
+    and `COUNTED` if the message carries no descriptors. `owner` holds the name.
+    """
+    if _current.outbox is not None:
+        _current.outbox.add_name(name, manager, owner)
+        return None
+    inherited = _current.spawning
+    if inherited is None or context.get_spawning_popen() is None:
+        return COUNTED
+    owned = OwnedDescriptor(post([name], manager))
+    inherited.add(owned.fd, owned)
+    return export_descriptor(owned.fd)

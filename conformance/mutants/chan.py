@@ -59,14 +59,14 @@ def swaps_messages(steps):
     """Where two messages wait, the second is received before the first."""
     original, waiting = steps.read_message, {}
 
-    def read_message(connection):
+    def read_message(connection, wait=True):
         if connection in waiting:
             return waiting.pop(connection)
-        first = original(connection)
+        first = original(connection, wait)
         if not connection.poll(0):
             return first
         waiting[connection] = first
-        return original(connection)
+        return original(connection, wait)
 
     steps.read_message = read_message
 

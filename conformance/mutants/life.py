@@ -1,6 +1,7 @@
 """Mutants of who must outlive whom."""
 
 import os
+import sys
 import tempfile
 from multiprocessing import resource_sharer, util
 
@@ -27,10 +28,7 @@ def wipes_on_release(steps):
 @mutant("nothing_is_in_flight", "LIFE-2", "LIFE-5")
 def nothing_is_in_flight(steps):
     """The manager is not told of messages: a name goes with those who hold it."""
-    from sharedtensor.manager import client
-
-    for message in ("post", "claim", "cancel"):
-        setattr(client, message, lambda name, address=None: None)
+    steps.post_names = lambda outbox: None
 
 
 @mutant("wipes_at_exit", "LIFE-3")
@@ -109,27 +107,29 @@ def keeps_one_storage_in_ten(steps):
 
 @mutant("refused_message_stays_posted", "LIFE-7")
 def refused_message_stays_posted(steps):
-    """What was announced for a message that is then refused is not taken back."""
+    """What was collected for a message that is then refused is never let go of."""
     from sharedtensor.transport import Outbox
 
-    Outbox.withdraw = Outbox.clear
+    clear, kept = Outbox.clear, []
+
+    def clear_what_was_sent(outbox):
+        if sys.exc_info()[0]:
+            kept.append(outbox.keep)
+        clear(outbox)
+
+    Outbox.clear = clear_what_was_sent
 
 
-@mutant("claims_on_release", "LIFE-8")
-def claims_on_release(steps):
-    """A message counts as in flight until its receiver drops the tensor."""
-    from sharedtensor.manager import client
+@mutant("sender_keeps_its_end", "LIFE-8", "FS-2")
+def sender_keeps_its_end(steps):
+    """A name counts as in flight until the process that sent it ends."""
+    post, kept = steps.post_names, []
 
-    release, claim, unclaimed = steps.release_segment, client.claim, []
+    def post_names(outbox):
+        post(outbox)
+        kept.extend(os.dup(fd) for fd in outbox.descriptors)
 
-    def release_segment(segment):
-        if segment.token in unclaimed:
-            unclaimed.remove(segment.token)
-            claim(segment.token, address=segment.manager)
-        release(segment)
-
-    client.claim = lambda name, address=None: unclaimed.append(name)
-    steps.release_segment = release_segment
+    steps.post_names = post_names
 
 
 @mutant("leaves_a_file", "LIFE-9")

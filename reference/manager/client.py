@@ -3,12 +3,16 @@
 **The order of calls** is what makes the manager's counts true (clauses FS-2, LIFE-2):
 
 - a sender calls `hold` before it creates the file, so that no crash can leave a file
-  that nobody knows of; `post` before the handle leaves the process; `cancel` if it does
-  not leave after all; `release` at the end;
-- a receiver calls `hold` first and `claim` next, both before it opens the file.
+  that nobody knows of; `post` before the handles leave the process, with a descriptor
+  that the message carries and whose copy here is closed; `release` at the end;
+- a receiver calls `hold` before it opens the file, and closes the descriptor that came
+  with the message after that.
 
-When `hold`, `post`, `claim` or `cancel` return, the message is in the manager's socket.
-So whatever happens because of it, in any process, is read by the manager no earlier.
+For a message that carries no descriptors a sender calls `count`, or `cancel` if it does
+not leave after all, and its receiver `claim`, after `hold`.
+
+When one of these returns, what it says is in the manager's socket. So whatever happens
+because of it, in any process, is read by the manager no earlier.
 
 **Finalizers.** `release` is called from finalizers, which the garbage collector runs in
 any thread, between any two operations, perhaps while that very thread is inside this
@@ -30,29 +34,34 @@ at once, the end of that connection releases everything. It is one message howev
 names are held, and nothing at all when none is.
 
 **A killed manager** is noticed by the next call. It connects to the successor or starts
-one at the same address (see `launch`), registers its holds again, and goes on. Lost
-with the manager are the counts of messages in flight and what was in its sockets. Hence
-the successor keeps names from before to the end of its last client rather than remove
-one too early; a name that was only in flight, and is never received, stays in
-`/dev/shm`; and a process that makes no call is not known to the successor.
+one at the same address (see `launch`), registers its holds again and the names that it
+has posted, and goes on. Lost with the manager is which messages were in flight, and
+what was in its sockets. Hence the successor keeps names from before to the end of its
+last client rather than remove one too early. A process that makes no call looks once,
+when it exits, whether its managers live. What nobody can mend is the death of a manager
+and of all its clients at one moment: then names stay in `/dev/shm`.
 
 **Connections.** There is one for each manager that this process holds names of. The one
 to the process's own manager stays. Another one is closed when the last name there is
 released, so that a manager does not outlive its use; it stays if this process has
-passed on a name there, since its messages in flight must not be without any client.
+counted a message there, since counted messages must not be without any client.
 """
 
 import contextlib
 import os
+import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from multiprocessing import util
 
 from ..errors import ManagerError
 from . import daemon, launch
 
 ATTEMPTS = 3
+NONE = -1  # no descriptor goes with the message
+MANY = 1024  # posted names, after which those are forgotten that are gone
 
 
 class Link:
@@ -62,7 +71,9 @@ class Link:
         self.address = address
         self.socket = connection
         self.holds: dict[bytes, int] = {}
-        self.has_posted = False
+        self.posted: set[bytes] = set()
+        self.room_for_posted = MANY
+        self.has_counted = False
         self.is_stalled = False
 
     def send(self, packet: bytes, descriptors: tuple[int, ...] = ()) -> None:
@@ -92,16 +103,27 @@ class Link:
             count = self.holds.pop(name) - 1
             if count:
                 self.holds[name] = count
-        elif kind == daemon.POST:
-            self.has_posted = True
+        elif kind == daemon.COUNT:
+            self.has_counted = True
+
+    def remember(self, names: Sequence[bytes]) -> None:
+        """Note what was posted, for a successor; forget what is gone, now and then."""
+        self.posted.update(names)
+        if len(self.posted) > self.room_for_posted:
+            here = {name for name in self.posted if os.path.lexists(path_of(name))}
+            self.posted, self.room_for_posted = here, MANY + 2 * len(here)
 
     def open(self, may_create: bool) -> None:
         """Connect, and register again what was held at a manager that has died."""
-        self.socket = launch.reach(self.address, may_create or bool(self.holds))
+        known = bool(self.holds or self.posted)
+        self.socket = launch.reach(self.address, may_create or known)
         try:
             for name, count in self.holds.items():
                 for _ in range(count):
                     self.send(daemon.AGAIN + name)
+            for name in self.posted:
+                if os.path.lexists(path_of(name)):
+                    self.send(daemon.KEEP + name)
         except BaseException:
             self.close()
             raise
@@ -112,6 +134,14 @@ class Link:
             self.socket.close()
         self.socket = None
         self.is_stalled = False
+
+    def is_lost(self) -> bool:
+        """Tell whether the manager has ended, as far as this end knows."""
+        if self.socket is None:
+            return bool(self.holds or self.posted)
+        poll = select.poll()
+        poll.register(self.socket, 0)
+        return bool(poll.poll(0))
 
     def receive(self, token: bytes) -> bytes:
         """Return what the manager answered to the request with this token."""
@@ -147,7 +177,7 @@ class Client:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.owner: int | None = None  # the thread that has the lock
-        self.queue: deque[tuple[bytes, bytes, str | None]] = deque()
+        self.queue: deque[tuple[bytes, bytes, str | None, int]] = deque()
         self.links: dict[str, Link] = {}
         self.own: str | None = None
         self.heirs: dict[str, socket.socket | None] = {}
@@ -190,14 +220,16 @@ class Client:
     def flush(self) -> bool:
         """Send what is queued; False if a manager does not take it now."""
         while self.queue:
-            kind, name, address = self.queue[0]
+            kind, argument, address, descriptor = self.queue[0]
             try:
-                self.deliver(kind, name, address)
+                self.deliver(kind, argument, address, descriptor)
             except Exception:  # whoever queued it has gone on: there is nobody to tell
                 link = self.links.get(address or self.own or "")
                 if link is not None and link.is_stalled:
                     return False
             self.queue.popleft()
+            if descriptor != NONE:
+                os.close(descriptor)
         return True
 
     def give_another_chance(self, link: Link) -> None:
@@ -208,42 +240,49 @@ class Client:
 
     # --- messages
 
-    def tell(self, kind: bytes, name: str, address: str | None) -> None:
-        """Send a message about a name; it is sent when this returns."""
-        encoded = checked(name)
+    def tell(
+        self, kind: bytes, argument: bytes, address: str | None, descriptor: int = NONE
+    ) -> None:
+        """Send a message about names; it is sent when this returns."""
         if self.owner == threading.get_ident():
-            self.queue.append((kind, encoded, address))
+            copy = NONE if descriptor == NONE else os.dup(descriptor)
+            self.queue.append((kind, argument, address, copy))
             return
         with self.turn():
             self.give_another_chance(self.link(address))
-            self.deliver(kind, encoded, address)
+            self.deliver(kind, argument, address, descriptor)
 
-    def tell_later(self, kind: bytes, name: str, address: str | None) -> None:
+    def tell_later(self, kind: bytes, name: bytes, address: str | None) -> None:
         """Send a message now or, where that would mean to wait, soon."""
-        self.queue.append((kind, checked(name), address))
+        self.queue.append((kind, name, address, NONE))
         self.settle()
 
-    def deliver(self, kind: bytes, name: bytes, address: str | None) -> None:
+    def deliver(
+        self, kind: bytes, argument: bytes, address: str | None, descriptor: int = NONE
+    ) -> None:
         """Send a message and account for it."""
         if kind == daemon.RELEASE:
             link = self.links.get(address or self.own or "")
-            if link is None or name not in link.holds:
+            if link is None or argument not in link.holds:
                 return
         else:
             link = self.link(address)
-        self.send(link, kind + name)
-        link.account(kind, name)
-        if not (link.holds or link.has_posted or link.address == self.own):
+        if kind == daemon.POST:
+            link.remember(argument.split(daemon.SEPARATOR))
+        self.send(link, kind + argument, descriptor)
+        link.account(kind, argument)
+        if not (link.holds or link.has_counted or link.address == self.own):
             link.close()
             del self.links[link.address]
 
-    def send(self, link: Link, packet: bytes) -> None:
+    def send(self, link: Link, packet: bytes, descriptor: int = NONE) -> None:
         """Send to a manager, or to its successor if it has died."""
+        descriptors = () if descriptor == NONE else (descriptor,)
         for _ in range(ATTEMPTS):
             try:
                 if link.socket is None:
                     link.open(may_create=link.address == self.own)
-                return link.send(packet)
+                return link.send(packet, descriptors)
             except OSError:
                 link.close()
         raise lost(link)
@@ -283,6 +322,14 @@ class Client:
         self.links[self.own] = Link(self.own, connection)
         return self.links[self.own]
 
+    def leave(self) -> None:
+        """At the end of this process: put successors where managers were killed."""
+        with contextlib.suppress(Exception), self.turn():
+            for link in self.links.values():
+                if link.is_lost():
+                    link.close()
+                    link.open(may_create=True)
+
     # --- fork
 
     def before_fork(self) -> None:
@@ -312,7 +359,8 @@ class Client:
         for link in self.links.values():
             link.close()
             link.socket = self.heirs.get(link.address)
-            link.has_posted = False
+            link.has_counted = False
+            link.posted = set()
         self.heirs = {}
         self.queue = deque(item for item in self.queue if item[0] == daemon.RELEASE)
         self.lock = threading.Lock()
@@ -338,7 +386,19 @@ def lost(link: Link) -> ManagerError:
     )
 
 
+def path_of(name: bytes) -> bytes:
+    """Return where the file of a name is."""
+    return os.path.join(os.fsencode(daemon.SHM), name)
+
+
+def leave_in_order(client: Client) -> None:
+    """Let a client look after its managers when this process exits."""
+    util.Finalize(None, client.leave, exitpriority=0)
+
+
 _client = Client()
+leave_in_order(_client)
+util.register_after_fork(_client, leave_in_order)
 os.register_at_fork(
     before=_client.before_fork,
     after_in_parent=_client.after_fork_in_parent,
@@ -354,7 +414,7 @@ def hold(name: str, address: str | None = None) -> None:
     Raises `ManagerError` if that manager has ended or cannot be reached, and
     `ValueError` for what is no name of a shared storage.
     """
-    _client.tell(daemon.HOLD, name, address)
+    _client.tell(daemon.HOLD, checked(name), address)
 
 
 def release(name: str, address: str | None = None) -> None:
@@ -363,28 +423,54 @@ def release(name: str, address: str | None = None) -> None:
     Never raises and never waits for another thread: see the module on finalizers.
     """
     with contextlib.suppress(Exception):
-        _client.tell_later(daemon.RELEASE, name, address)
+        _client.tell_later(daemon.RELEASE, checked(name), address)
 
 
-def post(name: str, address: str | None = None) -> None:
-    """Say that a message with the name is about to leave. Clause LIFE-2.
+def post(names: Sequence[str], address: str | None = None) -> int:
+    """Say that a message with these names is about to leave. Clause LIFE-2.
+
+    Return a descriptor, the caller's, that has to go with the message: the names are
+    held until all its copies are closed. Raises as `hold` does, and `OSError`.
+    """
+    here, there = os.pipe()
+    try:
+        for part in packets(names):
+            _client.tell(daemon.POST, part, address, here)
+    except BaseException:
+        os.close(there)
+        raise
+    finally:
+        os.close(here)
+    return there
+
+
+def packets(names: Sequence[str]) -> Iterator[bytes]:
+    """Return names as they travel, as many together as a message may have."""
+    encoded = [checked(name) for name in names]
+    at_once = (daemon.LONGEST_MESSAGE - 1) // (1 + max(map(len, encoded), default=0))
+    for begin in range(0, len(encoded), at_once):
+        yield daemon.SEPARATOR.join(encoded[begin : begin + at_once])
+
+
+def count(name: str, address: str | None = None) -> None:
+    """Say that a message with the name is about to leave that carries no descriptors.
 
     Raises as `hold` does.
     """
-    _client.tell(daemon.POST, name, address)
+    _client.tell(daemon.COUNT, checked(name), address)
 
 
 def claim(name: str, address: str | None = None) -> None:
-    """Say that a message with the name has arrived, after `hold`. Clause LIFE-2.
+    """Say that a counted message has arrived, after `hold`. Clause LIFE-2.
 
     Raises as `hold` does.
     """
-    _client.tell(daemon.CLAIM, name, address)
+    _client.tell(daemon.CLAIM, checked(name), address)
 
 
 def cancel(name: str, address: str | None = None) -> None:
-    """Say that a posted message will never arrive. Raises as `hold` does."""
-    _client.tell(daemon.CANCEL, name, address)
+    """Say that a counted message will never arrive. Raises as `hold` does."""
+    _client.tell(daemon.CANCEL, checked(name), address)
 
 
 def address() -> str:

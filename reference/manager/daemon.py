@@ -20,9 +20,14 @@ argument; nothing is answered but SYNC and STATUS.
 HOLD     H name           the sender of the message uses the name once more
 AGAIN    A name           as HOLD, to the successor of a manager that was killed
 RELEASE  R name           one HOLD less (without effect where there is none)
-POST     P name           a message that carries the name is about to be sent
-CLAIM    C name           such a message was received; sent after the receiver's HOLD
-CANCEL   X name           such a message will never be received
+KEEP     K name           keep the name to the end: it was posted to the manager that
+                          was killed, and may still be in flight
+POST     P names + a desc. a message that carries the names, separated by 0, is about to
+                          be sent, and with it the other end of the pipe that the
+                          descriptor is an end of
+COUNT    + name           the same of a message that cannot carry descriptors
+CLAIM    C name           that one was received; sent after the receiver's HOLD
+CANCEL   X name           that one will never be received
 FORK     F + a descriptor the descriptor is the connection of a child to be, which
                           holds what the sender holds
 LISTENING L               the socket of newcomers is ready (first client only)
@@ -32,18 +37,26 @@ STATUS   T token          answered with the token and the counts (`COUNTS`)
 ======== = ============== ==========================================================
 
 **When a name goes.** A client holds a multiset of names, given up at once when its
-connection ends. Each name has one count of messages in flight besides. The messages
-of two clients race (a receiver's CLAIM can be read before the sender's POST), hence
-this count is signed. A name is unreachable when nobody holds it and the count is zero.
-Yet these zeros prove something only if they are from one moment: with three processes
-in a row, the first one's POST and the last one's CLAIM add up to zero while the middle
-one's HOLD is still unread. So a name that has come to zero is a suspect, and it is
-removed only after one more full sweep over all connections brought no news of it:
-whatever had been sent before that sweep began has then been read, and the zeros are
-the state of that moment. Names that came by AGAIN are kept to the end, since the
-messages in flight were counted by the manager that died.
+connection ends. Names in flight are held by the message itself: it carries one end of a
+pipe, and the manager has the other. When the message has been received, was withdrawn
+or can never be received, since the channel or the process that had it is gone, the
+kernel closes the pipe, and the manager sees that; nobody has to be alive to say so. A
+receiver sends its HOLD before it closes the pipe.
 
-**The end.** When the last client is gone, the manager waits for GRACE seconds, closes
+On a channel that carries no descriptors, messages are counted. Their receivers race
+with their senders (a CLAIM can be read before the COUNT), hence that count is signed.
+
+A name is unreachable when nobody holds it, no pipe stands for it, and the count is 0.
+Yet this proves something only if it is of one moment: with three processes in a row,
+the first one's COUNT and the last one's CLAIM add up to zero while the middle one's
+HOLD is still unread. So such a name is a suspect, and it is removed only after one more
+full sweep over all connections brought no news of it: whatever had been sent before
+that sweep began has then been read. Names that came by AGAIN or KEEP are kept to the
+end, since what was in flight was known to the manager that died. So are names in flight
+for whose pipe the manager has no descriptor left.
+
+**The end.** When the last client and the last message in flight are gone, the manager
+waits for GRACE seconds, closes
 its door in such a way that nobody can be half in, removes all names that are left,
 its socket and its directory, and ends (clause MGR-3). The lock on the directory is the
 one that clients hold while they put a successor in a dead manager's place.
@@ -57,6 +70,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import time
@@ -67,11 +81,11 @@ SOCKET = "socket"
 CLOSING = "closing"
 SHM = "/dev/shm"
 
-HOLD, AGAIN, RELEASE = b"H", b"A", b"R"
-POST, CLAIM, CANCEL = b"P", b"C", b"X"
+HOLD, AGAIN, RELEASE, KEEP = b"H", b"A", b"R", b"K"
+POST, COUNT, CLAIM, CANCEL = b"P", b"+", b"C", b"X"
 FORK, LISTENING, ABANDON = b"F", b"L", b"N"
 SYNC, STATUS = b"S", b"T"
-ABOUT_NAMES = frozenset((HOLD, AGAIN, RELEASE, POST, CLAIM, CANCEL))
+ABOUT_A_NAME = frozenset((HOLD, AGAIN, RELEASE, KEEP, COUNT, CLAIM, CANCEL))
 
 COUNTS = struct.Struct("<QQQQq")  # pid, clients, names, holds, in flight
 TOKEN = 8
@@ -80,10 +94,12 @@ NAME_LETTERS = frozenset(
     b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 LONGEST_NAME = 255
-LONGEST_MESSAGE = 1 + LONGEST_NAME
-# More than the default buffer of a socket can hold: a visit that ends before has
-# read all that was sent before it began, however fast the client goes on sending.
+LONGEST_MESSAGE = 1 << 14
+SEPARATOR = b"\0"
+# More messages than the default buffer of a socket can hold: so many of a client have
+# been read after a visit, or all, however fast it goes on sending.
 VISIT = 4096
+PLACE_FOR_A_DESCRIPTOR = socket.CMSG_SPACE(struct.calcsize("i"))
 RETRY = 0.02  # seconds until a locked door is tried again
 
 
@@ -109,18 +125,27 @@ class Client:
         self.holds: dict[bytes, int] = {}
 
 
+class Flight:
+    """A message in flight: our end of its pipe, and the names that it carries."""
+
+    def __init__(self, pipe: int, names: list[bytes]) -> None:
+        self.pipe = pipe
+        self.names = names
+
+
 class Name:
-    """What is known of one name."""
+    """What is known of one name; `counted` are messages that have no pipe."""
 
     def __init__(self) -> None:
         self.holds = 0
         self.in_flight = 0
+        self.counted = 0
         self.was_held = False
         self.kept = False
 
     def is_unreachable(self) -> bool:
         """No process holds it and no message carries it."""
-        return not (self.holds or self.in_flight or self.kept)
+        return not (self.holds or self.in_flight or self.counted or self.kept)
 
 
 class Door:
@@ -188,6 +213,7 @@ class Manager:
         self.grace = grace
         self.shm = shm
         self.clients: dict[int, Client] = {}
+        self.flights: dict[int, Flight] = {}
         self.names: dict[bytes, Name] = {}
         self.suspects: set[bytes] = set()  # came to zero in this sweep
         self.judged: set[bytes] = set()  # came to zero before it, no news since
@@ -198,40 +224,42 @@ class Manager:
         self.first = self.admit(first)
 
     def run(self) -> None:
-        """Serve until the last client has been gone for the grace period."""
-        while self.clients or time.monotonic() < self.deadline or not self.leave():
+        """Serve until nobody has used this manager for the grace period."""
+        while self.is_used() or time.monotonic() < self.deadline or not self.leave():
             self.turn()
+
+    def is_used(self) -> bool:
+        """Tell whether there is a client, or a message that makes one."""
+        return bool(self.clients or self.flights)
 
     def turn(self) -> None:
         """Sweep once, then judge the suspects and requests of the sweep before."""
         self.judged, self.suspects = self.suspects, set()
         requests, self.requests = self.requests, []
-        if self.sweep(0 if self.judged or requests else self.patience()):
-            for name in self.judged:
-                self.forget(name)
-        else:
-            self.suspects |= self.judged
+        self.sweep(0 if self.judged or requests else self.patience())
+        for name in self.judged:
+            self.forget(name)
         for client, request in requests:
             self.answer(client, request)
 
     def patience(self) -> float | None:
         """Return for how many milliseconds to wait for the next message."""
-        if self.clients:
+        if self.is_used():
             return None
         return max(0.0, self.deadline - time.monotonic()) * 1000
 
-    def sweep(self, patience: float | None) -> bool:
-        """Read what was sent until now; False if somebody sends too fast for it."""
+    def sweep(self, patience: float | None) -> None:
+        """Read what was sent until now."""
         self.to_visit = []
         for descriptor, _ in self.poll.poll(patience):
             if descriptor == self.door.fileno():
                 self.welcome()
+            elif descriptor in self.flights:
+                self.land(self.flights[descriptor])
             else:
                 self.to_visit.append(self.clients[descriptor])
-        complete = True
         for client in self.to_visit:  # grows while newcomers are admitted
-            complete = self.visit(client) and complete
-        return complete
+            self.visit(client)
 
     def welcome(self) -> None:
         """Admit who waits at the door, as long as descriptors last."""
@@ -260,29 +288,34 @@ class Manager:
         self.poll.unregister(client.socket)
         del self.clients[client.socket.fileno()]
         client.socket.close()
+        self.somebody_left()
+
+    def somebody_left(self) -> None:
+        """There is room for one more; and if it was the last one, time to go soon."""
         if self.door.is_open():
             self.poll.register(self.door, select.POLLIN)
-        if not self.clients:
+        if not self.is_used():
             patience = self.grace if self.door.is_open() else 0
             self.deadline = time.monotonic() + patience
 
-    def visit(self, client: Client) -> bool:
-        """Read a client's messages; False if there was no end of them."""
+    def visit(self, client: Client) -> None:
+        """Read what a client had sent when this began, and perhaps more."""
         for _ in range(VISIT):
             try:
-                message, ancillary, _, _ = client.socket.recvmsg(
-                    LONGEST_MESSAGE + 1, socket.CMSG_SPACE(struct.calcsize("i"))
+                message, ancillary, flags, _ = client.socket.recvmsg(
+                    LONGEST_MESSAGE, PLACE_FOR_A_DESCRIPTOR
                 )
+                if flags & socket.MSG_TRUNC:
+                    message = b""
             except BlockingIOError:
-                return True
+                return
             except ConnectionResetError:
                 continue  # it left an answer unread: what it sent comes next
             except OSError:
                 message, ancillary = b"", []
             if not self.obey(client, message, received_descriptors(ancillary)):
                 self.dismiss(client)
-                return True
-        return False
+                return
 
     def obey(self, client: Client, message: bytes, descriptors: list[int]) -> bool:
         """Do what a message says; False if it says nothing, or nothing known."""
@@ -290,9 +323,11 @@ class Manager:
         if kind == FORK:
             self.fork(client, descriptors)
             return not argument
+        if kind == POST:
+            return self.take_off(argument.split(SEPARATOR), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        if kind in ABOUT_NAMES and is_name(argument):
+        if kind in ABOUT_A_NAME and is_name(argument):
             self.account(client, kind, argument)
         elif kind in (SYNC, STATUS) and len(argument) == TOKEN:
             self.requests.append((client, message))
@@ -319,11 +354,42 @@ class Manager:
             for name, count in child.holds.items():
                 self.names[name].holds += count
 
-    def account(self, client: Client, kind: bytes, name: bytes) -> None:
-        """Change the counts of one name. Clauses FS-2 and LIFE-8."""
+    def take_off(self, names: list[bytes], descriptors: list[int]) -> bool:
+        """A message with these names is in flight until its pipe is closed. LIFE-2."""
+        is_right = len(descriptors) < 2 and all(map(is_pipe, descriptors))
+        if not (is_right and all(map(is_name, names))):
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return False
+        for name in names:
+            entry = self.entry(name)
+            entry.in_flight += len(descriptors)
+            entry.kept |= not descriptors  # there was no room for it here
+        for pipe in descriptors:
+            self.flights[pipe] = Flight(pipe, names)
+            self.poll.register(pipe, 0)
+        return True
+
+    def land(self, flight: Flight) -> None:
+        """A message was received, or never will be."""
+        self.poll.unregister(flight.pipe)
+        del self.flights[flight.pipe]
+        os.close(flight.pipe)
+        for name in flight.names:
+            self.names[name].in_flight -= 1
+            self.suspect(name)
+        self.somebody_left()
+
+    def entry(self, name: bytes) -> Name:
+        """Return what is known of a name."""
         entry = self.names.get(name)
         if entry is None:
             entry = self.names[name] = Name()
+        return entry
+
+    def account(self, client: Client, kind: bytes, name: bytes) -> None:
+        """Change the counts of one name. Clauses FS-2 and LIFE-8."""
+        entry = self.entry(name)
         if kind in (HOLD, AGAIN):
             client.holds[name] = client.holds.get(name, 0) + 1
             entry.holds += 1
@@ -331,8 +397,10 @@ class Manager:
             entry.kept |= kind == AGAIN
         elif kind == RELEASE:
             release(client, name, entry)
+        elif kind == KEEP:
+            entry.was_held = entry.kept = True
         else:
-            entry.in_flight += 1 if kind == POST else -1
+            entry.counted += 1 if kind == COUNT else -1
         self.suspect(name)
 
     def suspect(self, name: bytes) -> None:
@@ -368,7 +436,7 @@ class Manager:
             len(self.clients),
             len(entries),
             sum(entry.holds for entry in entries),
-            sum(entry.in_flight for entry in entries),
+            sum(entry.in_flight + entry.counted for entry in entries),
         )
 
     def leave(self) -> bool:
@@ -383,9 +451,9 @@ class Manager:
         except OSError:
             return True  # somebody removed the directory: nobody can come
         self.welcome()
-        if self.clients:
+        if self.is_used():
             self.door.show()
-        return not self.clients
+        return not self.is_used()
 
     def remove_everything(self) -> None:
         """Leave nothing behind. Clauses LIFE-9, LIFE-10, MGR-2 and MGR-3."""
@@ -413,6 +481,11 @@ def as_connection(descriptor: int) -> socket.socket | None:
         return connection
     connection.detach()
     return None
+
+
+def is_pipe(descriptor: int) -> bool:
+    """Tell whether a descriptor is an end of a pipe."""
+    return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
 
 
 def peer_uid(connection: socket.socket) -> int:

@@ -92,7 +92,10 @@ def start(directory: str) -> socket.socket:
     start, and `Taken` if another client was faster.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs = above_standard_streams(theirs)
+    listener = above_standard_streams(
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    )
     bound(ours)
     try:
         with theirs, listener:
@@ -110,6 +113,18 @@ def start(directory: str) -> socket.socket:
         daemon.remove_place(directory)
         raise
     return ours
+
+
+def above_standard_streams(given: socket.socket) -> socket.socket:
+    """Return a socket whose number is not that of a stream, which a daemon replaces.
+
+    A program whose standard streams are closed gets such numbers.
+    """
+    if given.fileno() > 2:
+        return given
+    with given:
+        number = fcntl.fcntl(given.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+    return socket.socket(fileno=number)
 
 
 def spawn(

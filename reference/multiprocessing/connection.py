@@ -1,21 +1,32 @@
-"""Connections whose messages carry descriptors.
+"""Connections whose messages are packets that carry descriptors.
 
-A pipe of this module is a pair of UNIX sockets. A message is a header, which says how
-many descriptors and bytes follow, and the bytes. The descriptors travel with the header
-(SCM_RIGHTS), so they are in the kernel's hands once the message is written: the sender
-may drop its tensors, or end, before the message is read (clauses LIFE-2, LIFE-5).
+A pipe of this module is a pair of UNIX sockets of the type `SOCK_SEQPACKET`, and each
+message is one packet: a header, which says how many descriptors and bytes there are,
+and the bytes. The descriptors travel with it (SCM_RIGHTS). What does not fit into a
+packet travels beside it, by way of a descriptor: many bytes in a memory file, many
+descriptors in the buffer of another socket.
 
-A message is read whole before anything in it is looked at, so one that cannot be
+So a message is written whole or not at all, and read whole or not at all:
+
+- Whoever is killed while it writes leaves no half message to its reader.
+- Several processes may read or write at once, and no lock is needed, which somebody who
+  is killed would hold for ever (clause LIFE-6).
+- Once it is written it is in the kernel's hands. The sender may drop its tensors, or
+  end, before it is read (clauses LIFE-2, LIFE-5); and if nobody can read it any more,
+  the kernel closes the descriptors in it.
+
+A message is taken whole before anything in it is looked at, so one that cannot be
 rebuilt leaves the connection in step (clause GRAD-6).
 """
 
 import array
+import contextlib
 import errno
 import io
 import os
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection, reduction
 from typing import Any
 
@@ -24,13 +35,12 @@ from ..steps import steps
 from ..transport import export_descriptor, take_descriptor
 
 HEADER = struct.Struct("!IQ")
-FDS_AT_ONCE = 253  # the kernel's limit for one message
-FILLER = b"+"  # a byte to which further descriptors are attached
-JOINED_UP_TO = 1 << 16
-WHOLE_UP_TO = 1 << 14
+LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory file
+FDS_AT_ONCE = 253  # the kernel's limit for one packet
 BUFFER_SIZE = 1 << 20
 FLAGS = socket.MSG_CMSG_CLOEXEC
 PLACE_FOR_FDS = socket.CMSG_SPACE(FDS_AT_ONCE * array.array("i").itemsize)
+KIND = socket.AF_UNIX, socket.SOCK_SEQPACKET
 
 
 class Connection(connection.Connection):
@@ -44,8 +54,7 @@ class Connection(connection.Connection):
 
     def __init__(self, handle: int, readable: bool = True, writable: bool = True):
         super().__init__(handle, readable, writable)
-        kind = socket.AF_UNIX, socket.SOCK_STREAM, 0
-        self._socket = socket.socket(*kind, fileno=self._handle)
+        self._socket = socket.socket(*KIND, fileno=self._handle)
         self._socket.settimeout(None)
 
     def _close(self, *ignored: Any) -> None:
@@ -68,110 +77,89 @@ class Connection(connection.Connection):
         """
         return steps.unpack_message(*self.receive())
 
-    def receive(self) -> tuple[Any, list[int]]:
-        """A message as it came: its bytes and descriptors, now the caller's."""
+    def receive(self, wait: bool = True) -> tuple[Any, list[int]]:
+        """A message as it came: its bytes and descriptors, now the caller's.
+
+        Raises `BlockingIOError` if there is none and the caller is not to `wait`.
+        """
         self._check_closed()
         self._check_readable()
-        return steps.read_message(self)
+        return steps.read_message(self, wait)
 
-    def write(self, payload: Any, descriptors: Sequence[int] = ()) -> None:
-        """Write one message. Raises `BrokenPipeError` when nobody can read it."""
-        size = memoryview(payload).nbytes
-        header = HEADER.pack(len(descriptors), size)
-        first, rest = descriptors[:FDS_AT_ONCE], descriptors[FDS_AT_ONCE:]
-        if not rest and size <= JOINED_UP_TO:
-            self._write_part(b"".join((header, payload)), first)
-            return
-        self._write_part(header, first)
-        for begin in range(0, len(rest), FDS_AT_ONCE):
-            self._write_part(FILLER, rest[begin : begin + FDS_AT_ONCE])
-        self._socket.sendall(payload)
+    def write(
+        self, payload: Any, descriptors: Sequence[int] = (), wait: bool = True
+    ) -> None:
+        """Write one message. Raises `BrokenPipeError` when nobody can read it.
 
-    def write_at_once(self, payload: Any, descriptors: Sequence[int] = ()) -> bool:
-        """Write one message if that needs no waiting; return whether it was written.
-
-        So small a message is one buffer of the kernel: it goes whole or not at all.
+        Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`,
+        and `ResourceError`; nothing has been written then.
         """
         size = memoryview(payload).nbytes
-        if size > WHOLE_UP_TO or len(descriptors) > FDS_AT_ONCE:
-            return False
         header = HEADER.pack(len(descriptors), size)
-        try:
-            self._write_part(
-                b"".join((header, payload)), descriptors, socket.MSG_DONTWAIT
-            )
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            return False  # the thread that feeds the channel waits, or reports it
-        return True
-
-    def _write_part(
-        self, part: bytes, descriptors: Sequence[int], flags: int = 0
-    ) -> None:
-        if not descriptors and not flags:
-            self._socket.sendall(part)
+        if size <= LARGEST_PACKET and len(descriptors) <= FDS_AT_ONCE:
+            self._write_packet(b"".join((header, payload)), descriptors, wait)
             return
+        with contextlib.ExitStack() as stack:
+            body, beside = payload, []
+            if size > LARGEST_PACKET:
+                body, beside = b"", [stack.enter_context(_in_a_file(payload))]
+            if len(beside) + len(descriptors) > FDS_AT_ONCE:
+                beside.append(stack.enter_context(_in_a_crate(descriptors)))
+                descriptors = ()
+            self._write_packet(b"".join((header, body)), [*beside, *descriptors], wait)
+
+    def _write_packet(
+        self, packet: bytes, descriptors: Sequence[int], wait: bool
+    ) -> None:
         rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors)
+        flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
         try:
-            sent = self._socket.sendmsg([part], [rights] if descriptors else [], flags)
+            self._socket.sendmsg([packet], [rights] if descriptors else [], flags)
         except OSError as error:
             if error.errno not in (errno.ETOOMANYREFS, errno.EMFILE):
                 raise
             doing = f"Sending {len(descriptors)} descriptors"
             raise resource_error(error.errno, doing) from error
-        if sent < len(part):
-            self._socket.sendall(memoryview(part)[sent:])
 
-    def read(self) -> tuple[bytearray, list[int]]:
+    def read(self, wait: bool = True) -> tuple[Any, list[int]]:
         """Read one message whole. Raises `EOFError`, `OSError` or `ResourceError`.
 
-        If this process has no room for the descriptors, the message is lost, the ones
-        that came are closed, and the connection stays in step.
+        Raises `BlockingIOError` if there is none and the caller is not to `wait`. If
+        this process has no room for the descriptors, the message is lost, the ones that
+        came are closed, and the connection stays in step.
         """
-        descriptors: list[int] = []
+        packet, descriptors, lost = self._read_packet(wait)
         try:
-            lost = self._read_part(header := bytearray(HEADER.size), descriptors)
-            count, size = HEADER.unpack(header)
-            for _ in range(FDS_AT_ONCE, count, FDS_AT_ONCE):
-                lost |= self._read_part(bytearray(1), descriptors)
-            payload = bytearray(size)
-            self._fill(memoryview(payload))
-            if lost or len(descriptors) != count:
-                raise self._lost(count)
+            if len(packet) < HEADER.size:
+                raise EOFError
+            count, size = HEADER.unpack_from(packet)
+            payload: Any = memoryview(packet)[HEADER.size :]
+            beside = size > LARGEST_PACKET
+            in_a_crate = beside + count > FDS_AT_ONCE
+            if lost or len(descriptors) != beside + (1 if in_a_crate else count):
+                raise _lost(count)
+            if in_a_crate:
+                _open_crate(descriptors, count)
+            if beside:
+                payload = _content(descriptors.pop(0), size)
         except BaseException:
             for fd in descriptors:
                 os.close(fd)
             raise
         return payload, descriptors
 
-    def _read_part(self, part: bytearray, descriptors: list[int]) -> bool:
-        """Fill `part`, add the descriptors with it; return whether some were lost."""
-        try:
-            data, ancillary, flags, _ = self._socket.recvmsg(
-                len(part), PLACE_FOR_FDS, FLAGS
-            )
-        except ConnectionResetError:
-            raise EOFError from None
-        for level, kind, content in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                whole = len(content) - len(content) % 4
-                descriptors.extend(array.array("i", content[:whole]))
-        if not data:
-            raise EOFError
-        part[: len(data)] = data
-        self._fill(memoryview(part)[len(data) :])
-        return bool(flags & socket.MSG_CTRUNC)
-
-    def _fill(self, target: memoryview) -> None:
-        while target.nbytes:
-            count = self._socket.recv_into(target)
-            if not count:
-                raise OSError("The other end was closed in the middle of a message.")
-            target = target[count:]
-
-    @staticmethod
-    def _lost(count: int) -> ResourceError:
-        doing = f"Receiving the {count} descriptors of a message, which is lost,"
-        return resource_error(errno.EMFILE, doing)
+    def _read_packet(self, wait: bool) -> tuple[bytes, list[int], bool]:
+        """A packet, its descriptors, and whether some of them were lost."""
+        flags = FLAGS | (0 if wait else socket.MSG_DONTWAIT)
+        size = HEADER.size + LARGEST_PACKET
+        while True:
+            # A reset says once that the other end was closed with unread messages in
+            # it; what it has sent comes next.
+            with contextlib.suppress(ConnectionResetError):
+                data, ancillary, got, _ = self._socket.recvmsg(
+                    size, PLACE_FOR_FDS, flags
+                )
+                return data, _descriptors(ancillary), bool(got & socket.MSG_CTRUNC)
 
     # What `send_bytes` and `recv_bytes` of the standard library are made of
 
@@ -189,9 +177,90 @@ class Connection(connection.Connection):
         return stream
 
 
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """The descriptors that came with a packet."""
+    found = array.array("i")
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found.frombytes(content[: len(content) - len(content) % found.itemsize])
+    return found.tolist()
+
+
+@contextlib.contextmanager
+def _in_a_file(payload: Any) -> Iterator[int]:
+    """A memory file with these bytes, for the time of sending it."""
+    doing = f"Sending a message of {memoryview(payload).nbytes} bytes"
+    try:
+        fd = os.memfd_create("sharedtensor-message", os.MFD_CLOEXEC)
+    except OSError as error:
+        raise resource_error(error.errno, doing) from error
+    with os.fdopen(fd, "wb", buffering=0) as file:
+        rest = memoryview(payload).cast("B")
+        try:
+            while rest.nbytes:
+                rest = rest[file.write(rest) :]
+        except OSError as error:
+            raise resource_error(error.errno, doing) from error
+        yield fd
+
+
+def _content(fd: int, size: int) -> bytearray:
+    """The bytes of a memory file, which is closed. Raises `OSError` if it is short."""
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        file.seek(0)
+        content = bytearray(size)
+        rest = memoryview(content)
+        while rest.nbytes:
+            count = file.readinto(rest)
+            if not count:
+                raise OSError(f"A message of {size} bytes came with fewer of them.")
+            rest = rest[count:]
+    return content
+
+
+@contextlib.contextmanager
+def _in_a_crate(descriptors: Sequence[int]) -> Iterator[int]:
+    """The end of a socket that holds these descriptors, for the time of sending it."""
+    doing = f"Sending {len(descriptors)} descriptors"
+    try:
+        loading, crate = socket.socketpair(*KIND)
+    except OSError as error:
+        raise resource_error(error.errno, doing) from error
+    with crate:
+        try:
+            with loading:
+                loading.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
+                for begin in range(0, len(descriptors), FDS_AT_ONCE):
+                    part = descriptors[begin : begin + FDS_AT_ONCE]
+                    socket.send_fds(loading, [b"+"], part, socket.MSG_DONTWAIT)
+        except OSError as error:
+            raise resource_error(error.errno, doing) from error
+        yield crate.fileno()
+
+
+def _open_crate(descriptors: list[int], count: int) -> None:
+    """Put the descriptors in the place of their crate, the last one in the list.
+
+    Raises `ResourceError` if this process has no room for them.
+    """
+    beside = len(descriptors) - 1
+    with socket.socket(*KIND, fileno=descriptors.pop()) as crate:
+        crate.settimeout(None)
+        while len(descriptors) - beside < count:
+            data, ancillary, got, _ = crate.recvmsg(1, PLACE_FOR_FDS, FLAGS)
+            descriptors += _descriptors(ancillary)
+            if not data or got & socket.MSG_CTRUNC:
+                raise _lost(count)
+
+
+def _lost(count: int) -> ResourceError:
+    doing = f"Receiving the {count} descriptors of a message, which is lost,"
+    return resource_error(errno.EMFILE, doing)
+
+
 def Pipe(duplex: bool = True) -> tuple[Connection, Connection]:
     """A pair of connected ends; if not `duplex`, the first only receives."""
-    ends = socket.socketpair()
+    ends = socket.socketpair(*KIND)
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
     first, second = (end.detach() for end in ends)

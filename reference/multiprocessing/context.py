@@ -89,10 +89,23 @@ class Channels(context.BaseContext):
         return JoinableQueue(maxsize, ctx=self.get_context())
 
     def SimpleQueue(self) -> Any:
-        """A queue without a thread that carries tensors; pools consist of two."""
+        """A queue without a thread that carries tensors."""
         from .queues import SimpleQueue
 
         return SimpleQueue(ctx=self.get_context())
+
+    def Pool(
+        self,
+        processes: int | None = None,
+        initializer: Any = None,
+        initargs: Any = (),
+        maxtasksperchild: int | None = None,
+    ) -> Any:
+        """A pool of processes whose tasks and results carry tensors."""
+        from .pools import Pool
+
+        arguments = processes, initializer, initargs, maxtasksperchild
+        return Pool(*arguments, context=self.get_context())
 
     def get_context(self, method: str | None = None) -> Any:
         """The context of a start method. Raises `ValueError` for another. START-5."""

@@ -1,9 +1,11 @@
 """Queues over connections that carry descriptors.
 
-They are the standard library's queues but for two things. Their pipes are ours, so what
-was put survives the process that put it (clause LIFE-5). And `Queue.put` pickles in the
-caller, where the standard library leaves that to a thread: when `put` returns, the
-tensors are shared (clause CHAN-7), and a refusal is raised there (clause GRAD-5).
+They are the standard library's queues but for three things. Their pipes are ours, so
+what was put survives the process that put it (clause LIFE-5). Nobody locks them, since
+a message is one packet: a consumer that is killed while it waits takes no lock along
+that the others would need. And `Queue.put` pickles in the caller, where the standard
+library leaves that to a thread: when `put` returns, the tensors are shared (clause
+CHAN-7), and a refusal is raised there (clause GRAD-5).
 """
 
 import errno
@@ -17,12 +19,13 @@ from collections.abc import Callable
 from multiprocessing import queues, synchronize, util
 from typing import Any, ClassVar
 
+from ..errors import ResourceError
 from ..steps import Message, steps
 from .connection import Connection, Pipe
 
 
 class SimpleQueue(queues.SimpleQueue[Any]):
-    """A locked pipe; it uses no thread."""
+    """A pipe with any number of readers and writers; it uses no thread."""
 
     def __init__(self, *, ctx: Any):
         self._reader, self._writer = Pipe(duplex=False)
@@ -35,15 +38,11 @@ class SimpleQueue(queues.SimpleQueue[Any]):
 
         Clauses CHAN-7, GRAD-5, LIFE-5.
         """
-        message = steps.pack_message(obj)
-        with self._wlock:
-            steps.write_message(message, self._writer)
+        steps.write_message(steps.pack_message(obj), self._writer)
 
     def get(self) -> Any:
         """Receive an object. Clause CHAN-4."""
-        with self._rlock:
-            received = self._reader.receive()
-        return steps.unpack_message(*received)
+        return steps.unpack_message(*self._reader.receive())
 
 
 class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue[Any]
@@ -60,10 +59,8 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     _poll: Callable[..., bool]
     _reader: Connection
     _reset: Callable[[], None]
-    _rlock: synchronize.Lock
     _sem: synchronize.Semaphore
     _thread: threading.Thread | None
-    _wlock: synchronize.Lock
     _writer: Connection
 
     def __init__(self, maxsize: int = 0, *, ctx: Any):
@@ -81,47 +78,38 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         self._check_open()
         message = steps.put_message(obj)
         if not self._sem.acquire(block, timeout):
-            _withdraw(message)
             raise queue.Full
         try:
             self._append(message)
         except OSError:
             self._sem.release()
-            _withdraw(message)
             raise
 
     def _append(self, message: Message) -> None:
         with self._notempty:
             # An earlier message stays in the buffer until it is written.
-            if not self._buffer and self._written_at_once(message):
+            if not self._buffer and steps.write_at_once(message, self._writer):
                 return
             if self._thread is None:
                 self._start_thread()
             self._buffer.append(message)
             self._notempty.notify()
 
-    def _written_at_once(self, message: Message) -> bool:
-        if not self._wlock.acquire(False):
-            return False
-        try:
-            return steps.write_at_once(message, self._writer)
-        finally:
-            self._wlock.release()
-
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Receive an object. Raises `queue.Empty`. Clause CHAN-4."""
         self._check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._rlock.acquire(block, timeout):
-            raise queue.Empty
-        try:
-            if not self._arrives(block, deadline):
-                raise queue.Empty
-            received = self._reader.receive()
+        while self._arrives(block, deadline):
+            try:
+                received = self._reader.receive(wait=block and deadline is None)
+            except BlockingIOError:
+                continue  # another consumer was faster
+            except ResourceError:
+                self._sem.release()  # the message is lost, and so is no more in here
+                raise
             self._sem.release()
-        finally:
-            self._rlock.release()
-        return steps.unpack_message(*received)
+            return steps.unpack_message(*received)
+        raise queue.Empty
 
     def _arrives(self, block: bool, deadline: float | None) -> bool:
         """Whether a message can be read, or is to be waited for without end."""
@@ -139,7 +127,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         # The thread must not refer to the queue, whose end is the thread's end.
         self._buffer.clear()
         arguments = (self._buffer, self._notempty, self._reader, self._writer)
-        settings = (self._wlock, self._sem, self._ignore_epipe)
+        settings = (self._sem, self._ignore_epipe)
         self._thread = threading.Thread(
             target=_feed,
             args=arguments + settings,
@@ -179,7 +167,6 @@ def _feed(
     notempty: threading.Condition,
     reader: Connection,
     writer: Connection,
-    lock: synchronize.Lock,
     slots: synchronize.Semaphore,
     ignore_broken_pipe: bool,
 ) -> None:
@@ -194,8 +181,7 @@ def _feed(
             writer.close()
             return
         try:
-            with lock:
-                steps.write_message(message, writer)
+            steps.write_message(message, writer)
         except Exception as error:
             broken = getattr(error, "errno", 0) == errno.EPIPE
             if util.is_exiting() or (broken and ignore_broken_pipe):
@@ -207,5 +193,3 @@ def _feed(
         del message
 
 
-def _withdraw(message: Message) -> None:
-    message.outbox.withdraw()

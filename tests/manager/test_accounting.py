@@ -96,7 +96,7 @@ def test_a_message_in_flight_keeps_the_name(new_client, name, exists):
     """Clause LIFE-2."""
     owner, peer = new_client(), new_client()
     owner.call("hold", name)
-    owner.call("post", name)
+    owner.call("count", name)
     owner.call("release", name)
     owner.call("sync")
     assert exists(name)
@@ -113,7 +113,7 @@ def test_a_message_in_flight_keeps_the_name(new_client, name, exists):
 def test_a_cancelled_message_keeps_nothing(new_client, name, exists):
     owner = new_client()
     owner.call("hold", name)
-    owner.call("post", name)
+    owner.call("count", name)
     owner.call("release", name)
     owner.call("cancel", name)
     owner.call("sync")
@@ -128,7 +128,7 @@ def test_a_message_in_flight_survives_the_exit_of_its_sender(
     receiver = new_client()
     address = sender.call("address")
     sender.call("hold", name)
-    sender.call("post", name)
+    sender.call("count", name)
     assert sender.leave() == ""
     receiver.call("adopt", address)
     receiver.call("hold", name)
@@ -158,7 +158,7 @@ def test_a_claim_that_is_read_before_its_post_removes_nothing(
         receiver.send(kind + encoded)
     synchronise(receiver)
     assert exists(name)
-    for kind in (daemon.HOLD, daemon.POST):
+    for kind in (daemon.HOLD, daemon.COUNT):
         sender.send(kind + encoded)
     synchronise(sender)
     assert exists(name)
@@ -180,8 +180,8 @@ def test_zeros_of_different_moments_remove_nothing(
     first, middle, last = (connections[place] for place in order)
     os.kill(pid, signal.SIGSTOP)
     for sender, kinds in (
-        (first, (daemon.HOLD, daemon.POST)),
-        (middle, (daemon.HOLD, daemon.CLAIM, daemon.POST)),
+        (first, (daemon.HOLD, daemon.COUNT)),
+        (middle, (daemon.HOLD, daemon.CLAIM, daemon.COUNT)),
         (first, (daemon.RELEASE,)),
         (last, (daemon.HOLD, daemon.CLAIM, daemon.RELEASE)),
     ):
@@ -198,7 +198,7 @@ def test_zeros_of_different_moments_remove_nothing(
 
 def test_a_name_that_was_never_held_is_not_removed(new_client, connect, name, exists):
     bare = connect(new_client().call("address"))
-    bare.send(daemon.POST + name.encode())
+    bare.send(daemon.COUNT + name.encode())
     bare.send(daemon.CANCEL + name.encode())
     synchronise(bare)
     assert exists(name)
@@ -235,7 +235,7 @@ def test_who_has_passed_a_name_on_stays_a_client(new_client, name, exists, event
     owner, relay = new_client(), new_client()
     address = owner.call("address")
     owner.call("hold", name)
-    for call in ("hold", "post", "release"):
+    for call in ("hold", "count", "release"):
         relay.call(call, name, address)
     owner.call("sync")
     assert owner.call("status")["clients"] == 2

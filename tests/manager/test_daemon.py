@@ -28,7 +28,7 @@ def test_names_of_all_clients_go_with_them(
     address = clients[0].call("address")
     for client in clients:
         client.call("hold", name, address)
-        client.call("post", name, address)
+        client.call("count", name, address)
     for client in clients:
         getattr(client, end)()
     eventually(lambda: not exists(name), 1.3)

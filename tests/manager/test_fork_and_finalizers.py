@@ -165,7 +165,7 @@ import threading
 def work():
     for _ in range(300):
         client.hold(name)
-        client.post(name)
+        client.count(name)
         client.claim(name)
         client.release(name)
 threads = [threading.Thread(target=work) for _ in range(8)]

@@ -49,7 +49,7 @@ def test_names_from_before_stay_to_the_end(new_client, name, exists, eventually)
     """Messages in flight were counted by the manager that died."""
     owner = new_client()
     owner.call("hold", name)
-    owner.call("post", name)
+    owner.call("count", name)
     kill_manager(owner)
     owner.call("release", name)
     owner.call("sync")

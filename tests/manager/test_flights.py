@@ -1,0 +1,112 @@
+"""Names in flight are held by a pipe whose other end travels with the message."""
+
+import os
+import signal
+import socket
+import time
+
+import pytest
+from sharedtensor.manager import daemon
+
+UNTIL_IT_WOULD_END = 3  # grace periods
+
+
+def in_flight(client):
+    return client.call("status")["in_flight"]
+
+
+@pytest.fixture
+def posted(new_client, name, exists):
+    """A client that has posted a name, which it holds no more, and the file of it."""
+    client = new_client()
+    client.call("hold", name)
+    client.run("made = client.post([name])", name=name)
+    client.run("client.release(name); client.sync()", name=name)
+    assert exists(name)
+    return client
+
+
+def test_a_name_in_flight_stays_until_the_pipe_is_closed(
+    posted, name, exists, eventually
+):
+    assert in_flight(posted) == 1
+    posted.run("import os; os.close(made); client.sync()")
+    eventually(lambda: not exists(name))
+    assert in_flight(posted) == 0
+
+
+def test_a_receiver_that_holds_first_keeps_the_name(
+    posted, new_client, name, exists, eventually
+):
+    receiver = new_client()
+    receiver.call("hold", name, posted.call("address"))
+    posted.run("import os; os.close(made); client.sync()")
+    eventually(lambda: in_flight(posted) == 0)
+    assert exists(name)
+    receiver.call("release", name, posted.call("address"))
+    eventually(lambda: not exists(name))
+
+
+def test_a_killed_holder_of_the_message_ends_its_flight(
+    posted, name, exists, eventually
+):
+    address = posted.call("address")
+    posted.kill()
+    eventually(lambda: not exists(name))
+    eventually(lambda: not os.path.exists(address))
+
+
+def test_a_message_in_flight_keeps_the_manager(
+    posted, environment, name, exists, eventually
+):
+    """Its sender has gone, and nobody else is a client: the message counts as one."""
+    address = posted.call("address")
+    number = posted.run("result = made")
+    kept = os.open(f"/proc/{posted.pid}/fd/{number}", os.O_WRONLY)
+    posted.leave()
+    grace = float(environment["SHAREDTENSOR_MANAGER_GRACE"])
+    ends = time.monotonic() + UNTIL_IT_WOULD_END * grace
+    eventually(lambda: time.monotonic() > ends)
+    assert exists(name)
+    assert os.path.exists(address)
+    os.close(kept)
+    eventually(lambda: not exists(name))
+    eventually(lambda: not os.path.exists(address))
+
+
+def test_many_names_go_with_one_descriptor(new_client, name):
+    client = new_client()
+    names = [f"{name}-{number}" for number in range(600)]
+    client.run("made = client.post(names)", names=names)
+    assert in_flight(client) == 600
+    client.run("import os; os.close(made); client.sync()")
+    client.run("client.sync()")
+    assert client.call("status")["names"] == 0
+
+
+@pytest.mark.parametrize("what", ["a name", "another descriptor", "two descriptors"])
+def test_a_wrong_post_ends_the_connection(new_client, connect, name, what):
+    client = new_client()
+    stranger = connect(client.call("address"))
+    reader, writer = os.pipe()
+    null = os.open(os.devnull, os.O_RDONLY)
+    names, given = {
+        "a name": (b"sharedtensor-x\0../x", [reader]),
+        "another descriptor": (name.encode(), [null]),
+        "two descriptors": (name.encode(), [reader, reader]),
+    }[what]
+    socket.send_fds(stranger, [daemon.POST + names], given)
+    assert stranger.recv(1) == b""
+    assert in_flight(client) == 0
+    for descriptor in (reader, writer, null):
+        os.close(descriptor)
+
+
+def test_a_successor_keeps_what_was_posted_to_the_end(posted, name, exists, eventually):
+    """The manager is killed with a name in flight that is never received."""
+    manager = posted.call("status")["pid"]
+    posted.run("import os; os.close(made)")
+    posted.call("hold", f"{name}-other")
+    os.kill(manager, signal.SIGKILL)
+    posted.leave()
+    eventually(lambda: not exists(name))
