@@ -41,6 +41,7 @@ class ResourceError(SharedTensorError, OSError):
 
 
 ADVICE = {
+    errno.EFBIG: "Raise the limit of the size of files (RLIMIT_FSIZE).",
     errno.EMFILE: "Raise the limit of open files, or use the strategy 'file_system'.",
     errno.ENFILE: "The whole system is out of open files; close some programs.",
     errno.ENOMEM: "Free memory, or raise vm.max_map_count if there are many tensors.",

@@ -104,6 +104,10 @@ class Steps:
         """Make the file of a segment under `file_descriptor`. Clause FD-1."""
         return _strategies.create_unnamed(token)
 
+    def register_name(self, name: str, manager: str) -> None:
+        """Tell the manager of a name before its file is made. Clauses FS-2, MGR-2."""
+        names.hold(name, address=manager)
+
     def seal_segment(self, fd: int) -> None:
         """Fix the size of a segment, so that nobody's access can become a SIGBUS."""
         _strategies.seal(fd)
@@ -312,6 +316,13 @@ class Steps:
         storage = storage_class(nbytes)
         storage.segment = strategy.open(storage.memory, token, nbytes, where)
         return steps.remember_storage(storage)
+
+    def acknowledge_name(self, name: str, manager: str) -> None:
+        """Tell the manager that this process holds a name that it received.
+
+        Before the message counts as received. Clauses FS-2, LIFE-2.
+        """
+        names.hold(name, address=manager)
 
     def find_storage(self, token: str) -> "Storage | None":
         """The storage over a segment that this process holds, or None.

@@ -10,6 +10,7 @@ may have been replaced since.
 """
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -162,7 +163,7 @@ class FileSystem:
         """Make a file that only this user can open. Clauses FS-1, FS-3, SEC-1."""
         name = f"sharedtensor-{os.getpid()}-{secrets.token_hex(16)}"
         manager = names.address()
-        names.hold(name, address=manager)
+        steps.register_name(name, manager)
         try:
             with created(name) as fd:
                 memory.write(fd, source)
@@ -192,7 +193,7 @@ class FileSystem:
             raise HandleError(
                 f"{token!r} is no name of a segment; the handle is forged."
             )
-        names.hold(token, address=manager)
+        steps.acknowledge_name(token, manager)
         try:
             arrived(token, manager, how, names.claim)
             with opened(token) as fd:
@@ -284,6 +285,7 @@ def created(name: str) -> Any:
     except OSError as error:
         raise resource_error(error.errno, f"Making the segment {path}") from error
     try:
+        os.fchmod(fd, steps.permissions())  # the umask does not decide: clause MGR-9
         yield fd
     except BaseException:
         os.unlink(path)
@@ -307,6 +309,11 @@ def opened(name: str) -> Any:
             "manager was killed. Keep a tensor over it until the receiver has its own."
         ) from error
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise HandleError(
+                f"{path} is a symbolic link. Somebody has replaced the segment; it is "
+                "refused."
+            ) from error
         raise resource_error(error.errno, f"Opening the segment {path}") from error
     try:
         yield fd

@@ -34,12 +34,12 @@ at once, the end of that connection releases everything. It is one message howev
 names are held, and nothing at all when none is.
 
 **A killed manager** is noticed by the next call. It connects to the successor or starts
-one at the same address (see `launch`), registers its holds again and the names that it
-has posted, and goes on. Lost with the manager is which messages were in flight, and
-what was in its sockets. Hence the successor keeps names from before to the end of its
-last client rather than remove one too early. A process that makes no call looks once,
-when it exits, whether its managers live. What nobody can mend is the death of a manager
-and of all its clients at one moment: then names stay in `/dev/shm`.
+one at the same address (see `launch`), registers its holds again, and goes on. The
+successor knows all names that the dead manager had heard of. Lost with that one is
+which messages were in flight. Hence the successor keeps names from before to the end of
+its last client rather than remove one too early. A process that makes no call looks
+once, when it exits, whether its managers live. What nobody can mend is the death of a
+manager and of all its clients at one moment: then names stay in `/dev/shm`.
 
 **Connections.** There is one for each manager that this process holds names of. The one
 to the process's own manager stays. Another one is closed when the last name there is
@@ -56,12 +56,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing import util
 
-from ..errors import ManagerError
+from ..errors import ManagerError, resource_error
 from . import daemon, launch
 
 ATTEMPTS = 3
 NONE = -1  # no descriptor goes with the message
-MANY = 1024  # posted names, after which those are forgotten that are gone
 
 
 class Link:
@@ -71,8 +70,6 @@ class Link:
         self.address = address
         self.socket = connection
         self.holds: dict[bytes, int] = {}
-        self.posted: set[bytes] = set()
-        self.room_for_posted = MANY
         self.has_counted = False
         self.is_stalled = False
 
@@ -106,24 +103,13 @@ class Link:
         elif kind == daemon.COUNT:
             self.has_counted = True
 
-    def remember(self, names: Sequence[bytes]) -> None:
-        """Note what was posted, for a successor; forget what is gone, now and then."""
-        self.posted.update(names)
-        if len(self.posted) > self.room_for_posted:
-            here = {name for name in self.posted if os.path.lexists(path_of(name))}
-            self.posted, self.room_for_posted = here, MANY + 2 * len(here)
-
     def open(self, may_create: bool) -> None:
         """Connect, and register again what was held at a manager that has died."""
-        known = bool(self.holds or self.posted)
-        self.socket = launch.reach(self.address, may_create or known)
+        self.socket = launch.reach(self.address, may_create or bool(self.holds))
         try:
             for name, count in self.holds.items():
                 for _ in range(count):
                     self.send(daemon.AGAIN + name)
-            for name in self.posted:
-                if os.path.lexists(path_of(name)):
-                    self.send(daemon.KEEP + name)
         except BaseException:
             self.close()
             raise
@@ -135,13 +121,14 @@ class Link:
         self.socket = None
         self.is_stalled = False
 
-    def is_lost(self) -> bool:
-        """Tell whether the manager has ended, as far as this end knows."""
-        if self.socket is None:
-            return bool(self.holds or self.posted)
-        poll = select.poll()
-        poll.register(self.socket, 0)
-        return bool(poll.poll(0))
+    def was_killed(self) -> bool:
+        """Tell whether the manager has ended and has left its directory behind."""
+        if self.socket is not None:
+            poll = select.poll()
+            poll.register(self.socket, 0)
+            if not poll.poll(0):
+                return False
+        return os.path.isdir(os.path.dirname(self.address))
 
     def receive(self, token: bytes) -> bytes:
         """Return what the manager answered to the request with this token."""
@@ -162,7 +149,8 @@ class Link:
     def leave_heir(self) -> socket.socket | None:
         """Return a connection that holds what this one holds, for a child to be."""
         try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours, theirs = map(launch.above_standard_streams, pair)
             with theirs:
                 self.send(daemon.FORK, (theirs.fileno(),))
         except (OSError, ManagerError):
@@ -267,8 +255,6 @@ class Client:
                 return
         else:
             link = self.link(address)
-        if kind == daemon.POST:
-            link.remember(argument.split(daemon.SEPARATOR))
         self.send(link, kind + argument, descriptor)
         link.account(kind, argument)
         if not (link.holds or link.has_counted or link.address == self.own):
@@ -326,7 +312,7 @@ class Client:
         """At the end of this process: put successors where managers were killed."""
         with contextlib.suppress(Exception), self.turn():
             for link in self.links.values():
-                if link.is_lost():
+                if link.was_killed():
                     link.close()
                     link.open(may_create=True)
 
@@ -360,7 +346,6 @@ class Client:
             link.close()
             link.socket = self.heirs.get(link.address)
             link.has_counted = False
-            link.posted = set()
         self.heirs = {}
         self.queue = deque(item for item in self.queue if item[0] == daemon.RELEASE)
         self.lock = threading.Lock()
@@ -384,11 +369,6 @@ def lost(link: Link) -> ManagerError:
         f"The shared-memory manager at {link.address} has died {ATTEMPTS} times in a "
         "row. Find out what kills it."
     )
-
-
-def path_of(name: bytes) -> bytes:
-    """Return where the file of a name is."""
-    return os.path.join(os.fsencode(daemon.SHM), name)
 
 
 def leave_in_order(client: Client) -> None:
@@ -430,9 +410,13 @@ def post(names: Sequence[str], address: str | None = None) -> int:
     """Say that a message with these names is about to leave. Clause LIFE-2.
 
     Return a descriptor, the caller's, that has to go with the message: the names are
-    held until all its copies are closed. Raises as `hold` does, and `OSError`.
+    held until all its copies are closed. Raises as `hold` does, and `ResourceError`.
     """
-    here, there = os.pipe()
+    try:
+        here, there = os.pipe()
+    except OSError as error:
+        doing = f"Sending {len(names)} names of shared storages"
+        raise resource_error(error.errno, doing) from error
     try:
         for part in packets(names):
             _client.tell(daemon.POST, part, address, here)

@@ -20,8 +20,6 @@ argument; nothing is answered but SYNC and STATUS.
 HOLD     H name           the sender of the message uses the name once more
 AGAIN    A name           as HOLD, to the successor of a manager that was killed
 RELEASE  R name           one HOLD less (without effect where there is none)
-KEEP     K name           keep the name to the end: it was posted to the manager that
-                          was killed, and may still be in flight
 POST     P names + a desc. a message that carries the names, separated by 0, is about to
                           be sent, and with it the other end of the pipe that the
                           descriptor is an end of
@@ -51,9 +49,13 @@ Yet this proves something only if it is of one moment: with three processes in a
 the first one's COUNT and the last one's CLAIM add up to zero while the middle one's
 HOLD is still unread. So such a name is a suspect, and it is removed only after one more
 full sweep over all connections brought no news of it: whatever had been sent before
-that sweep began has then been read. Names that came by AGAIN or KEEP are kept to the
-end, since what was in flight was known to the manager that died. So are names in flight
-for whose pipe the manager has no descriptor left.
+that sweep began has then been read. Names in flight for whose pipe the manager has no
+descriptor left are kept to the end.
+
+**A successor.** A manager writes down each name that it hears of, in a file beside its
+socket, so that one that takes its place when it was killed knows the names of clients
+that were killed as well. What was in flight died with it, so a successor keeps all
+these names, and those that came by AGAIN, to the end.
 
 **The end.** When the last client and the last message in flight are gone, the manager
 waits for GRACE seconds, closes
@@ -74,18 +76,19 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 TITLE = "sharedtensor-manager"  # in the command line, so that tools can tell
 SOCKET = "socket"
 CLOSING = "closing"
+JOURNAL = "names"
 SHM = "/dev/shm"
 
-HOLD, AGAIN, RELEASE, KEEP = b"H", b"A", b"R", b"K"
+HOLD, AGAIN, RELEASE = b"H", b"A", b"R"
 POST, COUNT, CLAIM, CANCEL = b"P", b"+", b"C", b"X"
 FORK, LISTENING, ABANDON = b"F", b"L", b"N"
 SYNC, STATUS = b"S", b"T"
-ABOUT_A_NAME = frozenset((HOLD, AGAIN, RELEASE, KEEP, COUNT, CLAIM, CANCEL))
+ABOUT_A_NAME = frozenset((HOLD, AGAIN, RELEASE, COUNT, CLAIM, CANCEL))
 
 COUNTS = struct.Struct("<QQQQq")  # pid, clients, names, holds, in flight
 TOKEN = 8
@@ -146,6 +149,48 @@ class Name:
     def is_unreachable(self) -> bool:
         """No process holds it and no message carries it."""
         return not (self.holds or self.in_flight or self.counted or self.kept)
+
+
+class Journal:
+    """The names that a manager knows, in a file for its successor; one a line.
+
+    Writing is done as well as can be: a manager without room on its disk serves on.
+    """
+
+    SPARE = 1024  # lines about names that are gone, before they are left out
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.lines = 0
+        self.file = -1
+
+    def open(self) -> list[bytes]:
+        """Begin to write, and return the names that a manager before this one knew."""
+        with contextlib.suppress(OSError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            self.file = os.open(self.path, flags, 0o600)
+            with open(self.file, "rb", closefd=False) as file:
+                return list(filter(is_name, file.read().split(b"\n")))
+        return []
+
+    def add(self, name: bytes) -> None:
+        """Write down one more name."""
+        self.lines += 1
+        with contextlib.suppress(OSError):
+            os.write(self.file, name + b"\n")
+
+    def tidy(self, names: Iterable[bytes], count: int) -> None:
+        """Leave out the names that are gone, if they are many; these are there."""
+        if self.lines < self.SPARE + 2 * count:
+            return
+        self.lines = count
+        fresh = self.path + "-new"
+        with contextlib.suppress(OSError):
+            with open(fresh, "wb") as file:
+                file.writelines(name + b"\n" for name in names)
+            os.rename(fresh, self.path)
+            os.close(self.file)
+            self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
 
 class Door:
@@ -215,6 +260,7 @@ class Manager:
         self.clients: dict[int, Client] = {}
         self.flights: dict[int, Flight] = {}
         self.names: dict[bytes, Name] = {}
+        self.journal = Journal(os.path.join(door.directory, JOURNAL))
         self.suspects: set[bytes] = set()  # came to zero in this sweep
         self.judged: set[bytes] = set()  # came to zero before it, no news since
         self.requests: list[tuple[Client, bytes]] = []
@@ -334,6 +380,7 @@ class Manager:
         elif kind == LISTENING and client is self.first:
             self.door.open()
             self.poll.register(self.door, select.POLLIN)
+            self.inherit()
         elif kind == ABANDON and client is self.first:
             os._exit(0)
         else:
@@ -380,11 +427,19 @@ class Manager:
             self.suspect(name)
         self.somebody_left()
 
+    def inherit(self) -> None:
+        """Keep to the end what a manager knew that was killed here."""
+        for name in self.journal.open():
+            entry = self.names.setdefault(name, Name())
+            entry.was_held = entry.kept = True
+            self.journal.lines += 1
+
     def entry(self, name: bytes) -> Name:
         """Return what is known of a name."""
         entry = self.names.get(name)
         if entry is None:
             entry = self.names[name] = Name()
+            self.journal.add(name)
         return entry
 
     def account(self, client: Client, kind: bytes, name: bytes) -> None:
@@ -397,8 +452,6 @@ class Manager:
             entry.kept |= kind == AGAIN
         elif kind == RELEASE:
             release(client, name, entry)
-        elif kind == KEEP:
-            entry.was_held = entry.kept = True
         else:
             entry.counted += 1 if kind == COUNT else -1
         self.suspect(name)
@@ -415,6 +468,7 @@ class Manager:
         """Remove a name that nobody can use any more. Clause FS-2."""
         if self.names.pop(name).was_held:
             unlink(name, self.shm)
+        self.journal.tidy(self.names, len(self.names))
 
     def answer(self, client: Client, request: bytes) -> None:
         """Answer a SYNC or STATUS; a client that does not read is dismissed."""
@@ -516,7 +570,7 @@ def unlink(name: bytes | str, folder: int | None = None) -> None:
 
 def remove_place(directory: str) -> None:
     """Remove a manager's socket and directory, in as far as they were made."""
-    for name in (SOCKET, CLOSING):
+    for name in (SOCKET, CLOSING, JOURNAL, f"{JOURNAL}-new"):
         unlink(os.path.join(directory, name))
     with contextlib.suppress(OSError):
         os.rmdir(directory)

@@ -91,8 +91,8 @@ def start(directory: str) -> socket.socket:
     Raises `OSError` if the directory will not do, `ManagerError` if the daemon does not
     start, and `Taken` if another client was faster.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    theirs = above_standard_streams(theirs)
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = map(above_standard_streams, pair)
     listener = above_standard_streams(
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     )
@@ -116,9 +116,10 @@ def start(directory: str) -> socket.socket:
 
 
 def above_standard_streams(given: socket.socket) -> socket.socket:
-    """Return a socket whose number is not that of a stream, which a daemon replaces.
+    """Return a socket whose number is not that of a standard stream. Clause MGR-6.
 
-    A program whose standard streams are closed gets such numbers.
+    A program whose streams are closed gets such numbers. A daemon replaces them, and
+    what the program writes to a stream would reach the manager.
     """
     if given.fileno() > 2:
         return given
@@ -199,6 +200,7 @@ def open_door(listener: socket.socket, directory: str, first: socket.socket) -> 
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory, 0o700)
+        os.chmod(directory, 0o700)  # the umask may have taken that: clause MGR-9
     with locked(directory), short(os.path.join(directory, daemon.SOCKET)) as path:
         try:
             listener.bind(path)
@@ -207,6 +209,7 @@ def open_door(listener: socket.socket, directory: str, first: socket.socket) -> 
                 raise
             first.send(daemon.ABANDON, socket.MSG_NOSIGNAL)
             raise Taken(f"{directory} has a manager already") from error
+        os.chmod(path, 0o600)
         listener.listen(BACKLOG)
         first.send(daemon.LISTENING, socket.MSG_NOSIGNAL)
 
@@ -263,7 +266,9 @@ def connect(address: str) -> socket.socket:
     Without that answer a message could be lost: a manager that is about to end takes
     connections in that it will never serve.
     """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection = above_standard_streams(
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    )
     try:
         bound(connection)
         with short(address) as path:

@@ -81,7 +81,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             raise queue.Full
         try:
             self._append(message)
-        except OSError:
+        except BaseException:
             self._sem.release()
             raise
 
@@ -191,5 +191,3 @@ def _feed(
         with notempty:
             buffer.popleft()
         del message
-
-

@@ -1,6 +1,7 @@
 """Names in flight are held by a pipe whose other end travels with the message."""
 
 import os
+import select
 import signal
 import socket
 import time
@@ -9,6 +10,14 @@ import pytest
 from sharedtensor.manager import daemon
 
 UNTIL_IT_WOULD_END = 3  # grace periods
+
+
+def kill(pid, eventually):
+    """Kill a process that is not our child, and wait for its end."""
+    pidfd = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: select.select([pidfd], [], [], 0)[0])
+    os.close(pidfd)
 
 
 def in_flight(client):
@@ -106,7 +115,39 @@ def test_a_successor_keeps_what_was_posted_to_the_end(posted, name, exists, even
     """The manager is killed with a name in flight that is never received."""
     manager = posted.call("status")["pid"]
     posted.run("import os; os.close(made)")
-    posted.call("hold", f"{name}-other")
-    os.kill(manager, signal.SIGKILL)
+    kill(manager, eventually)
     posted.leave()
     eventually(lambda: not exists(name))
+
+
+def test_a_successor_knows_the_names_of_a_client_that_was_killed_before(
+    posted, new_client, name, exists, eventually
+):
+    """A message is in flight; its sender is killed, and then the manager."""
+    address = posted.call("address")
+    other = new_client()
+    other.call("hold", f"{name}-other", address)
+    number = posted.run("result = made")
+    kept = os.open(f"/proc/{posted.pid}/fd/{number}", os.O_WRONLY)
+    posted.kill()
+    manager = other.call("status", address)["pid"]
+    kill(manager, eventually)
+    os.close(kept)
+    other.leave()
+    eventually(lambda: not exists(name))
+    eventually(lambda: not os.path.exists(os.path.dirname(address)))
+
+
+def test_the_file_of_names_does_not_grow_with_use(new_client, name):
+    client = new_client()
+    journal = os.path.join(os.path.dirname(client.call("address")), daemon.JOURNAL)
+    client.run(
+        """
+for number in range(5000):
+    client.hold(f"{name}-{number}")
+    client.release(f"{name}-{number}")
+client.sync()
+""",
+        name=name,
+    )
+    assert os.path.getsize(journal) < 2 * daemon.Journal.SPARE * (len(name) + 6)

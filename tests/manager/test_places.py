@@ -87,3 +87,53 @@ def test_an_interpreter_that_does_not_start_is_an_error(new_client, temporary):
         )
     assert failure.value.args[0] == "ManagerError"
     assert list(temporary.iterdir()) == []
+
+
+UNDER_A_MASK = """
+import os
+if os.geteuid() == 0:
+    become_nobody()
+os.umask(0o777)
+"""
+
+
+def test_a_umask_that_takes_everything_from_the_user(new_client):
+    """Clause MGR-9. As root nothing would show: root may open what is closed."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o777)
+        clients = [new_client(environment={"TMPDIR": directory}) for _ in range(2)]
+        for client in clients:
+            client.run(UNDER_A_MASK)
+        address = clients[0].call("address")
+        assert address.startswith(directory)
+        clients[1].call("hold", "sharedtensor-x", address)
+        assert clients[0].call("status")["clients"] == 2
+
+
+WRITTEN_TO_A_CLOSED_STREAM = """
+import os
+os.close(2)
+client.hold(name)
+try:
+    os.write(2, b"a warning")
+except OSError:
+    pass
+"""
+
+
+def test_what_is_written_to_a_closed_stream_does_not_reach_it(new_client, name, exists):
+    """Clause MGR-6. The connection must not have the number of a stream."""
+    owner = new_client()
+    owner.run(WRITTEN_TO_A_CLOSED_STREAM, name=name)
+    owner.call("sync")
+    assert exists(name)
+
+
+def test_that_holds_of_a_connection_to_another_manager_too(new_client, name, exists):
+    """Clause MGR-6."""
+    address = new_client().call("address")
+    owner = new_client()
+    owner.call("adopt", address)
+    owner.run(WRITTEN_TO_A_CLOSED_STREAM, name=name)
+    owner.call("sync")
+    assert exists(name)

@@ -166,7 +166,7 @@ def test_link_in_place_of_a_segment_is_not_followed(tmp_path):
     path = f"{strategies.DIRECTORY}/{name}"
     os.symlink(target, path)
     try:
-        with pytest.raises(sharedtensor.ResourceError, match="Opening"):
+        with pytest.raises(sharedtensor.HandleError, match="symbolic link"):
             strategies.opened(name).__enter__()
     finally:
         os.unlink(path)
