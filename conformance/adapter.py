@@ -12,6 +12,9 @@ claim, is an error of the adapter (`shared-tensor-spec check-adapter` says which
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -48,6 +51,8 @@ class Implementation:
             where there is one.
         grace: seconds after which everything that was dropped has to be gone.
         deadline: seconds that one operation in one process may take.
+        patience: seconds that a process may take to start and to import the
+            implementation.
         adapter_version: the version of this contract that the adapter was written for.
     """
 
@@ -64,6 +69,7 @@ class Implementation:
     manager_pattern: str = ""
     grace: float = 3.0
     deadline: float = 20.0
+    patience: float = 90.0
     adapter_version: int = field(default=ADAPTER_VERSION)
 
     def as_data(self) -> dict[str, Any]:
@@ -259,6 +265,41 @@ class CudaOperations(Protocol):
         """Return the bytes in use on the device, by the driver's own figures."""
 
 
+class ForgeryOperations(Protocol):
+    """Profile ``forgery``: messages that lie, to see that they are refused."""
+
+    def forge(self, tensor: Tensor, how: str) -> object:
+        """Return what is put on a channel to send `tensor` with one lie in its message.
+
+        The message is the implementation's own, made when it is sent, but for the lie:
+
+        - ``"size"``: the handle claims more bytes than the segment has;
+        - ``"window"``: the tensor claims elements beyond the end of its storage;
+        - ``"outside"``: the handle names a file that is large enough and no segment, by
+          a path that leads out of the directory of segments, or by a descriptor;
+        - ``"truncated"``: the handle ends after its first half;
+        - ``"again"``: each time it is sent, the very handle of the first time is sent;
+          the tensor is not kept alive by it.
+        """
+
+
+class TraceOperations(Protocol):
+    """Profile ``trace-points``: a process can be held at each step of the protocol.
+
+    Without it the faults of the profile ``fault-table`` strike between operations.
+    """
+
+    def break_at(self, step: str, pause: Callable[[], str]) -> None:
+        """Call `pause` when this process is about to perform `step` for the next time.
+
+        `step` is one of the steps in `sharedtensor_conformance.faults` that an owner or
+        a peer performs. What `pause` raises comes out of the step. What it returns says
+        how to go on: ``""`` performs the step, ``"twice"`` performs it twice, and
+        ``"skip"`` returns as if it had been performed; the last two are asked for where
+        the fault table has the faults ``duplicate`` and ``drop``.
+        """
+
+
 PROFILES: dict[str, type | None] = {
     "core": CoreOperations,
     "share": ShareOperations,
@@ -277,8 +318,15 @@ PROFILES: dict[str, type | None] = {
     "manager": None,
     "lifetime": None,
     "faults": None,
+    "forgery": ForgeryOperations,
+    "fault-table": None,
+    "trace-points": TraceOperations,
 }
 """The profiles and the operations that claiming each one needs."""
+
+
+LONG_PROFILES = frozenset({"fault-table"})
+"""Profiles that are judged only when they are asked for: they take minutes."""
 
 
 def operations_of(profile: str) -> frozenset[str]:
@@ -312,6 +360,63 @@ def problems_of(implementation: Implementation, operations: object) -> list[str]
 
 def _is_claimed(name: str, implementation: Implementation) -> bool:
     return any(name in operations_of(p) for p in implementation.claims & set(PROFILES))
+
+
+def problems_of_fields(implementation: Implementation) -> list[str]:
+    """Return which fields hold something of a wrong kind, a sentence each."""
+    problems = []
+    for field_name, kind in _KINDS.items():
+        value = getattr(implementation, field_name)
+        if not _is_of_kind(value, kind):
+            problems.append(f"{field_name} has to be {kind}; it is {value!r:.80}")
+    for field_name, known in _KNOWN.items():
+        value = getattr(implementation, field_name)
+        if not isinstance(value, tuple | list) or not set(map(str, value)) <= {*known}:
+            problems.append(
+                f"{field_name} has to be some of {', '.join(known)}; "
+                f"it is {value!r:.80}"
+            )
+    return problems
+
+
+_KINDS = (
+    dict.fromkeys(("name", "operations", "version"), "a string")
+    | dict.fromkeys(("segment_pattern", "manager_pattern"), "a regular expression")
+    | dict.fromkeys(("claims",), "a set of strings")
+    | dict.fromkeys(("strategies", "dtypes"), "a tuple of at most 100 strings")
+    | dict.fromkeys(("grace", "deadline", "patience"), "a positive number of seconds")
+)
+_KNOWN = {
+    "start_methods": ("fork", "spawn", "forkserver"),
+    "channels": ("queue", "simple_queue", "pipe"),
+    "devices": ("cpu", "simulated", "cuda"),
+}
+
+
+def _is_of_kind(value: Any, kind: str) -> bool:
+    match kind:
+        case "a string":
+            return isinstance(value, str)
+        case "a regular expression":
+            return isinstance(value, str) and _compiles(value)
+        case "a set of strings":
+            return isinstance(value, set | frozenset) and _are_strings(value)
+        case "a positive number of seconds":
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            return number and math.isfinite(value) and value > 0
+    return isinstance(value, tuple | list) and len(value) <= 100 and _are_strings(value)
+
+
+def _are_strings(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _problems_of_claims(implementation: Implementation) -> list[str]:

@@ -19,6 +19,8 @@ from typing import Any
 from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
+from sharedtensor_conformance.adapter import LONG_PROFILES
+from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report import Case
 from sharedtensor_conformance.verdicts import Verdict
 
@@ -80,6 +82,12 @@ class Expectation:
     versions: SpecifierSet = field(default_factory=SpecifierSet)
 
     @property
+    def is_long(self) -> bool:
+        """Whether it is about a clause that is judged only when it is asked for."""
+        clause = load_clauses().get(self.clause)
+        return clause is not None and clause.profile in LONG_PROFILES
+
+    @property
     def subject(self) -> str:
         """The clause or the test that it is about."""
         return self.clause or self.test
@@ -125,11 +133,14 @@ class Expectations:
 
         To be asked after a full selection only: a part of the cases says nothing of an
         entry. An entry whose conditions or axis values do not occur here, or none of
-        whose cases were judged here, is not stale.
+        whose cases were judged here, is not stale; nor is one about a long profile that
+        was not asked for.
         """
         occurring = {pair for case in cases for pair in case.axes.items()}
         sentences = []
         for entry in self.entries:
+            if entry.is_long and not any(map(entry.concerns, cases)):
+                continue
             if entry.applies_to(version) and _occurs(entry.axes, occurring):
                 problem = _staleness(entry, cases)
                 if problem:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sharedtensor_conformance.adapter import LONG_PROFILES
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report import Case, ClauseResult, Run, Summary
 from sharedtensor_conformance.verdicts import Verdict, of_clause
@@ -106,10 +107,13 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
 def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:
     """Tell whether the exit status depends on a clause with this `result`.
 
-    Device memory that nobody asked for, and that nothing judged, is no part of a run.
+    Device memory and long profiles that nobody asked for, and that nothing judged, are
+    no part of a run.
     """
     on_cpu = run.selection.device == "cpu"
     if result.profile == "cuda" and on_cpu and not result.devices:
+        return False
+    if result.profile in LONG_PROFILES and not result.cases:
         return False
     claimed = result.profile in {"core", *run.implementation.claims}
     return claimed and result.level in required_levels(strict=strict)

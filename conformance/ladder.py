@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.matrix import PREFERRED, Configuration
 
 
@@ -21,16 +22,22 @@ class Climbed:
     private_shm: bool
 
 
-def climb(name: str, implementation: Implementation) -> Climbed:
-    """Send one tensor; ``blocked`` is empty where everything can be judged."""
+def climb(name: str, implementation: Implementation, limit: float) -> Climbed:
+    """Send one tensor; ``blocked`` is empty where everything can be judged.
+
+    It takes at most `limit` seconds, which the watchdog sees to.
+    """
     methods = implementation.start_methods
     method = next(one for one in (*PREFERRED, *methods) if one in methods)
     configuration = Configuration(implementation.strategies[0], method)
     stage = Stage(name, implementation, configuration)
+    watchdog = Watchdog(limit, stage.abandon)
     try:
-        return Climbed(_crosses(stage), stage.private)
+        with watchdog.watching():
+            return Climbed(_crosses(stage), stage.private)
     except Exception as error:
-        return Climbed(f"on the ladder: {error}", stage.private)
+        why = watchdog.evidence if watchdog.bitten else error
+        return Climbed(f"on the ladder: {why}", stage.private)
     finally:
         stage.close()
 

@@ -12,15 +12,20 @@ import importlib
 import json
 import os
 import re
-import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance import mutants
-from sharedtensor_conformance.adapter import Implementation, problems_of
+from sharedtensor_conformance.adapter import (
+    Implementation,
+    problems_of,
+    problems_of_fields,
+)
 
 GROUP = "sharedtensor_conformance.adapters"
 SHIPPED = ("reference", "torch", "stdlib", "copy", "numpy-copy")
@@ -122,38 +127,60 @@ def load_operations(name: str) -> Any:
 def describe(name: str, deadline: float = DEADLINE) -> Description:
     """Return what the adapter declares, loaded in a child with a deadline.
 
+    The child has a keeper, so nothing of it is left, whatever it starts or ignores.
+    What it prints is not looked at, and it is not waited for once it has answered.
+
     Raises:
         LoadingError: it cannot be loaded, crashes, hangs or is no adapter.
     """
     if not name.startswith("mutant:"):
         _target(name)  # a name that cannot be needs no child
-    command = [sys.executable, "-m", __name__, name]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=deadline,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {"SHAREDTENSOR_CONFORMANCE_DESCRIBE": "1"},
-        )
-    except subprocess.TimeoutExpired:
-        raise LoadingError(
-            f"the adapter {name!r} did not finish loading within {deadline:g} s"
-        ) from None
-    return _described(name, done)
+    # Here, since owner and peers use this module and have no keeper to start.
+    from sharedtensor_conformance.harness.checks import wait_until
+    from sharedtensor_conformance.harness.keeping import Keeper, last_line
+
+    with tempfile.TemporaryDirectory(prefix="sts-", ignore_cleanup_errors=True) as root:
+        answer, log = Path(root, "answer"), Path(root, "log")
+        keeper = Keeper(_describing(name, root), deadline)
+
+        def answered_or_ended() -> bool:
+            return answer.exists() or keeper.ask("status") is not None
+
+        try:
+            wait_until(answered_or_ended, deadline)
+            if answer.exists():
+                return _described(json.loads(answer.read_text()))
+            how = _how_it_ended(keeper.ask("status"), deadline)
+            said = last_line(log) or "it printed nothing"
+        finally:
+            keeper.close()
+    raise LoadingError(f"the adapter {name!r} {how}: {said}")
 
 
-def _described(name: str, done: subprocess.CompletedProcess[str]) -> Description:
-    lines = done.stdout.splitlines()
-    try:
-        data = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        last = done.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-        raise LoadingError(
-            f"loading the adapter {name!r} ended with status {done.returncode}: "
-            f"{last[0]}"
-        ) from None
+def _describing(name: str, root: str) -> dict[str, Any]:
+    """Return the job of the keeper of the child that describes an adapter."""
+    temporary = Path(root, "t")
+    temporary.mkdir()
+    variables = {"SHAREDTENSOR_CONFORMANCE_DESCRIBE": "1", "TMPDIR": str(temporary)}
+    return {
+        "argv": [sys.executable, "-m", __name__, name, str(Path(root, "answer"))],
+        "environment": os.environ | variables,
+        "root": root,
+        "folder": str(temporary),
+        "log": str(Path(root, "log")),
+        "pattern": "",
+        "private": True,
+    }
+
+
+def _how_it_ended(status: int | None, deadline: float) -> str:
+    if status is None:
+        return f"did not finish loading within {deadline:g} s"
+    how = f"status {status}" if status >= 0 else f"signal {-status}"
+    return f"could not be loaded: its process ended with {how}"
+
+
+def _described(data: dict[str, Any]) -> Description:
     if "error" in data:
         raise LoadingError(data["error"])
     return Description(
@@ -166,18 +193,27 @@ def _described(name: str, done: subprocess.CompletedProcess[str]) -> Description
 def _describe_here(name: str) -> dict[str, Any]:
     try:
         implementation = load_implementation(name)
+        if problems := problems_of_fields(implementation):
+            return {"error": f"the adapter {name!r} is malformed: {problems[0]}"}
         operations = _resolve(implementation.operations)()
+        return {
+            "implementation": implementation.as_data(),
+            "problems": problems_of(implementation, operations),
+            "operations": sorted(n for n in dir(operations) if not n.startswith("_")),
+        }
     except LoadingError as error:
         return {"error": str(error)}
-    except Exception as error:
+    except BaseException as error:  # it may call `sys.exit`
         said = f"{type(error).__name__}: {error}".rstrip(": ")
         return {"error": f"the adapter {name!r} cannot be loaded: {said}"}
-    return {
-        "implementation": implementation.as_data(),
-        "problems": problems_of(implementation, operations),
-        "operations": sorted(n for n in dir(operations) if not n.startswith("_")),
-    }
+
+
+def _answer(name: str, file: Path) -> None:
+    """Write the description of an adapter, whole or not at all."""
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(_describe_here(name)))
+    part.rename(file)
 
 
 if __name__ == "__main__":
-    print(json.dumps(_describe_here(sys.argv[1])))
+    _answer(sys.argv[1], Path(sys.argv[2]))

@@ -8,15 +8,19 @@ is imported here.
 from __future__ import annotations
 
 import json
+import os
+from contextlib import nullcontext
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 from sharedtensor_conformance import loading
-from sharedtensor_conformance.adapter import PROFILES, Implementation
+from sharedtensor_conformance.adapter import LONG_PROFILES, PROFILES, Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.marking import Marking
+from sharedtensor_conformance.harness.watchdog import case_limit
 from sharedtensor_conformance.ladder import climb
 from sharedtensor_conformance.matrix import (
     DIRECTIONS,
@@ -101,10 +105,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="expected deviations (default: those shipped for the implementation)",
     )
     add(
+        "--patience",
+        type=_seconds,
+        metavar="SECONDS",
+        help="seconds that the adapter may take to load, and a process to start and to "
+        "import the implementation (default: what the adapter says)",
+    )
+    add(
+        "--case-limit",
+        type=_seconds,
+        metavar="SECONDS",
+        help="seconds after which a case loses its processes, whatever hangs; after as "
+        "long again the run exits (default: far more than a case can need)",
+    )
+    add(
         "--no-expectations",
         action="store_true",
         help="expect no deviation at all",
     )
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 1e6:
+        raise ValueError(f"{text} is no positive number of seconds")
+    return seconds
 
 
 def _closest(value: str, known: list[str]) -> str:
@@ -156,7 +181,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     name = config.getoption("impl")
     try:
-        description = loading.describe(name)
+        patience = config.getoption("patience")
+        description = loading.describe(name, patience or loading.DEADLINE)
     except loading.LoadingError as error:
         raise pytest.UsageError(str(error)) from None
     if description.problems:
@@ -164,19 +190,22 @@ def pytest_configure(config: pytest.Config) -> None:
             f"the adapter {name!r} is malformed: {description.problems[0]} "
             f"(`shared-tensor-spec check-adapter {name}` says all)"
         )
-    selection = _selection(config, description.implementation)
-    recorder = Recorder(config, description.implementation, selection)
+    implementation = description.implementation
+    if patience:
+        implementation = replace(implementation, patience=patience)
+    selection = _selection(config, implementation)
+    recorder = Recorder(config, implementation, selection)
     config.stash[RECORDER] = recorder
     config.pluginmanager.register(recorder, "conformance-recorder")
     blocked = ""
     if not config.option.collectonly:
-        climbed = climb(name, description.implementation)
+        climbed = climb(name, implementation, _limit_of(config, implementation))
         blocked, recorder.private_shm = climbed.blocked, climbed.private_shm
     _configure(
         config,
         {
             "name": name,
-            "implementation": description.implementation.as_data(),
+            "implementation": implementation.as_data(),
             "expectations": recorder.expectations_file,
             "blocked": blocked,
         },
@@ -199,8 +228,21 @@ def _configure(config: pytest.Config, shared: dict[str, Any]) -> None:
         blocked=shared["blocked"],
         expectations=shared["expectations"],
         strict=config.getoption("strict"),
+        limit=_limit_of(config, implementation),
+        stderr=_real_stderr(config),
     )
     config._conformance_shared = shared  # type: ignore[attr-defined]
+
+
+def _limit_of(config: pytest.Config, implementation: Implementation) -> float:
+    return float(config.getoption("case_limit") or case_limit(implementation))
+
+
+def _real_stderr(config: pytest.Config) -> int:
+    """Return a descriptor of what stderr is when pytest does not capture it."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        return os.dup(2)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -283,6 +325,9 @@ def _id(value: Any) -> str:
 
 def _selects(selection: Selection, marking: Marking) -> bool:
     clauses = [load_clauses()[id] for id in marking.clauses]
+    named = selection.clauses or selection.profiles or selection.cases
+    if marking.profiles & LONG_PROFILES and not named:
+        return False
     if selection.clauses and not set(marking.clauses) & set(selection.clauses):
         return False
     profiles = {clause.profile for clause in clauses}
@@ -304,8 +349,8 @@ def pytest_collection_modifyitems(
     others = [item for item in items if not _marking(_function(item))]
     if wanted := config.stash[SELECTION].cases:
         ours = [item for item in ours if _wanted(item, wanted)]
-    for item in ours:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    for number, item in enumerate(ours):
+        item.add_marker(pytest.mark.xdist_group(_xdist_group(item, number)))
     order = {id: n for n, id in enumerate(dict.fromkeys(map(_group, ours)))}
     ours.sort(
         key=lambda item: (order[_group(item)], _function(item).conformance.closing)
@@ -332,6 +377,12 @@ def _configuration(item: pytest.Item) -> Configuration:
 
 def _group(item: pytest.Item) -> str:
     return _configuration(item).id
+
+
+def _xdist_group(item: pytest.Item, number: int) -> str:
+    """Keep a configuration together, but for cases with processes of their own."""
+    apart = _function(item).conformance.apart
+    return f"{_group(item)}-{number}" if apart else _group(item)
 
 
 # Fixtures: what a test names

@@ -32,6 +32,7 @@ from sharedtensor_conformance.harness.outcomes import (
     RemoteRaised,
 )
 from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.matrix import Configuration
 from sharedtensor_conformance.report import Case
 from sharedtensor_conformance.verdicts import Verdict
@@ -90,6 +91,11 @@ class Stages:
             self.current.close()
             self.current = None
 
+    def abandon(self) -> None:
+        """Kill all processes, from any thread."""
+        if stage := self.current:
+            stage.abandon()
+
 
 class Runner:
     """Runs cases one after the other."""
@@ -102,6 +108,8 @@ class Runner:
         blocked: str,
         expectations: str | None,
         strict: bool,
+        limit: float,
+        stderr: int,
     ) -> None:
         self.implementation = implementation
         self.blocked = blocked
@@ -112,6 +120,7 @@ class Runner:
         self.failed_starts: Counter[str] = Counter()
         self.hangs: Counter[str] = Counter()
         self.confirmed: set[tuple[str, str]] = set()
+        self.watchdog = Watchdog(limit, self.stages.abandon, stderr)
 
     def close(self) -> None:
         """End all processes."""
@@ -137,7 +146,19 @@ class Runner:
             device=configuration.device,
             axes=_axes_of(configuration, axes),
         )
-        outcome = self._foregone(configuration) or self._execute(configuration, story)
+        with self.watchdog.watching():
+            case = self._judge(case, configuration, story, marking)
+        return replace(case, seconds=round(time.perf_counter() - started, 6))
+
+    def _judge(
+        self,
+        case: Case,
+        configuration: Configuration,
+        story: Callable[[], None],
+        marking: Marking,
+    ) -> Case:
+        outcome = self._foregone(configuration)
+        outcome = outcome or self._execute(configuration, story, apart=marking.apart)
         case = self._expect(_with(case, outcome))
         if self._repeats(case, configuration):
             case = self._repeat(case, configuration, story, marking)
@@ -145,7 +166,7 @@ class Runner:
             self._retire_after(case, configuration, perilous=marking.perilous)
         if case.verdict is Verdict.PASS:
             case = self._settle(case)
-        return replace(case, seconds=round(time.perf_counter() - started, 6))
+        return case
 
     def _foregone(self, configuration: Configuration) -> Outcome | None:
         """Return the outcome of a case that needs no execution."""
@@ -157,22 +178,32 @@ class Runner:
         return self.why_not.get(configuration.id)
 
     def _execute(
-        self, configuration: Configuration, story: Callable[[], None]
+        self,
+        configuration: Configuration,
+        story: Callable[[], None],
+        *,
+        apart: bool,
     ) -> Outcome:
         tally.reset()
         stage = self.stages.of(configuration)
         if self.hangs[configuration.id] >= PATIENT_HANGS:
             stage.deadline = SHORT_DEADLINE
         try:
-            stage.ensure(stage.peer)
+            if not apart:
+                stage.ensure(stage.peer)
         except Exception as error:
-            return self._failed_start(configuration, outcome_of(error))
+            return self._failed_start(configuration, self._outcome_of(error))
         self.failed_starts[configuration.id] = 0
         try:
             story()
         except Exception as error:
-            return outcome_of(error)
+            return self._outcome_of(error)
         return _unless_vacuous(Outcome(Verdict.PASS, "", tally.checks, tally.crossings))
+
+    def _outcome_of(self, error: Exception) -> Outcome:
+        if self.watchdog.bitten:
+            error = DeadlineExceeded(self.watchdog.evidence)
+        return outcome_of(error)
 
     def _failed_start(self, configuration: Configuration, outcome: Outcome) -> Outcome:
         self.failed_starts[configuration.id] += 1
@@ -203,6 +234,7 @@ class Runner:
 
     def _repeats(self, case: Case, configuration: Configuration) -> bool:
         failed = case.verdict in (Verdict.FAIL, Verdict.CRASH, Verdict.HANG)
+        failed = failed and not self.watchdog.bitten
         patient = self.hangs[configuration.id] < PATIENT_HANGS
         new = (case.test, configuration.id) not in self.confirmed
         return failed and not case.expected and patient and new
@@ -215,7 +247,7 @@ class Runner:
         marking: Marking,
     ) -> Case:
         self.stages.retire()
-        again = self._execute(configuration, story)
+        again = self._execute(configuration, story, apart=marking.apart)
         after = _with(case, again)
         self._retire_after(after, configuration, perilous=marking.perilous)
         if again.verdict is Verdict.PASS:
@@ -250,7 +282,7 @@ class Runner:
             growth = stage.settle()
         except Exception as error:
             self.stages.retire()
-            after = outcome_of(error)
+            after = self._outcome_of(error)
             evidence = f"while it was cleaned up: {after.evidence}"
             return self._expect(_with(case, replace(after, evidence=evidence)))
         if growth:

@@ -22,6 +22,11 @@ def sender_and_receiver(play: Any, direction: str) -> tuple[Any, Any]:
     return (owner, peer) if direction == "to_peer" else (peer, owner)
 
 
+def direct(stage: Any) -> str:
+    """Return the channel that is judged last: one without threads, if there is one."""
+    return str(stage.implementation.channels[-1])
+
+
 def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
     """Write through each tensor in turn and read all of them after every write."""
     expected = tensors[0].values()

@@ -1,6 +1,7 @@
 """LIFE-7, judged over all that a configuration's cases did, after the last of them."""
 
-from sharedtensor_conformance.harness import check, clause, eventually
+from sharedtensor_conformance.harness import check, clause
+from sharedtensor_conformance.harness.checks import wait_until
 
 SHOWN = 5
 """How many leaks the evidence names."""
@@ -24,8 +25,6 @@ def test_nothing_is_left_when_the_processes_have_exited(stage):
     stage.owner.send(tensor, stage.peer, stage.implementation.channels[0])
     stage.drop_all()
     stage.leave_all()
-    eventually(
-        lambda: not stage.left_behind(),
-        "no segment, temporary file or process is left",
-        within=stage.grace,
-    )
+    wait_until(lambda: not stage.left_behind(), stage.grace)
+    sentence = "no segment, temporary file or process is left"
+    check.equal(stage.left_behind(), [], sentence)

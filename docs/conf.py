@@ -23,6 +23,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "clauses",
+    "endurance",
 ]
 exclude_patterns = ["_build", "_ext", "reports"]
 
@@ -38,7 +39,7 @@ nitpick_ignore_regex = [
 # fmt: off
 clauses_chapters = [
     "API", "START", "STRAT", "SHARE", "VIEW", "GRAD", "RESHARE", "CHAN", "LIFE",
-    "FD", "FS", "MGR", "TRAIN", "CUDA", "SEC",
+    "FD", "FS", "MGR", "FAULT", "TRAIN", "CUDA", "FAIL", "SEC",
 ]
 # fmt: on
 clauses_implementations = ["reference", "torch", "stdlib"]

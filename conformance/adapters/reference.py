@@ -7,6 +7,11 @@ of the reference has no backend for a real one.
 
 from __future__ import annotations
 
+import os
+import tempfile
+import weakref
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -47,6 +52,20 @@ conformance_adapter = Implementation(
     manager_pattern=r"\bsharedtensor-manager\b",
     grace=5.0,
 )
+
+TRACE_POINTS = {
+    "share": ("move_storage",),
+    "register": ("register_name",),
+    "export": ("export_handle",),
+    "announce": ("post_names",),
+    "send": ("write_at_once", "write_message"),
+    "receive": ("read_message",),
+    "acknowledge": ("acknowledge_name",),
+    "map": ("map_segment",),
+    "release": ("release_segment",),
+    "last-release": ("release_segment",),
+}
+"""The methods of the reference's protocol that perform each step of the fault table."""
 
 ALIGNMENT = 16
 """Bytes at multiples of which parts of one allocation begin."""
@@ -251,3 +270,97 @@ class ReferenceOperations:
         """Return the bytes in use, over all processes."""
         free, total = self.cuda.memory_info()
         return int(total - free)
+
+    def forge(self, tensor: Tensor, how: str) -> object:
+        """Return the tensor in a form that pickles as it does, but for one lie."""
+        return Forgery(tensor, how)
+
+    def break_at(self, step: str, pause: Callable[[], str]) -> None:
+        """Call `pause` before the next performance of a step."""
+        steps = import_module("sharedtensor.steps").steps
+        names = TRACE_POINTS[step]
+        originals = {name: getattr(steps, name) for name in names}
+
+        def held(name: str, *arguments: Any, **options: Any) -> Any:
+            for other, original in originals.items():
+                setattr(steps, other, original)
+            how = pause()
+            if how == "skip":
+                return True
+            if how == "twice":
+                originals[name](*arguments, **options)
+            return originals[name](*arguments, **options)
+
+        for name in names:
+            setattr(steps, name, partial(held, name))
+
+
+class Forgery:
+    """Pickles as a tensor of the reference, but for one lie."""
+
+    def __init__(self, tensor: Tensor, how: str) -> None:
+        self.steps = import_module("sharedtensor.steps").steps
+        self.tensor = tensor
+        self.how = how
+        self.first: tuple[Any, ...] | None = None
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Reduce the tensor, with a storage or a window that lies."""
+        if self.first is not None:
+            return self.first
+        rebuild, (kind, storage, window, flags) = self.steps.export_tensor(self.tensor)
+        if self.how == "window":
+            dtype, offset, shape, strides = window
+            window = dtype, offset + (1 << 20), shape, strides
+        else:
+            storage = ForgedStorage(*self.reduce_storage(storage))
+        forged = rebuild, (kind, storage, window, flags)
+        if self.how == "again":
+            self.first, self.tensor = forged, None
+        return forged
+
+    def reduce_storage(self, storage: Any) -> tuple[Any, ...]:
+        """Return the reduced storage with a handle that lies."""
+        rebuild, (kind, handle) = self.steps.export_storage(storage)
+        name, token, nbytes, where = handle
+        if self.how == "size":
+            nbytes += 1 << 20
+        elif self.how == "truncated":
+            return rebuild, (kind, handle[:2])
+        elif self.how == "outside" and storage.segment.descriptor is None:
+            path = _other_file()
+            weakref.finalize(self, os.unlink, path)
+            token = os.path.relpath(path, "/dev/shm")
+        elif self.how == "outside":
+            where = self.steps.export_handle(_impostor(storage.segment))[3]
+        return rebuild, (kind, (name, token, nbytes, where))
+
+
+class ForgedStorage:
+    """Pickles as it was told to."""
+
+    def __init__(self, *reduced: Any) -> None:
+        self.reduced = reduced
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Return what it was told."""
+        return self.reduced
+
+
+def _other_file() -> str:
+    """Return the path of a file of this user that is no segment."""
+    descriptor, path = tempfile.mkstemp()
+    os.truncate(descriptor, 1 << 20)
+    os.close(descriptor)
+    return path
+
+
+def _impostor(segment: Any) -> Any:
+    """Return a segment whose descriptor is that of a file without a name."""
+    path = _other_file()
+    descriptor = os.open(path, os.O_RDWR)
+    os.unlink(path)
+    inode = os.fstat(descriptor).st_ino
+    return type(segment)(
+        segment.strategy, segment.token, segment.nbytes, descriptor, inode
+    )

@@ -8,7 +8,11 @@ in the expectations, each with a program that shows it.
 
 from __future__ import annotations
 
+import os
+import tempfile
+import weakref
 from importlib import import_module
+from multiprocessing import reduction
 from typing import Any
 
 from sharedtensor_conformance.adapter import (
@@ -39,6 +43,9 @@ conformance_adapter = Implementation(
             "strategy-fs",
             "manager",
             "lifetime",
+            "faults",
+            "forgery",
+            "fault-table",
         }
     ),
     version="distribution:torch",
@@ -222,5 +229,80 @@ class TorchOperations:
         """Tell whether the tensor is a ``torch.nn.Parameter``."""
         return isinstance(tensor, self.torch.nn.Parameter)
 
+    def forge(self, tensor: Tensor, how: str) -> object:
+        """Return the tensor in a form that pickles as it does, but for one lie."""
+        return Forgery(tensor, how)
+
     def _dtype(self, name: str) -> Any:
         return getattr(self.torch, name)
+
+
+class Forgery:
+    """Pickles as a tensor of PyTorch, but for one lie."""
+
+    def __init__(self, tensor: Tensor, how: str) -> None:
+        self.tensor = tensor
+        self.how = how
+        self.first: tuple[Any, ...] | None = None
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Reduce the tensor, with a storage or a window that lies."""
+        if self.first is not None:
+            return self.first
+        reductions = import_module("torch.multiprocessing.reductions")
+        rebuild, (kind, storage, metadata) = reductions.reduce_tensor(self.tensor)
+        if self.how == "window":
+            offset, *rest = metadata
+            metadata = (offset + (1 << 20), *rest)
+        else:
+            rebuild_typed, (untyped, dtype) = reductions.reduce_typed_storage(storage)
+            forged = Reduced(*self.reduce_storage(reductions, untyped))
+            storage = Reduced(rebuild_typed, (forged, dtype))
+        reduced = rebuild, (kind, storage, metadata)
+        if self.how == "again":
+            self.first, self.tensor = reduced, None
+        return reduced
+
+    def reduce_storage(self, reductions: Any, storage: Any) -> tuple[Any, ...]:
+        """Return the reduced storage with a handle that lies."""
+        rebuild, (kind, *handle) = reductions.reduce_storage(storage)
+        if self.how == "size":
+            handle[-1] += 1 << 20
+        elif self.how == "truncated":
+            handle = handle[: len(handle) // 2]
+        elif self.how == "outside" and len(handle) == 2:
+            handle[0] = _descriptor_of(_other_file())
+        elif self.how == "outside":
+            path = _other_file()
+            weakref.finalize(self, os.unlink, path)
+            handle[1] = b"/" + os.path.relpath(path, "/dev/shm").encode()
+        return rebuild, (kind, *handle)
+
+
+class Reduced:
+    """Pickles as it was told to."""
+
+    def __init__(self, *reduced: Any) -> None:
+        self.reduced = reduced
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Return what it was told."""
+        return self.reduced
+
+
+def _other_file() -> str:
+    """Return the path of a file of this user that is no segment."""
+    descriptor, path = tempfile.mkstemp()
+    os.truncate(descriptor, 1 << 20)
+    os.close(descriptor)
+    return path
+
+
+def _descriptor_of(path: str) -> Any:
+    """Return what travels for the descriptor of a file, whose name is removed."""
+    descriptor = os.open(path, os.O_RDWR)
+    os.unlink(path)
+    try:
+        return reduction.DupFd(descriptor)
+    finally:
+        os.close(descriptor)

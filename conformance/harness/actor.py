@@ -9,21 +9,25 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import signal
 import socket
-import sys
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
-from sharedtensor_conformance.harness import links, tasks, wire
+from sharedtensor_conformance.harness import links, shortage, situations, tasks, wire
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.setting import Setting
 
 
 class FromImplementation(Exception):
     """Wraps an exception that the implementation raised."""
+
+
+class Injected(Exception):
+    """An exception that the suite puts into a step of the implementation."""
 
 
 class Mistake(Exception):
@@ -46,9 +50,21 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "bases": [kind.__name__ for kind in type(error).__mro__],
-        "message": str(error)[:2000],
-        "traceback": "".join(traceback.format_exception(error))[-4000:],
+        "message": _shown(lambda: str(error)[:2000]),
+        "traceback": _shown(lambda: "".join(traceback.format_exception(error))[-4000:]),
     }
+
+
+def _shown(text: Callable[[], str]) -> str:
+    """Return a text of the implementation so that every terminal can show it."""
+    try:
+        said = text()
+    except Exception as error:  # its `__str__` is the implementation's too
+        said = f"(no text: {type(error).__name__})"
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1]
+        for char in said
+    )
 
 
 class Actor:
@@ -62,9 +78,14 @@ class Actor:
         self.links: dict[str, links.Link] = {}
         self.children: dict[str, Any] = {}
         self.pools: dict[str, Any] = {}
+        self.reliefs: dict[str, shortage.Relief] = {}
+        self.interruptions: shortage.Interruptions | None = None
         self.operations: Any = None
         self.arguments: Any = None
         self.inherits = False
+        self.leaving = False
+        self.uncaught: Exception | None = None
+        self.programs: list[Any] = []
 
     # Life
 
@@ -87,7 +108,12 @@ class Actor:
         try:
             while (request := self.wire.receive())["do"] != "leave":
                 self.wire.send(self.answer(request))
-            self.wire.send({"ok": None})
+                if self.leaving:
+                    break
+                if self.uncaught:
+                    raise self.uncaught
+            else:
+                self.wire.send({"ok": None})
         except wire.WireClosed:
             os._exit(0)  # the controller has gone: so does everything
         self.wire.close()
@@ -102,6 +128,14 @@ class Actor:
             return {"raised": describe_error(wrapped.__cause__ or wrapped)}
         except BaseException as error:
             return {"fault": describe_error(error)}
+
+    def by_implementation(self, action: Callable[[], Any]) -> Any:
+        """Return what `action` returns; what it raises is the implementation's."""
+        with from_implementation():
+            return action()
+
+    def do_situation(self, name: str, *arguments: Any) -> Any:
+        return getattr(situations, name)(self, *arguments)
 
     # References
 
@@ -151,8 +185,8 @@ class Actor:
         self.do_drop(*self.objects)
 
     def _release(self, value: Any) -> None:
-        if self.operations.is_tensor(value):
-            with from_implementation():
+        with from_implementation():
+            if self.operations.is_tensor(value):
                 self.operations.release(value)
 
     def do_same(self, one: Any, other: Any) -> bool:
@@ -194,6 +228,45 @@ class Actor:
         soft, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (value, hard))
         return soft
+
+    def do_set_umask(self, mask: int) -> int:
+        return os.umask(mask)
+
+    def do_ignore_signal(self, number: int) -> None:
+        signal.signal(number, signal.SIG_IGN)
+
+    def do_exhaust(self, what: str, spare: int) -> None:
+        self.reliefs[what] = shortage.exhaust(what, spare)
+
+    def do_relieve(self, what: str) -> None:
+        self.reliefs.pop(what)()
+
+    def do_interrupt(self, interval: float) -> None:
+        self.interruptions = shortage.Interruptions(interval)
+
+    def do_stop_interrupting(self) -> int:
+        assert self.interruptions is not None, "it was started before"
+        return self.interruptions.end()
+
+    def do_break_at(self, step: str) -> None:
+        with from_implementation():
+            self.operations.break_at(step, self.pause)
+
+    def pause(self) -> str:
+        """Wait at a step until the controller says how to go on.
+
+        Raises:
+            Injected: the controller wants an exception here.
+            SystemExit: it wants this process to exit.
+        """
+        self.wire.send({"at": True})
+        how: str = self.wire.receive()["go"]
+        if how == "raise":
+            raise Injected("this exception was put here by the suite")
+        if how == "exit":
+            self.leaving = True
+            raise SystemExit(0)
+        return how
 
     def do_open_pipe(self) -> list[int]:
         ends = list(os.pipe())
@@ -369,4 +442,3 @@ def owner_main() -> None:
     setting = Setting.from_environment()
     _current = Actor("owner", setting)
     run(_current)
-    sys.stdout.flush()

@@ -13,14 +13,17 @@ Arguments: the descriptor of the socket, and a JSON object with ``argv``,
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
+import select
 import shutil
 import signal
 import socket
 import stat
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
@@ -33,6 +36,13 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
 _RECURSIVE_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE, mount(2)
 _NO_SETUID_NO_DEVICES = 2 | 4  # MS_NOSUID | MS_NODEV
+_REMOUNT = 32  # MS_REMOUNT
+_NOBODY = 65534
+_TURNED_AWAY_WITHIN = 1.0
+_KILLED_WITHIN = 20.0
+_LOG_LIMIT = 16 << 20  # bytes; what is printed beyond is thrown away
+_LOG_LOOKED_AT = 500  # milliseconds
+_MORTAL = "1000"  # oom_score_adj, proc(5): short of memory, these are killed first
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -50,6 +60,102 @@ def make_private_shm() -> bool:
         b"mode=1777",
     )
     return bool(mounted == 0)
+
+
+def limit_shm(spare: int | None) -> None:
+    """Leave only `spare` bytes free in the private ``/dev/shm``; None: as at first."""
+    size = "50%"  # of the machine's memory, which is the kernel's own choice
+    if spare is not None:
+        found = os.statvfs(ledger.SEGMENTS)
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        size = str(max(used + spare, 1))  # 0 would be no limit
+    flags = _REMOUNT | _NO_SETUID_NO_DEVICES
+    target, data = ledger.SEGMENTS.encode(), f"size={size}".encode()
+    if libc.mount(b"tmpfs", target, b"tmpfs", flags, data) != 0:
+        raise OSError(ctypes.get_errno(), "/dev/shm cannot be given another size")
+
+
+def as_nobody(action: str, path: str, folder: str) -> str:
+    """Let a process of another user, in `folder`, do something to `path`.
+
+    Returns what came of it: ``done``, or the name of the error.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.chdir(folder)
+            os.setgroups([])
+            os.setgid(_NOBODY)
+            os.setuid(_NOBODY)
+            os.write(writer, _outcome(action, path).encode())
+        finally:
+            os._exit(0)  # whatever happens: there is to be one keeper
+    os.close(writer)
+    with open(reader) as file:
+        outcome = file.read()
+    os.waitpid(pid, 0)
+    if not outcome:
+        raise ValueError("no process of another user could be had")
+    return outcome
+
+
+def _outcome(action: str, path: str) -> str:
+    try:
+        os.listdir(".")  # else it would be the suite's own folder that keeps others out
+        if action == "connect":
+            return _connection(path)
+        os.close(os.open(path, {"read": os.O_RDONLY, "write": os.O_RDWR}[action]))
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    return "done"
+
+
+def _connection(path: str) -> str:
+    """Connect to a socket of either kind; one that is closed at once is no success."""
+    for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+        with socket.socket(socket.AF_UNIX, kind) as sock:
+            sock.settimeout(_TURNED_AWAY_WITHIN)
+            try:
+                sock.connect(path.replace("@", "\0", 1) if path[0] == "@" else path)
+                return "turned away" if not sock.recv(1) else "done"
+            except TimeoutError:
+                return "done"
+            except OSError as error:
+                if error.errno == errno.EPROTOTYPE:
+                    continue
+                raise
+    return "EPROTOTYPE"
+
+
+def replace(name: str, how: str, folder: str) -> None:
+    """Put something else in the place of a segment: a ``link``, or ``nobody``'s file.
+
+    It is as large as the segment and full of ones.
+    """
+    path = os.path.join(ledger.SEGMENTS, name)
+    size = os.stat(path).st_size
+    os.unlink(path)
+    target = os.path.join(folder, "other") if how == "link" else path
+    with open(target, "xb") as file:
+        file.write(b"\x01" * size)
+    os.chmod(target, 0o666)
+    if how == "link":
+        os.symlink(target, path)
+    else:
+        os.chown(target, _NOBODY, _NOBODY)
+
+
+def remove(folder: str) -> None:
+    """Remove a folder, though somebody has made parts of it read-only."""
+    with suppress(OSError):
+        os.chmod(folder, 0o700)
+    for root, folders, _ in os.walk(folder):
+        for path in (os.path.join(root, name) for name in folders):
+            if not os.path.islink(path):
+                with suppress(OSError):
+                    os.chmod(path, 0o700)  # before the walk comes to it
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Keeper:
@@ -78,11 +184,18 @@ class Keeper:
                 (os.POSIX_SPAWN_DUP2, log, 2),
             ],
             setsid=True,
-            setsigdef=[signal.SIGPIPE, signal.SIGINT],
+            setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
         )
-        os.close(log)
+        self.log = log
         os.close(null)
+        with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
+            file.write(_MORTAL)
         return pid
+
+    def limit_log(self) -> None:
+        """Throw away what was printed where it gets too much."""
+        if os.fstat(self.log).st_size > _LOG_LIMIT:
+            os.ftruncate(self.log, 0)  # they append: their next line is the first
 
     def reap(self) -> None:
         """Wait for whatever has ended, without blocking."""
@@ -117,12 +230,16 @@ class Keeper:
     def kill(self, sparing: str = "\0") -> list[str]:
         """Kill all whose command does not contain `sparing`; return the commands."""
         killed = []
+        deadline = time.monotonic() + _KILLED_WITHIN
         while found := [p for p in self.living() if sparing not in ledger.command(p)]:
             for pid in found:
                 self.semaphores |= ledger.semaphores(pid)
                 killed.append(ledger.command(pid))
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
             self.reap()
+            if time.monotonic() > deadline:
+                break  # it cannot be killed, or multiplies: say so by its command
             time.sleep(0.001)  # the kernel needs a moment to make orphans ours
         self.reap()
         return killed
@@ -145,6 +262,18 @@ class Keeper:
                     "uid": found.st_uid,
                     "size": found.st_size,
                 }
+            case "limit_shm":
+                if not self.segments.private:
+                    raise ValueError("this /dev/shm is shared with others")
+                limit_shm(request["spare"])
+                return None
+            case "as_nobody":
+                return as_nobody(request["action"], request["path"], self.job["folder"])
+            case "replace":
+                if not self.segments.private:
+                    raise ValueError("this /dev/shm is shared with others")
+                replace(request["name"], request["how"], self.job["folder"])
+                return None
             case "details":
                 pid = request["pid"]
                 return {"targets": ledger.targets(pid), "sockets": ledger.sockets(pid)}
@@ -174,7 +303,12 @@ class Keeper:
     def exactly(self, count: int) -> bytes | None:
         """Return `count` bytes; None when pytest has gone."""
         parts = b""
+        poller = select.poll()
+        poller.register(self.socket, select.POLLIN)
         while len(parts) < count:
+            if not poller.poll(_LOG_LOOKED_AT):
+                self.limit_log()
+                continue
             try:
                 part = self.socket.recv(count - len(parts))
             except OSError:
@@ -197,8 +331,9 @@ class Keeper:
         self.end()
         if not self.segments.private:
             for name in [*self.segments.names(), *self.orphaned_semaphores()]:
-                os.unlink(os.path.join(ledger.SEGMENTS, name))
-        shutil.rmtree(self.job["root"], ignore_errors=True)
+                with suppress(OSError):
+                    os.unlink(os.path.join(ledger.SEGMENTS, name))
+        remove(self.job["root"])
 
 
 def main() -> None:

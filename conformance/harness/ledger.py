@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import Any
 
 SEGMENTS = "/dev/shm"
+_READINGS = 10
 _SHARED = re.compile(rb"/dev/shm/|/memfd:|/dev/zero \(deleted\)|/SYSV")
 
 
 def children(pid: int) -> list[int]:
     """Return the children of `pid`, of all its threads."""
+    found = _children(pid)
+    for _ in range(_READINGS):  # the kernel skips some while one of them ends
+        before, found = found, _children(pid)
+        if found == before:
+            break
+    return found
+
+
+def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -43,9 +54,12 @@ def _stat(pid: int) -> list[str]:
 
 
 def is_zombie(pid: int) -> bool:
-    """Tell whether `pid` has ended (and perhaps was not waited for yet)."""
+    """Tell whether `pid` has ended (and perhaps was not waited for yet).
+
+    One whose main thread alone has ended is a zombie too, but not at an end.
+    """
     try:
-        return _stat(pid)[0] in "ZX"
+        return _stat(pid)[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) < 2
     except OSError:
         return True
 
@@ -62,21 +76,19 @@ def command(pid: int) -> str:
 def account(pid: int) -> dict[str, Any] | None:
     """Return the counts of one process; None where it has ended."""
     try:
-        state, _, group, session, *_ = _stat(pid)
+        if is_zombie(pid):
+            return None
+        _, _, group, session, *_ = _stat(pid)
         with open(f"/proc/{pid}/maps", "rb") as file:
             mappings = len(_SHARED.findall(file.read()))
-        return (
-            {
-                "command": command(pid),
-                "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-                "mappings": mappings,
-                "threads": len(os.listdir(f"/proc/{pid}/task")),
-                "group": int(group),
-                "session": int(session),
-            }
-            if state not in "ZX"
-            else None
-        )
+        return {
+            "command": command(pid),
+            "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+            "mappings": mappings,
+            "threads": len(os.listdir(f"/proc/{pid}/task")),
+            "group": int(group),
+            "session": int(session),
+        }
     except OSError:
         return None
 
@@ -84,11 +96,10 @@ def account(pid: int) -> dict[str, Any] | None:
 def targets(pid: int) -> list[str]:
     """Return what the descriptors of a process point to."""
     found = []
-    try:
+    with suppress(OSError):  # it ended meanwhile
         for fd in os.listdir(f"/proc/{pid}/fd"):
-            found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
-    except OSError:
-        pass  # it ended, or the descriptor was closed meanwhile
+            with suppress(FileNotFoundError):  # this one was closed meanwhile
+                found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
     return sorted(found)
 
 
@@ -113,13 +124,17 @@ def sockets(pid: int) -> list[str]:
         for target in targets(pid)
         if target.startswith("socket:[")
     }
-    found = []
-    with open(f"/proc/{pid}/net/unix") as file:
-        for line in file.read().splitlines()[1:]:
-            fields = line.split(maxsplit=7)
-            if len(fields) == 8 and fields[6] in inodes:
-                found.append(fields[7])
-    return sorted(set(found))
+    try:
+        with open(f"/proc/{pid}/net/unix") as file:
+            lines = file.read().splitlines()[1:]
+    except OSError:
+        return []  # it ended meanwhile
+    found = set()
+    for line in lines:
+        fields = line.split(maxsplit=7)
+        if len(fields) == 8 and fields[6] in inodes:
+            found.add(fields[7])
+    return sorted(found)
 
 
 def tree(folder: str) -> list[str]:

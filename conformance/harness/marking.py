@@ -29,6 +29,7 @@ class Marking:
     strategies: tuple[str, ...] | None
     closing: bool
     perilous: bool
+    apart: bool
 
     @property
     def on_device(self) -> bool:
@@ -44,6 +45,7 @@ def clause(
     profiles: tuple[str, ...] = (),
     closing: bool = False,
     perilous: bool = False,
+    apart: bool = False,
 ) -> Callable[[Test], Test]:
     """Tie a test to the clauses `ids`.
 
@@ -56,6 +58,8 @@ def clause(
         closing: the test runs after all others of its configuration.
         perilous: where the test fails, memory may be corrupt, so the processes are not
             used again.
+        apart: the test starts all its processes itself, so its cases can be spread over
+            workers, and wait side by side.
 
     Raises:
         KeyError: the spec has no such clause.
@@ -70,6 +74,7 @@ def clause(
         strategies or bound or None,
         closing,
         perilous,
+        apart,
     )
 
     def decorate(test: Test) -> Test:

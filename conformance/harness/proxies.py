@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sharedtensor_conformance.adapter import PROFILES, Layout, operations_of
 from sharedtensor_conformance.harness import wire
-from sharedtensor_conformance.harness.checks import tally
+from sharedtensor_conformance.harness.checks import tally, wait_until
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
     DeadlineExceeded,
@@ -87,6 +87,7 @@ class ActorProxy:
         self.wire: wire.Wire | None = None
         self.pid = 0
         self.pidfd = -1
+        self.answer: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in OPERATIONS:
@@ -111,13 +112,29 @@ class ActorProxy:
     def exchange(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
         """Ask, without starting the process first."""
         doing = f"{what} {arguments[0]}" if what == "operate" else what
+        self._ask(what, *arguments)
+        return self._answered(doing, deadline)
+
+    def _ask(self, what: str, *arguments: Any) -> None:
         message = {"do": what, "with": [wire.encode(a, self._refer) for a in arguments]}
         if self.wire is None:
             raise HarnessFault(f"{self.name} has ended already")
         try:
             self.wire.send(message)
+        except wire.WireClosed:
+            raise ActorDied(self.stage.how_it_ended(self, what)) from None
+        except wire.WireTimeout:
+            raise DeadlineExceeded(f"{self.name} did not read: {what}") from None
+
+    def _answered(self, doing: str, deadline: float = 0.0) -> Any:
+        return self._result(self._received(doing, deadline), doing)
+
+    def _received(self, doing: str, deadline: float = 0.0) -> dict[str, Any]:
+        assert self.wire is not None, "it was asked"
+        try:
             until = self.stage.until(deadline)
-            answer = self.wire.receive(until, also=self.pidfd)
+            answer: dict[str, Any] = self.wire.receive(until, also=self.pidfd)
+            return answer
         except wire.WireClosed:
             raise ActorDied(self.stage.how_it_ended(self, doing)) from None
         except wire.WireTimeout:
@@ -125,7 +142,6 @@ class ActorProxy:
                 f"{self.name} gave no answer within "
                 f"{deadline or self.stage.deadline:g} s to: {doing}"
             ) from None
-        return self._result(answer, doing)
 
     def _result(self, answer: dict[str, Any], doing: str) -> Any:
         if "ok" in answer:
@@ -148,6 +164,29 @@ class ActorProxy:
 
     def _resolve(self, data: dict[str, Any]) -> Remote:
         return Remote(self, data["reference"])
+
+    # Requests that stop at a step
+
+    def begin(self, what: str, *arguments: Any) -> bool:
+        """Ask for something; return whether the process waits at a step of it.
+
+        Either way `finish` returns the answer.
+        """
+        self._ask(what, *arguments)
+        self.answer = self._received(what)
+        return "at" in self.answer
+
+    def go(self, how: str) -> None:
+        """Let a process that waits at a step go on: ``""`` means as if nothing was."""
+        assert self.wire is not None, "it waits"
+        with suppress(wire.WireClosed):  # it was killed there: `finish` says so
+            self.wire.send({"go": how})
+
+    def finish(self, what: str) -> Any:
+        """Return the answer to what was begun; the same is raised as by `request`."""
+        tally.crossings += 1
+        answer = self._received(what) if "at" in self.answer else self.answer
+        return self._result(answer, what)
 
     def operate(self, name: str, *arguments: Any) -> Any:
         """Call an operation of the adapter in the process."""
@@ -294,6 +333,105 @@ class ActorProxy:
         """Set the soft limit ``RLIMIT_<name>``; return the one before."""
         return int(self.request("set_limit", name, value))
 
+    def set_umask(self, mask: int) -> int:
+        """Set the mask of the modes of new files; return the one before."""
+        return int(self.request("set_umask", mask))
+
+    def ignore_signal(self, number: int) -> None:
+        """Let the process live on when it gets this signal."""
+        self.request("ignore_signal", number)
+
+    @contextmanager
+    def short_of(self, what: str, spare: int = 0) -> Iterator[None]:
+        """Leave the process only `spare` more of something for a while.
+
+        `what` is ``"descriptors"`` or ``"mappings"`` (an even number of them);
+        ``"memory"``, bytes by which its address space may grow; or ``"file_size"``,
+        bytes that a file may have.
+        """
+        self.request("exhaust", what, spare)
+        try:
+            yield
+        finally:
+            if self.is_alive():
+                self.request("relieve", what)
+
+    @contextmanager
+    def interrupted(self, interval: float = 0.0005) -> Iterator[Interrupted]:
+        """Let a signal with a Python handler arrive in the process all the time."""
+        found = Interrupted()
+        self.request("interrupt", interval)
+        try:
+            yield found
+        finally:
+            if self.is_alive():
+                found.times = self.request("stop_interrupting")
+
+    @contextmanager
+    def getting(self, sender: ActorProxy, channel: str = "") -> Iterator[Pending]:
+        """Let the process wait for a message from another actor during the block.
+
+        The block must not ask this process for anything; the message is in `payload`
+        after it.
+        """
+        self.stage.ensure(self)
+        pending = Pending(self)
+        self._ask("get", sender.name, channel or self._first_channel)
+        yield pending
+        tally.crossings += 1
+        pending.payload = self._answered("get")
+        self.stage.in_flight -= 1
+
+    # Situations
+
+    def situation(self, name: str, *arguments: Any) -> Any:
+        """Bring the process into a situation: a function of `harness.situations`."""
+        return self.request("situation", name, *arguments)
+
+    def open_channel(self, kind: str) -> Remote:
+        """Make a channel that belongs to no pair of actors; it can be an argument."""
+        method = self.stage.configuration.start_method
+        made: Remote = self.situation("open_channel", kind, method)
+        return made
+
+    def waiting_for(self, channel: Remote) -> Pending:
+        """Let the process wait for a message on such a channel."""
+        self.stage.ensure(self)
+        pending = Pending(self)
+        pending.begin("situation", "get_from", channel)
+        return pending
+
+    def end(self, how: str) -> int | None:
+        """Let the process end ``by os._exit``, ``by an exception``, ``by SIGTERM``."""
+        self.stage.ensure(self)
+        self._ask("situation", "end", how)
+        return self.stage.wait_end(self)
+
+    @contextmanager
+    def as_a_program(self) -> Iterator[None]:
+        """Let the process replace itself by another program, which is killed after."""
+        self.stage.ensure(self)
+        self._ask("situation", "become_a_program")
+        with suppress(wire.WireClosed):
+            assert self.wire is not None, "it was asked"
+            answer = self.wire.receive(self.stage.until())
+            self._result(answer, "become another program")
+        tally.crossings += 1
+        try:
+            yield
+        finally:
+            self.kill()
+
+    @contextmanager
+    def program(self) -> Iterator[int]:
+        """Let the process start another program, which waits; its pid."""
+        pid = int(self.situation("start_a_program"))
+        try:
+            yield pid
+        finally:
+            if self.is_alive():
+                self.situation("end_programs")
+
     def open_pipe(self) -> tuple[int, int]:
         """Open a pipe in the process; return its descriptors there."""
         reader, writer = self.request("open_pipe")
@@ -302,6 +440,47 @@ class ActorProxy:
     def close_descriptor(self, descriptor: int) -> None:
         """Close a descriptor in the process."""
         self.request("close_descriptor", descriptor)
+
+
+@dataclass
+class Interrupted:
+    """How often a process was interrupted; known when that is over."""
+
+    times: int = 0
+
+
+class Pending:
+    """A message that an actor waits for."""
+
+    def __init__(self, actor: ActorProxy) -> None:
+        self.actor = actor
+        self.payload: Any = None
+        self.before = 0
+
+    def begin(self, what: str, *arguments: Any) -> None:
+        """Ask the process for something, when it waits for nothing but that."""
+        wait_until(lambda: self._field("State").startswith("S"), self.actor.stage.grace)
+        self.before = self.times_woken()
+        self.actor._ask(what, *arguments)
+
+    def is_waiting(self) -> bool:
+        """Tell whether the process waits in what it was asked for."""
+        asleep = self._field("State").startswith("S")
+        return asleep and self.times_woken() > self.before
+
+    def answer(self) -> Any:
+        """Return what the process answers."""
+        tally.crossings += 1
+        return self.actor._answered("get")
+
+    def times_woken(self) -> int:
+        """Return how often the waiting process has given up the processor so far."""
+        return int(self._field("voluntary_ctxt_switches"))
+
+    def _field(self, name: str) -> str:
+        with open(f"/proc/{self.actor.pid}/status") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return fields[name].strip()
 
 
 class PoolProxy:

@@ -7,14 +7,12 @@ they ended, and ends them all. Actors start when a test first asks them for some
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +24,7 @@ from typing import Any
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness import wire
 from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.keeping import Keeper, last_line
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
     DeadlineExceeded,
@@ -37,10 +36,6 @@ from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.matrix import Configuration
 
-KEEPER = Path(__file__).with_name("keeper.py")
-PATIENCE = 90.0
-"""Seconds that a process may take to start and to import the implementation."""
-
 SETTLING = 2.0
 """Seconds that processes which live on get to let go of what they dropped."""
 
@@ -48,46 +43,19 @@ STANDING = ("peer", "bystander")
 """The peers that are reused between cases."""
 
 
-class Keeper:
-    """The controller's end of a keeper."""
+LINGERING = 10.0
+"""Seconds that a process gets to end when its connection is closed."""
 
-    def __init__(self, job: dict[str, Any]) -> None:
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-I", "-S", str(KEEPER), str(theirs.fileno())]
-        self.process = subprocess.Popen(
-            [*command, json.dumps(job)],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        theirs.close()
-        self.wire = wire.Wire(ours)
+UNANSWERED = (ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
+"""What comes of asking a process that cannot answer."""
 
-    def ask(self, do: str, **details: Any) -> Any:
-        """Return the keeper's answer.
 
-        Raises:
-            HarnessFault: the keeper failed, or has gone.
-        """
-        try:
-            self.wire.send({"do": do} | details)
-            answer = self.wire.receive(time.monotonic() + PATIENCE)
-        except (wire.WireClosed, wire.WireTimeout) as error:
-            raise HarnessFault(
-                f"the keeper did not answer to {do!r}: {error}"
-            ) from None
-        if "error" in answer:
-            raise HarnessFault(f"the keeper could not do {do!r}: {answer['error']}")
-        return answer["ok"]
-
-    def close(self) -> None:
-        """Let the keeper end everything, and wait for it."""
-        self.wire.close()
-        try:
-            self.process.wait(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+def _signal_name(number: int) -> str:
+    """Return the name of a signal; those for real-time use have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 @dataclass
@@ -123,6 +91,7 @@ class Stage:
         self.numbers = 0
         self.baseline: dict[str, Any] = {}
         self.enter = True
+        self.environment: dict[str, str] = {}
         self.is_play = False
         self.private = False
         self.leaks: list[str] = []
@@ -138,7 +107,7 @@ class Stage:
     @property
     def patience(self) -> float:
         """Seconds that a process may take to start."""
-        return PATIENCE
+        return self.implementation.patience
 
     def until(self, deadline: float = 0.0) -> float:
         """Return the moment by which an answer has to be there."""
@@ -178,6 +147,7 @@ class Stage:
             str(control),
         )
         environment = os.environ | setting.environment() | {"TMPDIR": str(temporary)}
+        environment |= self.environment
         environment.setdefault("OMP_NUM_THREADS", "1")
         owner = "sharedtensor_conformance.harness.owner"
         self.keeper = Keeper(
@@ -189,7 +159,8 @@ class Stage:
                 "log": str(self.folder / "log"),
                 "pattern": self.implementation.segment_pattern,
                 "private": True,
-            }
+            },
+            self.patience,
         )
         hello = self.keeper.ask("hello")
         self.private = hello["private"]
@@ -213,7 +184,7 @@ class Stage:
         self, actor: ActorProxy, arguments: Any, method: str, enter: bool = True
     ) -> None:
         started = self.owner.exchange(
-            "start_peer", actor.name, method, arguments, deadline=PATIENCE
+            "start_peer", actor.name, method, arguments, deadline=self.patience
         )
         self._meet(actor, started, enter)
         if method != "fork":
@@ -222,9 +193,12 @@ class Stage:
     def _meet(self, actor: ActorProxy, pid: int, enter: bool = True) -> None:
         """Accept the connection of a process that was just started, and prepare it."""
         actor.pid = pid
-        actor.pidfd = os.pidfd_open(pid)
-        actor.wire = self._accept(actor, time.monotonic() + PATIENCE)
-        actor.exchange("prepare", enter, deadline=PATIENCE)
+        try:
+            actor.pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:  # a fork server reaps at once
+            raise ActorDied(f"{actor.name} ended while it was started") from None
+        actor.wire = self._accept(actor, time.monotonic() + self.patience)
+        actor.exchange("prepare", enter, deadline=self.patience)
 
     def _accept(self, actor: ActorProxy, deadline: float) -> wire.Wire:
         self.listener.settimeout(0.05)
@@ -233,12 +207,14 @@ class Stage:
                 connection, _ = self.listener.accept()
                 connection.settimeout(None)
                 arrived = wire.Wire(connection)
-                if arrived.receive(deadline)["name"] == actor.name:
-                    return arrived
+                arrived.limit_sending(self.patience)
+                with contextlib.suppress(wire.WireClosed, wire.WireTimeout):
+                    if arrived.receive(deadline).get("name") == actor.name:
+                        return arrived
                 arrived.close()
             if self.has_ended(actor):
                 raise ActorDied(self.how_it_ended(actor, "start"))
-        raise DeadlineExceeded(f"{actor.name} did not start within {PATIENCE:g} s")
+        raise DeadlineExceeded(f"{actor.name} did not start within {self.patience:g} s")
 
     def _use_device(self, actor: ActorProxy) -> None:
         device = self.configuration.device
@@ -246,7 +222,7 @@ class Stage:
             return
         if why := actor.exchange("operate", "device_unavailable", device):
             raise NotRun(why)
-        actor.exchange("operate", "use_device", device, deadline=PATIENCE)
+        actor.exchange("operate", "use_device", device, deadline=self.patience)
 
     def _warm(self, peer: ActorProxy) -> None:
         """Use everything once that is made lazily, so that the ledger has seen it.
@@ -300,13 +276,17 @@ class Stage:
         return actor
 
     @contextlib.contextmanager
-    def fresh(self, enter: bool = True) -> Iterator[Stage]:
+    def fresh(
+        self, enter: bool = True, environment: dict[str, str] | None = None
+    ) -> Iterator[Stage]:
         """A stage of its own, for tests about the birth and death of everybody.
 
         Where `enter` is false the adapter's `enter_child` is not called in its owner.
+        Its processes have the variables of `environment` besides, such as ``TMPDIR``.
         """
         play = Stage(self.name, self.implementation, self.configuration)
         play.enter = enter
+        play.environment = environment or {}
         play.is_play = True
         self.plays.append(play)
         try:
@@ -325,16 +305,22 @@ class Stage:
 
     def how_it_ended(self, actor: ActorProxy, doing: str) -> str:
         """Return a sentence that says how a process ended; it is not used again."""
-        status = self.wait_end(actor)
-        if status is None:
+        status: int | None = None
+        with contextlib.suppress(*UNANSWERED):  # the owner cannot say either
+            status = self.wait_end(actor, min(LINGERING, self.patience))
+        if not self.has_ended(actor):
+            how = "closed its connection to the suite"
+        elif status is None:
             how = "ended"
         elif status < 0:
-            how = f"died of {signal.Signals(-status).name}"
+            how = f"died of {_signal_name(-status)}"
         else:
             how = f"exited with status {status}"
-        return f"{actor.name} {how} while it was asked to {doing}"
+        said = self.folder and status and last_line(self.folder / "log")
+        words = f" (printed last: {said})" if said else ""
+        return f"{actor.name} {how} while it was asked to {doing}{words}"
 
-    def wait_end(self, actor: ActorProxy, within: float = 10.0) -> int | None:
+    def wait_end(self, actor: ActorProxy, within: float = LINGERING) -> int | None:
         """Wait for the process's end and let its parent reap it; return the status."""
         wait_until(lambda: self.has_ended(actor), within)
         if actor.wire:
@@ -366,6 +352,12 @@ class Stage:
         """Let all standing processes end normally, the owner last."""
         for actor in reversed(self.standing()):
             self.leave(actor)
+
+    def abandon(self) -> None:
+        """Kill everything, from any thread: what waits for these processes ends."""
+        for stage in (*self.plays, self):
+            if keeper := stage.keeper:
+                keeper.abandon()
 
     def close(self) -> None:
         """End everything and leave nothing behind."""
@@ -400,13 +392,15 @@ class Stage:
     def end_extra(self) -> None:
         """End the peers that were started for one case."""
         while self.extra:
-            actor = self.extra.pop()
+            actor = self.extra[-1]  # until it has ended, for `close`
             if actor.is_alive():
                 self.leave(actor)
             if self.owner.is_alive():
                 self.owner.exchange("forget_links", actor.name)
-            os.close(actor.pidfd)
-            actor.pidfd = -1
+            if actor.pidfd >= 0:
+                os.close(actor.pidfd)
+                actor.pidfd = -1
+            self.extra.remove(actor)
 
     def settle(self) -> Growth:
         """Clean up after a case; return what the ledger shows more of than before."""
@@ -466,6 +460,52 @@ class Stage:
         assert self.keeper is not None
         found: dict[str, int] = self.keeper.ask("segment", name=name)
         return found
+
+    @contextlib.contextmanager
+    def little_shm(self, spare: int) -> Iterator[None]:
+        """Leave only `spare` bytes free in ``/dev/shm`` for a while.
+
+        Raises:
+            NotRun: the ``/dev/shm`` is not the stage's own.
+        """
+        self.ensure(self.owner)
+        assert self.keeper is not None
+        if not self.private:
+            raise NotRun("without a /dev/shm of its own the suite cannot fill it")
+        self.keeper.ask("limit_shm", spare=spare)
+        try:
+            yield
+        finally:
+            if self.keeper:
+                self.keeper.ask("limit_shm", spare=None)
+
+    def as_nobody(self, action: str, path: str) -> str:
+        """Let another user ``read``, ``write`` or ``connect`` to `path`.
+
+        Returns ``done``, ``turned away``, or the name of the error.
+
+        Raises:
+            NotRun: the suite may not act as another user.
+        """
+        assert self.keeper is not None
+        assert self.folder is not None
+        if os.geteuid() != 0:
+            raise NotRun("only root can act as another user")
+        folder = str(self.folder / "t")
+        near = path.removeprefix(folder + "/")
+        outcome: str = self.keeper.ask("as_nobody", action=action, path=near)
+        return outcome
+
+    def replace_segment(self, name: str, how: str) -> None:
+        """Put a ``link`` to another file, or ``nobody``'s file, where a segment is.
+
+        Raises:
+            NotRun: the ``/dev/shm`` is not the stage's own.
+        """
+        assert self.keeper is not None
+        if not self.private:
+            raise NotRun("the suite replaces files in a /dev/shm of its own only")
+        self.keeper.ask("replace", name=name, how=how)
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of the stage, by pid."""

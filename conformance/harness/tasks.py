@@ -27,7 +27,10 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
             memo[id(item)] = (item, change(item))  # keeps `item`, so its id, alive
         return memo[id(item)][1]
 
-    return walk(value)
+    try:
+        return walk(value)
+    finally:
+        memo.clear()  # `walk` is a cycle, which would hold it until it is collected
 
 
 def enter(setting: Setting) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 _LENGTH = struct.Struct(">I")
+_LONGEST = 256 << 20  # bytes of a message: more is no message
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -38,12 +39,20 @@ class Wire:
 
         Raises:
             WireClosed: the other end has gone.
+            WireTimeout: it did not read, see `limit_sending`.
         """
         data = json.dumps(message).encode()
         try:
             self.socket.sendall(_LENGTH.pack(len(data)) + data)
+        except BlockingIOError:
+            raise WireTimeout from None
         except OSError as error:
             raise WireClosed(f"the other end is gone: {error}") from error
+
+    def limit_sending(self, seconds: float) -> None:
+        """Let `send` fail when the other end has not read for so many seconds."""
+        interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
 
     def receive(self, deadline: float | None = None, *, also: int = -1) -> Any:
         """Return the next message; `deadline` is a time of `time.monotonic`.
@@ -55,10 +64,15 @@ class Wire:
             WireTimeout: the deadline passed.
         """
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size, deadline, also))
+        if length > _LONGEST:
+            raise WireClosed(f"this is no message: it has {length} bytes")
         try:
-            return json.loads(self._exactly(length, deadline, also))
-        except ValueError as error:
+            message = json.loads(self._exactly(length, deadline, also))
+        except (ValueError, RecursionError) as error:
             raise WireClosed(f"this is no message: {error}") from error
+        if not isinstance(message, dict):
+            raise WireClosed(f"this is no message: {message!r:.80}")
+        return message
 
     def _exactly(self, count: int, deadline: float | None, also: int) -> bytes:
         parts = bytearray()

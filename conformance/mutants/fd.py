@@ -63,3 +63,68 @@ def one_descriptor_for_each_tensor(steps):
         return made
 
     steps.rebuild_tensor = rebuild_tensor
+
+
+@mutant("sender_keeps_a_copy", "FD-4")
+def sender_keeps_a_copy(steps):
+    """A process that sends a storage keeps a second descriptor as long as the first."""
+    export, release, copies = steps.export_handle, steps.release_segment, {}
+
+    def export_handle(segment):
+        if segment.descriptor is not None and segment.token not in copies:
+            copies[segment.token] = os.dup(segment.descriptor)
+        return export(segment)
+
+    def release_segment(segment):
+        if segment.token in copies:
+            os.close(copies.pop(segment.token))
+        release(segment)
+
+    steps.export_handle, steps.release_segment = export_handle, release_segment
+
+
+@mutant("received_descriptors_are_inherited", "FD-5")
+def received_descriptors_are_inherited(steps):
+    """Programs that a receiver starts get the descriptors that it has received."""
+    original = steps.rebuild_storage
+
+    def rebuild_storage(storage_class, handle):
+        storage = original(storage_class, handle)
+        if storage.segment.descriptor is not None:
+            os.set_inheritable(storage.segment.descriptor, True)
+        return storage
+
+    steps.rebuild_storage = rebuild_storage
+
+
+@mutant("one_packet_has_to_do", "FD-6")
+def one_packet_has_to_do(steps):
+    """A message has at most as many descriptors as one packet takes."""
+    from sharedtensor.transport import Outbox
+
+    add = Outbox.add
+
+    def add_if_there_is_room(outbox, fd, owner):
+        if len(outbox.descriptors) < 253:
+            return add(outbox, fd, owner)
+        return 252
+
+    Outbox.add = add_if_there_is_room
+
+
+@mutant("closes_twenty_at_once", "FD-7")
+def closes_twenty_at_once(steps):
+    """Descriptors that are not needed any more are closed when there are twenty."""
+    release, waiting = steps.release_segment, []
+
+    def release_segment(segment):
+        if segment.descriptor is not None:
+            waiting.append(segment.descriptor)
+            segment.descriptor = None
+        release(segment)
+        if len(waiting) >= 20:
+            for fd in waiting:
+                os.close(fd)
+            waiting.clear()
+
+    steps.release_segment = release_segment

@@ -1,6 +1,9 @@
 """Mutants of the strategy `file_system`."""
 
+import itertools
 import os
+import secrets
+from types import SimpleNamespace
 
 from sharedtensor_conformance.mutants import mutant
 
@@ -54,5 +57,50 @@ def named_keeps_a_descriptor(steps):
         original(target, fd)
         if _is_named(fd):
             os.dup(fd)
+
+    steps.map_segment = map_segment
+
+
+@mutant("name_says_the_parent", "FS-4")
+def name_says_the_parent(steps):
+    """A name has the id of the parent of the process that shared the storage."""
+    from sharedtensor import strategies
+
+    strategies.os = SimpleNamespace(**vars(os) | {"getpid": os.getppid})
+
+
+@mutant("names_come_round", "FS-5")
+def names_come_round(steps):
+    """A process has eight names, and uses the first again after the last."""
+    from sharedtensor import strategies
+
+    numbers = itertools.cycle(range(8))
+    token = {"token_hex": lambda size: f"{next(numbers):032x}"}
+    strategies.secrets = SimpleNamespace(**vars(secrets) | token)
+
+
+@mutant("view_makes_a_file", "FS-6")
+def view_makes_a_file(steps):
+    """Making a view of a tensor moves the storage of both into a segment."""
+    from sharedtensor.tensor import Tensor
+
+    original = Tensor.as_strided
+
+    def as_strided(self, *window):
+        steps.share_storage(self.storage)
+        return original(self, *window)
+
+    Tensor.as_strided = as_strided
+
+
+@mutant("files_have_room_to_grow", "FS-7")
+def files_have_room_to_grow(steps):
+    """The file of a segment is twice as large as need be, and two pages more."""
+    original = steps.map_segment
+
+    def map_segment(target, fd):
+        if _is_named(fd):
+            os.ftruncate(fd, 2 * os.fstat(fd).st_size + 8192)
+        original(target, fd)
 
     steps.map_segment = map_segment

@@ -1,8 +1,16 @@
 """Mutants of who must outlive whom."""
 
+import fcntl
+import mmap
 import os
+import signal
+import struct
 import sys
 import tempfile
+import termios
+import threading
+import time
+import weakref
 from multiprocessing import resource_sharer, util
 
 from sharedtensor_conformance.mutants import mutant
@@ -164,3 +172,201 @@ def forked_child_gives_up_for_its_parent(steps):
         release(segment)
 
     steps.move_storage, steps.release_segment = move_storage, release_segment
+
+
+@mutant("counts_what_is_in_flight", "LIFE-13")
+def counts_what_is_in_flight(steps):
+    """A message's names are counted when it is put, and counted down by its receiver.
+
+    So nobody counts down for a message that is never received.
+    """
+    from sharedtensor import transport
+
+    transport.export_name = lambda *ignored: transport.COUNTED
+
+
+@mutant("waits_until_its_messages_are_read", "LIFE-14")
+def waits_until_its_messages_are_read(steps):
+    """A process does not exit before everything that it has put is received."""
+    write = steps.write_at_once
+
+    def wait(fd):
+        while struct.unpack("i", fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)))[0]:
+            time.sleep(0.01)
+
+    def write_at_once(message, connection):
+        util.Finalize(None, wait, (os.dup(connection.fileno()),), exitpriority=20)
+        return write(message, connection)
+
+    steps.write_at_once = write_at_once
+
+
+@mutant("every_fifth_message_goes_twice", "LIFE-15")
+def every_fifth_message_goes_twice(steps):
+    """One message in five is written to its queue again."""
+    write, count = steps.write_message, [0]
+
+    def write_again(message, connection):
+        count[0] += 1
+        if count[0] % 5 == 0:
+            connection.write(message.payload, message.outbox.descriptors)
+        write(message, connection)
+
+    steps.write_message = write_again
+    steps.write_at_once = lambda *arguments: write_again(*arguments) or True
+
+
+@mutant("waiting_reader_has_the_lock", "LIFE-16")
+def waiting_reader_has_the_lock(steps):
+    """Who waits for a message on a queue has a lock that its other readers need."""
+    from sharedtensor.multiprocessing import queues
+
+    def locked(get):
+        def get_alone(queue, *arguments):
+            with queue._rlock:
+                return get(queue, *arguments)
+
+        return get_alone
+
+    for kind in (queues.Queue, queues.SimpleQueue):
+        kind.get = locked(kind.get)
+
+
+@mutant("first_drop_gives_up_the_storage", "LIFE-17")
+def first_drop_gives_up_the_storage(steps):
+    """Of several tensors over a received storage, the first that goes takes it along.
+
+    The memory stays mapped, so that only sending another one shows it.
+    """
+    original = steps.rebuild_tensor
+
+    def rebuild_tensor(tensor_class, storage, window, flags):
+        made = original(tensor_class, storage, window, flags)
+        weakref.finalize(made, steps.release_segment, storage.segment)
+        return made
+
+    steps.rebuild_tensor = rebuild_tensor
+
+
+@mutant("keeps_what_it_could_not_pickle", "LIFE-18")
+def keeps_what_it_could_not_pickle(steps):
+    """The object of a put that failed is kept."""
+    pack, kept = steps.pack_message, []
+
+    def pack_message(obj):
+        try:
+            return pack(obj)
+        except ValueError:
+            kept.append(obj)
+            raise
+
+    steps.pack_message = pack_message
+
+
+@mutant("failed_receive_keeps_the_rest", "LIFE-19")
+def failed_receive_keeps_the_rest(steps):
+    """What an exception leaves in a received message is not closed."""
+    from sharedtensor.transport import Inbox
+
+    close = Inbox.close
+
+    def close_unless_it_failed(inbox):
+        if not sys.exc_info()[0]:
+            close(inbox)
+
+    Inbox.close = close_unless_it_failed
+
+
+@mutant("wipes_when_it_is_terminated", "LIFE-20")
+def wipes_when_it_is_terminated(steps):
+    """A process that gets SIGTERM clears all that it shares, and ends."""
+
+    def wipe(number, frame):
+        for storage in list(steps.known.values()):
+            storage.bytes[:] = 0
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, wipe)
+
+
+@mutant("wipes_at_exit_what_it_sent_on", "LIFE-21")
+def wipes_at_exit_what_it_sent_on(steps):
+    """A process that exits clears what it has received and sent on."""
+    received, export, rebuild = [], steps.export_storage, steps.rebuild_storage
+
+    def rebuild_storage(storage_class, handle):
+        received.append(handle[1])
+        return rebuild(storage_class, handle)
+
+    def export_storage(storage):
+        if storage.segment and storage.segment.token in received:
+            util.Finalize(None, storage.bytes.fill, (0,), exitpriority=1)
+        return export(storage)
+
+    steps.rebuild_storage, steps.export_storage = rebuild_storage, export_storage
+
+
+@mutant("parent_gives_up_for_its_children", "LIFE-22")
+def parent_gives_up_for_its_children(steps):
+    """A parent that drops what a forked child has inherited clears it."""
+    release, inherited = steps.release_segment, {}
+
+    def note():
+        held = steps.known.values()
+        inherited.update({s.segment.token: s.memory.bytes for s in list(held)})
+
+    def release_segment(segment):
+        if segment.token in inherited:
+            inherited.pop(segment.token)[:] = 0
+        release(segment)
+
+    os.register_at_fork(after_in_parent=note, after_in_child=inherited.clear)
+    steps.release_segment = release_segment
+
+
+@mutant("descriptors_survive_exec", "LIFE-23")
+def descriptors_survive_exec(steps):
+    """Another program that replaces a process has the descriptors of its storages."""
+    map_segment = steps.map_segment
+
+    def map_inheritable(target, fd):
+        os.set_inheritable(fd, True)
+        map_segment(target, fd)
+
+    steps.map_segment = map_inheritable
+
+
+@mutant("closed_channel_ends_the_sharing", "LIFE-24")
+def closed_channel_ends_the_sharing(steps):
+    """When a channel is closed, what came over it becomes a copy at its next write."""
+    from sharedtensor import memory
+    from sharedtensor.multiprocessing.connection import Connection
+
+    rebuild, close, received = steps.rebuild_storage, Connection._close, []
+
+    def rebuild_storage(storage_class, handle):
+        received.append(rebuild(storage_class, handle))
+        return received[-1]
+
+    def close_all(connection, *ignored):
+        close(connection)
+        for storage in received:
+            if storage.segment.descriptor is not None:
+                fd = storage.segment.descriptor
+                memory.remap(storage.memory, fd, mmap.MAP_PRIVATE)
+        received.clear()
+
+    steps.rebuild_storage, Connection._close = rebuild_storage, close_all
+
+
+@mutant("main_thread_alone_gives_back", "LIFE-25")
+def main_thread_alone_gives_back(steps):
+    """What another thread drops is not given back."""
+    release = steps.release_segment
+
+    def release_segment(segment):
+        if threading.current_thread() is threading.main_thread():
+            release(segment)
+
+    steps.release_segment = release_segment

@@ -11,8 +11,10 @@ The parts, in the order in which a build goes through them:
 
 * `evidence` reads tests, reference and mutants without importing them;
 * `reports` reads the committed reports;
+* `faults` reads the fault table, and finds the test and the verdicts of each cell;
 * `domain` keeps what was defined and resolves references to it;
-* `directives` turn the sources into nodes, with `boxes` for one clause;
+* `directives` turn the sources into nodes, with `boxes` for one clause and
+  `fault_table` for the fault table;
 * `tables` are filled in at the end, when all clauses are known;
 * `pages` writes the source pages that the links lead to.
 """
@@ -25,7 +27,17 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from clauses import boxes, directives, domain, evidence, pages, reports, tables
+from clauses import (
+    boxes,
+    directives,
+    domain,
+    evidence,
+    fault_table,
+    faults,
+    pages,
+    reports,
+    tables,
+)
 
 PATTERNS = {
     "clauses_spec": "spec/*.md",
@@ -33,6 +45,7 @@ PATTERNS = {
     "clauses_reference": "reference/**/*.py",
     "clauses_mutants": "conformance/mutants/*.py",
     "clauses_reports": "docs/reports/*.jsonl",
+    "clauses_faults": "conformance/faults.py",
 }
 
 
@@ -59,6 +72,11 @@ def gather(app: Sphinx) -> None:
         code=evidence.code(root, config.clauses_reference),
         mutants=evidence.mutants(root, config.clauses_mutants),
     )
+    app.env.clauses_columns = reports.columns(app.env.clauses_reports)
+    app.env.clauses_faults_table = faults.read(
+        root, config.clauses_faults, config.clauses_tests
+    )
+    faults.verify_reports(app.env.clauses_faults_table, app.env.clauses_reports)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -71,6 +89,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
         app.add_config_value(name, pattern, "env")
     app.connect("config-inited", take_fingerprint)
     app.connect("builder-inited", gather)
-    for part in (domain, boxes, directives, tables, pages):
+    for part in (domain, boxes, directives, tables, fault_table, pages):
         part.setup(app)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 
 from clauses.domain import reference
 from clauses.evidence import Citation
-from clauses.reports import Judgement, Shown
+from clauses.reports import Column, Judgement
 
 SYMBOLS = {
     Verdict.PASS: "✓",
@@ -119,12 +119,17 @@ def verdict_badge(judgement: Judgement) -> nodes.inline:
     return shown
 
 
-def anchor_of(report: Shown, clause: str) -> str:
+def unjudged() -> nodes.inline:
+    """Return the verdict on what a report does not name."""
+    return verdict_badge(Judgement(Verdict.NOT_RUN, True, ""))
+
+
+def anchor_of(report: Column, clause: str) -> str:
     """Return the anchor of what `report` says of `clause`."""
     return f"{clause}-{nodes.make_id(report.name)}"
 
 
-def verdicts(reports: list[Shown], clause: Clause) -> nodes.Node:
+def verdicts(reports: list[Column], clause: Clause) -> nodes.Node:
     """Return what each report says of `clause`."""
     if not reports:
         return nodes.paragraph("", "no report is committed", classes=["missing"])
@@ -134,13 +139,13 @@ def verdicts(reports: list[Shown], clause: Clause) -> nodes.Node:
     return entries
 
 
-def verdict_of(report: Shown, clause: Clause) -> nodes.Node:
+def verdict_of(report: Column, clause: Clause) -> nodes.Node:
     """Return what one report says of `clause`, with its evidence folded."""
     judgement = report.judgements.get(clause.id)
     name = nodes.inline("", report.title, classes=["implementation"])
     if judgement is None:
-        text = nodes.Text(" the report does not name this clause")
-        return nodes.paragraph("", "", name, text, classes=["missing"])
+        text = nodes.Text(": the report does not name this clause")
+        return nodes.paragraph("", "", name, nodes.Text(" "), unjudged(), text)
     line = [name, nodes.Text(" "), verdict_badge(judgement), tally(judgement)]
     folded = evidence_of(judgement, clause)
     if not folded:
@@ -173,14 +178,17 @@ def evidence_of(judgement: Judgement, clause: Clause) -> list[nodes.Element]:
     return found
 
 
+def open_tag(self, node: nodes.Element) -> None:
+    """Write the beginning of an element that is called as its node is."""
+    self.body.append(self.starttag(node, type(node).__name__, ""))
+
+
+def close_tag(self, node: nodes.Element) -> None:
+    """Write the end of an element."""
+    self.body.append(f"</{type(node).__name__}>")
+
+
 def setup(app: Sphinx) -> None:
     """Register the nodes for folded content."""
-    opened = ("<details>", "</details>"), ("<summary>", "</summary>")
-    for node, (start, end) in zip((details, summary), opened, strict=True):
-        app.add_node(
-            node,
-            html=(
-                lambda self, node, start=start: self.body.append(start),
-                lambda self, node, end=end: self.body.append(end),
-            ),
-        )
+    for kind in (details, summary):
+        app.add_node(kind, html=(open_tag, close_tag))

@@ -11,7 +11,7 @@ from sharedtensor_conformance.clauses import Clause, SpecError, parse_clause
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from clauses import boxes
+from clauses import boxes, fault_table, faults
 from clauses.domain import NAME, Definition
 from clauses.evidence import citing
 from clauses.tables import Table, report_list
@@ -66,8 +66,8 @@ class ClauseDirective(SphinxDirective):
             (name, boxes.links(citing(citations, clause.id), docname, missing))
             for name, (citations, missing) in kinds.items()
         ]
-        reports = boxes.verdicts(self.env.clauses_reports, clause)
-        return boxes.backing([*rows, ("Verdicts", reports)])
+        verdicts = boxes.verdicts(self.env.clauses_columns, clause)
+        return boxes.backing([*rows, ("Verdicts", verdicts)])
 
 
 class PromiseDirective(SphinxDirective):
@@ -110,6 +110,17 @@ class ReportListDirective(SphinxDirective):
         return [report_list(self.env.clauses_reports, srcdir)]
 
 
+class FaultTableDirective(SphinxDirective):
+    """Shows the fault table with the verdicts of the committed reports."""
+
+    def run(self) -> list[nodes.Node]:
+        table = self.env.clauses_faults_table
+        if table is None:
+            raise self.error(f"there is no {self.config.clauses_faults} to be shown")
+        judged = faults.judged(table, self.env.clauses_columns)
+        return fault_table.FaultPage(table, judged, self.env.docname).sections()
+
+
 def setup(app: Sphinx) -> None:
     """Register the directives."""
     app.add_directive("clause", ClauseDirective)
@@ -117,3 +128,4 @@ def setup(app: Sphinx) -> None:
     for kind in ("clause-index", "clause-matrix"):
         app.add_directive(kind, TableDirective)
     app.add_directive("report-list", ReportListDirective)
+    app.add_directive("fault-table", FaultTableDirective)

@@ -99,7 +99,10 @@ class SpecDomain(Domain):
     def resolve_xref(self, env, fromdocname, builder, typ, target, node, contnode):
         """Return the link for a reference, or None where there is no such target."""
         if typ == "source":
-            return source_reference(env, fromdocname, builder, target, contnode)
+            link = source_reference(env, fromdocname, builder, target, contnode)
+            if "hint" in node and isinstance(link, nodes.reference):
+                link["reftitle"] = node["hint"]
+            return link
         definition = self.data[typ].get(target)
         if definition is None:
             return None

@@ -2,12 +2,14 @@
 
 A report is shown as it is. What the site adds is one comparison: a report names the
 hash of each clause that it judged, so a verdict on another text than the one printed
-beside it is marked as such.
+beside it is marked as such. Several reports on the same version of an implementation,
+each of a part of the suite, are one column.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +44,11 @@ class Judgement:
         """Whether the verdict speaks against the implementation or the suite."""
         return self.verdict.broken
 
+    @property
+    def says_something(self) -> bool:
+        """Whether any case was judged, or could not be for a fault."""
+        return self.verdict.judged or self.broken
+
     def add(self, case: Case) -> None:
         """Count one case, and keep what a broken one left as evidence."""
         self.cases[case.verdict] += 1
@@ -55,18 +62,54 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Shown:
-    """One report, arranged by clause."""
+    """One report, arranged by clause; `cells` are its cases of the fault table."""
 
     name: str
     title: str
     file: Path
     started: str
+    full: bool
     summary: Summary
     judgements: dict[str, Judgement]
+    cells: tuple[Case, ...]
 
     def counted(self) -> Counter[Verdict]:
         """Return how many clauses have each verdict."""
         return Counter(judgement.verdict for judgement in self.judgements.values())
+
+
+@dataclass(frozen=True)
+class Column:
+    """What all reports together say of one version of an implementation."""
+
+    name: str
+    title: str
+    judgements: dict[str, Judgement]
+    cells: tuple[Case, ...]
+
+
+def columns(reports: Iterable[Shown]) -> list[Column]:
+    """Return a column for each version of an implementation, in their order."""
+    groups: dict[str, list[Shown]] = {}
+    for report in reports:
+        groups.setdefault(report.title, []).append(report)
+    names = Counter(group[0].name for group in groups.values())
+    return [
+        column(group[0].name if names[group[0].name] == 1 else title, group)
+        for title, group in groups.items()
+    ]
+
+
+def column(name: str, group: list[Shown]) -> Column:
+    """Return one column; of two reports that judge the same, the later one counts."""
+    in_time = sorted(group, key=lambda report: report.started)
+    said: dict[str, Judgement] = {}
+    for report in in_time:
+        for id, judgement in report.judgements.items():
+            if id not in said or judgement.says_something:
+                said[id] = judgement
+    cells = {case.id: case for report in in_time for case in report.cells}
+    return Column(name, group[0].title, said, tuple(cells.values()))
 
 
 def read_all(root: Path, pattern: str, first: list[str]) -> list[Shown]:
@@ -74,7 +117,12 @@ def read_all(root: Path, pattern: str, first: list[str]) -> list[Shown]:
     places = {name: place for place, name in enumerate(first)}
     return sorted(
         [read(path) for path in root.glob(pattern)],
-        key=lambda report: (places.get(report.name, len(places)), report.name),
+        key=lambda report: (
+            places.get(report.name, len(places)),
+            report.name,
+            not report.full,
+            report.file.name,
+        ),
     )
 
 
@@ -96,8 +144,10 @@ def read(path: Path) -> Shown:
         title=str(subject),
         file=path,
         started=report.run.started,
+        full=report.run.selection.full,
         summary=report.summary,
         judgements=judgements(report, report.summary),
+        cells=tuple(case for case in report.cases if "cell" in case.axes),
     )
 
 

@@ -16,7 +16,7 @@ from sphinx.util import logging
 from clauses import boxes
 from clauses.domain import NAME, reference
 from clauses.evidence import citing
-from clauses.reports import Shown
+from clauses.reports import Column, Shown
 
 logger = logging.getLogger(__name__)
 
@@ -67,26 +67,26 @@ class FillTables(SphinxPostTransform):
 
     def matrix(self, place: Table) -> nodes.Node:
         """Return the table of clauses by implementations."""
-        reports = self.env.clauses_reports
-        if not reports:
+        columns = self.env.clauses_columns
+        if not columns:
             text = "No report is committed, so there is nothing to show."
             return nodes.paragraph("", text, classes=["missing"])
-        head = ["Clause", *(report.name for report in reports)]
+        head = ["Clause", *(column.name for column in columns)]
         rows = [
-            [self.link(clause, title=True), *(self.cell(r, clause) for r in reports)]
+            [self.link(clause, title=True), *(self.cell(c, clause) for c in columns)]
             for clause in self.clauses()
         ]
         return wide(table(head, rows, "clause-matrix"))
 
-    def cell(self, report: Shown, clause: Clause) -> nodes.Node:
+    def cell(self, column: Column, clause: Clause) -> nodes.Node:
         """Return one verdict; where something is behind it, a link to the evidence."""
-        judgement = report.judgements.get(clause.id)
+        judgement = column.judgements.get(clause.id)
         if judgement is None:
-            return nodes.Text("none")
+            return boxes.unjudged()
         shown = boxes.verdict_badge(judgement)
         if not boxes.evidence_of(judgement, clause):
             return shown
-        anchor = boxes.anchor_of(report, clause.id)
+        anchor = boxes.anchor_of(column, clause.id)
         docname = self.env.docname
         link = reference("clause", clause.id, "", docname, anchor=anchor)
         link.children[0] += shown
@@ -138,9 +138,10 @@ def report_row(report: Shown, srcdir: Path) -> list[nodes.Node]:
     )
     target = "/" + Path(os.path.relpath(report.file, srcdir)).as_posix()
     name = nodes.literal("", report.file.name)
+    conforms = "yes" if report.summary.conforms else "no"
     return [
         nodes.strong("", report.title),
-        nodes.Text("yes" if report.summary.conforms else "no"),
+        nodes.Text(conforms if report.full else "a part was run"),
         nodes.Text(str(report.summary.cases)),
         nodes.Text(clauses),
         nodes.Text(report.started.partition("T")[0]),

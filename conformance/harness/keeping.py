@@ -1,0 +1,129 @@
+"""The controller's end of a keeper, and what to do when the keeper itself fails.
+
+A keeper kills what it kept and removes its folder. Where it was stopped or killed, as
+by an implementation that signals its parent, the controller does both: all that was
+started below a keeper has the keeper's folder in its environment or its command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness.outcomes import HarnessFault
+
+SCRIPT = Path(__file__).with_name("keeper.py")
+CLOSING = 30.0
+"""Seconds that a keeper gets to end what it keeps."""
+
+SWEEPING = 5.0
+"""Seconds in which what a keeper left is looked for and killed."""
+
+_LAST_WORDS = 4096
+
+
+class Keeper:
+    """The controller's end of a keeper.
+
+    Args:
+        job: what the keeper is told, see ``keeper.py``.
+        patience: seconds that an answer may take.
+    """
+
+    def __init__(self, job: dict[str, Any], patience: float) -> None:
+        self.root: str = job["root"]
+        self.patience = patience
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno())]
+        self.process = subprocess.Popen(
+            [*command, json.dumps(job)],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self.wire = wire.Wire(ours)
+        self.wire.limit_sending(patience)
+
+    def ask(self, do: str, **details: Any) -> Any:
+        """Return the keeper's answer.
+
+        Raises:
+            HarnessFault: the keeper failed, or has gone.
+        """
+        try:
+            self.wire.send({"do": do} | details)
+            answer = self.wire.receive(time.monotonic() + self.patience)
+        except wire.WireTimeout:
+            raise HarnessFault(
+                f"the keeper gave no answer to {do!r} within {self.patience:g} s"
+            ) from None
+        except wire.WireClosed as error:
+            raise HarnessFault(
+                f"the keeper did not answer to {do!r}: {error}"
+            ) from None
+        if "error" in answer:
+            raise HarnessFault(f"the keeper could not do {do!r}: {answer['error']}")
+        return answer["ok"]
+
+    def close(self) -> None:
+        """Let the keeper end everything, and wait for it; else do it here."""
+        self.wire.close()
+        try:
+            status = self.process.wait(timeout=min(CLOSING, self.patience))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
+        if status != 0:
+            sweep(self.root)
+
+    def abandon(self) -> None:
+        """Kill the keeper and all that it kept, from any thread, at any time."""
+        self.process.kill()
+        sweep(self.root)
+
+
+def sweep(root: str) -> None:
+    """Kill what was started below the keeper of `root`; remove that folder."""
+    deadline = time.monotonic() + SWEEPING
+    while (found := marked(root)) and time.monotonic() < deadline:
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes that have `mark` in their environment or command."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                told = Path(entry.path, "environ").read_bytes()
+                told += Path(entry.path, "cmdline").read_bytes()
+                if mark.encode() in told:
+                    found.append(int(entry.name))
+    return found
+
+
+def last_line(log: Path) -> str:
+    """Return the last line that the processes of a stage have printed."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_WORDS))
+            lines = file.read().decode(errors="backslashreplace").splitlines()
+    except OSError:
+        return ""
+    words = [line.strip() for line in lines if line.strip()]
+    return words[-1] if words else ""

@@ -1,0 +1,157 @@
+"""Shortages that an actor brings upon itself, so that a test can see a refusal.
+
+Each kind takes what there is until the kernel refuses, gives `spare` of it back, and
+can return everything later. So the refusal that a test provokes is the kernel's own and
+comes at a known place, and whatever the actor held before is untouched.
+
+Before anything is taken, the interpreter gets memory to go on with: without it, the
+first exception that it makes would need a mapping that it cannot have.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+import signal
+from collections.abc import Callable
+from typing import Any
+
+Relief = Callable[[], None]
+"""What gives everything back."""
+
+MAPPINGS_AT_MOST = "/proc/sys/vm/max_map_count"
+MANY_MAPPINGS = 1 << 20
+"""Where the system allows more mappings than this, they are not exhausted."""
+
+_BALLAST = 20_000
+_PROTECTED, _OPEN = 0, mmap.PROT_READ  # PROT_NONE, mmap(2)
+
+
+class CannotExhaust(Exception):
+    """The system has too much of it."""
+
+
+def exhaust(what: str, spare: int) -> Relief:
+    """Leave this process only `spare` more of something; return what ends that.
+
+    Raises:
+        CannotExhaust: there is too much of it here.
+    """
+    ballast = _ballast()
+    relief: Relief = {
+        "descriptors": _exhaust_descriptors,
+        "mappings": _exhaust_mappings,
+        "memory": _exhaust_memory,
+        "file_size": _limit_file_size,
+    }[what](spare)
+
+    def relieve() -> None:
+        relief()
+        ballast.clear()
+
+    return relieve
+
+
+def _ballast() -> list[bytes]:
+    """Small objects, far apart: what lay between them is free for the interpreter."""
+    return [bytes(200 + n % 200) for n in range(_BALLAST)][:: _BALLAST // 20]
+
+
+def _lowered(kind: int, value: int) -> Relief:
+    """Lower a soft limit; return what restores it."""
+    before = resource.getrlimit(kind)
+    resource.setrlimit(kind, (value, before[1]))
+    return lambda: resource.setrlimit(kind, before)
+
+
+def _exhaust_descriptors(spare: int) -> Relief:
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    restore = _lowered(resource.RLIMIT_NOFILE, highest + 2 + spare)
+    taken: list[int] = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        for fd in taken[len(taken) - spare :]:
+            os.close(fd)
+        del taken[len(taken) - spare :]
+
+    def relieve() -> None:
+        for fd in taken:
+            os.close(fd)
+        restore()
+
+    return relieve
+
+
+def _exhaust_memory(spare: int) -> Relief:
+    """Allow the address space to grow by `spare` bytes and no more."""
+    with open("/proc/self/statm") as file:
+        size = int(file.read().split()[0]) * mmap.PAGESIZE
+    return _lowered(resource.RLIMIT_AS, size + spare)
+
+
+def _limit_file_size(spare: int) -> Relief:
+    """Allow files of `spare` bytes; what is larger is an error and not a signal."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Python's own setting
+    return _lowered(resource.RLIMIT_FSIZE, spare)
+
+
+def _exhaust_mappings(spare: int) -> Relief:
+    """Split one mapping into as many as the system allows, and free `spare` of them.
+
+    Neighbours with the same protection would count as one. `spare` is even.
+    """
+    with open(MAPPINGS_AT_MOST) as file:
+        allowed = int(file.read())
+    if allowed > MANY_MAPPINGS:
+        raise CannotExhaust(f"the system allows {allowed} mappings to each process")
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 4]
+    size = (allowed + 2) * mmap.PAGESIZE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    begin = libc.mmap(None, size, _PROTECTED, flags, -1, 0)
+    pages = range(begin, begin + size, 2 * mmap.PAGESIZE)
+    protect, page = libc.mprotect, ctypes.c_size_t(mmap.PAGESIZE)
+    split = 0
+    while protect(ctypes.c_void_p(pages[split]), page, _OPEN) == 0:
+        split += 1
+    last = _mappings_until_refused()  # a split is refused one earlier than a mapping
+    for again in range(spare // 2):  # to join a page with both neighbours frees two
+        protect(ctypes.c_void_p(pages[split - 1 - again]), page, _PROTECTED)
+
+    def relieve() -> None:
+        libc.munmap(ctypes.c_void_p(begin), ctypes.c_size_t(size))
+        last.clear()
+
+    return relieve
+
+
+def _mappings_until_refused() -> list[mmap.mmap]:
+    taken = []
+    try:
+        while True:
+            taken.append(mmap.mmap(-1, mmap.PAGESIZE))
+    except OSError:
+        return taken
+
+
+class Interruptions:
+    """Signals with a Python handler that arrive all the time."""
+
+    def __init__(self, interval: float) -> None:
+        self.count = 0
+        self.before: Any = signal.signal(signal.SIGALRM, self._count)
+        signal.setitimer(signal.ITIMER_REAL, interval, interval)
+
+    def _count(self, *ignored: Any) -> None:
+        self.count += 1
+
+    def end(self) -> int:
+        """Let no more signals come; return how many came."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self.before)
+        return self.count

@@ -1,0 +1,226 @@
+"""Situations: what a test brings a process into, beside making and sending tensors.
+
+An actor executes what the controller names: it hides a tensor where only the garbage
+collector or the end of the interpreter finds it, ends in one of the ways in which
+programs end, starts other programs or becomes one, and has channels of its own, which
+it can hand to the processes that it starts.
+
+Each function gets the actor first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from sharedtensor_conformance.harness.checks import wait_until
+
+PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
+"""Another program: it waits for the signal that ends it."""
+
+PATIENCE = 10.0
+"""Seconds that a thread may take."""
+
+
+class Channel:
+    """A channel that belongs to no pair of actors; it travels as an argument."""
+
+    def __init__(self, context: Any, kind: str) -> None:
+        if kind == "pipe":
+            self.reader, self.writer = context.Pipe(duplex=False)
+            return
+        make = {"queue": "Queue", "simple_queue": "SimpleQueue"}[kind]
+        self.reader = self.writer = getattr(context, make)()
+
+    def put(self, message: object) -> None:
+        """Put a message."""
+        put = getattr(self.writer, "put", None) or self.writer.send
+        put(message)
+
+    def get(self) -> Any:
+        """Return the next message."""
+        get = getattr(self.reader, "get", None) or self.reader.recv
+        return get()
+
+    def close(self) -> None:
+        """Close all that this process has of it."""
+        for end in {id(end): end for end in (self.reader, self.writer)}.values():
+            if hasattr(end, "close"):
+                end.close()
+
+
+class Unpicklable:
+    """An object that raises when it is pickled."""
+
+    def __reduce__(self) -> Any:
+        raise ValueError("this object of the suite cannot be pickled")
+
+
+class Unreceivable:
+    """An object that raises when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return _refuse_to_arrive, ()
+
+
+def _refuse_to_arrive() -> None:
+    raise ValueError("this object of the suite cannot be unpickled")
+
+
+class Uncaught(Exception):
+    """What ends a process that does not catch it."""
+
+
+# Channels
+
+
+def open_channel(actor: Any, kind: str, method: str) -> Channel:
+    """Make a channel."""
+    context = actor.context(method)
+    made: Channel = actor.by_implementation(lambda: Channel(context, kind))
+    return made
+
+
+def put_on(actor: Any, channel: Channel, payload: Any) -> None:
+    """Put a payload on a channel."""
+    message = actor.outgoing(payload)
+    actor.by_implementation(lambda: channel.put(message))
+
+
+def get_from(actor: Any, channel: Channel) -> Any:
+    """Return the next payload of a channel."""
+    return actor.incoming(actor.by_implementation(channel.get))
+
+
+def close_channel(actor: Any, channel: Channel) -> None:
+    """Close a channel for this process."""
+    actor.by_implementation(channel.close)
+
+
+def unpicklable(actor: Any) -> Unpicklable:
+    """Return an object that raises when it is sent."""
+    return Unpicklable()
+
+
+def unreceivable(actor: Any) -> Unreceivable:
+    """Return an object that raises when it is received."""
+    return Unreceivable()
+
+
+# Hiding places
+
+
+def hide(actor: Any, key: str, where: str) -> None:
+    """Put a tensor where the suite no longer finds it, and let go of it."""
+    tensor = actor.objects.pop(key)
+    HIDING_PLACES[where](tensor)
+
+
+def drop_in_a_thread(actor: Any, key: str) -> None:
+    """Let another thread have the last reference, and give that up."""
+    held = [actor.objects.pop(key)]
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join(PATIENCE)
+
+
+def collect(actor: Any) -> None:
+    """Let the garbage collector run."""
+    gc.collect()
+
+
+class Cycle:
+    """An object that refers to itself, and to a tensor."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+        self.itself = self
+
+
+def _in_a_cycle(tensor: Any) -> None:
+    Cycle(tensor)
+
+
+def _in_a_module(tensor: Any) -> None:
+    module = types.ModuleType(f"hiding_place_{id(tensor)}")
+    module.__dict__["tensor"] = tensor
+    sys.modules[module.__name__] = module
+
+
+def _in_the_main_module(tensor: Any) -> None:
+    sys.modules["__main__"].__dict__[f"tensor_{id(tensor)}"] = tensor
+
+
+def _in_a_cycle_of_a_module(tensor: Any) -> None:
+    _in_a_module(Cycle(tensor))
+
+
+def _in_a_thread(tensor: Any) -> None:
+    begun = threading.Event()
+
+    def hold(held: Any) -> None:
+        begun.set()
+        threading.Event().wait()
+
+    threading.Thread(target=hold, args=(tensor,), daemon=True).start()
+    wait_until(begun.is_set, PATIENCE)
+
+
+def _in_an_exit_function(tensor: Any) -> None:
+    atexit.register(lambda held: None, tensor)
+
+
+def _in_a_class(tensor: Any) -> None:
+    _in_a_module(type("HidingPlace", (), {"tensor": tensor}))
+
+
+HIDING_PLACES: dict[str, Callable[[Any], None]] = {
+    "a cycle": _in_a_cycle,
+    "a module": _in_a_module,
+    "the main module": _in_the_main_module,
+    "a cycle of a module": _in_a_cycle_of_a_module,
+    "a thread": _in_a_thread,
+    "an exit function": _in_an_exit_function,
+    "a class": _in_a_class,
+}
+"""Where a tensor can be when a process ends; only the first is garbage."""
+
+
+# Ends and other programs
+
+
+def end(actor: Any, how: str) -> None:
+    """End this process ``by os._exit``, ``by an exception`` or ``by SIGTERM``."""
+    if how == "by os._exit":
+        os._exit(0)
+    if how == "by SIGTERM":
+        os.kill(os.getpid(), signal.SIGTERM)
+    actor.uncaught = Uncaught("this exception of the suite ends the process")
+
+
+def become_a_program(actor: Any) -> None:
+    """Replace this process by another program."""
+    os.execv(PROGRAM[0], PROGRAM)
+
+
+def start_a_program(actor: Any) -> int:
+    """Start another program, which gets what is inheritable; return its pid."""
+    process = subprocess.Popen(PROGRAM, close_fds=False)
+    actor.programs.append(process)
+    return process.pid
+
+
+def end_programs(actor: Any) -> None:
+    """End the programs that this process has started."""
+    while actor.programs:
+        process = actor.programs.pop()
+        process.kill()
+        process.wait()

@@ -1,0 +1,351 @@
+"""Turns the fault table into nodes: what it is made of, its cells, what is behind them.
+
+Each cell says the same by text, by link and by title: its case and clause with the
+verdict of each implementation, or the number of the reason why nothing is run there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from docutils import nodes
+from sharedtensor_conformance.report import Case
+from sharedtensor_conformance.verdicts import Verdict
+from sphinx.application import Sphinx
+
+from clauses import boxes, tables
+from clauses.domain import reference
+from clauses.evidence import CLAUSE_ID
+from clauses.faults import Cell, FaultTable, Judged, Step
+from clauses.reports import Judgement
+
+
+class markup(nodes.General, nodes.TextElement):
+    """An element of HTML that docutils has no node for, such as a cell with a scope."""
+
+
+def tag(name: str, *content: nodes.Node, classes: Iterable[str] = (), **attributes):
+    """Return an element of HTML; underscores in the names of attributes are hyphens."""
+    given = {key.replace("_", "-"): value for key, value in attributes.items()}
+    return markup("", "", *content, tag=name, given=given, classes=[*classes])
+
+
+def hidden(text: str) -> nodes.inline:
+    """Return text for those who hear the page."""
+    return nodes.inline("", text, classes=["heard"])
+
+
+def section(title: str, id: str, *content: nodes.Node) -> nodes.section:
+    """Return a section of the page."""
+    return nodes.section("", nodes.title("", title), *content, ids=[id])
+
+
+def short(strategy: str) -> str:
+    """Return the initials of a strategy whose name has several words."""
+    words = strategy.split("_")
+    return "".join(word[0] for word in words) if len(words) > 1 else strategy
+
+
+def with_clauses(text: str, docname: str) -> list[nodes.Node]:
+    """Return `text` with links to the clauses in it."""
+    parts: list[nodes.Node] = []
+    end = 0
+    for found in CLAUSE_ID.finditer(text):
+        link = reference("clause", found[0], found[0], docname)
+        parts += [nodes.Text(text[end : found.start()]), link]
+        end = found.end()
+    return [*parts, nodes.Text(text[end:])]
+
+
+class Numbered:
+    """Numbers what cells refer to; what is the same has the same number."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.numbers: dict[object, int] = {}
+
+    def number(self, thing: object) -> int:
+        """Return the number of `thing`."""
+        return self.numbers.setdefault(thing, len(self.numbers) + 1)
+
+    def anchor(self, thing: object) -> str:
+        """Return the anchor under which `thing` is explained."""
+        return f"{self.prefix}-{self.number(thing)}"
+
+
+class FaultPage:
+    """The sections that show the table; numbers are given as the cells are made."""
+
+    def __init__(self, table: FaultTable, judged: list[Judged], docname: str) -> None:
+        self.table = table
+        self.judged = judged
+        self.docname = docname
+        self.reasons = Numbered("fault-reason")
+        self.findings = Numbered("fault-finding")
+        self.found: dict[object, list[Case]] = {}
+
+    def sections(self) -> list[nodes.Node]:
+        """Return everything, in the order of the page."""
+        cells = self.cells()
+        shown = [
+            section("Steps", "fault-steps", self.steps()),
+            section("Roles", "fault-roles", definitions(self.table.roles)),
+            section("Faults", "fault-faults", definitions(self.table.faults)),
+            section("Verdicts", "fault-verdicts", *self.totals()),
+            section("Cells", "fault-cells", self.legend(), cells),
+            section("Reasons", "fault-reasons", self.reason_list()),
+        ]
+        if self.found:
+            behind = "Behind the verdicts"
+            shown.append(section(behind, "fault-findings", *self.finding_list()))
+        return shown
+
+    # What the table is made of
+
+    def steps(self) -> nodes.Node:
+        """Return the table of the steps."""
+        rows = [
+            [
+                nodes.literal("", step.name),
+                nodes.Text(step.actor),
+                nodes.Text(step.does),
+                nodes.Text("only with a manager" if step.managed else "always"),
+            ]
+            for step in self.table.steps
+        ]
+        head = ["Step", "Performed by", "What happens", "There is one"]
+        return tables.wide(tables.table(head, rows, "fault-steps"))
+
+    def totals(self) -> list[nodes.Node]:
+        """Return how many cells have each verdict, by implementation and strategy."""
+        if not self.judged:
+            text = "No report judges the table."
+            return [nodes.paragraph("", text, classes=["missing"])]
+        rows = [
+            [
+                nodes.strong("", one.title),
+                nodes.literal("", strategy),
+                nodes.Text(str(counted.total())),
+                nodes.inline("", "", *counts(counted)),
+            ]
+            for one in self.judged
+            for strategy, counted in one.counted().items()
+        ]
+        head = ["Implementation", "Strategy", "Cells run", "Verdicts"]
+        return [tables.wide(tables.table(head, rows, "fault-totals"))]
+
+    # The cells
+
+    def legend(self) -> nodes.paragraph:
+        """Return how a cell is read."""
+        names = {name for one in self.judged for name in one.counted()}
+        letters = [f"{short(s)} is {s}" for s in sorted(names) if short(s) != s]
+        text = (
+            "Rows are steps and the roles that a fault can strike at them, columns are "
+            "faults. A cell links to its case and its clause, and says what came of "
+            "it; a verdict that is a link leads to what is behind it. A verdict "
+            "without a strategy holds under each strategy that the cell exists under. "
+            "A number alone is the reason why there is nothing to run."
+        )
+        known = f" Strategies: {', '.join(letters)}." if letters else ""
+        return nodes.paragraph("", text + known)
+
+    def cells(self) -> nodes.Node:
+        """Return the table in a box that scrolls by itself."""
+        heads = [tag("th", nodes.Text("Role"), scope="col")]
+        heads += [
+            tag("th", nodes.Text(fault), scope="col", title=meaning)
+            for fault, meaning in self.table.faults.items()
+        ]
+        bodies = [self.group(step) for step in self.table.steps]
+        head = tag("thead", tag("tr", *heads))
+        table = tag("table", head, *bodies, classes=["fault-table"])
+        label = "The fault table; it can be scrolled"
+        region = {"tabindex": "0", "role": "region", "aria_label": label}
+        return tag("div", table, classes=["wide", "fault-cells"], **region)
+
+    def group(self, step: Step) -> nodes.Node:
+        """Return the rows of one step under its name."""
+        label = tag("strong", nodes.Text(f"{step.name}:"))
+        about = nodes.Text(f" {step.does}, by the {step.actor}")
+        where = nodes.Text(", only with a manager" if step.managed else "")
+        words = tag("span", label, about, where)
+        width = str(len(self.table.faults) + 1)
+        head = tag("tr", tag("th", words, colspan=width, scope="rowgroup"))
+        rows = [self.row(step, role) for role in self.table.roles]
+        return tag("tbody", head, *rows)
+
+    def row(self, step: Step, role: str) -> nodes.Node:
+        """Return the cells of one role at a step."""
+        acts = tag("small", nodes.Text("performs it"))
+        name = [nodes.Text(role), *([acts] if role == step.actor else [])]
+        found = [
+            self.table.cells[f"{step.name}-{role}-{fault}"]
+            for fault in self.table.faults
+        ]
+        head = tag("th", *name, scope="row")
+        return tag("tr", head, *(self.cell(cell) for cell in found))
+
+    def cell(self, cell: Cell) -> nodes.Node:
+        """Return one cell."""
+        if cell.test is None:
+            return tag("td", self.reason(cell), classes=["reason"])
+        lines = [tag("div", *self.links(cell), classes=["case"])]
+        lines += [self.verdict(cell, one) for one in self.judged]
+        if not self.judged:
+            lines.append(tag("div", unlinked(None)))
+        return tag("td", *lines)
+
+    def reason(self, cell: Cell) -> nodes.reference:
+        """Return the number of the reason why a cell has no case."""
+        number = self.reasons.number(cell.reason)
+        words = [hidden(f"{cell.name} has no case, reason "), nodes.Text(str(number))]
+        return nodes.reference(
+            "",
+            "",
+            *words,
+            refid=self.reasons.anchor(cell.reason),
+            reftitle=cell.reason,
+            internal=True,
+        )
+
+    def links(self, cell: Cell) -> list[nodes.Node]:
+        """Return the links to the case and to the clause of a cell."""
+        assert cell.test is not None, "a cell with a case"
+        target = f"{cell.test.file}#L{cell.test.line}"
+        hint = f"{cell.name}: {cell.test.sentence}"
+        case = reference("source", target, "", self.docname, hint=hint)
+        case.children[0] += [nodes.Text("case"), hidden(f" {cell.name}")]
+        clause = reference("clause", cell.clause, cell.clause, self.docname)
+        return [case, nodes.Text(" "), clause]
+
+    def verdict(self, cell: Cell, one: Judged) -> nodes.Node:
+        """Return what the reports on one implementation say of a cell."""
+        alike: dict[tuple[str, str], list[str]] = {}
+        cases = one.of(cell)
+        for strategy, case in cases.items():
+            word = boxes.verdict_words(judgement_of(case))
+            alike.setdefault((word, self.finding(one, case)), []).append(strategy)
+        name = tag("span", nodes.Text(one.name), classes=["implementation"])
+        line = [name, nodes.Text(" ")]
+        for (_, anchor), strategies in alike.items():
+            if len(alike) > 1:
+                line += abbreviated(strategies)
+            badge = unlinked(cases[strategies[0]])
+            line.append(linked(badge, anchor) if anchor else badge)
+        told = ", ".join(
+            " ".join([strategy, boxes.verdict_words(judgement_of(case))]).strip()
+            for strategy, case in cases.items()
+        )
+        return tag("div", *line, title=f"{one.title}: {told}")
+
+    def finding(self, one: Judged, case: Case | None) -> str:
+        """Return the anchor of what is behind a verdict; empty where nothing is."""
+        if case is None or case.verdict is Verdict.PASS:
+            return ""
+        if not (case.evidence or case.cause):
+            return ""
+        behind = (one.title, case.verdict, case.expected, case.cause, case.evidence)
+        self.found.setdefault(behind, []).append(case)
+        return self.findings.anchor(behind)
+
+    # What cells refer to
+
+    def reason_list(self) -> nodes.Node:
+        """Return the reasons by their numbers."""
+        items = nodes.enumerated_list(enumtype="arabic", suffix=".")
+        for reason, number in self.reasons.numbers.items():
+            text = nodes.paragraph("", "", *with_clauses(f"{reason}.", self.docname))
+            id = f"{self.reasons.prefix}-{number}"
+            items += nodes.list_item("", text, ids=[id])
+        return items
+
+    def finding_list(self) -> list[nodes.Node]:
+        """Return what the reports say beyond the verdicts, what is the same once."""
+        text = "The evidence of the verdicts that are no pass, each with its cases."
+        lead = nodes.paragraph("", text)
+        entries = nodes.container(classes=["verdicts"])
+        for behind, cases in self.found.items():
+            entries += self.finding_entry(behind, cases)
+        return [lead, entries]
+
+    def finding_entry(self, behind: tuple, cases: list[Case]) -> nodes.Node:
+        """Return one finding, folded, with the cases that it is of."""
+        title, _, _, cause, evidence = behind
+        count = f" in {len(cases)} {'case' if len(cases) == 1 else 'cases'}: "
+        name = nodes.inline("", title, classes=["implementation"])
+        first = (evidence or cause).strip().partition("\n")[0]
+        said = [nodes.Text(count), nodes.literal("", first)]
+        line = [name, nodes.Text(" "), unlinked(cases[0]), *said]
+        items = nodes.bullet_list(classes=["citations"])
+        for case in cases:
+            id = nodes.literal("", case.id)
+            items += nodes.list_item("", nodes.paragraph("", "", id))
+        folded: list[nodes.Node] = [boxes.summary("", "", *line)]
+        if cause:
+            folded.append(nodes.paragraph("", cause, classes=["cause"]))
+        if evidence.strip() != first:
+            folded.append(nodes.literal_block("", evidence, language="text"))
+        return boxes.details("", *folded, items, ids=[self.findings.anchor(behind)])
+
+
+def definitions(meanings: dict[str, str]) -> nodes.definition_list:
+    """Return names with their meanings."""
+    entries = nodes.definition_list(classes=["fault-terms"])
+    for name, meaning in meanings.items():
+        term = nodes.term("", "", nodes.literal("", name))
+        text = nodes.definition("", nodes.paragraph("", meaning))
+        entries += nodes.definition_list_item("", term, text)
+    return entries
+
+
+def judgement_of(case: Case | None) -> Judgement:
+    """Return the judgement that one case is; what has no case was not run."""
+    if case is None:
+        return Judgement(Verdict.NOT_RUN, True, "")
+    return Judgement(case.verdict, case.expected, "")
+
+
+def unlinked(case: Case | None) -> nodes.inline:
+    """Return the verdict of a case as symbol and words."""
+    return boxes.verdict_badge(judgement_of(case))
+
+
+def linked(badge: nodes.inline, anchor: str) -> nodes.reference:
+    """Return a verdict as a link to what is behind it."""
+    return nodes.reference("", "", badge, refid=anchor, internal=True)
+
+
+def abbreviated(strategies: list[str]) -> list[nodes.Node]:
+    """Return strategies by their initials."""
+    parts: list[nodes.Node] = []
+    for strategy in strategies:
+        initials = tag("abbr", nodes.Text(short(strategy)), title=strategy)
+        parts += [nodes.Text(" "), initials, nodes.Text(" ")]
+    return parts
+
+
+def counts(counted: dict[Verdict, int]) -> list[nodes.Node]:
+    """Return how many there are of each verdict, worst first."""
+    parts = []
+    for verdict in Verdict:
+        if counted.get(verdict):
+            shown = boxes.verdict_badge(Judgement(verdict, False, ""))
+            number = nodes.Text(f"{counted[verdict]} ")
+            parts.append(nodes.inline("", "", number, shown))
+    return boxes.between(parts, ", ")
+
+
+def open_tag(self, node: markup) -> None:
+    """Write the beginning of an element."""
+    self.body.append(self.starttag(node, node["tag"], "", **node["given"]))
+
+
+def close_tag(self, node: markup) -> None:
+    """Write the end of an element."""
+    self.body.append(f"</{node['tag']}>")
+
+
+def setup(app: Sphinx) -> None:
+    """Register the node for what docutils has none for."""
+    app.add_node(markup, html=(open_tag, close_tag))

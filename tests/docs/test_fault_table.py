@@ -1,0 +1,336 @@
+"""The fault table on the site: what each cell shows, and which tables are refused."""
+
+import re
+
+import pytest
+import tiny_project
+from sharedtensor_conformance.clauses import parse_chapter
+from sharedtensor_conformance.judging import judge
+from sharedtensor_conformance.report import (
+    Case,
+    Machine,
+    ReportWriter,
+    Run,
+    Selection,
+    SpecRecord,
+    Subject,
+)
+from sharedtensor_conformance.verdicts import Verdict
+
+TABLE = '''\
+"""Two steps, two roles, two faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROLES = {"owner": "shares it", "manager": "removes it"}
+FAULTS = {"exit": "it exits", "drop": "it is not done"}
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    does: str
+    actor: str
+    managed: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    step: Step
+    role: str
+    fault: str
+    clause: str = "TINY-1"
+
+    @property
+    def name(self):
+        return f"{self.step.name}-{self.role}-{self.fault}"
+
+    @property
+    def managed(self):
+        return self.step.managed
+
+
+STEPS = (
+    Step("share", "it is moved", "owner"),
+    Step("unlink", "the name goes", "manager", managed=True),
+)
+
+
+def reason_against(step, role, fault):
+    if fault == "drop" and role != step.actor:
+        return "only the actor can leave it out: see TINY-2"
+    return ""
+
+
+def cells():
+    every = [Cell(s, r, f) for s in STEPS for r in ROLES for f in FAULTS]
+    return [c for c in every if not reason_against(c.step, c.role, c.fault)]
+'''
+
+TESTS = '''\
+@clause("TINY-1", vary=())
+@over("TINY-1")
+def test_others_go_on(cell):
+    """One ends; the others go on."""
+
+
+@clause("TINY-1", vary=())
+@over("TINY-1", managed=True)
+def test_others_go_on_with_a_manager(cell):
+    """The same with a manager."""
+'''
+
+FILES = {
+    "conformance/faults.py": TABLE,
+    "conformance/test_fault.py": TESTS,
+    "docs/faulty.md": "# Faults\n\n```{fault-table}\n```\n",
+    "docs/index.md": "# Index\n\n```{toctree}\ntiny\npromises\ntables\nfaulty\n```\n",
+}
+PLAIN, MANAGED = "test_others_go_on", "test_others_go_on_with_a_manager"
+
+
+def text_of(html):
+    """Return the words of a page, with single spaces."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def cells_of(page):
+    """Return the HTML of the cells, by step, role and fault."""
+    table = re.search(r'<table class="fault-table">.*?</table>', page, re.DOTALL)[0]
+    found = {}
+    for body in table.split("<tbody>")[1:]:
+        step = re.search(r"<strong>([^<]*):</strong>", body)[1]
+        for row in body.split("<tr>")[2:]:
+            role = re.search(r'<th scope="row">(\w+)', row)[1]
+            cells = re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+            for fault, cell in zip(("exit", "drop"), cells, strict=True):
+                found[f"{step}-{role}-{fault}"] = cell
+    return found
+
+
+def case_of(test, cell, strategy, verdict=Verdict.PASS, evidence=""):
+    id = f"test_fault.py::{test}[{strategy}-fork-{cell}]"
+    axes = {"cell": cell, "strategy": strategy, "start_method": "fork"}
+    return Case(
+        id=id,
+        test=f"test_fault.py::{test}",
+        clauses=("TINY-1",),
+        verdict=verdict,
+        expected=not verdict.broken,
+        axes=axes,
+        evidence=evidence,
+    )
+
+
+def write_report(root, file, cases, *, name="good", started="01", full=False):
+    """Write a report of `cases` on the tiny specification."""
+    clauses = {c.id: c for c in parse_chapter(tiny_project.CHAPTER, "tiny.md")}
+    strategies = "file_descriptor", "file_system"
+    parts = ("core",), strategies, ("fork",), ("float32",), ("queue",), ("cpu",)
+    run = Run(
+        implementation=Subject(name, "7.5", *parts),
+        suite="0.1.0",
+        spec=SpecRecord.of(clauses),
+        machine=Machine("3.11", "linux", "6", 2, False, False),
+        selection=Selection(full, ()),
+        planned=len(cases),
+        started=f"2026-01-{started}T00:00:00Z",
+    )
+    summary = judge(run, cases, clauses, strict=False, full=full, stale=())
+    with ReportWriter(root / "docs" / "reports" / file) as writer:
+        for line in (run, *cases, summary):
+            writer.write(line)
+
+
+@pytest.fixture(scope="module")
+def bare(build, tmp_path_factory):
+    """The site with the table, and without a report."""
+    return build(tmp_path_factory.mktemp("bare"), FILES)
+
+
+@pytest.fixture(scope="module")
+def judged(build, tmp_path_factory):
+    """The site with a report of the suite, and one of the table, on one version."""
+    root = tmp_path_factory.mktemp("judged")
+    test = "test_tiny.py::test_receiver_sees_the_write"
+    main = [Case(f"{test}[fd-fork]", test, ("TINY-2",), Verdict.PASS)]
+    write_report(root, "good.jsonl", main, full=True)
+    evidence = "one is left\nnamely this"
+    cells = [
+        case_of(PLAIN, "share-owner-exit", "file_descriptor"),
+        case_of(PLAIN, "share-owner-exit", "file_system", Verdict.FAIL, evidence),
+        case_of(PLAIN, "share-owner-drop", "file_descriptor"),
+        case_of(PLAIN, "share-owner-drop", "file_system"),
+        case_of(PLAIN, "share-manager-exit", "file_descriptor"),
+        case_of(MANAGED, "unlink-owner-exit", "file_system", Verdict.FAIL, evidence),
+    ]
+    write_report(root, "good-faults.jsonl", cells, started="02")
+    return build(root, FILES)
+
+
+def test_each_cell_is_a_case_or_a_reason(bare):
+    assert bare.warnings == ""
+    cells = cells_of(bare.page("faulty.html"))
+    reasons = {name for name, cell in cells.items() if "#fault-reason-1" in cell}
+    assert len(cells) == 8
+    assert reasons == {"share-manager-drop", "unlink-owner-drop"}
+    for name in cells.keys() - reasons:
+        assert text_of(cells[name]) == f"case {name} TINY-1 ○ not run"
+
+
+def test_case_links_to_the_test_that_runs_the_cell(bare):
+    cells = cells_of(bare.page("faulty.html"))
+    for name, line in {"share-owner-exit": 3, "unlink-manager-drop": 9}.items():
+        anchor = f"source/conformance/test_fault.py.html#L{line}"
+        assert f'href="{anchor}" title="{name}: others go on' in cells[name]
+    source = bare.page("source/conformance/test_fault.py.html")
+    assert 'id="L3"' in source
+    assert 'href="tiny.html#TINY-1"' in cells["share-owner-exit"]
+
+
+def test_reason_is_listed_once_and_links_to_its_clauses(bare):
+    page = bare.page("faulty.html")
+    assert page.count('id="fault-reason-') == 1
+    listed = page.partition('id="fault-reason-1"')[2].partition("</li>")[0]
+    assert "only the actor can leave it out: see TINY-2 ." in text_of(listed)
+    assert 'href="tiny.html#TINY-2"' in listed
+
+
+def test_steps_roles_and_faults_are_explained(bare):
+    words = text_of(bare.page("faulty.html"))
+    assert "unlink manager the name goes only with a manager" in words
+    assert "manager removes it" in words
+    assert "drop it is not done" in words
+
+
+def test_table_says_that_no_report_judges_it(bare):
+    assert "No report judges the table." in text_of(bare.page("faulty.html"))
+
+
+def test_heads_have_a_scope_and_the_box_has_a_name(bare):
+    page = bare.page("faulty.html")
+    for scope, count in {"col": 3, "rowgroup": 2, "row": 4}.items():
+        assert page.count(f'scope="{scope}"') == count
+    assert re.search(r'<div aria-label="[^"]+"[^>]*role="region" tabindex="0">', page)
+
+
+def test_verdicts_are_told_by_strategy_where_they_differ(judged):
+    assert judged.warnings == ""
+    cells = cells_of(judged.page("faulty.html"))
+    told = {name: text_of(cell).partition("TINY-1 ")[2] for name, cell in cells.items()}
+    assert told["share-owner-exit"] == "good fd ✓ pass fs ✗ fail"
+    assert told["share-owner-drop"] == "good ✓ pass"
+    assert told["unlink-owner-exit"] == "good ✗ fail"
+
+
+def test_case_that_no_report_has_was_not_run(judged):
+    cells = cells_of(judged.page("faulty.html"))
+    assert "good fd ✓ pass fs ○ not run" in text_of(cells["share-manager-exit"])
+    assert "good ○ not run" in text_of(cells["unlink-manager-drop"])
+
+
+def test_broken_cells_link_to_their_evidence(judged):
+    page = judged.page("faulty.html")
+    cells = cells_of(page)
+    for name in ("share-owner-exit", "unlink-owner-exit"):
+        assert 'href="#fault-finding-1"' in cells[name]
+    assert page.count("<details") == 1
+    entry = page.partition('id="fault-finding-1"')[2].partition("</details>")[0]
+    assert "✗ fail in 2 cases: one is left" in text_of(entry)
+    assert "namely this" in entry
+    assert f"{MANAGED}[file_system-fork-unlink-owner-exit]" in text_of(entry)
+
+
+def test_reports_on_one_version_are_one_column_of_the_matrix(judged):
+    page = judged.page("tables.html")
+    matrix = page.partition("clause-matrix")[2].partition("</table>")[0]
+    assert text_of(matrix).count("good") == 1
+    assert "TINY-1 The first clause ✗ fail" in text_of(matrix)
+    assert "TINY-2 The second clause ✓ pass" in text_of(matrix)
+    assert text_of(judged.page("tiny.html")).count("good 7.5 ✗ fail") == 1
+
+
+def test_each_report_is_listed(judged):
+    words = text_of(judged.page("tables.html"))
+    assert "good 7.5 a part was run 6 1 fail 2026-01-02 good-faults.jsonl" in words
+    assert "2026-01-01 good.jsonl" in words
+
+
+def test_later_one_of_two_reports_counts(site_of, tmp_path):
+    later = "a.jsonl", "02", Verdict.PASS
+    for file, day, verdict in (later, ("b.jsonl", "01", Verdict.FAIL)):
+        cells = [case_of(PLAIN, "share-owner-exit", "file_system", verdict)]
+        write_report(tmp_path, file, cells, started=day)
+    site = site_of(FILES)
+    cell = cells_of(site.page("faulty.html"))["share-owner-exit"]
+    assert "good ✓ pass" in text_of(cell)
+    assert "TINY-1 The first clause ✓ pass" in text_of(site.page("tables.html"))
+
+
+def test_two_versions_are_two_columns(site_of, tmp_path):
+    cells = [case_of(PLAIN, "share-owner-exit", "file_system")]
+    write_report(tmp_path, "one.jsonl", cells)
+    write_report(tmp_path, "two.jsonl", cells)
+    path = tmp_path / "docs" / "reports" / "two.jsonl"
+    path.write_text(path.read_text().replace('"7.5"', '"8.0"'))
+    words = text_of(site_of(FILES).page("tables.html"))
+    assert "Clause good 7.5 good 8.0" in words
+
+
+@pytest.mark.parametrize("cell", ["share-nobody-exit", "share-manager-drop"])
+def test_report_with_a_cell_that_is_not_run_is_a_warning(site_of, tmp_path, cell):
+    cases = [case_of(PLAIN, cell, "file_system")]
+    write_report(tmp_path, "odd.jsonl", cases)
+    warnings = site_of(FILES).warnings
+    assert f"odd.jsonl has a case of the cell {cell}, which the fault" in warnings
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "instead", "complaint"),
+    [
+        (
+            "conformance/faults.py",
+            "if not reason_against(c.step, c.role, c.fault)]",
+            'if c.name != "share-owner-exit" and c.fault == "exit"]',
+            "share-owner-exit has neither a case nor a reason",
+        ),
+        (
+            "conformance/faults.py",
+            "if not reason_against(c.step, c.role, c.fault)]",
+            "if c.name]",
+            "share-manager-drop has a reason against it, and yet a test runs it",
+        ),
+        (
+            "conformance/test_fault.py",
+            ", managed=True",
+            "",
+            "no test runs unlink-owner-exit, which judges TINY-1",
+        ),
+        (
+            "conformance/test_fault.py",
+            '@over("TINY-1")',
+            '@over("TINY-2")',
+            "test_others_go_on runs the cells of TINY-2 and does not cite it",
+        ),
+    ],
+)
+def test_table_with_a_hole_stops_the_build(site_of, file, written, instead, complaint):
+    from sphinx.errors import ExtensionError
+
+    assert written in FILES[file]
+    with pytest.raises(ExtensionError, match=complaint):
+        site_of(FILES | {file: FILES[file].replace(written, instead)})
+
+
+def test_directive_without_a_table_is_refused(site_of):
+    pages = {name: text for name, text in FILES.items() if name.startswith("docs/")}
+    assert "there is no conformance/faults.py to be shown" in site_of(pages).warnings
+
+
+def test_changed_reason_is_shown_when_the_site_is_built_again(site_of):
+    site_of(FILES)
+    changed = TABLE.replace("only the actor", "nobody but the actor")
+    site = site_of(FILES | {"conformance/faults.py": changed})
+    assert "nobody but the actor" in site.page("faulty.html")
