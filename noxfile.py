@@ -195,3 +195,42 @@ def _broken(report: Path) -> set[str]:
     verdicts = ("fail", "crash", "hang")
     clauses = summary["clauses"].items()
     return {clause for clause, found in clauses if found["verdict"] in verdicts}
+
+
+# The long runs: none of them is part of a push. Their records are what the site shows.
+
+RECORDS = "docs/reports/endurance"
+
+
+@nox.session
+def endurance_rounds(session: nox.Session) -> None:
+    """Ten thousand rounds under each strategy: nothing grows (some 5 minutes)."""
+    session.install("-e", ".")
+    for strategy in ("file_descriptor", "file_system"):
+        out = f"{RECORDS}/rounds-{strategy}.json"
+        options = (f"--strategy={strategy}", f"--out={out}", *session.posargs)
+        session.run("python", "endurance/rounds.py", *options)
+
+
+@nox.session
+def endurance_kills(session: nox.Session) -> None:
+    """A thousand kills under load: nothing hangs, nothing is left (some 10 minutes)."""
+    session.install("-e", ".")
+    out = f"--out={RECORDS}/kills.json"
+    session.run("python", "endurance/kills.py", out, *session.posargs)
+
+
+@nox.session
+def endurance_fuzz(session: nox.Session) -> None:
+    """Twenty minutes of bad clients: the manager serves the good one all the time."""
+    session.install("-e", ".", "hypothesis>=6.130")
+    out = f"--out={RECORDS}/fuzz.json"
+    session.run("python", "endurance/fuzz_manager.py", out, *session.posargs)
+
+
+@nox.session
+def endurance_loaded(session: nox.Session) -> None:
+    """The suite twenty times on a busy machine: all pass (some 2 hours)."""
+    session.install("-e", ".[conformance]")
+    out = f"--out={RECORDS}/loaded.json"
+    session.run("python", "endurance/loaded.py", out, *session.posargs)

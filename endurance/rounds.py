@@ -1,0 +1,214 @@
+"""Shares, sends, receives and drops tensors for thousands of rounds, and counts.
+
+An owner and a peer (see `rounds_pair`) go through rounds of all kinds: over all
+channels, in both directions, tensors of no element to some hundred thousand bytes, some
+in one message, views, grads, messages that are refused; sometimes the sender drops
+first, sometimes the receiver, sometimes the message is still in flight then. Every
+value is verified. Now and then both stop where they hold nothing, and this process,
+which is neither of them and knows nothing of the implementation, reads in `/proc` what
+they and the manager hold.
+
+What has to hold: after the warm-up every sample is like the first one, in descriptors,
+mappings, threads and names, and memory does not grow: the line that fits the samples of
+the second half best rises by no more than `BOUND` over it. In the end nothing is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import select
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import records
+from household import Held, Household, held_by, wait_until
+from records import NotHeld
+
+PAIR = Path(__file__).with_name("rounds_pair.py")
+COUNTED = ("descriptors", "mappings", "threads")
+MEASURED = ("memory", "heap")
+BOUND = 1024  # KiB over the second half of the samples
+WARM_UP = 200  # rounds; a tenth of a run that is shorter than ten times that
+DEADLINE = 120.0  # seconds between two samples
+GRACE = 5.0  # seconds for what has to go by itself
+
+Samples = dict[str, Any]
+
+
+def options() -> records.Parser:
+    """Return the parser of the command line."""
+    parser = records.Parser(__doc__, prog="rounds")
+    parser.add_argument("--rounds", type=positive, default=10_000)
+    parser.add_argument("--every", type=positive, help="rounds between samples")
+    parser.add_argument(
+        "--strategy",
+        choices=("file_descriptor", "file_system"),
+        default="file_descriptor",
+    )
+    parser.add_argument(
+        "--start-method", choices=("fork", "spawn", "forkserver"), default="spawn"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--mutant", default="", help="break the reference first: the run has to fail"
+    )
+    return parser
+
+
+def positive(text: str) -> int:
+    """Return a number of rounds."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
+    """Run the rounds; return the sentence of what holds."""
+    every = given.every or max(1, given.rounds // 100)
+    chosen = {
+        "rounds": given.rounds,
+        "every": every,
+        "strategy": given.strategy,
+        "start_method": given.start_method,
+        "seed": given.seed,
+        "mutant": given.mutant,
+    }
+    record |= {**chosen, "warm_up": min(WARM_UP, given.rounds // 10), "bound": BOUND}
+    with Household() as household:
+        record["private_shm"] = household.has_own_shm
+        record["samples"] = {"round": [], "names": [], "semaphores": []}
+        observe(household, chosen, record)
+        if not wait_until(lambda: not household.left(), GRACE):
+            raise NotHeld(
+                f"{GRACE:g} seconds after the end there are still "
+                f"{household.summary_of_left()}."
+            )
+    judge(record)
+    return (
+        f"{given.rounds} rounds under {given.strategy}: all values were right, counts "
+        f"stayed as they were after {record['warm_up']} rounds, memory rose by no more "
+        f"than {BOUND} KiB, and nothing was left."
+    )
+
+
+def observe(household: Household, chosen: dict[str, Any], record: Samples) -> None:
+    """Let the pair play, and take a sample at each of its stops."""
+    process = household.start(
+        sys.executable,
+        str(PAIR),
+        json.dumps(chosen),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=household.environment(),
+    )
+    progress = records.Progress(chosen["rounds"], "rounds")
+    with process.stdin, process.stdout:
+        for stop in stops(process):
+            if "failed" in stop:
+                raise NotHeld(f"With seed {chosen['seed']}, {stop['failed']}")
+            sample(household, stop, record["samples"])
+            progress.at(stop["round"])
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+    progress.end()
+    wait_until(lambda: household.status_of(process.pid) is not None, GRACE)
+    status = household.status_of(process.pid)
+    reached = max(record["samples"]["round"], default=0)
+    if status != 0 or reached != chosen["rounds"]:
+        raise NotHeld(
+            f"The owner ended with status {status} after round {reached}; what it "
+            "wrote is above."
+        )
+
+
+def stops(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield what the owner writes at its stops. Raises `NotHeld` if it hangs."""
+    assert process.stdout is not None, "it was started with a pipe"
+    while True:
+        if not select.select([process.stdout], [], [], DEADLINE)[0]:
+            raise NotHeld(f"The pair made no progress for {DEADLINE:g} seconds.")
+        line = process.stdout.readline()
+        if not line:
+            return
+        yield json.loads(line)
+
+
+def sample(household: Household, stop: dict[str, Any], samples: Samples) -> None:
+    """Write down what owner, peer and manager hold, and the number of names."""
+    watched = {"owner": stop["owner"], "peer": stop["peer"]}
+    managers = household.managers()
+    if len(managers) > 1:
+        count = len(managers)
+        raise NotHeld(f"After round {stop['round']} there are {count} managers.")
+    if managers:
+        watched["manager"] = managers[0]
+    samples["round"].append(stop["round"])
+    names = household.names()
+    semaphores = sum(name.startswith("sem.") for name in names)
+    samples["names"].append(len(names) - semaphores)
+    samples["semaphores"].append(semaphores)
+    for role, pid in watched.items():
+        columns = samples.setdefault(role, {name: [] for name in Held._fields})
+        for name, value in held_by(pid)._asdict().items():
+            columns[name].append(value)
+
+
+# Judging
+
+
+def judge(record: Samples) -> None:
+    """Raise `NotHeld` unless the end is like the beginning."""
+    samples = record["samples"]
+    first = sum(number <= record["warm_up"] for number in samples["round"])
+    rounds = samples["round"][first:]
+    judge_count("names of segments", samples["names"][first:], rounds)
+    judge_count("names of semaphores", samples["semaphores"][first:], rounds)
+    record["rises"] = {}
+    for role in ("owner", "peer", "manager"):
+        if role not in samples:
+            continue
+        for what in COUNTED:
+            judge_count(f"{what} of the {role}", samples[role][what][first:], rounds)
+        for what in MEASURED:
+            rise = rise_of(rounds, samples[role][what][first:])
+            record["rises"][f"{role} {what}"] = round(rise, 1)
+            judge_rise(f"{what} of the {role}", rise)
+
+
+def judge_count(what: str, values: Sequence[int], rounds: Sequence[int]) -> None:
+    """Raise `NotHeld` unless a count never differs from its first value."""
+    other = [place for place, value in enumerate(values) if value != values[0]]
+    if other:
+        raise NotHeld(
+            f"The {what} were {values[0]} after round {rounds[0]} and "
+            f"{values[other[0]]} after round {rounds[other[0]]}; at the end they are "
+            f"{values[-1]}."
+        )
+
+
+def judge_rise(what: str, rise: float) -> None:
+    """Raise `NotHeld` if memory grew by more than the bound."""
+    if rise > BOUND:
+        raise NotHeld(
+            f"The {what} rose by {rise:.0f} KiB over the second half; {BOUND} KiB are "
+            "permitted."
+        )
+
+
+def rise_of(rounds: Sequence[int], values: Sequence[int]) -> float:
+    """Return by how much the line that fits the second half best rises over it."""
+    half = len(rounds) // 2
+    x, y = rounds[half:], values[half:]
+    if len(x) < 2:
+        return 0.0
+    return statistics.linear_regression(x, y).slope * (x[-1] - x[0])
+
+
+if __name__ == "__main__":
+    sys.exit(records.run(None, options(), work))

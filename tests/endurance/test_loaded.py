@@ -1,0 +1,59 @@
+"""One run of a single clause, and what is made of runs that were no plain pass."""
+
+import json
+
+import pytest
+
+FEW = (
+    "--runs=1",
+    "--busy=0",
+    "--suite=--clause=API-2",
+    "--suite=-n0",
+    "--suite=--start-method=fork",
+    "--suite=--strategy=file_descriptor",
+)
+
+
+def test_a_run_in_which_all_pass_holds(run):
+    done = run("loaded.py", *FEW)
+    assert done.status == 0, done.said
+    assert done.record["runs"][0]["verdicts"]["pass"] > 0
+    assert done.left == []
+
+
+def test_a_run_that_comes_to_nothing_shows_its_output(run):
+    done = run("loaded.py", "--runs=1", "--busy=0", "--suite=--clause=NONE-1")
+    assert done.status == 1
+    assert "NONE-1" in done.record["runs"][0]["output"]
+
+
+@pytest.fixture
+def judged(scripts, tmp_path):
+    """Judge a run whose report has these cases."""
+    from loaded import cases_of, judge
+
+    def judge_cases(*cases, status=0):
+        report = tmp_path / "report.jsonl"
+        common = {"type": "case", "id": "a", "evidence": "", "repeated": None}
+        lines = [{"type": "run"}, *({**common, **case} for case in cases)]
+        report.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return judge([{"status": status, "seconds": 1, **cases_of(report)}])
+
+    return judge_cases
+
+
+def test_only_plain_passes_hold(judged):
+    from records import NotHeld
+
+    passed = {"verdict": "pass"}
+    assert "all 2 cases passed" in judged(passed, passed)
+    for others, status in (
+        ([{"verdict": "fail"}], 0),
+        ([{"verdict": "not-run"}], 0),
+        ([{"verdict": "pass", "repeated": "vanished"}], 0),
+        ([], 1),
+    ):
+        with pytest.raises(NotHeld, match="Run 1 of 1 ended with status"):
+            judged(passed, *others, status=status)
+    with pytest.raises(NotHeld):
+        judged()
