@@ -169,6 +169,7 @@ def _describing(name: str, root: str) -> dict[str, Any]:
         "folder": str(temporary),
         "log": str(Path(root, "log")),
         "pattern": "",
+        "manager": "",
         "private": True,
     }
 

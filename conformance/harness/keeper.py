@@ -7,7 +7,8 @@ its socket to pytest closes, for whatever reason, it kills everything below it.
 
 Arguments: the descriptor of the socket, and a JSON object with ``argv``,
 ``environment``, ``root`` (the folder that it removes at the end), ``folder``
-(temporary files, below it), ``log``, ``pattern``, ``private``.
+(temporary files, below it), ``log``, ``pattern`` (of segments), ``manager`` (pattern of
+its command), ``private``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -23,6 +25,7 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +33,7 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import ledger  # type: ignore[import-not-found]
 
 TRACKER = "multiprocessing.resource_tracker"
-TRACKERS_GRACE = 2.0
+CLEANERS_GRACE = 2.0
 _LENGTH = 4
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
@@ -148,6 +151,8 @@ def replace(name: str, how: str, folder: str) -> None:
 
 def remove(folder: str) -> None:
     """Remove a folder, though somebody has made parts of it read-only."""
+    if not os.path.basename(folder).startswith("sts-"):
+        raise ValueError(f"{folder!r} is no folder of a stage: it is not removed")
     with suppress(OSError):
         os.chmod(folder, 0o700)
     for root, folders, _ in os.walk(folder):
@@ -213,10 +218,11 @@ class Keeper:
         """Kill everything below; return the commands of what was still there.
 
         In a ``/dev/shm`` that is shared with others, the standard library's resource
-        trackers get a moment to remove the semaphores of those who were killed.
+        trackers get a moment to remove the semaphores of those who were killed, and the
+        implementation's managers to remove their names.
         """
-        killed = [] if self.segments.private else self.kill(sparing=TRACKER)
-        deadline = time.monotonic() + TRACKERS_GRACE
+        killed = [] if self.segments.private else self.kill(self.cleans_up)
+        deadline = time.monotonic() + CLEANERS_GRACE
         while killed and self.living() and time.monotonic() < deadline:
             self.reap()
             time.sleep(0.001)
@@ -227,11 +233,17 @@ class Keeper:
         below = ledger.descendants(os.getpid())
         return [pid for pid in below if not ledger.is_zombie(pid)]
 
-    def kill(self, sparing: str = "\0") -> list[str]:
-        """Kill all whose command does not contain `sparing`; return the commands."""
+    def cleans_up(self, pid: int) -> bool:
+        """Tell whether a process removes what others who were killed have left."""
+        command, manager = ledger.command(pid), self.job["manager"]
+        return TRACKER in command or bool(manager and re.search(manager, command))
+
+    def kill(self, sparing: Callable[[int], bool] = lambda pid: False) -> list[str]:
+        """Kill all but those to be spared; return the commands of the killed."""
         killed = []
         deadline = time.monotonic() + _KILLED_WITHIN
-        while found := [p for p in self.living() if sparing not in ledger.command(p)]:
+        while found := [pid for pid in self.living() if not sparing(pid)]:
+            self.segments.seen.update(found)
             for pid in found:
                 self.semaphores |= ledger.semaphores(pid)
                 killed.append(ledger.command(pid))

@@ -94,7 +94,13 @@ class Keeper:
 
 
 def sweep(root: str) -> None:
-    """Kill what was started below the keeper of `root`; remove that folder."""
+    """Kill what was started below the keeper of `root`; remove that folder.
+
+    Raises:
+        HarnessFault: `root` is not a stage's, so everything might match it.
+    """
+    if not Path(root).name.startswith("sts-"):
+        raise HarnessFault(f"{root!r} is no folder of a stage: nothing is swept")
     deadline = time.monotonic() + SWEEPING
     while (found := marked(root)) and time.monotonic() < deadline:
         for pid in found:

@@ -158,6 +158,7 @@ class Stage:
                 "folder": str(temporary),
                 "log": str(self.folder / "log"),
                 "pattern": self.implementation.segment_pattern,
+                "manager": self.implementation.manager_pattern,
                 "private": True,
             },
             self.patience,

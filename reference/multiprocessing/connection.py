@@ -26,6 +26,7 @@ import io
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection, reduction
 from typing import Any
@@ -38,6 +39,8 @@ HEADER = struct.Struct("!IQ")
 LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory file
 FDS_AT_ONCE = 253  # the kernel's limit for one packet
 BUFFER_SIZE = 1 << 20
+PATIENCE = 1.0  # seconds for others to receive some of what is in flight
+PAUSE = 0.001
 FLAGS = socket.MSG_CMSG_CLOEXEC
 PLACE_FOR_FDS = socket.CMSG_SPACE(FDS_AT_ONCE * array.array("i").itemsize)
 KIND = socket.AF_UNIX, socket.SOCK_SEQPACKET
@@ -113,13 +116,20 @@ class Connection(connection.Connection):
     ) -> None:
         rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors)
         flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
-        try:
-            self._socket.sendmsg([packet], [rights] if descriptors else [], flags)
-        except OSError as error:
-            if error.errno not in (errno.ETOOMANYREFS, errno.EMFILE):
-                raise
-            doing = f"Sending {len(descriptors)} descriptors"
-            raise resource_error(error.errno, doing) from error
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._socket.sendmsg([packet], [rights] if descriptors else [], flags)
+            except OSError as error:
+                # What all processes of a user have in flight counts, so it may pass.
+                if error.errno != errno.ETOOMANYREFS:
+                    raise
+                if time.monotonic() > deadline:
+                    doing = f"Sending {len(descriptors)} descriptors"
+                    raise resource_error(error.errno, doing) from error
+                time.sleep(PAUSE)
+            else:
+                return
 
     def read(self, wait: bool = True) -> tuple[Any, list[int]]:
         """Read one message whole. Raises `EOFError`, `OSError` or `ResourceError`.

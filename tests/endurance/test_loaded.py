@@ -32,12 +32,13 @@ def judged(scripts, tmp_path):
     """Judge a run whose report has these cases."""
     from loaded import cases_of, judge
 
-    def judge_cases(*cases, status=0):
+    def judge_cases(*cases, status=0, unprivileged=False):
         report = tmp_path / "report.jsonl"
         common = {"type": "case", "id": "a", "evidence": "", "repeated": None}
         lines = [{"type": "run"}, *({**common, **case} for case in cases)]
         report.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return judge([{"status": status, "seconds": 1, **cases_of(report)}])
+        made = {"status": status, "seconds": 1, "unprivileged": unprivileged}
+        return judge([{**made, **cases_of(report)}])
 
     return judge_cases
 
@@ -57,3 +58,12 @@ def test_only_plain_passes_hold(judged):
             judged(passed, *others, status=status)
     with pytest.raises(NotHeld):
         judged()
+
+
+def test_what_needs_privileges_is_no_flaw_of_another_user(judged):
+    passed, refused = {"verdict": "pass"}, {"verdict": "not-run"}
+    assert "all 1 cases" in judged(passed, refused, status=1, unprivileged=True)
+    with pytest.raises(Exception, match="no plain pass"):
+        judged(passed, refused, status=1)
+    with pytest.raises(Exception, match="no plain pass"):
+        judged(passed, {"verdict": "fail"}, refused, status=1, unprivileged=True)
