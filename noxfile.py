@@ -84,6 +84,28 @@ def torch(session: nox.Session) -> None:
     session.run(*SUITE, "--impl=torch", *session.posargs)
 
 
+@nox.session
+def fault_table(session: nox.Session) -> None:
+    """The fault table on the reference (budget: ten minutes on two cores)."""
+    session.install("-e", ".[conformance]")
+    _run_fault_table(session, *session.posargs)
+
+
+@nox.session(python="3.11")
+def fault_table_torch(session: nox.Session) -> None:
+    """The fault table on real torch (budget: twenty minutes on two cores)."""
+    session.install(TORCH)
+    session.install("-e", ".[conformance]")
+    _run_fault_table(session, "--impl=torch", *session.posargs)
+
+
+def _run_fault_table(session: nox.Session, *options: str) -> None:
+    """Run its cells with more workers than processors: they wait side by side."""
+    workers = str(2 * int(WORKERS))
+    suite = ("pytest", "conformance", "-q", "-n", workers, "--profile=fault-table")
+    session.run(*suite, *options)
+
+
 @nox.session(python="3.11")
 def torch_unexpected(session: nox.Session) -> None:
     """The clauses that torch breaks are named when nothing is expected (exit 1)."""

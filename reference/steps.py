@@ -252,7 +252,7 @@ class Steps:
         """Tell the managers which names a message carries, before it leaves.
 
         The message gets a descriptor for each manager; they are in flight as long as it
-        is open. Clauses LIFE-2, LIFE-5, LIFE-8.
+        is open. Clauses LIFE-2, LIFE-5, LIFE-8, FAULT-1.
         """
         for manager, tokens in outbox.names.items():
             owned = transport.OwnedDescriptor(names.post(tokens, address=manager))
@@ -268,7 +268,10 @@ class Steps:
         return steps.pack_message(obj)
 
     def write_message(self, message: "Message", connection: "Connection") -> None:
-        """Write a message. Sent or not, its descriptors are let go. Clause GRAD-6."""
+        """Write a message. Sent or not, its descriptors are let go.
+
+        Clauses GRAD-6, FAULT-2.
+        """
         try:
             connection.write(message.payload, message.outbox.descriptors)
         finally:
@@ -289,7 +292,10 @@ class Steps:
     def read_message(
         self, connection: "Connection", wait: bool = True
     ) -> tuple[Any, list[int]]:
-        """Read a whole message, so that the next one can be read whatever is in it."""
+        """Read a whole message, so that the next one can be read whatever is in it.
+
+        Clauses FAULT-2, FAULT-4.
+        """
         return connection.read(wait)
 
     def unpack_message(self, payload: Any, descriptors: list[int]) -> Any:

@@ -34,7 +34,7 @@ INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
 
 
 class Outbox:
-    """What a message carries beside its bytes.
+    """What a message carries beside its bytes: nobody has to ask its sender. FAULT-3.
 
     `keep` holds what owns the descriptors until the message has been written, and
     `names` the names that it carries, by their managers.
@@ -81,7 +81,10 @@ class Inbox:
         return fd
 
     def close(self) -> None:
-        """Close what was not taken, so that no message can leak descriptors."""
+        """Close what was not taken, so that no message can leak descriptors.
+
+        Clauses FAULT-2, FAULT-4.
+        """
         for fd in self.descriptors:
             if fd is not None:
                 os.close(fd)

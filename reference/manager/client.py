@@ -104,7 +104,10 @@ class Link:
             self.has_counted = True
 
     def open(self, may_create: bool) -> None:
-        """Connect, and register again what was held at a manager that has died."""
+        """Connect, and register again what was held at a manager that has died.
+
+        Clauses MGR-14, FAULT-5.
+        """
         self.socket = launch.reach(self.address, may_create or bool(self.holds))
         try:
             for name, count in self.holds.items():
