@@ -235,10 +235,14 @@ class Scene:
         if self.cell.step.after:
             self.perform(operation)
         self.strike()
+        performed = self.cell.step.after
         if self.cell.fault == "SIGSTOP":
+            if not performed and not self.cell.strikes_the_actor:
+                self.perform(operation)
+                performed = True
             self.others_share_anew()
             self.relieve()
-        if not self.cell.step.after:
+        if not performed:
             self.perform(operation)
 
     def strike_while_the_manager_waits(self, operation: str) -> None:

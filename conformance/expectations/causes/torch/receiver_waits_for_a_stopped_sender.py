@@ -1,0 +1,53 @@
+"""A receiver waits for as long as its sender is stopped: the sender has the descriptor.
+
+Under ``file_descriptor`` a message carries a ticket, which the receiver exchanges for
+the descriptor with a thread of its sender.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.multiprocessing as mp
+
+STOPPED = 2.0
+
+
+def send(queue, sent):
+    """Send a tensor, and live on until told to end."""
+    queue.put(torch.arange(3))
+    sent.put("sent")
+    sent.get()
+
+
+def main():
+    """Receive while the sender is stopped, and see how long that takes."""
+    context = mp.get_context("spawn")
+    queue, sent = context.SimpleQueue(), context.SimpleQueue()
+    sender = context.Process(target=send, args=(queue, sent))
+    sender.start()
+    sent.get()
+    os.kill(sender.pid, signal.SIGSTOP)
+    waker = context.Process(target=wake, args=(sender.pid,))
+    waker.start()
+    began = time.monotonic()
+    queue.get()
+    took = time.monotonic() - began
+    sent.put("end")
+    sender.join()
+    waker.join()
+    if took < STOPPED / 2:
+        sys.exit(1)
+    print(f"the receiver waited {took:.1f} s, until the sender was continued")
+
+
+def wake(pid):
+    """Continue a stopped process after a while."""
+    time.sleep(STOPPED)
+    os.kill(pid, signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    main()
