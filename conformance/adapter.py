@@ -235,7 +235,13 @@ class ModuleOperations(Protocol):
 
 
 class CudaOperations(Protocol):
-    """Profile ``cuda``: device memory, on a real device or a simulated one."""
+    """Profile ``cuda``: device memory, on a real device or a simulated one.
+
+    Where other profiles are claimed too, some tests call these operations of theirs
+    with device tensors: ``address``, ``view`` and ``strides``, ``resize``, ``share``
+    and ``is_shared``, and those for flag and grad of a leaf. Work on a device is work
+    on any of them; memory is that of the device that `use_device` chose.
+    """
 
     def device_unavailable(self, device: str) -> str:
         """Return why `device` (``cuda`` or ``simulated``) cannot be used, or ``""``."""
@@ -263,6 +269,42 @@ class CudaOperations(Protocol):
 
     def device_memory_used(self) -> int:
         """Return the bytes in use on the device, by the driver's own figures."""
+
+    def device_memory_free(self) -> int:
+        """Return the bytes that are free on the device, by the driver's own figures."""
+
+    def make_block(self, nbytes: int) -> Tensor:
+        """Return an uninitialised uint8 tensor in an allocation of its own.
+
+        It may take most of the device: an implementation that keeps freed memory for
+        later allocations takes the room from the driver, not from what it keeps.
+        """
+
+    def device_count(self) -> int:
+        """Return how many devices this process can use, at least 1."""
+
+    def make_on(self, index: int, values: list[Number], dtype: str) -> Tensor:
+        """Do as `make_on_device`, on the device with this index.
+
+        The device that `use_device` chose stays the one of the other operations.
+        """
+
+    def device_of(self, tensor: Tensor) -> int:
+        """Return the index of the device on which the tensor lies, in this process."""
+
+    def record_event(self) -> Any:
+        """Return a new event behind the work that this process has queued so far.
+
+        It is an object of the implementation that other processes can be sent. It
+        stands for that work wherever it is waited for, and its maker keeps it until
+        it is dropped.
+        """
+
+    def wait_event(self, event: Any) -> None:
+        """Let the work that this process queues from now on come after the event.
+
+        The event is its own or was received. The call does not wait for the work.
+        """
 
 
 class ForgeryOperations(Protocol):
@@ -312,6 +354,7 @@ PROFILES: dict[str, type | None] = {
     "modules": ModuleOperations,
     "cuda": CudaOperations,
     "drop-in": None,
+    "spawn": None,
     "strategies": None,
     "strategy-fd": None,
     "strategy-fs": None,

@@ -28,7 +28,15 @@ from sharedtensor_conformance.adapter import (
 )
 
 GROUP = "sharedtensor_conformance.adapters"
-SHIPPED = ("reference", "torch", "stdlib", "copy", "numpy-copy")
+SHIPPED = (
+    "reference",
+    "torch",
+    "paddle",
+    "mindspore",
+    "stdlib",
+    "copy",
+    "numpy-copy",
+)
 DEFAULT_ATTRIBUTE = "conformance_adapter"
 DEADLINE = 120.0
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
+from zlib import crc32
 
 import pytest
 from sharedtensor_conformance import loading
@@ -21,6 +22,7 @@ from sharedtensor_conformance.adapter import LONG_PROFILES, PROFILES, Implementa
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.watchdog import case_limit
+from sharedtensor_conformance.histories import search
 from sharedtensor_conformance.ladder import climb
 from sharedtensor_conformance.matrix import (
     DIRECTIONS,
@@ -38,6 +40,7 @@ RUNNER = pytest.StashKey[Runner]()
 RECORDER = pytest.StashKey[Recorder]()
 SELECTION = pytest.StashKey[Selection]()
 SHARED = "sharedtensor_conformance"
+HISTORIES = 60
 INDIRECT = ("configuration", "direction")
 
 
@@ -119,6 +122,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "long again the run exits (default: far more than a case can need)",
     )
     add(
+        "--histories",
+        type=_count,
+        default=HISTORIES,
+        metavar="COUNT",
+        help="random histories that a case about them takes (default: %(default)s)",
+    )
+    add(
+        "--history-seed",
+        type=int,
+        default=0,
+        metavar="NUMBER",
+        help="which histories are taken (default: 0, so always the same)",
+    )
+    add(
         "--no-expectations",
         action="store_true",
         help="expect no deviation at all",
@@ -130,6 +147,13 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < 1e6:
         raise ValueError(f"{text} is no positive number of seconds")
     return seconds
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise ValueError(f"{text} is no positive number")
+    return count
 
 
 def _closest(value: str, known: list[str]) -> str:
@@ -456,6 +480,13 @@ def start_method(configuration: Configuration) -> str:
 
 
 @pytest.fixture
+def histories() -> None:
+    """A function that lets the processes take random histories of such steps."""
+
+
+
+
+@pytest.fixture
 def device(configuration: Configuration) -> str:
     """The device of the case."""
     return configuration.device
@@ -497,6 +528,10 @@ def _argument(name: str, item: pytest.Function, stage: Any) -> Any:
     match name:
         case "stage":
             return stage
+        case "histories":
+            option = item.config.getoption
+            seed = option("history_seed") + crc32(stage.configuration.id.encode())
+            return lambda kinds: search(stage, kinds, option("histories"), seed)
         case "owner" | "peer" | "bystander":
             return getattr(stage, name)
         case "sender":

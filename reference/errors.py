@@ -7,6 +7,7 @@ message says what happened, to which object, and what to do about it.
 
 import errno
 import os
+import signal
 
 
 class SharedTensorError(Exception):
@@ -38,6 +39,59 @@ class ResourceError(SharedTensorError, OSError):
 
     `errno` says which; the message says what was being done and what to do.
     """
+
+
+class ProcessException(SharedTensorError, RuntimeError):
+    """One of the processes that were started together failed. Chapter SPAWN.
+
+    Args:
+        message: what happened.
+        error_index: the index of the process.
+        error_pid: its process id.
+    """
+
+    def __init__(self, message: str, error_index: int, error_pid: int):
+        super().__init__(message)
+        self.error_index = error_index
+        self.error_pid = error_pid
+
+
+class ProcessRaisedException(ProcessException):
+    """The function raised; the message has the traceback. Clause SPAWN-4."""
+
+
+class ProcessExitedException(ProcessException):
+    """A process exited with another status than 0, or by a signal. Clause SPAWN-5.
+
+    `exit_code` is the status, or minus the number of the signal, whose name is
+    `signal_name`.
+    """
+
+    exit_code: int = 0
+    signal_name: str | None = None
+
+    @classmethod
+    def of(cls, index: int, pid: int, exit_code: int) -> "ProcessExitedException":
+        """Return the error for a process that ended so."""
+        how = f"exited with status {exit_code}"
+        name = None
+        if exit_code < 0:
+            name = _signal_name(-exit_code)
+            how = f"was ended by {name}"
+        error = cls(
+            f"Process {index} (pid {pid}) {how}; the other processes were ended.",
+            index,
+            pid,
+        )
+        error.exit_code, error.signal_name = exit_code, name
+        return error
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # those for real-time use have no names
+        return f"signal {number}"
 
 
 ADVICE = {

@@ -78,6 +78,7 @@ class ReferenceOperations:
         self.library = import_module("sharedtensor")
         self.cuda = import_module("sharedtensor.cuda")
         self.multiprocessing = import_module("sharedtensor.multiprocessing")
+        self._kind = "cuda"  # of devices
 
     def enter_child(self, strategy: str) -> None:
         """Set the strategy."""
@@ -229,9 +230,15 @@ class ReferenceOperations:
         return self.cuda.unavailable_reason() or ""
 
     def use_device(self, device: str) -> None:
-        """Make the simulated device the default, where it is asked for."""
+        """Make the simulated device the default, where it is asked for.
+
+        Each of them is used once, so that children find the same ones.
+        """
         if device == "simulated":
+            self._kind = "sim"
             self.cuda.use_simulated_device()
+        for index in range(self.device_count()):
+            self.cuda.memory_info(f"{self._kind}:{index}")
 
     def make_on_device(self, values: list[Number], dtype: str) -> Tensor:
         """Return a tensor in an allocation of its own."""
@@ -259,17 +266,50 @@ class ReferenceOperations:
         return values
 
     def synchronize(self) -> None:
-        """Call ``synchronize()``."""
-        self.cuda.synchronize()
+        """Call ``synchronize()`` for each device."""
+        for index in range(self.device_count()):
+            self.cuda.synchronize(f"{self._kind}:{index}")
 
     def collect(self) -> None:
-        """Call ``ipc_collect()``."""
-        self.cuda.ipc_collect()
+        """Call ``ipc_collect()`` for each device."""
+        for index in range(self.device_count()):
+            self.cuda.ipc_collect(f"{self._kind}:{index}")
 
     def device_memory_used(self) -> int:
         """Return the bytes in use, over all processes."""
         free, total = self.cuda.memory_info()
         return int(total - free)
+
+    def device_memory_free(self) -> int:
+        """Return the bytes that are free."""
+        return int(self.cuda.memory_info()[0])
+
+    def make_block(self, nbytes: int) -> Tensor:
+        """Return bytes that nobody has written."""
+        block = self.cuda.empty_block(nbytes)
+        return self.cuda.carve(block, 0, (nbytes,), "uint8")
+
+    def device_count(self) -> int:
+        """Return how many devices there are of the kind in use."""
+        return int(self.cuda.device_count(self._kind))
+
+    def make_on(self, index: int, values: list[Number], dtype: str) -> Tensor:
+        """Return a tensor on the device with this index."""
+        return self.cuda.tensor(values, dtype, f"{self._kind}:{index}")
+
+    def device_of(self, tensor: Tensor) -> int:
+        """Return the number in the device's name."""
+        return int(tensor.device.partition(":")[2])
+
+    def record_event(self) -> Any:
+        """Return a recorded event."""
+        event = self.cuda.Event()
+        event.record()
+        return event
+
+    def wait_event(self, event: Any) -> None:
+        """Call the event's ``wait()``."""
+        event.wait()
 
     def forge(self, tensor: Tensor, how: str) -> object:
         """Return the tensor in a form that pickles as it does, but for one lie."""

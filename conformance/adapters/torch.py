@@ -38,6 +38,7 @@ conformance_adapter = Implementation(
             "grad",
             "modules",
             "drop-in",
+            "spawn",
             "strategies",
             "strategy-fd",
             "strategy-fs",

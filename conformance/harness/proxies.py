@@ -69,6 +69,10 @@ class Remote:
         """Tell whether both are one Python object in their process."""
         return bool(self.actor.request("same", self, other))
 
+    def names_the_same_as(self, other: Remote) -> bool:
+        """Tell whether both name one object, without asking its process."""
+        return (self.actor, self.key) == (other.actor, other.key)
+
     def drop(self) -> None:
         """Release it in its process."""
         self.actor.request("drop", self.key)
@@ -431,6 +435,26 @@ class ActorProxy:
         finally:
             if self.is_alive():
                 self.situation("end_programs")
+
+    def start_together(
+        self, task: str, count: int, payload: Any, how: str, join: bool = True
+    ) -> Any:
+        """Start `count` processes for a task of `harness.tasks`; see chapter SPAWN.
+
+        `how` is a start method, or ``"spawn()"`` for the function of that name. The
+        payload is a list of tensors. Returns what the call returns; a dictionary that
+        tells it where a ``ProcessException`` was raised.
+        """
+        patience = self.stage.patience
+        arguments = ("start_together", task, count, payload, how, join)
+        return self.request("situation", *arguments, deadline=patience)
+
+    def join_together(self, context: Remote, timeout: float | None = None) -> Any:
+        """Join such processes: what the call returns, or a dictionary as above."""
+        patience = self.stage.patience
+        return self.request(
+            "situation", "join_together", context, timeout, deadline=patience
+        )
 
     def open_pipe(self) -> tuple[int, int]:
         """Open a pipe in the process; return its descriptors there."""

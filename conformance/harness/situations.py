@@ -21,6 +21,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from sharedtensor_conformance.harness import tasks
 from sharedtensor_conformance.harness.checks import wait_until
 
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
@@ -224,3 +225,51 @@ def end_programs(actor: Any) -> None:
         process = actor.programs.pop()
         process.kill()
         process.wait()
+
+
+# Processes that are started together
+
+
+def start_together(
+    actor: Any, task: str, count: int, payload: Any, how: str, join: bool
+) -> Any:
+    """Start `count` processes for a task, by ``spawn()`` or by a start method."""
+    module = actor.operations.multiprocessing
+    arguments = (actor.setting, task, actor.outgoing(payload))
+    options: dict[str, Any] = {"nprocs": count, "join": join}
+    if how == "spawn()":
+        return _told(actor, lambda: module.spawn(tasks.together, arguments, **options))
+    options["start_method"] = how
+    return _told(
+        actor, lambda: module.start_processes(tasks.together, arguments, **options)
+    )
+
+
+def join_together(actor: Any, context: Any, timeout: float | None) -> Any:
+    """Join processes that were started together."""
+    return _told(actor, lambda: context.join(timeout))
+
+
+def pids_together(actor: Any, context: Any) -> list[int]:
+    """Return their process ids."""
+    return [int(pid) for pid in actor.by_implementation(context.pids)]
+
+
+def _told(actor: Any, action: Callable[[], Any]) -> Any:
+    """Return what came of it; a process that failed is told in plain data."""
+    module = actor.operations.multiprocessing
+    kinds = {
+        name: getattr(module, name)
+        for name in ("ProcessRaisedException", "ProcessExitedException")
+    }
+
+    def attempt() -> Any:
+        try:
+            return action()
+        except tuple(kinds.values()) as error:
+            fields = ("error_index", "error_pid", "exit_code", "signal_name")
+            kind = [name for name, one in kinds.items() if isinstance(error, one)]
+            known = {name: getattr(error, name, None) for name in fields}
+            return {"kind": kind, "message": str(error), **known}
+
+    return actor.by_implementation(attempt)

@@ -1,7 +1,13 @@
-"""What runs in a pool's worker, and the walk over messages that all actors share."""
+"""What runs in workers and in processes that are started together, and the walk over
+messages that all actors share.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -77,3 +83,67 @@ def read_kept(index: tuple[int, ...]) -> Any:
 def write_kept(index: tuple[int, ...], value: Any) -> None:
     """Write one value of the tensor that the worker keeps."""
     _operations.write(_kept, index, value)
+
+
+def together(index: int, setting: Setting, task: str, payload: Any) -> None:
+    """Do a task as one of the processes that were started together."""
+    enter(setting)
+    tensors = mapped(payload, _decode)
+    TOGETHER[task](index, tensors)
+
+
+def _write_index(index: int, tensors: list[Any]) -> None:
+    """Add to every tensor at the process's own place; a second call would show."""
+    for tensor in tensors:
+        value = _operations.read(tensor, (index,))
+        _operations.write(tensor, (index,), value + 100 + index)
+
+
+def _wait(index: int, tensors: list[Any]) -> None:
+    """Say that it is there, and wait for the signal that ends it."""
+    _write_index(index, tensors)
+    while True:
+        signal.pause()
+
+
+def _refuse_to_end(index: int, tensors: list[Any]) -> None:
+    """Ignore SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _wait(index, tensors)
+
+
+def _when_the_first_is_there(tensors: list[Any]) -> None:
+    """Wait until process 0 has written to the first tensor."""
+    deadline = time.monotonic() + 20.0
+    while _operations.read(tensors[0], (0,)) == 0 and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _second(
+    action: Callable[[], Any], others: Callable[..., None]
+) -> Callable[..., None]:
+    """Let process 1 act when process 0 is there, which does something else."""
+
+    def run(index: int, tensors: list[Any]) -> None:
+        if index != 1:
+            others(index, tensors)
+            return
+        _when_the_first_is_there(tensors)
+        action()
+
+    return run
+
+
+def _raise() -> None:
+    raise LookupError("the worker's own words")
+
+
+TOGETHER: dict[str, Callable[[int, list[Any]], None]] = {
+    "write index": _write_index,
+    "wait": _wait,
+    "second raises": _second(_raise, _wait),
+    "second exits": _second(lambda: sys.exit(7), _wait),
+    "second is killed": _second(lambda: os.kill(os.getpid(), signal.SIGKILL), _wait),
+    "second raises, others refuse to end": _second(_raise, _refuse_to_end),
+}
+"""What processes do that are started together."""

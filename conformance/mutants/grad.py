@@ -147,3 +147,19 @@ def grad_is_lost_on_the_way_on(steps):
 
     steps.attach_grad = attach_grad
     steps.export_grad = lambda one: None if id(one) in received else export(one)
+
+
+@mutant("tensor_is_cached_with_its_storage", "GRAD-9")
+def tensor_is_cached_with_its_storage(steps):
+    """What arrives again while its tensor lives here is that tensor, grad and all."""
+    rebuild = steps.rebuild_tensor
+    known = weakref.WeakValueDictionary()
+
+    def rebuild_tensor(tensor_class, storage, window, flags):
+        key = storage.segment.token, window, flags
+        tensor = known.get(key)
+        if tensor is None:
+            known[key] = tensor = rebuild(tensor_class, storage, window, flags)
+        return tensor
+
+    steps.rebuild_tensor = rebuild_tensor

@@ -163,3 +163,25 @@ def clone_is_a_view(steps):
         return tensor.detach() if shared else original(tensor)
 
     steps.clone_tensor = clone_tensor
+
+
+@mutant("second_arrival_is_private", "SHARE-12")
+def second_arrival_is_private(steps):
+    """A storage that was dropped and arrives once more in a process is a copy there."""
+    from sharedtensor import memory
+
+    rebuild, map_segment = steps.rebuild_storage, steps.map_segment
+    arrived = set()
+
+    def rebuild_storage(storage_class, handle):
+        if handle[1] in arrived:
+            steps.map_segment = lambda target, fd: memory.remap(
+                target, fd, mmap.MAP_PRIVATE
+            )
+        arrived.add(handle[1])
+        try:
+            return rebuild(storage_class, handle)
+        finally:
+            steps.map_segment = map_segment
+
+    steps.rebuild_storage = rebuild_storage

@@ -1,6 +1,6 @@
 """Tensors in device memory, shared between processes.
 
-Clauses CUDA-1 to CUDA-6. Importing this package lets every channel of
+The chapter CUDA of the specification. Importing this package lets every channel of
 `multiprocessing` carry a `CudaTensor`. A real device is used under the name
 `cuda:0`; the simulated one, which is never used unasked, under `sim:0`:
 
@@ -10,8 +10,9 @@ Clauses CUDA-1 to CUDA-6. Importing this package lets every channel of
     x = cuda.tensor([1.0, 2.0, 3.0])   # x.device == "sim:0"
 """
 
-from . import protocol, reducers
+from . import events, protocol, reducers
 from .devices import (
+    device_count,
     is_available,
     sharing_on,
     unavailable_reason,
@@ -27,6 +28,7 @@ from .errors import (
     OwnerGoneError,
     ReceivedTwiceError,
 )
+from .events import Event
 from .protocol import DeviceStorage
 from .tensor import CudaTensor, carve, empty_block, tensor
 
@@ -36,12 +38,14 @@ __all__ = [
     "DeviceHandleError",
     "DeviceStorage",
     "DeviceUnavailableError",
+    "Event",
     "ForkError",
     "IllegalAddressError",
     "OutOfDeviceMemoryError",
     "OwnerGoneError",
     "ReceivedTwiceError",
     "carve",
+    "device_count",
     "empty_block",
     "ipc_collect",
     "is_available",
@@ -75,3 +79,4 @@ def memory_info(device: str | None = None) -> tuple[int, int]:
 
 
 reducers.register()
+events.register()

@@ -11,7 +11,7 @@ from multiprocessing import util
 
 from .errors import DeviceError, DeviceUnavailableError
 from .protocol import Sharing
-from .simulated import DEFAULT_MEMORY, find_or_create
+from .simulated import DEFAULT_MEMORY, DEVICES, find_or_create
 
 _SIMULATED = "sim:0"
 # Behind Process.join of children (which may hold tensors of ours) and behind
@@ -42,6 +42,11 @@ def unavailable_reason() -> str | None:
         "This version of sharedtensor has no backend for real CUDA devices; for "
         "the simulated device ask by name: device='sim:0'."
     )
+
+
+def device_count(kind: str = "cuda") -> int:
+    """Return how many devices there are of a kind, `cuda` or `sim`."""
+    return DEVICES if kind == "sim" else 0
 
 
 def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
@@ -80,7 +85,8 @@ def sharing_on(
     name = _checked(device or _default or "cuda:0")
     with _lock:
         if name not in _sharing:
-            _sharing[name] = Sharing(find_or_create(memory, handle))
+            index = int(name.partition(":")[2])
+            _sharing[name] = Sharing(find_or_create(memory, handle, index))
             leave = _sharing[name].leave
             util.Finalize(None, leave, exitpriority=_EXIT_PRIORITY)
         return _sharing[name]
@@ -95,8 +101,8 @@ def _checked(device: str) -> str:
     name = f"{kind}:{int(index or 0)}"
     if kind == "cuda":
         raise DeviceUnavailableError(f"There is no {name}. {unavailable_reason()}")
-    if name != _SIMULATED:
+    if int(index or 0) >= DEVICES:
         raise DeviceUnavailableError(
-            f"There is no {name}: there is one simulated device, {_SIMULATED}."
+            f"There is no {name}: the simulated devices are sim:0 to sim:{DEVICES - 1}."
         )
     return name

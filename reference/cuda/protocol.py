@@ -27,7 +27,7 @@ import functools
 import warnings
 import weakref
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from .counts import Count, CountTable
 from .driver import Driver
@@ -37,7 +37,9 @@ from .liveness import Identity, own_identity
 from .shared_file import Address
 
 # Events are scarce on a device; beyond this many the sender synchronises instead.
-MAX_EVENTS_IN_USE = 1000
+MAX_EVENTS_IN_USE = 128
+# So few are looked through at each send; beyond, when their number has doubled.
+FEW_SENDS = 16
 
 
 @dataclass(eq=False)
@@ -121,6 +123,12 @@ class Steps:
         """Return where in its allocation a pointer lies. Clause CUDA-2."""
         return pointer - driver.allocation_of(pointer)[0]
 
+    def state_of(self, tensor: Any) -> dict[str, Any] | None:
+        """Return what a tensor has besides its data: flag and grad. Clause CUDA-31."""
+        if tensor.grad is None and not tensor.requires_grad:
+            return None
+        return {"requires_grad": tensor.requires_grad, "_grad": tensor.grad}
+
     def count_send(self, allocation: Allocation) -> Count:
         """Count a send at the allocation's owner. Clause CUDA-4."""
         assert allocation.table is not None, "an exported allocation has a table"
@@ -137,6 +145,14 @@ class Steps:
         event = driver.event_open(handle)
         driver.event_wait(event)
         driver.event_destroy(event)
+
+    def complete_instead(self, driver: Driver) -> None:
+        """Finish the work before a send that gets no event. Clause CUDA-24."""
+        driver.synchronize()
+
+    def queue_wait(self, driver: Driver, event: int) -> None:
+        """Order the later work after an event that a program holds. Clause CUDA-29."""
+        driver.event_wait(event)
 
     def open_allocation(self, driver: Driver, message: Message) -> int:
         """Map the sender's memory and return its base here. Clause CUDA-3."""
@@ -174,6 +190,7 @@ class Sharing:
     gate: Gate = field(default_factory=Gate)
     limbo: list[Allocation] = field(default_factory=list)
     _sends: list[Send] = field(default_factory=list)
+    _retire_at: int = FEW_SENDS
     _own_table: CountTable | None = None
     _last_number: int = 0
     _left: bool = False
@@ -183,6 +200,9 @@ class Sharing:
         self._known: dict[bytes, Allocation] = {}
         self._tables: weakref.WeakValueDictionary[bytes, CountTable]
         self._tables = weakref.WeakValueDictionary()
+        # What `events` holds, by handle; untyped, since that module imports this one.
+        self.events: weakref.WeakValueDictionary[bytes, Any]
+        self.events = weakref.WeakValueDictionary()
 
     # Memory
 
@@ -256,7 +276,8 @@ class Sharing:
         """
         steps.refuse_fork(self.driver)
         with self.gate:
-            self._retire_sends()
+            if len(self._sends) >= self._retire_at:
+                self._retire_sends()
             allocation = storage.allocation
             handle, table = self._export(allocation)
             count = steps.count_send(allocation)
@@ -278,7 +299,7 @@ class Sharing:
 
     def _event_of(self, count: Count) -> bytes | None:
         if len(self._sends) >= MAX_EVENTS_IN_USE:
-            self.driver.synchronize()
+            steps.complete_instead(self.driver)
             return None
         event = steps.record_event(self.driver)
         self._sends.append(Send(count, event))
@@ -292,6 +313,12 @@ class Sharing:
                 self._sends.append(send)
             else:
                 self.driver.event_destroy(send.event)
+        self._retire_at = min(max(FEW_SENDS, 2 * len(self._sends)), MAX_EVENTS_IN_USE)
+
+    def destroy_event(self, number: int) -> None:
+        """See to an event whose object died; runs inside the gate."""
+        if not self.driver.forked() and not self._left:
+            self.driver.event_destroy(number)
 
     # Receiving
 

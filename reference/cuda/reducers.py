@@ -20,22 +20,26 @@ View = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]
 
 
 def reduce_tensor(tensor: CudaTensor) -> tuple[Any, ...]:
-    """Send a tensor: count, event, handles, offset. Clauses CUDA-1 to CUDA-6."""
+    """Send a tensor: count, event, handles, offset. Clauses CUDA-2, CUDA-6, CUDA-7."""
     view: View = (tensor.shape, tensor.strides, tensor.dtype)
+    state = protocol.steps.state_of(tensor)
     if tensor.storage is None:
-        return rebuild_tensor, (tensor.device, None, 0, view)
+        return rebuild_tensor, (tensor.device, None, 0, view), state
     sharing = tensor.storage.sharing
     protocol.steps.refuse_fork(sharing.driver)
     with sharing.gate:
         offset = protocol.steps.offset_in_allocation(sharing.driver, tensor.data_ptr())
     message = sharing.send(tensor.storage)
-    return rebuild_tensor, (tensor.device, message, offset, view)
+    return rebuild_tensor, (tensor.device, message, offset, view), state
 
 
 def rebuild_tensor(
     device: str, message: Message | None, offset: int, view: View
 ) -> CudaTensor:
-    """Receive a tensor at its own offset and dtype. Clause CUDA-2."""
+    """Receive a tensor on its own device, at its own offset and dtype.
+
+    Clauses CUDA-2, CUDA-8, CUDA-22, CUDA-30.
+    """
     shape, strides, dtype = view
     handle = message.memory if message else None
     sharing = sharing_on(device, handle=handle)

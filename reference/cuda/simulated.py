@@ -19,10 +19,11 @@ from typing import Any
 
 from .errors import DeviceError, DeviceHandleError, ForkError, IllegalAddressError
 from .shared_file import TOKEN_BYTES, Address, find_in
-from .simulated_memory import ALIGNMENT, FILE_NAME, SimulatedMemory
+from .simulated_memory import ALIGNMENT, SimulatedMemory, file_name
 from .simulated_streams import SimulatedStreams
 
 VARIABLE = "SHAREDTENSOR_SIMULATED_DEVICE"
+DEVICES = 2
 DEFAULT_MEMORY = 64 << 20
 HANDLE_BYTES = 64
 # A device (pid, descriptor, token), a row of one of its tables and the serial.
@@ -47,28 +48,30 @@ class _Mapping:
 class SimulatedDevice:
     """A `Driver` over host memory; one object per process and device."""
 
-    name = "sim:0"
-
-    def __init__(self, memory: SimulatedMemory) -> None:
+    def __init__(self, memory: SimulatedMemory, index: int = 0) -> None:
+        self.name = f"sim:{index}"
         self._memory = memory
         self._streams = SimulatedStreams(memory)
         self._pid = os.getpid()
         self._next_base = _SPAN * (memory.me + 1)
         self._mappings: dict[int, _Mapping] = {}
         self._events: dict[int, tuple[int, int]] = {}
+        self._last_event = 0
 
     @classmethod
-    def create(cls, memory: int = DEFAULT_MEMORY) -> "SimulatedDevice":
+    def create(
+        cls, memory: int = DEFAULT_MEMORY, index: int = 0
+    ) -> "SimulatedDevice":
         """Make a new device; other processes `join` it by its address."""
-        return cls(SimulatedMemory.create(memory))
+        return cls(SimulatedMemory.create(memory, index), index)
 
     @classmethod
-    def join(cls, address: Address) -> "SimulatedDevice":
+    def join(cls, address: Address, index: int = 0) -> "SimulatedDevice":
         """Use the device that another process uses.
 
         Raises OwnerGoneError if that process no longer does.
         """
-        return cls(SimulatedMemory.join(address))
+        return cls(SimulatedMemory.join(address, index), index)
 
     @property
     def address(self) -> Address:
@@ -183,6 +186,7 @@ class SimulatedDevice:
                 )
             mapping = self._opened(serial) or self._map(index)
             mapping.opens += 1
+            self._memory.opens[index, self._memory.me] = True
             return mapping.base
 
     def _opened(self, serial: int) -> _Mapping | None:
@@ -201,6 +205,7 @@ class SimulatedDevice:
             mapping.opens -= 1
             if not mapping.opens:
                 del self._mappings[base]
+                self._memory.opens[mapping.index, self._memory.me] = False
 
     def _pack(self, kind: bytes, index: int, serial: int) -> bytes:
         packed = _HANDLE.pack(kind, *self.address, index, serial)
@@ -250,8 +255,9 @@ class SimulatedDevice:
 
     def _hold_event(self, index: int) -> int:
         serial = int(self._memory.events[index]["serial"])
-        self._events[serial] = index, serial
-        return serial
+        self._last_event += 1
+        self._events[self._last_event] = index, serial
+        return self._last_event
 
     def _event(self, event: int) -> Any:
         if event not in self._events:
@@ -307,40 +313,43 @@ class SimulatedDevice:
 
 
 def device_of(handle: bytes) -> Address:
-    """Return where the device is found to which a memory handle belongs."""
-    if len(handle) != HANDLE_BYTES or not handle.startswith(_MEMORY):
-        raise DeviceHandleError("This is no memory handle of a simulated device.")
+    """Return where the device is found to which a handle belongs."""
+    if len(handle) != HANDLE_BYTES or handle[:4] not in (_MEMORY, _EVENT):
+        raise DeviceHandleError("This is no handle of a simulated device.")
     _, pid, descriptor, token, _, _ = _HANDLE.unpack_from(handle)
     return Address(pid, descriptor, token)
 
 
-def find_or_create(memory: int, handle: bytes | None = None) -> SimulatedDevice:
-    """Return the simulated device of this run, a new one if there is none.
+def find_or_create(
+    memory: int, handle: bytes | None = None, index: int = 0
+) -> SimulatedDevice:
+    """Return the simulated device `sim:<index>` of this run, a new one if need be.
 
-    It is the one that SHAREDTENSOR_SIMULATED_DEVICE names, else the one that
-    the parent uses, else the one to which a received handle belongs. From then
-    on the variable names it for the children of this process.
+    It is the one that SHAREDTENSOR_SIMULATED_DEVICE names (for `sim:1` it ends in
+    `_1`), else the one that the parent uses, else the one to which a received handle
+    belongs. From then on the variable names it for the children of this process.
 
     Raises OwnerGoneError if the variable names a device that is gone.
     """
-    address = _address_in_environment()
+    variable = f"{VARIABLE}_{index}" if index else VARIABLE
+    address = _address_in_environment(variable)
     parent = multiprocessing.parent_process()
     if address is None and parent is not None and parent.pid is not None:
         # A forkserver started before the device was used has no such variable.
-        address = find_in(parent.pid, FILE_NAME)
+        address = find_in(parent.pid, file_name(index))
     if address is None and handle is not None:
         address = device_of(handle)
     if address is None:
-        device = SimulatedDevice.create(memory)
+        device = SimulatedDevice.create(memory, index)
     else:
-        device = SimulatedDevice.join(address)
+        device = SimulatedDevice.join(address, index)
     pid, descriptor, token = device.address
-    os.environ[VARIABLE] = f"{pid}:{descriptor}:{token.hex()}"
+    os.environ[variable] = f"{pid}:{descriptor}:{token.hex()}"
     return device
 
 
-def _address_in_environment() -> Address | None:
-    text = os.environ.get(VARIABLE)
+def _address_in_environment(variable: str) -> Address | None:
+    text = os.environ.get(variable)
     if not text:
         return None
     try:
@@ -348,6 +357,6 @@ def _address_in_environment() -> Address | None:
         return Address(int(pid), int(descriptor), bytes.fromhex(token))
     except ValueError:
         raise DeviceError(
-            f"{VARIABLE} is {text!r}, not '<pid>:<descriptor>:<token>'; it is set by "
+            f"{variable} is {text!r}, not '<pid>:<descriptor>:<token>'; it is set by "
             "the library and should not be set by hand. Unset it."
         ) from None

@@ -2,7 +2,7 @@
 
 The whole device is one unnamed shared file (see `shared_file`):
 
-    header | processes | allocations | events | one log per process | arena
+    header | processes | allocations | events | opens | one log per process | arena
 
 All of it is sparse: pages that nobody touched cost nothing. Every method here
 expects its caller to hold the lock of the file. A process can be killed while
@@ -37,6 +37,11 @@ ALLOCATION = np.dtype(
 EVENT = np.dtype([(name, "i8") for name in ("serial", "owner", "recorder", "position")])
 
 
+def file_name(index: int) -> str:
+    """Return the name of the file of the simulated device with an index."""
+    return f"{FILE_NAME}-{index}" if index else FILE_NAME
+
+
 def _page_aligned(nbytes: int) -> int:
     return -(-nbytes // PAGE) * PAGE
 
@@ -48,7 +53,8 @@ def _footprint(nbytes: int) -> int:
 PROCESSES_AT = _page_aligned(HEADER.itemsize)
 ALLOCATIONS_AT = PROCESSES_AT + _page_aligned(PROCESS.itemsize * MAX_PROCESSES)
 EVENTS_AT = ALLOCATIONS_AT + _page_aligned(ALLOCATION.itemsize * MAX_ALLOCATIONS)
-LOGS_AT = EVENTS_AT + _page_aligned(EVENT.itemsize * MAX_EVENTS)
+OPENS_AT = EVENTS_AT + _page_aligned(EVENT.itemsize * MAX_EVENTS)
+LOGS_AT = OPENS_AT + MAX_ALLOCATIONS * MAX_PROCESSES
 ARENA_AT = LOGS_AT + MAX_PROCESSES * LOG_BYTES
 
 
@@ -64,6 +70,8 @@ class SimulatedMemory:
             MAX_ALLOCATIONS, ALLOCATION, memory, ALLOCATIONS_AT
         )
         self.events = np.ndarray(MAX_EVENTS, EVENT, memory, EVENTS_AT)
+        opens = (MAX_ALLOCATIONS, MAX_PROCESSES)
+        self.opens = np.ndarray(opens, np.bool_, memory, OPENS_AT)
         self.logs = np.ndarray((MAX_PROCESSES, LOG_BYTES), np.uint8, memory, LOGS_AT)
         self.arena = np.ndarray(
             int(self.header["arena_bytes"]), np.uint8, memory, ARENA_AT
@@ -72,17 +80,17 @@ class SimulatedMemory:
             self.me = self._enter()
 
     @classmethod
-    def create(cls, nbytes: int) -> "SimulatedMemory":
+    def create(cls, nbytes: int, index: int = 0) -> "SimulatedMemory":
         """Make a device with that many bytes of memory."""
         arena_bytes = _footprint(nbytes)
-        file = SharedFile.create(FILE_NAME, ARENA_AT + arena_bytes)
+        file = SharedFile.create(file_name(index), ARENA_AT + arena_bytes)
         np.ndarray(1, HEADER, file.memory)[0]["arena_bytes"] = arena_bytes
         return cls(file)
 
     @classmethod
-    def join(cls, address: Address) -> "SimulatedMemory":
+    def join(cls, address: Address, index: int = 0) -> "SimulatedMemory":
         """Enter the device of another process."""
-        return cls(SharedFile.join(address, FILE_NAME))
+        return cls(SharedFile.join(address, file_name(index)))
 
     def new_serial(self) -> int:
         """Return a number that no allocation or event of this device has had."""
@@ -122,6 +130,7 @@ class SimulatedMemory:
             self.release(int(index))
         for index in self._rows_of(self.events, number):
             self.events[index]["serial"] = 0
+        self.opens[:, number] = False
         row["pid"] = 0
 
     @staticmethod
@@ -136,7 +145,7 @@ class SimulatedMemory:
         Raises OutOfDeviceMemoryError.
         """
         offset = self._first_gap(_footprint(nbytes))
-        vacant = np.flatnonzero(self.allocations["serial"] == 0)
+        vacant = np.flatnonzero(~self._counted())
         if offset is None or not len(vacant):
             raise OutOfDeviceMemoryError(
                 f"The simulated device cannot allocate {nbytes} bytes: "
@@ -166,6 +175,10 @@ class SimulatedMemory:
         row["serial"] = 0
 
     def free_bytes(self) -> int:
-        """Return how many bytes are not allocated."""
-        live = self.allocations["nbytes"][self.allocations["serial"] != 0]
-        return len(self.arena) - sum(map(_footprint, live.tolist()))
+        """Return how many bytes are neither allocated nor open after their free."""
+        counted = self.allocations["nbytes"][self._counted()].tolist()
+        return max(0, len(self.arena) - sum(map(_footprint, counted)))
+
+    def _counted(self) -> np.ndarray:
+        """Say of each row whether it is allocated, or still open somewhere."""
+        return (self.allocations["serial"] != 0) | self.opens.any(axis=1)

@@ -40,17 +40,37 @@ class CudaTensor:
         self.strides = strides  # in bytes, as NumPy counts them
         self.dtype = dtype
         self.device = device
+        self.requires_grad = False
+        self._grad: CudaTensor | None = None
+
+    @property
+    def grad(self) -> "CudaTensor | None":
+        """The gradient; it crosses with the tensor. Clause CUDA-31."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, grad: "CudaTensor | None") -> None:
+        if grad is not None and grad.shape != self.shape:
+            raise DeviceError(
+                f"A grad of shape {grad.shape} does not fit a tensor of {self.shape}."
+            )
+        self._grad = grad
+
+    def requires_grad_(self, flag: bool = True) -> "CudaTensor":
+        """Set the flag, which crosses with the tensor, and return the tensor."""
+        self.requires_grad = flag
+        return self
 
     def data_ptr(self) -> int:
         """Return the address of the first element; 0 if there is none."""
         return self.storage.data_ptr() + self.offset if self.storage else 0
 
     def is_shared(self) -> bool:
-        """Return True: device memory needs no move. Clause CUDA-5."""
+        """Return True: device memory needs no move. Clauses CUDA-5 and CUDA-32."""
         return True
 
     def share_memory_(self) -> "CudaTensor":
-        """Return the tensor itself; there is nothing to do. Clause CUDA-5."""
+        """Return the tensor itself; there is nothing to do. Clause CUDA-32."""
         return self
 
     @property
@@ -92,6 +112,51 @@ class CudaTensor:
             self.storage, self.offset + moved, view.shape, view.strides,
             self.dtype, self.device,
         )  # fmt: skip
+
+    def stride(self) -> tuple[int, ...]:
+        """Return the strides in elements."""
+        return tuple(stride // self.dtype.itemsize for stride in self.strides)
+
+    def storage_offset(self) -> int:
+        """Return the offset in elements, a fraction of one left out."""
+        return self.offset // self.dtype.itemsize
+
+    def as_strided(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
+    ) -> "CudaTensor":
+        """Return a view of the storage; strides and offset are in elements.
+
+        Clause CUDA-7. Raises DeviceError if it does not lie within the storage.
+        """
+        size = self.dtype.itemsize
+        start = self.offset % size + offset * size
+        steps = tuple(stride * size for stride in strides)
+        ends = [(n - 1) * step for n, step in zip(shape, steps, strict=True)]
+        low = start + sum(end for end in ends if end < 0)
+        high = start + sum(end for end in ends if end > 0) + size
+        room = self.storage.nbytes if self.storage else 0
+        if 0 not in shape and not 0 <= low < high <= room:
+            raise DeviceError(
+                f"A view of shape {shape} at offset {offset} does not lie within the "
+                f"{room} bytes of the storage."
+            )
+        return CudaTensor(self.storage, start, shape, steps, self.dtype, self.device)
+
+    def resize_(self, count: int) -> "CudaTensor":
+        """Give the tensor one dimension of `count` elements, in the memory it has.
+
+        Clause CUDA-23. Raises DeviceError if the storage is too small: it cannot
+        grow, since other processes may have it open as it is.
+        """
+        room = self.storage.nbytes - self.offset if self.storage else 0
+        if count * self.dtype.itemsize > room:
+            raise DeviceError(
+                f"A device tensor cannot be resized to {count} elements: its storage "
+                f"ends {room} bytes behind its begin and cannot grow. Make a new "
+                "tensor and send that."
+            )
+        self.shape, self.strides = (count,), (self.dtype.itemsize,)
+        return self
 
     # Data
 

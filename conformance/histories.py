@@ -1,0 +1,554 @@
+"""Random histories: what any sequence of sends, views, writes and drops comes to.
+
+A history is a list of steps that three processes take in turn. Beside the tensors of
+the implementation goes a model, in which a tensor is a window on a list of numbers, and
+what was sent is a window on the same list. After every step each tensor has to hold
+what the model says. Hypothesis invents the histories and shrinks one that fails; what
+is left is printed in the words of a test, so that it can be pasted into one.
+
+A step is data: a kind, and numbers that pick a tensor, a process, a channel among those
+that are there. So every part of a history is a history too, which is what shrinking
+needs; a step that nothing fits is no step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sharedtensor_conformance.adapter import Layout
+from sharedtensor_conformance.harness import check
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    CheckFailed,
+    DeadlineExceeded,
+    HarnessFault,
+    RemoteRaised,
+)
+
+Step = tuple[str, int, int, int]
+"""A kind of step and what it picks."""
+
+NEEDED = {
+    "rest": "core",
+    "make": "core",
+    "send": "core",
+    "put": "core",
+    "get": "core",
+    "send_two": "core",
+    "write": "core",
+    "drop": "core",
+    "share": "share",
+    "clone": "share",
+    "view": "views",
+    "set_grad": "grad",
+    "take_grad": "grad",
+}
+"""The kinds of steps and the profile whose operations each one needs.
+
+The first is the simplest, which shrinking puts in the place of any other.
+"""
+
+FREQUENT = ("send", "send", "send", "write", "write", "drop")
+"""Kinds that are taken more often than others: what they do, the others may spoil."""
+
+STEPS = (14, 28)
+"""How many steps a history has, those that nothing fits among them."""
+
+TELLING = frozenset({"write", "get", "send", "send_two"})
+"""Kinds after which every tensor is read."""
+
+CROWD = 6
+"""Tensors that are alive at once: few, so that the same are met again and again."""
+
+IN_FLIGHT = 6
+"""Messages on their way at once: a channel need not hold more."""
+
+SHRINKING = 15.0
+"""Seconds after a failure in which a shorter history is looked for."""
+
+CONFIRMED = 3
+"""How many of the shortest histories are taken again in new processes."""
+
+FAILURES = (CheckFailed, ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
+"""What comes of a process that is wrong."""
+
+
+class HistoryFailed(Exception):
+    """A history did not come to what the model says.
+
+    Args:
+        error: what was raised.
+        script: the history, in the words of a test.
+    """
+
+    def __init__(self, error: Exception, script: str) -> None:
+        super().__init__(script)
+        self.error = error
+        self.script = script
+
+    def as_outcome(self, what: str) -> Exception:
+        """Return an error of the same verdict that tells the history."""
+        kinds = (ActorDied, DeadlineExceeded, HarnessFault)
+        kind = next((k for k in kinds if isinstance(self.error, k)), CheckFailed)
+        return kind(f"{self.error}; {what}:\n{self}")
+
+
+@dataclass
+class Memory:
+    """The model of a storage: what it holds, and whether it has moved for certain."""
+
+    values: list[int]
+    moved: bool = False
+    in_flight: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether it stays where it is.
+
+        What is put on a channel for the first time may move at any moment until it
+        arrives; what a program may do meanwhile is the matter of clause CHAN-7.
+        """
+        return self.moved or not self.in_flight
+
+
+@dataclass
+class Window:
+    """The model of a tensor: places in a memory, and the grad."""
+
+    memory: Memory
+    places: list[int]
+    grad: Window | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the whole memory, in order."""
+        return self.places == list(range(len(self.memory.values)))
+
+    def values(self) -> list[int]:
+        """Return what a tensor with this window holds."""
+        return [self.memory.values[place] for place in self.places]
+
+    def sent(self) -> Window:
+        """Return the window of a tensor that arrives where this one was sent."""
+        return Window(self.memory, self.places, self.grad and self.grad.sent())
+
+    def memories(self) -> Iterator[Memory]:
+        """Return the memories that travel with it."""
+        yield self.memory
+        if self.grad:
+            yield from self.grad.memories()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing that belongs to it may be moving."""
+        return all(memory.settled for memory in self.memories())
+
+
+@dataclass
+class Held:
+    """A tensor that a process holds: its name in the script, and its model."""
+
+    name: str
+    actor: Any
+    remote: Any
+    window: Window
+
+
+@dataclass
+class Letter:
+    """A message in flight: the windows it carries, and whether it is a list."""
+
+    windows: list[Window]
+    is_list: bool
+
+
+@dataclass
+class History:
+    """Takes steps, on the implementation and on the model."""
+
+    actors: tuple[Any, ...]
+    channels: tuple[str, ...]
+    outlives: bool
+    grads: bool
+    held: list[Held] = field(default_factory=list)
+    letters: dict[tuple[int, int, str], deque[Letter]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    numbers: int = 0
+    names: int = 0
+
+    def take(self, steps: list[Step]) -> None:
+        """Take the steps, and drop everything at the end.
+
+        Raises:
+            HistoryFailed: a tensor does not hold what it has to, or a process fails.
+        """
+        try:
+            for kind, *picks in steps:
+                if not self.held and kind != "rest":
+                    kind = "make"  # nothing else can be done
+                getattr(self, f"step_{kind}")(*picks)
+                if kind in TELLING:
+                    self.verify()
+            self.finish()
+        except Exception as error:
+            script = "\n".join(f"    {line}" for line in self.lines)
+            raise HistoryFailed(error, script) from error
+
+    def verify(self) -> None:
+        """Check what every tensor holds."""
+        for tensor in self.held:
+            if tensor.window.settled:
+                found, due = tensor.remote.values(), tensor.window.values()
+                sentence = f"{tensor.name}.values() is {due} at the end of this"
+                check.equal(found, due, sentence)
+
+    def finish(self) -> None:
+        """Receive what is in flight, check for the last time, and drop everything."""
+        self.receive_all()
+        self.verify()
+        if self.grads:
+            for tensor in list(self.held):
+                self.take_grad(tensor)
+            self.verify()
+        self.drop_all()
+
+    def receive_all(self) -> None:
+        """Receive what is in flight."""
+        for route in sorted(self.letters):
+            while self.letters[route]:
+                self.arrive(route)
+
+    def drop_all(self) -> None:
+        """Drop what is alive."""
+        while self.held:
+            self.held.pop().remote.drop()
+
+    # Picking
+
+    def pick(self, number: int, fits: Callable[[Held], object]) -> Held | None:
+        """Return one of the tensors that fit; None where there is none."""
+        fitting = [t for t in self.held if t.window.settled and fits(t)]
+        return fitting[number % len(fitting)] if fitting else None
+
+    def route(self, sender: Any, number: int) -> tuple[int, int, str]:
+        """Return who sends to whom on which channel."""
+        start = self.actors.index(sender)
+        others = [i for i in range(len(self.actors)) if i != start]
+        receiver = others[number % len(others)]
+        channel = self.channels[number // len(others) % len(self.channels)]
+        return start, receiver, channel
+
+    def new_numbers(self, count: int) -> list[int]:
+        """Return numbers that are nowhere yet; few enough to be exact in any dtype."""
+        first = self.numbers + 1
+        self.numbers += count
+        return list(range(first, self.numbers + 1))
+
+    def hold(self, actor: Any, remote: Any, window: Window) -> str:
+        """Add a tensor to those that are alive; return its name.
+
+        An object that is there already, such as a grad that was taken twice, goes by
+        its new name from now on.
+        """
+        self.held = [
+            one for one in self.held if not one.remote.names_the_same_as(remote)
+        ]
+        name = f"t{self.names}"
+        self.names += 1
+        self.held.append(Held(name, actor, remote, window))
+        return name
+
+    # Steps
+
+    def step_rest(self, _: int, __: int, ___: int) -> None:
+        """Nobody does anything."""
+
+    def step_make(self, who: int, length: int, _: int) -> None:
+        """A process makes a tensor."""
+        if len(self.held) >= CROWD:
+            return
+        actor = self.actors[who % len(self.actors)]
+        values = self.new_numbers(3 + length % 4)
+        name = self.hold(
+            actor,
+            actor.make(values),
+            Window(Memory(list(values)), list(range(len(values)))),
+        )
+        self.lines.append(f"{name} = {actor.name}.make({values})")
+
+    def step_write(self, which: int, where: int, _: int) -> None:
+        """A process writes one element."""
+        if tensor := self.pick(which, lambda t: True):
+            index = where % len(tensor.window.places)
+            (value,) = self.new_numbers(1)
+            self.lines.append(f"{tensor.name}.write({index}, {value})")
+            tensor.remote.write(index, value)
+            tensor.window.memory.values[tensor.window.places[index]] = value
+
+    def step_share(self, which: int, _: int, __: int) -> None:
+        """A process shares a tensor; its grad goes with it or not."""
+        if tensor := self.pick(which, lambda t: True):
+            self.lines.append(f"{tensor.name}.share()")
+            tensor.remote.share()
+            tensor.window.memory.moved = True
+
+    def step_clone(self, which: int, _: int, __: int) -> None:
+        """A process clones a tensor: the values, in a memory of their own."""
+        tensor = self.pick(which, lambda t: len(self.held) < CROWD)
+        if tensor:
+            values = tensor.window.values()
+            window = Window(Memory(values), list(range(len(values))))
+            name = self.hold(tensor.actor, tensor.remote.clone(), window)
+            self.lines.append(f"{name} = {tensor.name}.clone()")
+
+    def step_view(self, which: int, offset: int, step: int) -> None:
+        """A process takes every element, or every second, from an offset on."""
+        tensor = self.pick(which, lambda t: t.window.whole and len(self.held) < CROWD)
+        if tensor:
+            places = tensor.window.places
+            start, stride = offset % (len(places) - 1), 1 + step % 2
+            seen = places[start::stride]
+            layout = Layout("window", start, (len(seen),), (stride,))
+            remote = tensor.remote.view(layout)
+            name = self.hold(tensor.actor, remote, Window(tensor.window.memory, seen))
+            self.lines.append(f"{name} = {tensor.name}.view({layout})")
+
+    def step_drop(self, which: int, _: int, __: int) -> None:
+        """A process drops a tensor; others, and messages, keep theirs."""
+        tensor = self.pick(
+            which, lambda t: self.outlives or not t.window.memory.in_flight
+        )
+        if tensor:
+            self.lines.append(f"{tensor.name}.drop()")
+            self.held.remove(tensor)
+            tensor.remote.drop()
+
+    def step_set_grad(self, which: int, _: int, __: int) -> None:
+        """A process gives a tensor that has none, and is in no message, a grad."""
+        tensor = self.pick(
+            which, lambda t: not t.window.grad and not t.window.memory.in_flight
+        )
+        if tensor and len(self.held) < CROWD:
+            values = self.new_numbers(len(tensor.window.places))
+            grad = tensor.actor.make(values)
+            window = Window(Memory(list(values)), list(range(len(values))))
+            name = self.hold(tensor.actor, grad, window)
+            self.lines.append(f"{name} = {tensor.actor.name}.make({values})")
+            self.lines.append(f"{tensor.name}.set_grad({name})")
+            tensor.remote.set_grad(grad)
+            tensor.window.grad = window
+
+    def step_take_grad(self, which: int, _: int, __: int) -> None:
+        """A process looks at the grad of a tensor; it may have arrived with it."""
+        if tensor := self.pick(which, lambda t: len(self.held) < CROWD):
+            self.take_grad(tensor)
+
+    def take_grad(self, tensor: Held) -> None:
+        """Take the grad of a tensor, if it should have one, and hold it."""
+        grad, due = tensor.remote.grad(), tensor.window.grad
+        sentence = f"{tensor.name} has {'a' if due else 'no'} grad at the end of this"
+        check.equal(grad is not None, due is not None, sentence)
+        if due:
+            name = self.hold(tensor.actor, grad, due)
+            self.lines.append(f"{name} = {tensor.name}.grad()")
+
+    # Messages
+
+    def step_put(self, which: int, to: int, _: int) -> None:
+        """A process puts a tensor on a channel."""
+        if tensor := self.pick(which, lambda t: True):
+            self.post([tensor], self.route(tensor.actor, to))
+
+    def step_send(self, which: int, to: int, _: int) -> None:
+        """A process puts a tensor on a channel, and the oldest message is received."""
+        if tensor := self.pick(which, lambda t: True):
+            route = self.route(tensor.actor, to)
+            if self.post([tensor], route):
+                self.arrive(route)
+
+    def step_send_two(self, which: int, other: int, to: int) -> None:
+        """A process sends two tensors in one message."""
+        if first := self.pick(which, lambda t: True):
+            second = self.pick(
+                other, lambda t: t.actor is first.actor and t is not first
+            )
+            route = self.route(first.actor, to)
+            if second and self.post([first, second], route):
+                self.arrive(route)
+
+    def step_get(self, which: int, _: int, __: int) -> None:
+        """A process receives a message that is in flight."""
+        routes = sorted(route for route, letters in self.letters.items() if letters)
+        if routes:
+            self.arrive(routes[which % len(routes)])
+
+    def post(self, tensors: list[Held], route: tuple[int, int, str]) -> bool:
+        """Put a message on a channel, unless too many are on their way."""
+        if sum(map(len, self.letters.values())) >= IN_FLIGHT:
+            return False
+        sender, receiver = self.actors[route[0]], self.actors[route[1]]
+        is_list = len(tensors) > 1
+        names = ", ".join(tensor.name for tensor in tensors)
+        said = f"[{names}]" if is_list else names
+        self.lines.append(f'{sender.name}.put({said}, {receiver.name}, "{route[2]}")')
+        remotes = [tensor.remote for tensor in tensors]
+        sender.put(remotes if is_list else remotes[0], receiver, route[2])
+        windows = [tensor.window.sent() for tensor in tensors]
+        for window in windows:
+            for memory in window.memories():
+                memory.in_flight += 1
+        self.letters.setdefault(route, deque()).append(Letter(windows, is_list))
+        return True
+
+    def arrive(self, route: tuple[int, int, str]) -> None:
+        """Receive the oldest message of a channel."""
+        sender, receiver = self.actors[route[0]], self.actors[route[1]]
+        letter = self.letters[route].popleft()
+        first = self.names
+        names = [f"t{first + i}" for i in range(len(letter.windows))]
+        call = f'{receiver.name}.get({sender.name}, "{route[2]}")'
+        self.lines.append(f"{', '.join(names)} = {call}")
+        arrived = receiver.get(sender, route[2])
+        remotes = arrived if letter.is_list else [arrived]
+        for remote, window in zip(remotes, letter.windows, strict=True):
+            self.hold(receiver, remote, window)
+            for memory in window.memories():
+                memory.in_flight -= 1
+                memory.moved = True
+
+
+class Company:
+    """The processes that take the steps: new ones after a history that failed."""
+
+    def __init__(self, stage: Any, grads: bool) -> None:
+        self.stage = stage
+        self.grads = grads
+        self.actors = self._ready(stage)
+        self.plays = ExitStack()
+
+    def _ready(self, stage: Any) -> tuple[Any, ...]:
+        actors = (stage.owner, stage.peer, stage.bystander)
+        for actor in actors:  # before any tensor is there that one could inherit
+            stage.ensure(actor)
+        return actors
+
+    def renew(self) -> None:
+        """Start new processes."""
+        self.plays.close()
+        self.actors = self._ready(self.plays.enter_context(self.stage.fresh()))
+
+    def take(self, steps: list[Step]) -> HistoryFailed | None:
+        """Let the processes take a history; return how it failed."""
+        implementation = self.stage.implementation
+        history = History(
+            self.actors,
+            implementation.channels,
+            outlives="lifetime" in implementation.claims,
+            grads=self.grads,
+        )
+        try:
+            history.take(steps)
+        except HistoryFailed as failed:
+            self.recover(history, failed)
+            return failed
+        return None
+
+    def recover(self, history: History, failed: HistoryFailed) -> None:
+        """Clean up after a wrong value; after anything worse, start anew."""
+        if isinstance(failed.error, CheckFailed):
+            with suppress(*FAILURES):
+                history.receive_all()
+                history.drop_all()
+                return
+        self.renew()
+
+
+def kinds_for(claims: frozenset[str], grads: bool) -> list[str]:
+    """Return the kinds of steps that an implementation can take."""
+    kinds = [
+        kind
+        for kind, profile in NEEDED.items()
+        if profile in claims and (grads or profile != "grad")
+    ]
+    return [*kinds, *FREQUENT]
+
+
+def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
+    """Let the processes take `count` histories of steps of these kinds.
+
+    Raises:
+        CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: one of them failed; the
+            shortest one that was found is told.
+    """
+    import hypothesis  # it takes a while, and other tests do without
+    from hypothesis import strategies
+
+    company = Company(stage, "take_grad" in kinds)
+    found = _Search(company.take)
+    numbers = strategies.integers(0, 59)
+    step = strategies.tuples(strategies.sampled_from(kinds), numbers, numbers, numbers)
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    @hypothesis.given(strategies.lists(step, min_size=STEPS[0], max_size=STEPS[1]))
+    def holds(steps: list[Step]) -> None:
+        if failed := found.outcome_of(steps):
+            raise failed
+
+    with company.plays:
+        with suppress(HistoryFailed, _OutOfTime):
+            holds()
+        if found.failed:
+            raise found.confirmed(company)
+
+
+class _OutOfTime(BaseException):
+    """The search is over; Hypothesis lets what is no Exception through."""
+
+
+class _Search:
+    """What the histories came to: each is taken once, so the search cannot waver."""
+
+    def __init__(self, take: Callable[[list[Step]], HistoryFailed | None]) -> None:
+        self.take = take
+        self.known: dict[tuple[Step, ...], HistoryFailed | None] = {}
+        self.failed: list[tuple[list[Step], HistoryFailed]] = []
+        self.until = float("inf")
+
+    def outcome_of(self, steps: list[Step]) -> HistoryFailed | None:
+        """Return how a history failed, if it did."""
+        key = tuple(steps)
+        if key not in self.known:
+            if time.monotonic() > self.until:
+                raise _OutOfTime
+            self.known[key] = failed = self.take(steps)
+            if failed:
+                self.until = min(self.until, time.monotonic() + SHRINKING)
+                self.failed.append((steps, failed))
+        return self.known[key]
+
+    def confirmed(self, company: Company) -> Exception:
+        """Return the outcome of the shortest history that fails in new processes.
+
+        Where none does, what failed first is told: it needed what went before it.
+        """
+        by_length = sorted(self.failed, key=lambda found: len(found[1].script))
+        for steps, _ in by_length[:CONFIRMED]:
+            company.renew()
+            if failed := company.take(steps):
+                return failed.as_outcome("the shortest history that was found")
+        first = self.failed[0][1]
+        return first.as_outcome("it took what went before it, and this history")

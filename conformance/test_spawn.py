@@ -1,0 +1,147 @@
+"""Chapter SPAWN: several processes that run one function."""
+
+import os
+import signal
+from typing import Any
+
+from sharedtensor_conformance.harness import check, clause, eventually
+
+SHORT = 0.2
+"""Seconds in which processes that wait for ever do not end."""
+
+
+def shared(owner: Any, length: int) -> Any:
+    """Return a new shared tensor of zeros."""
+    tensor = owner.make([0] * length)
+    tensor.share()
+    return tensor
+
+
+def runs(pid: int) -> bool:
+    """Tell whether a process runs; one that nobody has waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@clause("SPAWN-1", "SPAWN-2", profiles=("share",))
+def test_each_process_is_called_once_with_its_index(owner, start_method):
+    """The owner starts three processes; each adds at its own place."""
+    tensor, other = shared(owner, 4), shared(owner, 3)
+    result = owner.start_together("write index", 3, [tensor, other], start_method)
+    check.equal(result, None, "the call returns None when all have ended")
+    check.equal(tensor.values(), [100, 101, 102, 0], "each has written at its index")
+    check.equal(other.values(), [100, 101, 102], "once, to each of the tensors")
+
+
+@clause("SPAWN-1", "SPAWN-2", profiles=("share",), vary=(), start_methods=("spawn",))
+def test_spawn_is_called_with_index_and_arguments(owner):
+    """The owner calls spawn(), which starts two processes by that start method."""
+    tensor = shared(owner, 3)
+    result = owner.start_together("write index", 2, [tensor], "spawn()")
+    check.equal(result, None, "the call returns None when all have ended")
+    check.equal(tensor.values(), [100, 101, 0], "each has written at its index")
+
+
+@clause("SPAWN-2", profiles=("share",), vary=())
+def test_tensor_that_was_received_is_shared_with_every_process(
+    owner, peer, start_method
+):
+    """The peer sends a tensor; the owner starts two processes with it."""
+    tensor = shared(peer, 3)
+    arrived = peer.send(tensor, owner)
+    owner.start_together("write index", 2, [arrived], start_method)
+    check.equal(tensor.values(), [100, 101, 0], "the peer reads what they wrote")
+
+
+@clause("SPAWN-3", profiles=("share",), vary=("start_method",))
+def test_context_is_joined_later(owner, start_method):
+    """The owner starts two processes without joining, and joins twice."""
+    tensor = shared(owner, 2)
+    context = owner.start_together("write index", 2, [tensor], start_method, join=False)
+    pids = owner.situation("pids_together", context)
+    check.equal(len(set(pids)), 2, "there are two processes")
+    joined = (owner.join_together(context) for _ in pids)  # once for each at the most
+    check(any(joined), "joining says that all have ended")
+    check.equal(tensor.values(), [100, 101], "what they wrote is there")
+    check.equal(owner.join_together(context), True, "and says so again")
+
+
+@clause("SPAWN-4", profiles=("share",), vary=("start_method",))
+def test_exception_ends_the_others_and_is_told(owner, start_method):
+    """Process 1 raises while the others wait; the owner joins."""
+    tensor = shared(owner, 3)
+    context = owner.start_together(
+        "second raises", 3, [tensor], start_method, join=False
+    )
+    pids = owner.situation("pids_together", context)
+    told = owner.join_together(context)
+    check.equal(told["kind"], ["ProcessRaisedException"], "the join raises for it")
+    check.equal(told["error_index"], 1, "it names the index")
+    check.equal(told["error_pid"], pids[1], "and the process")
+    check("the worker's own words" in told["message"], "and what was raised")
+    eventually(
+        lambda: not any(map(runs, pids)), "no process runs any more", owner.stage.grace
+    )
+
+
+@clause("SPAWN-4", profiles=("share",), vary=())
+def test_exception_is_told_by_the_call_that_joins(owner, start_method):
+    """Process 1 raises while process 0 waits; starting joins at once."""
+    told = owner.start_together("second raises", 2, [shared(owner, 2)], start_method)
+    check.equal(told["kind"], ["ProcessRaisedException"], "the call raises for it")
+    check.equal(told["error_index"], 1, "it names the index")
+
+
+@clause("SPAWN-5", profiles=("share",), vary=())
+def test_exit_status_is_told(owner, start_method):
+    """Process 1 exits with status 7 while process 0 waits."""
+    told = owner.start_together("second exits", 2, [shared(owner, 2)], start_method)
+    check.equal(told["kind"], ["ProcessExitedException"], "the call raises for it")
+    check.equal(told["error_index"], 1, "it names the index")
+    check.equal(told["exit_code"], 7, "and the status")
+
+
+@clause("SPAWN-5", profiles=("share",), vary=())
+def test_signal_is_told(owner, start_method):
+    """Process 1 is killed while process 0 waits."""
+    told = owner.start_together("second is killed", 2, [shared(owner, 2)], start_method)
+    check.equal(told["kind"], ["ProcessExitedException"], "the call raises for it")
+    check.equal(told["error_index"], 1, "it names the index")
+    check.equal(told["exit_code"], -9, "and the signal")
+    check.equal(told["signal_name"], "SIGKILL", "by its name too")
+
+
+@clause("SPAWN-6", profiles=("share",), vary=())
+def test_join_is_bounded(owner, start_method):
+    """Two processes wait; the owner joins for a short while, and they still wait."""
+    tensor = shared(owner, 2)
+    context = owner.start_together("wait", 2, [tensor], start_method, join=False)
+    pids = owner.situation("pids_together", context)
+    eventually(
+        lambda: tensor.values() == [100, 101], "both are there", owner.stage.patience
+    )
+    check.equal(owner.join_together(context, SHORT), False, "joining says they run")
+    check(all(map(runs, pids)), "and they do")
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    told = owner.join_together(context)
+    check.equal(told["exit_code"], -9, "and later, when they were killed, how they end")
+
+
+@clause("SPAWN-7", profiles=("share",), vary=())
+def test_process_that_ignores_sigterm_is_ended_too(owner, start_method):
+    """Process 1 raises while process 0 waits and ignores SIGTERM."""
+    context = owner.start_together(
+        "second raises, others refuse to end",
+        2,
+        [shared(owner, 2)],
+        start_method,
+        join=False,
+    )
+    pids = owner.situation("pids_together", context)
+    told = owner.join_together(context)
+    check.equal(told["kind"], ["ProcessRaisedException"], "the join raises for it")
+    check(not any(map(runs, pids)), "no process runs any more")
