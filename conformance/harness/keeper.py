@@ -33,7 +33,8 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 import ledger  # type: ignore[import-not-found]
 
 TRACKER = "multiprocessing.resource_tracker"
-CLEANERS_GRACE = 2.0
+MANAGERS_GRACE = 2.0
+TRACKERS_GRACE = 20.0  # they end by themselves when nobody is left, but may be slow
 _LENGTH = 4
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
@@ -149,6 +150,11 @@ def replace(name: str, how: str, folder: str) -> None:
         os.chown(target, _NOBODY, _NOBODY)
 
 
+def is_tracker(pid: int) -> bool:
+    """Tell whether a process is the standard library's resource tracker."""
+    return TRACKER in ledger.command(pid)
+
+
 def remove(folder: str) -> None:
     """Remove a folder, though somebody has made parts of it read-only."""
     if not os.path.basename(folder).startswith("sts-"):
@@ -218,15 +224,25 @@ class Keeper:
         """Kill everything below; return the commands of what was still there.
 
         In a ``/dev/shm`` that is shared with others, the standard library's resource
-        trackers get a moment to remove the semaphores of those who were killed, and the
-        implementation's managers to remove their names.
+        trackers get time to remove the semaphores of those who were killed, by us or
+        before, and the implementation's managers to remove their names.
         """
-        killed = [] if self.segments.private else self.kill(self.cleans_up)
-        deadline = time.monotonic() + CLEANERS_GRACE
-        while killed and self.living() and time.monotonic() < deadline:
+        if self.segments.private:
+            return self.kill()
+        killed = self.kill(self.cleans_up)
+        if killed:
+            self.wait_for(self.living, MANAGERS_GRACE)
+        self.wait_for(lambda: [p for p in self.living() if is_tracker(p)])
+        return killed + self.kill()
+
+    def wait_for(
+        self, found: Callable[[], list[int]], grace: float = TRACKERS_GRACE
+    ) -> None:
+        """Wait until none of the processes is found any more, but not for ever."""
+        deadline = time.monotonic() + grace
+        while found() and time.monotonic() < deadline:
             self.reap()
             time.sleep(0.001)
-        return killed + self.kill()
 
     def living(self) -> list[int]:
         """Return what is below and has not ended."""
@@ -235,8 +251,10 @@ class Keeper:
 
     def cleans_up(self, pid: int) -> bool:
         """Tell whether a process removes what others who were killed have left."""
-        command, manager = ledger.command(pid), self.job["manager"]
-        return TRACKER in command or bool(manager and re.search(manager, command))
+        manager = self.job["manager"]
+        if manager and re.search(manager, ledger.command(pid)):
+            return True
+        return is_tracker(pid)
 
     def kill(self, sparing: Callable[[int], bool] = lambda pid: False) -> list[str]:
         """Kill all but those to be spared; return the commands of the killed."""
