@@ -1,6 +1,6 @@
 """Chapter CHAN: what is shared does not depend on the channel that carried it."""
 
-from sharedtensor_conformance.harness import check, clause
+from sharedtensor_conformance.harness import attempt, check, clause
 from sharedtensor_conformance.stories import each_sees_the_writes_of_the_others
 
 PLAIN = [
@@ -204,3 +204,50 @@ def test_nothing_moves_a_tensor_after_put_has_returned(sender, receiver, channel
     arrived = receiver.get(sender, channel)
     check.equal(tensor.address(), address, "the address is the same")
     check.equal(arrived.values(), [610, 62, 63], "the receiver reads the write")
+
+
+@clause("CHAN-8")
+def test_joinable_queue_carries_tensors(owner):
+    """The owner puts two tensors for a child, and joins when both were dealt with."""
+    channel = owner.open_channel("joinable_queue")
+    child = owner.start_peer(arguments=channel)
+    tensors = [owner.make([number, 171, 172]) for number in (170, 180)]
+    for tensor in tensors:
+        owner.situation("put_on", channel, {"tensor": tensor})
+    for tensor in tensors:
+        arrived = child.situation("get_from", child.arguments)["tensor"]
+        each_sees_the_writes_of_the_others(arrived, tensor)
+        child.situation("task_done", child.arguments)
+    owner.situation("join_channel", channel)
+    check(child.is_alive(), "joining waits for the tasks and not for the process")
+
+
+@clause("CHAN-9")
+def test_executor_shares_the_tensors_of_calls_and_results(owner):
+    """The owner submits a tensor; the worker writes, and keeps a result of its own."""
+    tensor = owner.make([191, 192, 193])
+    with owner.pool(kind="executor") as pool:
+        pool.write_and_return({"tensor": tensor}, 1, 20)
+        check.equal(tensor.values(), [191, 20, 193], "the owner reads the write")
+        result = pool.make_and_keep([194, 195])
+        pool.write_kept(0, 40)
+        check.equal(result.values(), [40, 195], "the owner reads that to the result")
+        result.write(1, 50)
+        check.equal(pool.read_kept(1), 50, "and the worker reads the owner's")
+
+
+@clause("CHAN-10")
+def test_queue_of_a_manager_carries_tensors(owner):
+    """The owner puts a tensor on a manager's queue, and a child gets it."""
+    channel = owner.open_channel("proxy")
+    try:
+        child = owner.start_peer(arguments=channel)
+        tensor = owner.make([201, 202, 203])
+        _, refused = attempt(lambda: owner.situation("put_on", channel, tensor))
+        if refused:
+            check.equal(tensor.values(), [201, 202, 203], "nothing is lost")
+            return
+        arrived = child.situation("get_from", child.arguments)
+        each_sees_the_writes_of_the_others(arrived, tensor)
+    finally:
+        owner.situation("close_channel", channel)

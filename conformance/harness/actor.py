@@ -372,11 +372,14 @@ class Actor:
 
     # Pools
 
-    def do_open_pool(self, name: str, processes: int, method: str) -> None:
+    def do_open_pool(self, name: str, processes: int, method: str, kind: str) -> None:
         context = self.context(method)
+        entrance = {"initializer": tasks.enter, "initargs": (self.setting,)}
         with from_implementation():
-            self.pools[name] = context.Pool(
-                processes, initializer=tasks.enter, initargs=(self.setting,)
+            self.pools[name] = (
+                tasks.Executor(processes, mp_context=context, **entrance)
+                if kind == "executor"
+                else context.Pool(processes, **entrance)
             )
 
     def do_run_task(self, name: str, task: str, arguments: list[Any]) -> Any:

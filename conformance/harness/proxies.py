@@ -295,12 +295,17 @@ class ActorProxy:
         return self.wire is not None and not self.stage.has_ended(self)
 
     @contextmanager
-    def pool(self, processes: int = 1) -> Iterator[PoolProxy]:
-        """A pool of workers whose tasks this process submits."""
+    def pool(self, processes: int = 1, kind: str = "pool") -> Iterator[PoolProxy]:
+        """A pool of workers whose tasks this process submits.
+
+        `kind` is ``"pool"``, or ``"executor"`` for one of `concurrent.futures` that was
+        given the drop-in's context.
+        """
         pool = PoolProxy(self, f"pool-{self.stage.next_number()}")
         method = self.stage.configuration.start_method
         self.request(
-            "open_pool", pool.name, processes, method, deadline=self.stage.patience
+            *("open_pool", pool.name, processes, method, kind),
+            deadline=self.stage.patience,
         )
         try:
             yield pool
@@ -395,7 +400,10 @@ class ActorProxy:
     def open_channel(self, kind: str) -> Remote:
         """Make a channel that belongs to no pair of actors; it can be an argument."""
         method = self.stage.configuration.start_method
-        made: Remote = self.situation("open_channel", kind, method)
+        made: Remote = self.request(
+            *("situation", "open_channel", kind, method),
+            deadline=self.stage.patience,  # a manager is a process of its own
+        )
         return made
 
     def waiting_for(self, channel: Remote) -> Pending:

@@ -19,7 +19,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from sharedtensor_conformance.harness import tasks
 from sharedtensor_conformance.harness.checks import wait_until
@@ -34,12 +34,24 @@ PATIENCE = 10.0
 class Channel:
     """A channel that belongs to no pair of actors; it travels as an argument."""
 
+    MAKERS: ClassVar = {
+        "queue": "Queue",
+        "simple_queue": "SimpleQueue",
+        "joinable_queue": "JoinableQueue",
+    }
+
     def __init__(self, context: Any, kind: str) -> None:
+        self.manager: Any = None
         if kind == "pipe":
             self.reader, self.writer = context.Pipe(duplex=False)
-            return
-        make = {"queue": "Queue", "simple_queue": "SimpleQueue"}[kind]
-        self.reader = self.writer = getattr(context, make)()
+        elif kind == "proxy":
+            self.manager = context.Manager()
+            self.reader = self.writer = self.manager.Queue()
+        else:
+            self.reader = self.writer = getattr(context, self.MAKERS[kind])()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"manager": None}  # it belongs to who made it
 
     def put(self, message: object) -> None:
         """Put a message."""
@@ -51,8 +63,19 @@ class Channel:
         get = getattr(self.reader, "get", None) or self.reader.recv
         return get()
 
+    def done(self) -> None:
+        """Say that a message has been dealt with."""
+        self.reader.task_done()
+
+    def join(self) -> None:
+        """Wait until all messages have been dealt with."""
+        self.writer.join()
+
     def close(self) -> None:
         """Close all that this process has of it."""
+        if self.manager is not None:
+            self.manager.shutdown()
+            return
         for end in {id(end): end for end in (self.reader, self.writer)}.values():
             if hasattr(end, "close"):
                 end.close()
@@ -99,6 +122,16 @@ def put_on(actor: Any, channel: Channel, payload: Any) -> None:
 def get_from(actor: Any, channel: Channel) -> Any:
     """Return the next payload of a channel."""
     return actor.incoming(actor.by_implementation(channel.get))
+
+
+def task_done(actor: Any, channel: Channel) -> None:
+    """Say that a message of a channel has been dealt with."""
+    actor.by_implementation(channel.done)
+
+
+def join_channel(actor: Any, channel: Channel) -> None:
+    """Wait until all messages of a channel have been dealt with."""
+    actor.by_implementation(channel.join)
 
 
 def close_channel(actor: Any, channel: Channel) -> None:

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from sharedtensor_conformance.harness.setting import Setting
@@ -16,6 +17,22 @@ from sharedtensor_conformance.harness.wire import PLAIN
 
 _operations: Any = None
 _kept: Any = None
+
+
+class Executor(ProcessPoolExecutor):
+    """An executor of the standard library, with the names that pools have."""
+
+    def apply(self, function: Callable[..., Any], arguments: list[Any]) -> Any:
+        """Submit a call and wait for its result."""
+        return self.submit(function, *arguments).result()
+
+    def close(self) -> None:
+        """Accept no call any more."""
+        self.shutdown(wait=False)
+
+    def join(self) -> None:
+        """Wait for the workers' end."""
+        self.shutdown(wait=True)
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:

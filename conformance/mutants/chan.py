@@ -2,6 +2,7 @@
 
 import copy
 import multiprocessing
+import pickle
 import sys
 import threading
 
@@ -109,3 +110,40 @@ def queue_packs_in_its_thread(steps):
     steps.put_message = lambda obj: obj
     steps.write_at_once = lambda message, connection: False
     steps.write_message = write_message
+
+
+@mutant("joinable_queue_copies", "CHAN-8")
+def joinable_queue_copies(steps):
+    """A joinable queue pickles as `pickle` does, which copies."""
+    from sharedtensor.multiprocessing.queues import JoinableQueue
+
+    put, get = JoinableQueue.put, JoinableQueue.get
+    JoinableQueue.put = lambda self, obj: put(self, pickle.dumps(obj))
+    JoinableQueue.get = lambda self: pickle.loads(get(self))
+
+
+@mutant("foreign_connections_get_copies", "CHAN-9", "CHAN-10")
+def foreign_connections_get_copies(steps):
+    """On connections that are not the drop-in's own, a clone of a tensor travels."""
+    from sharedtensor import transport
+
+    original = steps.export_storage
+
+    def export_storage(storage):
+        own = transport._current.outbox or transport._current.spawning
+        return original(storage if own is not None else storage.clone())
+
+    steps.export_storage = export_storage
+
+
+@mutant("servers_keep_copies", "CHAN-10")
+def servers_keep_copies(steps):
+    """The process of a `Manager()` keeps what it is sent to itself."""
+    original = steps.rebuild_storage
+
+    def rebuild_storage(storage_class, handle):
+        storage = original(storage_class, handle)
+        server = multiprocessing.current_process().name.startswith("SyncManager")
+        return storage.clone() if server else storage
+
+    steps.rebuild_storage = rebuild_storage

@@ -1,0 +1,16 @@
+"""A view that was taken before its base is sent does not share with it afterwards."""
+
+import sys
+
+import paddle
+import paddle.incubate.multiprocessing as mp
+
+queue = mp.SimpleQueue()
+base = paddle.arange(4, dtype="float32")
+view = paddle.as_strided(base, [4], [1])
+queue.put(base)
+arrived = queue.get()
+base[0] = 10
+if view[0].item() == 10:
+    sys.exit(1)
+print(f"base {base.tolist()}, arrived {arrived.tolist()}, view {view.tolist()}")

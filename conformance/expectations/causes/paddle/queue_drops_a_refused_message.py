@@ -1,0 +1,19 @@
+"""`Queue.put` accepts a non-leaf tensor; a thread drops the message later."""
+
+import contextlib
+import os
+import sys
+
+import paddle
+import paddle.incubate.multiprocessing as mp
+
+queue = mp.Queue()
+non_leaf = paddle.to_tensor([1.0, 2.0], stop_gradient=False) * 2
+with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+    try:
+        queue.put(non_leaf)
+    except RuntimeError:
+        sys.exit(1)
+    queue.put("next")
+    arrived = queue.get(timeout=30)
+print(f"put() raised nothing; the first message that arrived was {arrived!r}")
