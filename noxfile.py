@@ -18,6 +18,8 @@ nox.options.reuse_existing_virtualenvs = True
 
 PYTHONS = ["3.11", "3.12", "3.13"]
 TORCH = "torch==2.13.0"
+PADDLE = "paddlepaddle==3.3.1"
+MINDSPORE = ("mindspore==2.10.0", "numpy<2")
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
 PACKAGES = {"sharedtensor": "reference", "sharedtensor_conformance": "conformance"}
 SUITE = ("pytest", "conformance", "-q", "-n", WORKERS)
@@ -84,6 +86,24 @@ def torch(session: nox.Session) -> None:
     session.run(*SUITE, "--impl=torch", *session.posargs)
 
 
+@nox.session(python="3.11")
+def paddle(session: nox.Session) -> None:
+    """The suite on Paddle, by file name, under fork (its views fail: slow)."""
+    session.install(PADDLE)
+    session.install("-e", ".[conformance,dev]")
+    options = ("--start-method=fork", "--strategy=file_system", *session.posargs)
+    session.run(*SUITE, "--impl=paddle", *options)
+
+
+@nox.session(python="3.11")
+def mindspore(session: nox.Session) -> None:
+    """The suite on MindSpore, under spawn: each process imports it for seconds."""
+    session.install(*MINDSPORE)
+    session.install("-e", ".[conformance,dev]")
+    options = ("--start-method=spawn", *session.posargs)
+    session.run(*SUITE, "--impl=mindspore", *options)
+
+
 @nox.session
 def fault_table(session: nox.Session) -> None:
     """The fault table on the reference (budget: ten minutes on two cores)."""
@@ -127,6 +147,20 @@ def causes(session: nox.Session) -> None:
     """Each expected deviation of torch shows itself in a few lines of plain torch."""
     session.install(TORCH, "numpy")
     session.run("python", "ci/run_causes.py", "torch")
+
+
+@nox.session(python="3.11")
+def causes_paddle(session: nox.Session) -> None:
+    """Each expected deviation of Paddle shows itself in a few lines of Paddle."""
+    session.install(PADDLE)
+    session.run("python", "ci/run_causes.py", "paddle")
+
+
+@nox.session(python="3.11")
+def causes_mindspore(session: nox.Session) -> None:
+    """Each expected deviation of MindSpore shows itself in a few lines of MindSpore."""
+    session.install(*MINDSPORE)
+    session.run("python", "ci/run_causes.py", "mindspore")
 
 
 @nox.session
@@ -217,6 +251,15 @@ def _broken(report: Path) -> set[str]:
     verdicts = ("fail", "crash", "hang")
     clauses = summary["clauses"].items()
     return {clause for clause, found in clauses if found["verdict"] in verdicts}
+
+
+@nox.session(python="3.11")
+def bench(session: nox.Session) -> None:
+    """The benchmark of the reference and torch, for the site (some 30 minutes)."""
+    session.install(TORCH, "-e", ".[conformance,bench]")
+    out = "--json=docs/reports/bench/rows.json"
+    both = ("--impl=reference", "--impl=torch")
+    session.run("shared-tensor-spec", "bench", *both, out, *session.posargs)
 
 
 # The long runs: none of them is part of a push. Their records are what the site shows.

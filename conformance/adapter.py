@@ -321,7 +321,7 @@ class ForgeryOperations(Protocol):
           a path that leads out of the directory of segments, or by a descriptor;
         - ``"truncated"``: the handle ends after its first half;
         - ``"again"``: each time it is sent, the very handle of the first time is sent;
-          the tensor is not kept alive by it.
+          the tensor is not kept alive by it. This is asked of device tensors too.
         """
 
 

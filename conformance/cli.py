@@ -83,7 +83,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"shared-tensor-spec {SPEC_VERSION}"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_check, _add_report, _add_diff, _add_gate, _add_mutants):
+    for add in (
+        _add_check,
+        _add_report,
+        _add_diff,
+        _add_gate,
+        _add_mutants,
+        _add_bench,
+    ):
         add(commands)
     return parser
 
@@ -212,6 +219,13 @@ def _add_mutants(commands: _Commands) -> None:
         default=300.0,
         help="the time that one mutant's run may take (default %(default)g)",
     )
+
+
+def _add_bench(commands: _Commands) -> None:
+    from sharedtensor_conformance.bench.command import TEACHING, add_options
+
+    purpose = "measure what sharing costs, implementations side by side"
+    add_options(_command(commands, "bench", _bench, purpose, TEACHING), _positive)
 
 
 def _positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
@@ -354,6 +368,22 @@ def _run_mutants(mutants: Sequence[Mutant], arguments: argparse.Namespace) -> in
     else:
         print(f"{killed} of {plural(len(outcomes), 'mutant')} killed")
     return YES if outcomes and killed == len(outcomes) else NO
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from sharedtensor_conformance.bench.command import run
+    from sharedtensor_conformance.bench.controller import BenchError, CannotStart
+    from sharedtensor_conformance.bench.plot import PlotError
+    from sharedtensor_conformance.bench.rows import UnknownRow
+
+    try:
+        run(arguments)
+    except (UnknownRow, CannotStart) as error:
+        raise WrongUse(str(error)) from error
+    except (BenchError, PlotError) as error:
+        print(f"shared-tensor-spec: {error}", file=sys.stderr)
+        return NO
+    return YES
 
 
 if __name__ == "__main__":

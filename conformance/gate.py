@@ -158,10 +158,16 @@ def _problem(clause: Clause, cases: Sequence[Case]) -> tuple[str, bool]:
         said = f"{verdict}, {broken} of {len(counting)} cases"
         return f"{name} is broken{known}: {said}", is_expected
     if clause.profile == "cuda":
-        simulated = any(case.device == "simulated" for case in cases)
-        why = "on the simulated device only" if simulated else "no case had a device"
-        return f"{name} was not judged on CUDA: {why}", False
+        return f"{name} was not judged on CUDA: {_why_not_on_cuda(cases)}", False
     return f"{name} was judged by no case: {verdict}", False
+
+
+def _why_not_on_cuda(cases: Sequence[Case]) -> str:
+    said = [case.evidence for case in cases if case.device == "cuda" and case.evidence]
+    if said:
+        return said[0].strip().splitlines()[0].rstrip(".")
+    simulated = any(case.device == "simulated" for case in cases)
+    return "on the simulated device only" if simulated else "no case had a device"
 
 
 def _counts(clause: Clause, case: Case) -> bool:

@@ -26,11 +26,13 @@ from sharedtensor_conformance.adapter import (
     problems_of,
     problems_of_fields,
 )
+from sharedtensor_conformance.showing import first_line, printable
 
 GROUP = "sharedtensor_conformance.adapters"
 SHIPPED = (
     "reference",
     "torch",
+    "torch-cuda",
     "paddle",
     "mindspore",
     "stdlib",
@@ -39,6 +41,7 @@ SHIPPED = (
 )
 DEFAULT_ATTRIBUTE = "conformance_adapter"
 DEADLINE = 120.0
+LONGEST = 2000  # characters of a reason why an adapter cannot be loaded
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?")
 
 
@@ -211,9 +214,9 @@ def _describe_here(name: str) -> dict[str, Any]:
             "operations": sorted(n for n in dir(operations) if not n.startswith("_")),
         }
     except LoadingError as error:
-        return {"error": str(error)}
+        return {"error": printable(str(error)[:LONGEST])}
     except BaseException as error:  # it may call `sys.exit`
-        said = f"{type(error).__name__}: {error}".rstrip(": ")
+        said = first_line(error)
         return {"error": f"the adapter {name!r} cannot be loaded: {said}"}
 
 

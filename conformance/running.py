@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from sharedtensor_conformance.harness.outcomes import (
     NotRun,
     RemoteRaised,
 )
-from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.stage import Growth, Stage
 from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.matrix import Configuration
 from sharedtensor_conformance.report import Case
@@ -75,14 +74,15 @@ class Stages:
         self.name = name
         self.implementation = implementation
         self.current: Stage | None = None
-        self.leaks: dict[str, list[str]] = defaultdict(list)
+        self.leaks: dict[str, dict[str, list[str]]] = {}
 
     def of(self, configuration: Configuration) -> Stage:
         """Return the stage of a configuration; that of another one is closed."""
         if self.current is None or self.current.configuration != configuration:
             self.retire()
             self.current = Stage(self.name, self.implementation, configuration)
-            self.current.leaks = self.leaks[configuration.id]
+            kept = self.leaks.setdefault(configuration.id, self.current.leaks)
+            self.current.leaks = kept
         return self.current
 
     def retire(self) -> None:
@@ -163,7 +163,8 @@ class Runner:
         if self._repeats(case, configuration):
             case = self._repeat(case, configuration, story, marking)
         elif case.verdict is not Verdict.PASS:
-            self._retire_after(case, configuration, perilous=marking.perilous)
+            left = self._retire_after(case, configuration, perilous=marking.perilous)
+            case = _with_leak(case, left)
         if case.verdict is Verdict.PASS:
             case = self._settle(case)
         return case
@@ -191,6 +192,8 @@ class Runner:
         try:
             if not apart:
                 stage.ensure(stage.peer)
+                if not stage.baseline:  # else nobody knows what its first case adds
+                    stage.rebase()
         except Exception as error:
             return self._failed_start(configuration, self._outcome_of(error))
         self.failed_starts[configuration.id] = 0
@@ -246,10 +249,12 @@ class Runner:
         story: Callable[[], None],
         marking: Marking,
     ) -> Case:
+        left = self._left_by(case, perilous=marking.perilous)
         self.stages.retire()
         again = self._execute(configuration, story, apart=marking.apart)
         after = _with(case, again)
-        self._retire_after(after, configuration, perilous=marking.perilous)
+        later = self._retire_after(after, configuration, perilous=marking.perilous)
+        case = _with_leak(case, left or later)
         if again.verdict is Verdict.PASS:
             evidence = f"state-dependent (it held in fresh processes): {case.evidence}"
             return replace(case, repeated="vanished", evidence=evidence)
@@ -258,20 +263,36 @@ class Runner:
 
     def _retire_after(
         self, case: Case, configuration: Configuration, *, perilous: bool
-    ) -> None:
-        """End the processes unless they are as good as new."""
+    ) -> Growth | None:
+        """End the processes unless they are as good as new; return what it left."""
         self.hangs[configuration.id] += case.verdict is Verdict.HANG
         stage = self.stages.current
         if stage is None or case.verdict in (Verdict.UNSUPPORTED, Verdict.BLOCKED):
-            return
-        failed = case.verdict is Verdict.FAIL and not perilous
-        if not (failed and stage.in_flight == 0 and self._settled(stage)):
+            return None
+        left = self._left_by(case, perilous=perilous)
+        if left is None or left:
             self.stages.retire()
+        return left
 
-    def _settled(self, stage: Stage) -> bool:
-        with suppress(Exception):
-            return not stage.settle()
-        return False
+    def _left_by(self, case: Case, *, perilous: bool) -> Growth | None:
+        """Return what a failed case left, None where nobody can tell.
+
+        After a crash, a hang, and with a message under way, what is there says nothing
+        of the implementation. What an expected failure leaves is evidence of its cause
+        and not held against LIFE-7 and LIFE-12 as well.
+        """
+        stage = self.stages.current
+        judged = case.verdict in (Verdict.FAIL, Verdict.PASS) and not perilous
+        if not judged or stage is None or stage.keeper is None or stage.in_flight:
+            return None
+        try:
+            left = stage.settle()
+        except Exception:  # it cannot be cleaned up: the next case gets new processes
+            return None
+        if left and not case.expected:
+            failed = ", which failed" if case.verdict is Verdict.FAIL else ""
+            stage.note(case.id + failed, left)
+        return left
 
     def _settle(self, case: Case) -> Case:
         """Clean up after a case that passed; what stays is held against LIFE-7."""
@@ -286,7 +307,7 @@ class Runner:
             evidence = f"while it was cleaned up: {after.evidence}"
             return self._expect(_with(case, replace(after, evidence=evidence)))
         if growth:
-            stage.leaks.append(f"after {case.id}: {growth}")
+            stage.note(case.id, growth)
         if stage.in_flight or not stage.owner.is_alive() or not stage.peer.is_alive():
             self.stages.retire()
         return case
@@ -302,6 +323,12 @@ def outcome_of(error: Exception) -> Outcome:
     if verdict is Verdict.ERROR and not isinstance(error, HarnessFault):
         evidence = "".join(traceback.format_exception(error)).strip()
     return Outcome(verdict, evidence, tally.checks, tally.crossings)
+
+
+def _with_leak(case: Case, left: Growth | None) -> Case:
+    if not left:
+        return case
+    return replace(case, evidence=f"{case.evidence}; besides, it left this: {left}")
 
 
 def _raised_in_a_test(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""LIFE-7, judged over all that a configuration's cases did, after the last of them."""
+"""LIFE-7 and LIFE-12, judged over all of a configuration's cases after the last."""
 
 from sharedtensor_conformance.harness import check, clause
 from sharedtensor_conformance.harness.checks import wait_until
@@ -13,9 +13,19 @@ def test_nothing_is_left_of_what_the_cases_dropped(stage):
     for channel in stage.implementation.channels:
         tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])
         stage.owner.send(tensor, stage.peer, channel)
-    leaks = stage.leaks + stage.settle().items
+    leaks = stage.leaks["LIFE-7"] + stage.settle().items
     shown = "; ".join(leaks[:SHOWN])
     check(not leaks, f"nothing stayed after any case ({len(leaks)} times: {shown})")
+
+
+@clause("LIFE-12", closing=True, vary=("strategy",))
+def test_no_case_added_a_thread_a_process_a_socket_or_a_temporary_file(stage):
+    """The ledger was read after each case; what it shows of these is the same."""
+    tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])
+    stage.owner.send(tensor, stage.peer, stage.implementation.channels[0])
+    leaks = stage.leaks["LIFE-12"] + stage.settle().use
+    shown = "; ".join(leaks[:SHOWN])
+    check(not leaks, f"nothing was added by any case ({len(leaks)} times: {shown})")
 
 
 @clause("LIFE-7", closing=True, vary=("strategy",))

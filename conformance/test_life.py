@@ -383,6 +383,40 @@ def lose(actor, channel, count=COUNT):
             tensor.drop()
 
 
+def machinery(stage, *actors):
+    """Count temporary files and processes, and threads and sockets of the actors."""
+    shown = stage.ledger()
+    held = [shown["processes"][str(actor.pid)] for actor in actors]
+    counts = [len(shown["files"]), len(shown["processes"])]
+    return counts + [one[what] for one in held for what in ("threads", "sockets")]
+
+
+@clause("LIFE-12", vary=("strategy",))
+def test_no_thread_process_socket_or_file_is_added_by_messages(
+    sender, receiver, channel, stage
+):
+    """Messages are sent and dropped, and then more of them: all is as before."""
+
+    def send_some():
+        for number in range(ROUNDS):
+            tensor = sender.make([number, 231])
+            arrived = sender.send(tensor, receiver, channel)
+            check.equal(arrived.values(), [number, 231], "the tensor arrives")
+            arrived.drop()
+            tensor.drop()
+
+    send_some()
+    before = machinery(stage, sender, receiver)
+    send_some()
+
+    def as_before():
+        now = machinery(stage, sender, receiver)
+        return all(count <= then for count, then in zip(now, before, strict=True))
+
+    sentence = "threads, processes, sockets and temporary files are as before"
+    eventually(as_before, sentence, within=stage.grace)
+
+
 @clause("LIFE-13", vary=("strategy",))
 def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage):
     """Owner and peer put messages on channels of their own, and drop the channels."""

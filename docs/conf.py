@@ -24,6 +24,8 @@ extensions = [
     "sphinx_design",
     "clauses",
     "endurance",
+    "benchmark",
+    "trust",
 ]
 exclude_patterns = ["_build", "_ext", "reports"]
 
@@ -38,11 +40,11 @@ nitpick_ignore_regex = [
 # The order in which the chapters are read; spec/index.md lists them in the same one.
 # fmt: off
 clauses_chapters = [
-    "API", "START", "STRAT", "SHARE", "VIEW", "GRAD", "RESHARE", "CHAN", "LIFE",
-    "FD", "FS", "MGR", "FAULT", "TRAIN", "CUDA", "FAIL", "SEC",
+    "API", "START", "SPAWN", "STRAT", "SHARE", "VIEW", "GRAD", "RESHARE", "CHAN",
+    "LIFE", "FD", "FS", "MGR", "FAULT", "TRAIN", "CUDA", "FAIL", "SEC",
 ]
 # fmt: on
-clauses_implementations = ["reference", "torch", "stdlib"]
+clauses_implementations = ["reference", "torch", "paddle", "mindspore", "stdlib"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

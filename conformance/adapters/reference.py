@@ -1,8 +1,8 @@
 """The reference, `sharedtensor`: it claims every profile.
 
 Its tensors pickle themselves into shared memory, so `encode` and `decode` have nothing
-to do. Device tensors are a class of their own, on the simulated device: this version
-of the reference has no backend for a real one.
+to do. Device tensors are a class of their own, on the simulated device or, with CuPy,
+on a real one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ conformance_adapter = Implementation(
         "complex64",
         "complex128",
     ),
-    devices=("cpu", "simulated"),
+    devices=("cpu", "simulated", "cuda"),
     segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
     manager_pattern=r"\bsharedtensor-manager\b",
     grace=5.0,
@@ -230,9 +230,9 @@ class ReferenceOperations:
         return self.cuda.unavailable_reason() or ""
 
     def use_device(self, device: str) -> None:
-        """Make the simulated device the default, where it is asked for.
+        """Make a device the default; the real one is unless the other is asked for.
 
-        Each of them is used once, so that children find the same ones.
+        Each of its kind is used once, so that children find the same ones.
         """
         if device == "simulated":
             self._kind = "sim"
@@ -339,6 +339,7 @@ class Forgery:
     """Pickles as a tensor of the reference, but for one lie."""
 
     def __init__(self, tensor: Tensor, how: str) -> None:
+        self.library = import_module("sharedtensor")
         self.steps = import_module("sharedtensor.steps").steps
         self.tensor = tensor
         self.how = how
@@ -347,6 +348,10 @@ class Forgery:
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         """Reduce the tensor, with a storage or a window that lies."""
         if self.first is not None:
+            return self.first
+        if not isinstance(self.tensor, self.library.Tensor):  # on a device: "again"
+            reducers = import_module("sharedtensor.cuda.reducers")
+            self.first, self.tensor = reducers.reduce_tensor(self.tensor), None
             return self.first
         rebuild, (kind, storage, window, flags) = self.steps.export_tensor(self.tensor)
         if self.how == "window":

@@ -251,6 +251,9 @@ class Forgery:
         if self.first is not None:
             return self.first
         reductions = import_module("torch.multiprocessing.reductions")
+        if self.tensor.is_cuda:  # of these only "again" is asked
+            self.first, self.tensor = reductions.reduce_tensor(self.tensor), None
+            return self.first
         rebuild, (kind, storage, metadata) = reductions.reduce_tensor(self.tensor)
         if self.how == "window":
             offset, *rest = metadata

@@ -20,6 +20,7 @@ from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.harness import links, shortage, situations, tasks, wire
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.setting import Setting
+from sharedtensor_conformance.showing import printable
 
 
 class FromImplementation(Exception):
@@ -61,10 +62,7 @@ def _shown(text: Callable[[], str]) -> str:
         said = text()
     except Exception as error:  # its `__str__` is the implementation's too
         said = f"(no text: {type(error).__name__})"
-    return "".join(
-        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1]
-        for char in said
-    )
+    return printable(said)
 
 
 class Actor:
@@ -374,7 +372,10 @@ class Actor:
 
     def do_open_pool(self, name: str, processes: int, method: str, kind: str) -> None:
         context = self.context(method)
-        entrance = {"initializer": tasks.enter, "initargs": (self.setting,)}
+        entrance: dict[str, Any] = {
+            "initializer": tasks.enter,
+            "initargs": (self.setting,),
+        }
         with from_implementation():
             self.pools[name] = (
                 tasks.Executor(processes, mp_context=context, **entrance)

@@ -5,10 +5,11 @@ descendants orphan (PR_SET_CHILD_SUBREAPER), so that daemons in sessions of thei
 are counted and ended too; where it is permitted it has a private ``/dev/shm``. When
 its socket to pytest closes, for whatever reason, it kills everything below it.
 
-Arguments: the descriptor of the socket, and a JSON object with ``argv``,
-``environment``, ``root`` (the folder that it removes at the end), ``folder``
-(temporary files, below it), ``log``, ``pattern`` (of segments), ``manager`` (pattern of
-its command), ``private``.
+Arguments: the descriptor of the socket, and the folder that it removes at the end. The
+rest is the first message, since every user may read a command line: a JSON object with
+``argv``, ``environment``, ``root`` (that folder), ``folder`` (temporary files, below
+it), ``log``, ``pattern`` (of segments), ``manager`` (pattern of its command),
+``private``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ MANAGERS_GRACE = 2.0
 TRACKERS_GRACE = 20.0  # they end by themselves when nobody is left, but may be slow
 _LENGTH = 4
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
 _RECURSIVE_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE, mount(2)
 _NO_SETUID_NO_DEVICES = 2 | 4  # MS_NOSUID | MS_NODEV
@@ -45,7 +47,7 @@ _NOBODY = 65534
 _TURNED_AWAY_WITHIN = 1.0
 _KILLED_WITHIN = 20.0
 _LOG_LIMIT = 16 << 20  # bytes; what is printed beyond is thrown away
-_LOG_LOOKED_AT = 500  # milliseconds
+_LOG_LOOKED_AT = 100  # milliseconds
 _MORTAL = "1000"  # oom_score_adj, proc(5): short of memory, these are killed first
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -167,6 +169,31 @@ def remove(folder: str) -> None:
                 with suppress(OSError):
                     os.chmod(path, 0o700)  # before the walk comes to it
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def receive(sock: socket.socket, idle: Callable[[], None]) -> dict[str, Any] | None:
+    """Return the next message, None when pytest has gone; call `idle` meanwhile."""
+    size = _exactly(sock, _LENGTH, idle)
+    data = _exactly(sock, int.from_bytes(size, "big"), idle) if size else None
+    return json.loads(data) if data else None
+
+
+def _exactly(sock: socket.socket, count: int, idle: Callable[[], None]) -> bytes | None:
+    parts = b""
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    while len(parts) < count:
+        if not poller.poll(_LOG_LOOKED_AT):
+            idle()
+            continue
+        try:
+            part = sock.recv(count - len(parts))
+        except OSError:
+            return None
+        if not part:
+            return None
+        parts += part
+    return parts
 
 
 class Keeper:
@@ -313,7 +340,8 @@ class Keeper:
 
     def serve(self) -> None:
         """Answer until pytest closes the socket or has gone."""
-        while (request := self.receive()) is not None:
+        while (request := receive(self.socket, self.limit_log)) is not None:
+            self.limit_log()
             try:
                 reply = {"ok": self.answer(request)}
             except (OSError, KeyError, ValueError) as error:
@@ -323,30 +351,6 @@ class Keeper:
                 self.socket.sendall(len(data).to_bytes(_LENGTH, "big") + data)
             except OSError:
                 return
-
-    def receive(self) -> dict[str, Any] | None:
-        """Return the next request; None when pytest has gone."""
-        size = self.exactly(_LENGTH)
-        data = self.exactly(int.from_bytes(size, "big")) if size else None
-        return json.loads(data) if data else None
-
-    def exactly(self, count: int) -> bytes | None:
-        """Return `count` bytes; None when pytest has gone."""
-        parts = b""
-        poller = select.poll()
-        poller.register(self.socket, select.POLLIN)
-        while len(parts) < count:
-            if not poller.poll(_LOG_LOOKED_AT):
-                self.limit_log()
-                continue
-            try:
-                part = self.socket.recv(count - len(parts))
-            except OSError:
-                return None
-            if not part:
-                return None
-            parts += part
-        return parts
 
     def orphaned_semaphores(self) -> list[str]:
         """Return the named semaphores that only killed processes had."""
@@ -372,9 +376,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+    # Whoever stopped it: it goes on when pytest has gone, and finds its socket closed.
+    libc.prctl(_DEATH_SIGNAL, signal.SIGCONT, 0, 0, 0)
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.set_inheritable(False)
-    keeper = Keeper(sock, json.loads(sys.argv[2]))
+    job = receive(sock, idle=lambda: None)
+    if job is None:  # pytest went before it said what to do
+        return remove(sys.argv[2])
+    keeper = Keeper(sock, job)
     try:
         keeper.serve()
     finally:

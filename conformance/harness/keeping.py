@@ -7,7 +7,6 @@ started below a keeper has the keeper's folder in its environment or its command
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ from typing import Any
 
 from sharedtensor_conformance.harness import wire
 from sharedtensor_conformance.harness.outcomes import HarnessFault
+from sharedtensor_conformance.showing import LINE, printable
 
 SCRIPT = Path(__file__).with_name("keeper.py")
 CLOSING = 30.0
@@ -38,15 +38,18 @@ class Keeper:
     Args:
         job: what the keeper is told, see ``keeper.py``.
         patience: seconds that an answer may take.
+
+    Raises:
+        HarnessFault: no keeper could be started.
     """
 
     def __init__(self, job: dict[str, Any], patience: float) -> None:
         self.root: str = job["root"]
         self.patience = patience
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno())]
+        script = [sys.executable, "-I", "-S", str(SCRIPT)]
         self.process = subprocess.Popen(
-            [*command, json.dumps(job)],
+            [*script, str(theirs.fileno()), self.root],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -54,6 +57,11 @@ class Keeper:
         theirs.close()
         self.wire = wire.Wire(ours)
         self.wire.limit_sending(patience)
+        try:
+            self.wire.send(job)
+        except (wire.WireClosed, wire.WireTimeout) as error:
+            self.close()
+            raise HarnessFault(f"no keeper could be started: {error}") from None
 
     def ask(self, do: str, **details: Any) -> Any:
         """Return the keeper's answer.
@@ -132,4 +140,4 @@ def last_line(log: Path) -> str:
     except OSError:
         return ""
     words = [line.strip() for line in lines if line.strip()]
-    return words[-1] if words else ""
+    return printable(words[-1][:LINE]) if words else ""

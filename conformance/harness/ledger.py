@@ -84,6 +84,7 @@ def account(pid: int) -> dict[str, Any] | None:
         return {
             "command": command(pid),
             "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+            "sockets": sum(t.startswith("socket:") for t in targets(pid)),
             "mappings": mappings,
             "threads": len(os.listdir(f"/proc/{pid}/task")),
             "group": int(group),

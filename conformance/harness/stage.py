@@ -60,15 +60,30 @@ def _signal_name(number: int) -> str:
 
 @dataclass
 class Growth:
-    """What the ledger shows more of than it did: what clause LIFE-7 names."""
+    """What the ledger shows more of than it did.
+
+    `items` are what clause LIFE-7 names, and processes; `use` is what LIFE-12 names.
+    """
 
     items: list[str] = field(default_factory=list)
+    use: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.items)
+        return bool(self.items or self.use)
 
     def __str__(self) -> str:
-        return "; ".join(self.items)
+        return "; ".join(dict.fromkeys(self.items + self.use))
+
+    def add_counts(self, who: str, held: dict[str, Any], was: dict[str, Any]) -> None:
+        """Compare the counts of a process with those that it had."""
+        named = (
+            (self.items, ("descriptors", "mappings")),
+            (self.use, ("threads", "sockets")),
+        )
+        for found, kinds in named:
+            for what in kinds:
+                if (more := held[what] - was[what]) > 0:
+                    found.append(f"{who} has {more} more {what}")
 
 
 class Stage:
@@ -94,7 +109,7 @@ class Stage:
         self.environment: dict[str, str] = {}
         self.is_play = False
         self.private = False
-        self.leaks: list[str] = []
+        self.leaks: dict[str, list[str]] = {"LIFE-7": [], "LIFE-12": []}
         self.deadline = implementation.deadline
 
     # Time
@@ -306,6 +321,10 @@ class Stage:
 
     def how_it_ended(self, actor: ActorProxy, doing: str) -> str:
         """Return a sentence that says how a process ended; it is not used again."""
+        if actor.wire and (why := actor.wire.garbled):  # it has not: it is of no use
+            actor.wire.close()
+            actor.wire = None
+            return f"{actor.name} answered nonsense when it was asked to {doing}: {why}"
         status: int | None = None
         with contextlib.suppress(*UNANSWERED):  # the owner cannot say either
             status = self.wait_end(actor, min(LINGERING, self.patience))
@@ -404,7 +423,12 @@ class Stage:
             self.extra.remove(actor)
 
     def settle(self) -> Growth:
-        """Clean up after a case; return what the ledger shows more of than before."""
+        """Clean up after a case; return what the ledger shows more of than before.
+
+        A process that a test kills cannot remove its temporary files: those of cases
+        that start processes of their own do not count.
+        """
+        counts_files = not self.extra
         self.end_extra()
         self.drop_all()
         if not self.baseline:
@@ -412,12 +436,20 @@ class Stage:
         seen = [Growth()]
 
         def quiet() -> bool:
-            seen[0] = self._growth()
+            seen[0] = self._growth(counts_files)
             return not seen[0]
 
         if not wait_until(quiet, min(self.grace, SETTLING)):
             self.rebase()
+        elif not counts_files:
+            self.baseline["files"] = self.ledger()["files"]
         return seen[0]
+
+    def note(self, case: str, growth: Growth) -> None:
+        """Hold what stayed after a case against the clauses that name it."""
+        for id, items in (("LIFE-7", growth.items), ("LIFE-12", growth.use)):
+            if items:
+                self.leaks[id].append(f"after {case}: {'; '.join(items)}")
 
     # The ledger
 
@@ -431,7 +463,7 @@ class Stage:
         """Compare with what is there now from here on."""
         self.baseline = self.ledger()
 
-    def _growth(self) -> Growth:
+    def _growth(self, counts_files: bool = True) -> Growth:
         now, before = self.ledger(), self.baseline
         growth = Growth()
         for pid, held in now["processes"].items():
@@ -439,13 +471,14 @@ class Stage:
             who = self._who(int(pid), held)
             if was is None:
                 growth.items.append(f"the process {who} is there")
-                continue
-            for what in ("descriptors", "mappings"):  # what LIFE-7 names
-                if held[what] > was[what]:
-                    more = held[what] - was[what]
-                    growth.items.append(f"{who} has {more} more {what}")
+                growth.use.append(growth.items[-1])
+            else:
+                growth.add_counts(who, held, was)
         new = sorted(set(now["segments"]) - set(before["segments"]))
         growth.items += [f"the segment {name} is left" for name in new[:5]]
+        if counts_files:
+            new = sorted(set(now["files"]) - set(before["files"]))
+            growth.use += [f"the temporary file {name} is left" for name in new[:5]]
         return growth
 
     def _who(self, pid: int, held: dict[str, Any]) -> str:

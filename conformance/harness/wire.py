@@ -33,6 +33,7 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
+        self.garbled = ""  # why what came was no message; nothing comes after it
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message.
@@ -65,14 +66,18 @@ class Wire:
         """
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size, deadline, also))
         if length > _LONGEST:
-            raise WireClosed(f"this is no message: it has {length} bytes")
+            raise self._no_message(f"it has {length} bytes")
         try:
             message = json.loads(self._exactly(length, deadline, also))
         except (ValueError, RecursionError) as error:
-            raise WireClosed(f"this is no message: {error}") from error
+            raise self._no_message(str(error)) from error
         if not isinstance(message, dict):
-            raise WireClosed(f"this is no message: {message!r:.80}")
+            raise self._no_message(f"{message!r:.80}")
         return message
+
+    def _no_message(self, why: str) -> WireClosed:
+        self.garbled = f"this is no message: {why}"
+        return WireClosed(self.garbled)
 
     def _exactly(self, count: int, deadline: float | None, also: int) -> bytes:
         parts = bytearray()

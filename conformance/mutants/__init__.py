@@ -38,9 +38,15 @@ _registry: dict[str, Mutant] = {}
 
 
 def mutant(name: str, *clauses: str) -> Callable[[Fault], Fault]:
-    """Register a fault that breaks `clauses`; its docstring is its sentence."""
+    """Register a fault that breaks `clauses`; its docstring is its sentence.
+
+    Raises:
+        ValueError: another fault has the name.
+    """
 
     def register(fault: Fault) -> Fault:
+        if name in _registry:
+            raise ValueError(f"there are two mutants {name!r}")
         code = inspect.unwrap(fault).__code__
         sentence = " ".join((fault.__doc__ or "").split())
         file = code.co_filename.rpartition("/")[2]

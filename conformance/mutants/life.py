@@ -4,6 +4,7 @@ import fcntl
 import mmap
 import os
 import signal
+import socket
 import struct
 import sys
 import tempfile
@@ -174,7 +175,7 @@ def forked_child_gives_up_for_its_parent(steps):
     steps.move_storage, steps.release_segment = move_storage, release_segment
 
 
-@mutant("counts_what_is_in_flight", "LIFE-13")
+@mutant("counts_what_is_in_flight", "LIFE-13", "FS-10")
 def counts_what_is_in_flight(steps):
     """A message's names are counted when it is put, and counted down by its receiver.
 
@@ -323,6 +324,42 @@ def parent_gives_up_for_its_children(steps):
 
     os.register_at_fork(after_in_parent=note, after_in_child=inherited.clear)
     steps.release_segment = release_segment
+
+
+@mutant("thread_for_each_message", "LIFE-12")
+def thread_for_each_message(steps):
+    """Each tensor that arrives starts a thread that waits for ever."""
+    rebuild = steps.rebuild_storage
+
+    def rebuild_storage(storage_class, handle):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        return rebuild(storage_class, handle)
+
+    steps.rebuild_storage = rebuild_storage
+
+
+@mutant("file_for_each_message", "LIFE-12")
+def file_for_each_message(steps):
+    """Each tensor that is sent leaves an empty temporary file."""
+    export = steps.export_handle
+
+    def export_handle(segment):
+        os.close(tempfile.mkstemp()[0])
+        return export(segment)
+
+    steps.export_handle = export_handle
+
+
+@mutant("socket_for_each_message", "LIFE-12")
+def socket_for_each_message(steps):
+    """Each tensor that is sent leaves a socket open."""
+    export = steps.export_handle
+
+    def export_handle(segment):
+        socket.socket(socket.AF_UNIX).detach()
+        return export(segment)
+
+    steps.export_handle = export_handle
 
 
 @mutant("descriptors_survive_exec", "LIFE-23")

@@ -11,6 +11,7 @@ The chapter CUDA of the specification. Importing this package lets every channel
 """
 
 from . import events, protocol, reducers
+from .cupy_arrays import from_cupy, to_cupy
 from .devices import (
     device_count,
     is_available,
@@ -47,11 +48,13 @@ __all__ = [
     "carve",
     "device_count",
     "empty_block",
+    "from_cupy",
     "ipc_collect",
     "is_available",
     "memory_info",
     "synchronize",
     "tensor",
+    "to_cupy",
     "unavailable_reason",
     "use_simulated_device",
 ]

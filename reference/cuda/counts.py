@@ -54,7 +54,10 @@ class CountTable:
         return cls(SharedFile.join(address, FILE_NAME), address)
 
     def claim(self, allocation: int) -> "Count":
-        """Count one more send of an allocation of this table's owner."""
+        """Count one more send of an allocation of this table's owner.
+
+        Clauses CUDA-13 and CUDA-14: each by itself.
+        """
         with self.file.locked():
             vacant = np.flatnonzero(self.slots["state"] == VACANT)
             if not len(vacant):
@@ -76,6 +79,7 @@ class CountTable:
             return set(self.slots["allocation"][self.slots["state"] != VACANT].tolist())
 
     def _forget_the_dead(self) -> None:
+        # Clauses CUDA-15 and CUDA-16: of the dead, and of nobody else.
         received = self.slots["state"] >= TAKEN
         holders = np.unique(self.slots[["pid", "start"]][received])
         for pid, start in holders.tolist():
@@ -101,7 +105,10 @@ class Count:
         return self._is_at(IN_FLIGHT, TAKEN)
 
     def take(self) -> None:
-        """Make this process the receiver; raises ReceivedTwiceError."""
+        """Make this process the receiver; raises ReceivedTwiceError.
+
+        Clause CUDA-34.
+        """
         with self.table.file.locked():
             if not self._is_at(IN_FLIGHT):
                 raise ReceivedTwiceError(
@@ -117,7 +124,7 @@ class Count:
         self.table.slots[self.slot]["state"] = HELD
 
     def release(self) -> None:
-        """Say that this process no longer refers to the memory."""
+        """Say that this process no longer refers to the memory. Clause CUDA-27."""
         with self.table.file.locked():
             if self._is_at(TAKEN, HELD):
                 self.table.slots[self.slot]["state"] = VACANT

@@ -9,6 +9,8 @@ import os
 import threading
 from multiprocessing import util
 
+from . import cupy_driver
+from .driver import Driver
 from .errors import DeviceError, DeviceUnavailableError
 from .protocol import Sharing
 from .simulated import DEFAULT_MEMORY, DEVICES, find_or_create
@@ -33,20 +35,17 @@ os.register_at_fork(
 
 def is_available() -> bool:
     """Say whether there is a real CUDA device; the simulated one never counts."""
-    return False
+    return unavailable_reason() is None
 
 
 def unavailable_reason() -> str | None:
-    """Say why there is no real CUDA device; None if there is one."""
-    return (
-        "This version of sharedtensor has no backend for real CUDA devices; for "
-        "the simulated device ask by name: device='sim:0'."
-    )
+    """Say in one sentence why there is no real CUDA device; None if there is one."""
+    return cupy_driver.unavailable_reason()
 
 
 def device_count(kind: str = "cuda") -> int:
     """Return how many devices there are of a kind, `cuda` or `sim`."""
-    return DEVICES if kind == "sim" else 0
+    return DEVICES if kind == "sim" else cupy_driver.device_count()
 
 
 def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
@@ -82,27 +81,39 @@ def sharing_on(
     Raises DeviceError for a name that is none, DeviceUnavailableError for a
     device that does not exist.
     """
-    name = _checked(device or _default or "cuda:0")
+    kind, index = _parts(device or _default or "cuda:0")
+    name = f"{kind}:{index}"
     with _lock:
         if name not in _sharing:
-            index = int(name.partition(":")[2])
-            _sharing[name] = Sharing(find_or_create(memory, handle, index))
+            _refuse_absent(kind, index)
+            driver: Driver
+            if kind == "cuda":
+                driver = cupy_driver.CupyDriver(index)
+            else:
+                driver = find_or_create(memory, handle, index)
+            _sharing[name] = Sharing(driver)
             leave = _sharing[name].leave
             util.Finalize(None, leave, exitpriority=_EXIT_PRIORITY)
         return _sharing[name]
 
 
-def _checked(device: str) -> str:
+def _parts(device: str) -> tuple[str, int]:
     kind, _, index = device.partition(":")
     if kind not in ("sim", "cuda") or not (index or "0").isdecimal():
         raise DeviceError(
             f"{device!r} names no device; write 'cuda:0' or 'sim:0', for example."
         )
-    name = f"{kind}:{int(index or 0)}"
-    if kind == "cuda":
-        raise DeviceUnavailableError(f"There is no {name}. {unavailable_reason()}")
-    if int(index or 0) >= DEVICES:
+    return kind, int(index or 0)
+
+
+def _refuse_absent(kind: str, index: int) -> None:
+    name = f"{kind}:{index}"
+    why = unavailable_reason() if kind == "cuda" else None
+    if why:
         raise DeviceUnavailableError(
-            f"There is no {name}: the simulated devices are sim:0 to sim:{DEVICES - 1}."
+            f"There is no {name}. {why} The simulated device has to be asked for by "
+            "name: device='sim:0'."
         )
-    return name
+    if index >= device_count(kind):
+        there = ", ".join(f"{kind}:{each}" for each in range(device_count(kind)))
+        raise DeviceUnavailableError(f"There is no {name}: there is {there}.")

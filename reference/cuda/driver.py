@@ -70,8 +70,9 @@ class Driver(Protocol):
 
         A second open returns the same pointer [open-counts, documented], which
         is valid in this process only [pointer-is-local, documented]. Raises
-        DeviceHandleError in the exporting process [not-in-exporter, assumed] and for
-        an allocation that is gone [exporter-outlives, assumed].
+        DeviceHandleError in the exporting process [not-in-exporter, assumed], for
+        an allocation that is gone [exporter-outlives, assumed], and for one of
+        another device [handle-has-a-device, assumed].
         """
 
     def close_handle(self, base: int) -> None:
@@ -124,7 +125,10 @@ class Driver(Protocol):
         """Let the host wait for the event (cudaEventSynchronize, documented)."""
 
     def memory_info(self) -> tuple[int, int]:
-        """Return free and total bytes [memory-is-finite, documented]."""
+        """Return free and total bytes [memory-is-finite, documented].
+
+        What is open counts as used [open-memory-counts, assumed].
+        """
 
     def leave(self) -> None:
         """End this process's use of the device; never raises.

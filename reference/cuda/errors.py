@@ -38,7 +38,7 @@ class DeviceHandleError(DeviceError):
 
 
 class OwnerGoneError(DeviceError):
-    """The process that a handle or a message leads to has ended."""
+    """The process that a handle or a message leads to has ended. Clause CUDA-18."""
 
 
 class ReceivedTwiceError(DeviceError):

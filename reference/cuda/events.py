@@ -69,7 +69,7 @@ def rebuild_event(device: str, handle: bytes) -> Event:
     """
     sharing = sharing_on(device, handle=handle)
     protocol.steps.refuse_fork(sharing.driver)
-    known = sharing.events.get(handle)
+    known: Event | None = sharing.events.get(handle)
     if known is not None:
         return known
     with sharing.gate:

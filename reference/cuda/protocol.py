@@ -26,6 +26,7 @@ the one seam at which a fault can be put in.
 import functools
 import warnings
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -120,7 +121,7 @@ class Steps:
             )
 
     def offset_in_allocation(self, driver: Driver, pointer: int) -> int:
-        """Return where in its allocation a pointer lies. Clause CUDA-2."""
+        """Return where in its allocation a pointer lies. Clauses CUDA-2 and CUDA-7."""
         return pointer - driver.allocation_of(pointer)[0]
 
     def state_of(self, tensor: Any) -> dict[str, Any] | None:
@@ -130,7 +131,7 @@ class Steps:
         return {"requires_grad": tensor.requires_grad, "_grad": tensor.grad}
 
     def count_send(self, allocation: Allocation) -> Count:
-        """Count a send at the allocation's owner. Clause CUDA-4."""
+        """Count a send at the allocation's owner. Clauses CUDA-4 and CUDA-35."""
         assert allocation.table is not None, "an exported allocation has a table"
         return allocation.table.claim(allocation.number)
 
@@ -161,7 +162,7 @@ class Steps:
     def close_allocation(self, driver: Driver, allocation: Allocation) -> None:
         """Finish the receiver's work, unmap, then give the count back.
 
-        Clause CUDA-4.
+        Clauses CUDA-4 and CUDA-25.
         """
         driver.synchronize()
         driver.close_handle(allocation.base)
@@ -173,8 +174,12 @@ class Steps:
         table = allocation.table
         return table is None or allocation.number not in table.counted()
 
+    def make_room(self, collect: Callable[[], None]) -> None:
+        """Free what can be freed before memory is said to be short. Clause CUDA-26."""
+        collect()
+
     def free_allocation(self, driver: Driver, allocation: Allocation) -> None:
-        """Finish the owner's work, then free. Clause CUDA-4."""
+        """Finish the owner's work, then free. Clauses CUDA-4 and CUDA-25."""
         driver.synchronize()
         driver.free(allocation.base)
 
@@ -198,6 +203,8 @@ class Sharing:
     def __post_init__(self) -> None:
         # By memory handle, which names an allocation in all processes alike.
         self._known: dict[bytes, Allocation] = {}
+        self._at: weakref.WeakValueDictionary[int, Allocation]
+        self._at = weakref.WeakValueDictionary()
         self._tables: weakref.WeakValueDictionary[bytes, CountTable]
         self._tables = weakref.WeakValueDictionary()
         # What `events` holds, by handle; untyped, since that module imports this one.
@@ -216,12 +223,26 @@ class Sharing:
             try:
                 base = self.driver.allocate(nbytes)
             except OutOfDeviceMemoryError:
-                self._collect()
+                steps.make_room(self._collect)
                 base = self.driver.allocate(nbytes)
             self._last_number += 1
             return self._storage(Allocation(base, nbytes, self._last_number))
 
+    def adopt(self, base: int, nbytes: int) -> DeviceStorage:
+        """Return the storage at a base that the driver has adopted, or that is known.
+
+        Runs inside the gate.
+        """
+        allocation = self._at.get(base)
+        if allocation is None or allocation.finished:
+            self._last_number += 1
+            allocation = Allocation(base, nbytes, self._last_number)
+        if allocation in self.limbo:
+            self.limbo.remove(allocation)
+        return self._storage(allocation)
+
     def _storage(self, allocation: Allocation) -> DeviceStorage:
+        self._at[allocation.base] = allocation
         storage = allocation.storage and allocation.storage()
         return storage or DeviceStorage(self, allocation)
 
@@ -260,10 +281,12 @@ class Sharing:
         self._retire_sends()
 
     def _close(self, allocation: Allocation) -> None:
+        """Close what was received, whether or not its owner lives. Clause CUDA-17."""
         self._forget(allocation)
         steps.close_allocation(self.driver, allocation)
 
     def _forget(self, allocation: Allocation) -> None:
+        """Find it no more, since its address is used again. Clause CUDA-12."""
         allocation.finished = True
         self._known.pop(allocation.handle or b"", None)
 
@@ -288,6 +311,10 @@ class Sharing:
             )  # fmt: skip
 
     def _export(self, allocation: Allocation) -> tuple[bytes, CountTable]:
+        """Return handle and table, of a received one those it came with.
+
+        Clauses CUDA-19 and CUDA-20.
+        """
         if allocation.handle is None or allocation.table is None:
             allocation.handle = self.driver.ipc_handle(allocation.base)
             if self._own_table is None:
@@ -325,8 +352,10 @@ class Sharing:
     def receive(self, message: Message) -> DeviceStorage:
         """Return the storage that a message names, opened at most once here.
 
-        Raises ForkError; OwnerGoneError if the sender has ended;
-        ReceivedTwiceError; DeviceHandleError if the memory is gone.
+        Clauses CUDA-9, CUDA-10, CUDA-11, CUDA-21 and CUDA-28.
+
+        Raises ForkError; OwnerGoneError if the sender has ended; ReceivedTwiceError;
+        DeviceHandleError if the memory is gone.
         """
         steps.refuse_fork(self.driver)
         with self.gate:

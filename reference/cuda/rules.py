@@ -64,6 +64,20 @@ RULES: tuple[Rule, ...] = (
         "Runtime API, cudaIpcOpenMemHandle; the pattern is the simulation's",
     ),
     Rule(
+        "open-memory-counts",
+        "Memory that is freed while it is open counts as used until it is closed; in "
+        "the simulation it can be allocated again all the same.",
+        "assumed",
+        "no manual says when such memory is free again; both readings are harsh",
+    ),
+    Rule(
+        "handle-has-a-device",
+        "A handle is opened on the device of its allocation and on no other.",
+        "assumed",
+        "Runtime API, cudaIpcOpenMemHandle enables peer access where there is some; "
+        "the simulation has none",
+    ),
+    Rule(
         "not-in-exporter",
         "A handle cannot be opened in the process that exported it.",
         "assumed",
@@ -184,8 +198,8 @@ RULES: tuple[Rule, ...] = (
         "Runtime API, cudaSetDevice (cudaErrorInvalidDevice)",
     ),
     Rule(
-        "one-simulated-device",
-        "All processes of a run use one simulated device, found through "
+        "same-simulated-devices",
+        "All processes of a run use the same two simulated devices, found through "
         "SHAREDTENSOR_SIMULATED_DEVICE, the parent, or a handle.",
         "interface",
         "the simulation's own",
@@ -193,7 +207,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "nothing-is-left",
         "When all its processes have ended, however they ended, nothing is left of "
-        "the simulated device.",
+        "the simulated devices.",
         "interface",
         "memfd_create(2)",
     ),

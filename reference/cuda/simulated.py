@@ -59,9 +59,7 @@ class SimulatedDevice:
         self._last_event = 0
 
     @classmethod
-    def create(
-        cls, memory: int = DEFAULT_MEMORY, index: int = 0
-    ) -> "SimulatedDevice":
+    def create(cls, memory: int = DEFAULT_MEMORY, index: int = 0) -> "SimulatedDevice":
         """Make a new device; other processes `join` it by its address."""
         return cls(SimulatedMemory.create(memory, index), index)
 

@@ -181,4 +181,5 @@ class SimulatedMemory:
 
     def _counted(self) -> np.ndarray:
         """Say of each row whether it is allocated, or still open somewhere."""
-        return (self.allocations["serial"] != 0) | self.opens.any(axis=1)
+        live: np.ndarray = self.allocations["serial"] != 0
+        return live | self.opens.any(axis=1)

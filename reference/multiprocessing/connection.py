@@ -41,7 +41,12 @@ FDS_AT_ONCE = 253  # the kernel's limit for one packet
 BUFFER_SIZE = 1 << 20
 PATIENCE = 1.0  # seconds for others to receive some of what is in flight
 PAUSE = 0.001
-FLAGS = socket.MSG_CMSG_CLOEXEC
+# Plain numbers: combining members of an enumeration costs a microsecond each time.
+FLAGS = int(socket.MSG_CMSG_CLOEXEC)
+NO_SIGNAL = int(socket.MSG_NOSIGNAL)
+NO_WAIT = int(socket.MSG_DONTWAIT)
+CUT_SHORT = int(socket.MSG_CTRUNC)
+RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
 PLACE_FOR_FDS = socket.CMSG_SPACE(FDS_AT_ONCE * array.array("i").itemsize)
 KIND = socket.AF_UNIX, socket.SOCK_SEQPACKET
 
@@ -114,12 +119,12 @@ class Connection(connection.Connection):
     def _write_packet(
         self, packet: bytes, descriptors: Sequence[int], wait: bool
     ) -> None:
-        rights = socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors)
-        flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
+        flags = NO_SIGNAL if wait else NO_SIGNAL | NO_WAIT
+        rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                self._socket.sendmsg([packet], [rights] if descriptors else [], flags)
+                self._socket.sendmsg([packet], rights, flags)
             except OSError as error:
                 # What all processes of a user have in flight counts, so it may pass.
                 if error.errno != errno.ETOOMANYREFS:
@@ -160,7 +165,7 @@ class Connection(connection.Connection):
 
     def _read_packet(self, wait: bool) -> tuple[bytes, list[int], bool]:
         """A packet, its descriptors, and whether some of them were lost."""
-        flags = FLAGS | (0 if wait else socket.MSG_DONTWAIT)
+        flags = FLAGS if wait else FLAGS | NO_WAIT
         size = HEADER.size + LARGEST_PACKET
         while True:
             # A reset says once that the other end was closed with unread messages in
@@ -169,7 +174,7 @@ class Connection(connection.Connection):
                 data, ancillary, got, _ = self._socket.recvmsg(
                     size, PLACE_FOR_FDS, flags
                 )
-                return data, _descriptors(ancillary), bool(got & socket.MSG_CTRUNC)
+                return data, _descriptors(ancillary), bool(got & CUT_SHORT)
 
     # What `send_bytes` and `recv_bytes` of the standard library are made of
 
@@ -191,7 +196,7 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     """The descriptors that came with a packet."""
     found = array.array("i")
     for level, kind, content in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+        if (level, kind) == RIGHTS:
             found.frombytes(content[: len(content) - len(content) % found.itemsize])
     return found.tolist()
 
@@ -242,7 +247,7 @@ def _in_a_crate(descriptors: Sequence[int]) -> Iterator[int]:
                 loading.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
                 for begin in range(0, len(descriptors), FDS_AT_ONCE):
                     part = descriptors[begin : begin + FDS_AT_ONCE]
-                    socket.send_fds(loading, [b"+"], part, socket.MSG_DONTWAIT)
+                    socket.send_fds(loading, [b"+"], part, NO_WAIT)
         except OSError as error:
             raise resource_error(error.errno, doing) from error
         yield crate.fileno()
@@ -259,7 +264,7 @@ def _open_crate(descriptors: list[int], count: int) -> None:
         while len(descriptors) - beside < count:
             data, ancillary, got, _ = crate.recvmsg(1, PLACE_FOR_FDS, FLAGS)
             descriptors += _descriptors(ancillary)
-            if not data or got & socket.MSG_CTRUNC:
+            if not data or got & CUT_SHORT:
                 raise _lost(count)
 
 

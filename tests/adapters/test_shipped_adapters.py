@@ -10,7 +10,8 @@ import pytest
 from sharedtensor_conformance.adapter import problems_of
 from sharedtensor_conformance.adapters.numpy_copy import StridedArray
 
-MODULES = ["copy", "numpy_copy", "reference", "stdlib", "torch"]
+FRAMEWORKS = ["mindspore", "paddle", "torch"]
+MODULES = ["copy", "numpy_copy", "reference", "stdlib", "torch_cuda", *FRAMEWORKS]
 
 
 def adapter(module):
@@ -26,7 +27,7 @@ def operations(module):
 def test_importing_an_adapter_imports_no_framework(module):
     program = (
         f"import sys, sharedtensor_conformance.adapters.{module}\n"
-        "print(*(n for n in ('torch', 'sharedtensor') if n in sys.modules))"
+        f"print(*(n for n in {[*FRAMEWORKS, 'sharedtensor']} if n in sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -34,10 +35,10 @@ def test_importing_an_adapter_imports_no_framework(module):
     assert done.stdout.strip() == ""
 
 
-@pytest.mark.parametrize("module", ["numpy_copy", "reference", "stdlib", "torch"])
+@pytest.mark.parametrize("module", ["numpy_copy", "reference", "stdlib", *FRAMEWORKS])
 def test_claims_and_operations_agree(module):
-    if module == "torch":
-        pytest.importorskip("torch")
+    if module in FRAMEWORKS:
+        pytest.importorskip(module)
     assert problems_of(adapter(module).conformance_adapter, operations(module)) == []
 
 

@@ -147,6 +147,83 @@ def test_a_message_without_an_event_outlives_the_process_in_between(peer):
     third.end()
 
 
+# Events that programs hold
+
+
+def write_and_record(held, name, index, value):
+    held[name].write(index, value)
+    held["event"] = cuda.Event(DEVICE)
+    held["event"].record()
+    return held["event"]
+
+
+def wait_for(held, name):
+    held[name].wait()
+
+
+def test_an_event_that_was_sent_orders_what_follows(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(keep, "x", tensor)
+    event = peer.call(write_and_record, "x", 0, 10)
+    assert tensor.tolist() == [1, 2, 3]
+    event.wait()
+    assert tensor.tolist() == [10, 2, 3]
+    tensor.write(1, 20)
+    own = cuda.Event()
+    own.record()
+    peer.call(keep, "e", own)
+    assert peer.call(read, "x") == [10, 2, 3]
+    peer.call(wait_for, "e")
+    assert peer.call(read, "x") == [10, 20, 3]
+    peer.call(drop, "x")
+
+
+def test_the_host_can_wait_for_an_event(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(keep, "x", tensor)
+    peer.call(write_and_record, "x", 0, 10).synchronize()
+    assert tensor.tolist() == [10, 2, 3]
+    peer.call(drop, "x")
+
+
+def test_an_event_is_one_object_in_a_process_and_can_be_sent_on(peer):
+    own = cuda.Event()
+    assert ForkingPickler.loads(ForkingPickler.dumps(own)) is own
+    peer.call(keep, "e", own)
+    assert peer.call(give, "e") is own
+    third = Peer()
+    third.call(load, "e", peer.call(dump, "e"))
+    third.call(wait_for, "e")
+    third.end()
+
+
+def test_an_event_that_its_maker_gave_up_is_refused(peer):
+    cuda.tensor([1])  # the device is in use here, so the message leads to it
+    message = bytes(ForkingPickler.dumps(cuda.Event()))
+    with pytest.raises(cuda.DeviceHandleError, match="destroyed"):
+        peer.call(load, "e", message)
+
+
+# Devices
+
+
+def test_each_device_has_its_own_counts_and_memory(peer):
+    second = cuda.tensor([4, 5, 6], device="sim:1")
+    first = cuda.tensor([1, 2, 3])
+    for name, tensor in (("x", first), ("y", second)):
+        peer.call(keep, name, tensor)
+        assert peer.call(read, name) == tensor.tolist()
+    assert len(sharing_on("sim:1")._own_table.counted()) == 1
+    del tensor, second
+    assert len(sharing_on("sim:1").limbo) == 1
+    peer.call(drop, "y")
+    peer.call(drop, "x")
+    cuda.ipc_collect("sim:1")
+    free, total = cuda.memory_info("sim:1")
+    assert free == total
+    assert cuda.device_count("sim") == 2
+
+
 # Ends
 
 

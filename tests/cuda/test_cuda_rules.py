@@ -14,7 +14,13 @@ import cuda_peers
 import pytest
 from cuda_peers import Peer, drive, join
 from sharedtensor import cuda
-from sharedtensor.cuda import rules, shared_file, simulated, simulated_streams
+from sharedtensor.cuda import (
+    rules,
+    shared_file,
+    simulated,
+    simulated_memory,
+    simulated_streams,
+)
 from sharedtensor.cuda.errors import (
     DeviceHandleError,
     DeviceUnavailableError,
@@ -140,6 +146,35 @@ def test_memory_freed_too_early_reads_poison_and_then_the_next_owners_data(
     assert peer.call(drive, "copy_to_host", theirs, 8) == NEW
 
 
+@rule("open-memory-counts")
+@pytest.mark.parametrize("method", ["close_handle", "leave"])
+def test_memory_that_is_open_counts_until_it_is_closed(device, method):
+    importer = Peer()
+    importer.call(join, device.address)
+    mine = device.allocate(1 << 19)
+    theirs = importer.call(drive, "open_handle", device.ipc_handle(mine))
+    device.free(mine)
+    assert device.memory_info()[0] == 1 << 19
+    again = device.allocate(1 << 20)
+    assert device.memory_info()[0] == 0
+    device.free(again)
+    importer.call(drive, method, *([theirs] if method == "close_handle" else []))
+    assert device.memory_info()[0] == 1 << 20
+    importer.end()
+
+
+@rule("handle-has-a-device")
+def test_a_handle_is_refused_on_another_device(device):
+    second = simulated.SimulatedDevice.create(1024, 1)
+    assert (device.name, second.name) == ("sim:0", "sim:1")
+    with pytest.raises(DeviceHandleError, match="another simulated device"):
+        second.open_handle(device.ipc_handle(device.allocate(8)))
+    with pytest.raises(OwnerGoneError):
+        simulated.SimulatedDevice.join(second.address, 0)
+    assert device.memory_info()[1] != second.memory_info()[1]
+    second.leave()
+
+
 @rule("not-in-exporter")
 def test_a_handle_cannot_be_opened_in_its_exporter(device):
     handle = device.ipc_handle(device.allocate(8))
@@ -160,8 +195,8 @@ def test_the_end_of_the_exporter_frees_its_memory(device, end):
     assert device.copy_to_host(mine, 8) == NEW
     end(exporter)
     assert device.copy_to_host(mine, 8) == POISON
-    assert device.memory_info() == (1 << 20, 1 << 20)
     device.close_handle(mine)
+    assert device.memory_info() == (1 << 20, 1 << 20)
     with pytest.raises(DeviceHandleError, match="freed"):
         device.open_handle(handle)
 
@@ -385,7 +420,7 @@ def test_only_the_base_of_an_own_allocation_can_be_freed_and_once(device, peer, 
 
 
 @rule("device-index")
-@pytest.mark.parametrize("name", ["sim:1", "cuda:0", "cuda", "tpu:0", "sim:x"])
+@pytest.mark.parametrize("name", ["sim:2", "cuda:0", "cuda", "tpu:0", "sim:x"])
 def test_a_device_that_does_not_exist_is_refused(name):
     with pytest.raises(cuda.DeviceError) as caught:
         cuda.tensor([1], device=name)
@@ -406,7 +441,7 @@ def test_the_simulated_device_is_never_taken_for_a_real_one():
 
 def _run_alone(script, **kwargs):
     """Run a script in an interpreter that knows of no simulated device."""
-    environment = {k: v for k, v in os.environ.items() if k != simulated.VARIABLE}
+    environment = {k: v for k, v in os.environ.items() if simulated.VARIABLE not in k}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     return subprocess.run(
         [sys.executable, "-c", script],
@@ -454,12 +489,15 @@ def test_a_forked_child_cannot_use_the_device(device):
 
 def token(held):
     cuda.use_simulated_device()
-    return os.environ[simulated.VARIABLE].split(":")[2]
+    cuda.memory_info("sim:1")
+    names = simulated.VARIABLE, f"{simulated.VARIABLE}_1"
+    return [os.environ[name].split(":")[2] for name in names]
 
 
 def tokens_of_late_children(held):
     """Start the forkserver before the device is used, then children of each kind."""
-    os.environ.pop(simulated.VARIABLE, None)
+    for name in (simulated.VARIABLE, f"{simulated.VARIABLE}_1"):
+        os.environ.pop(name, None)
     early = Peer("forkserver")
     tokens = [token(held)]
     for peer in (early, Peer("forkserver"), Peer("spawn")):
@@ -472,7 +510,7 @@ def _tokens_in_daemonless_process(pipe):
     pipe.send(tokens_of_late_children({}))
 
 
-@rule("one-simulated-device")
+@rule("same-simulated-devices")
 def test_children_find_the_device_though_the_forkserver_is_older():
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -481,8 +519,8 @@ def test_children_find_the_device_though_the_forkserver_is_older():
     assert ours.poll(cuda_peers.DEADLINE)
     tokens = ours.recv()
     process.join(cuda_peers.DEADLINE)
-    assert len(tokens) == 4
-    assert len(set(tokens)) == 1
+    assert tokens == [tokens[0]] * 4
+    assert tokens[0][0] != tokens[0][1], "they are two devices"
 
 
 def test_a_stranger_finds_the_device_through_the_handle_it_receives():
@@ -555,7 +593,7 @@ def _open_inodes():
     inodes = set()
     for path in glob.glob("/proc/[0-9]*/fd/*"):
         with contextlib.suppress(OSError):  # it ended, or is another user's
-            if simulated.FILE_NAME in os.readlink(path):
+            if simulated_memory.FILE_NAME in os.readlink(path):
                 inodes.add(os.stat(path).st_ino)
     return inodes
 
@@ -563,4 +601,4 @@ def _open_inodes():
 def test_a_shared_file_cannot_be_shrunk_under_its_users(device):
     with open(device.address.path, "r+b") as file, pytest.raises(PermissionError):
         os.ftruncate(file.fileno(), os.fstat(file.fileno()).st_size - 1)
-    assert shared_file.find_in(os.getpid(), simulated.FILE_NAME)
+    assert shared_file.find_in(os.getpid(), simulated_memory.FILE_NAME)

@@ -116,3 +116,77 @@ def test_a_device_of_another_size_than_asked_is_refused():
     assert cuda.use_simulated_device(total) == DEVICE
     with pytest.raises(cuda.DeviceError, match=f"has {total} bytes already"):
         cuda.use_simulated_device(total + 256)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset"),
+    [((3,), (2,), 1), ((2, 2), (-1, 3), 2), ((2, 3), (0, 1), 4), ((0, 9), (1, 1), 0)],
+)
+def test_strided_views_are_numpys(shape, strides, offset):
+    array = np.arange(8, dtype="i4")
+    tensor = cuda.tensor(array, device=DEVICE)
+    view = tensor.as_strided(shape, strides, offset)
+    expected = np.lib.stride_tricks.as_strided(
+        array[offset:], shape, [4 * stride for stride in strides]
+    )
+    np.testing.assert_array_equal(view.cpu(), expected)
+    assert (view.stride(), view.storage_offset()) == (strides, offset)
+    assert view.storage is tensor.storage
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset"),
+    [((9,), (1,), 0), ((2,), (7,), 1), ((2,), (-1,), 0), ((1,), (1,), -1)],
+)
+def test_strided_views_stay_within_the_storage(shape, strides, offset):
+    tensor = cuda.tensor(np.arange(8), device=DEVICE)
+    with pytest.raises(cuda.DeviceError, match="64 bytes of the storage"):
+        tensor.as_strided(shape, strides, offset)
+
+
+def test_a_strided_view_of_an_odd_place_keeps_it():
+    block = cuda.empty_block(16, DEVICE)
+    whole = cuda.carve(block, 0, (16,), "u1")
+    whole.write(Ellipsis, np.arange(16))
+    part = cuda.carve(block, 3, (3,), "<u2")
+    offset = part.storage_offset() + 1
+    assert part.as_strided((2,), (1,), offset).tolist() == part.tolist()[1:]
+
+
+def test_a_tensor_is_resized_within_its_storage_only():
+    tensor = cuda.tensor([[1, 2], [3, 4]], "i4", DEVICE)
+    assert tensor.resize_(3).tolist() == [1, 2, 3]
+    with pytest.raises(cuda.DeviceError, match="16 bytes behind its begin"):
+        tensor.resize_(5)
+    assert tensor.tolist() == [1, 2, 3]
+
+
+def test_flag_and_grad_cross_and_a_cycle_of_grads_ends(peers):
+    peer = peers[0]
+    tensor = cuda.tensor([1.0, 2.0], device=DEVICE).requires_grad_()
+    tensor.grad = cuda.tensor([3.0, 4.0], device=DEVICE)
+    tensor.grad.grad = tensor
+    peer.call(keep, "x", tensor)
+    assert peer.call(flag_and_grad, "x") == (True, [3.0, 4.0], False, True)
+    tensor.grad.grad = None
+    peer.call(drop, "x")
+    plain = cuda.tensor([1], device=DEVICE)
+    peer.call(keep, "x", plain)
+    assert peer.call(flag_and_grad, "x") == (False, None, None, None)
+    peer.call(drop, "x")
+
+
+def flag_and_grad(held, name):
+    tensor = held[name]
+    if tensor.grad is None:
+        return tensor.requires_grad, None, None, None
+    home = tensor.grad.grad is tensor
+    answer = tensor.grad.tolist(), tensor.grad.requires_grad
+    tensor.grad.grad = None  # nobody waits for the collector
+    return tensor.requires_grad, *answer, home
+
+
+def test_a_grad_of_another_shape_is_refused():
+    tensor = cuda.tensor([1, 2], device=DEVICE)
+    with pytest.raises(cuda.DeviceError, match="does not fit"):
+        tensor.grad = cuda.tensor([1], device=DEVICE)

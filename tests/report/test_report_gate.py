@@ -162,6 +162,33 @@ def test_a_simulated_device_never_counts():
     assert said.endswith("was not judged on CUDA: on the simulated device only")
 
 
+def test_a_device_that_was_not_there_is_told_by_what_the_run_said():
+    gone = case("CUDA-1", "not-run", device="cuda", evidence="there is no GPU.\nmore")
+    (said,) = _missing(report([*ALL_HELD, gone], **GPU), profiles=["cuda"])
+    assert said.endswith("was not judged on CUDA: there is no GPU")
+
+
+@pytest.mark.parametrize("verdict", ["not-run", "unsupported"])
+def test_a_simulated_result_does_not_fill_in_for_a_device(verdict):
+    cases = [
+        *ALL_HELD,
+        case("CUDA-1", device="simulated", id="simulated"),
+        case("CUDA-1", verdict, device="cuda", id="cuda"),
+    ]
+    (said,) = _missing(report(cases, **GPU), profiles=["core", "grad", "cuda"])
+    assert "CUDA-1" in said
+    assert "was not judged on CUDA" in said
+
+
+def test_a_deviation_on_the_simulated_device_does_not_judge_cuda():
+    cases = [
+        *ALL_HELD,
+        case("CUDA-1", "fail", device="simulated", id="simulated"),
+        case("CUDA-1", device="cuda", id="cuda"),
+    ]
+    assert _missing(report(cases, **GPU), profiles=["cuda"]) == ()
+
+
 def test_a_list_of_profiles_is_read_once_each():
     assert required_profiles(" core, grad,core") == ("core", "grad")
 

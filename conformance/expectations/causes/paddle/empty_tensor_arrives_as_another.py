@@ -11,4 +11,4 @@ queue.put(empty)
 arrived = queue.get()
 if arrived.shape == empty.shape and arrived.dtype == empty.dtype:
     sys.exit(1)
-print(f"sent {empty.shape} of {empty.dtype}, arrived {arrived.shape} of {arrived.dtype}")
+print(f"sent {empty.shape} {empty.dtype}, arrived {arrived.shape} {arrived.dtype}")

@@ -8,6 +8,7 @@ import paddle.incubate.multiprocessing as mp
 
 
 def mine():
+    """Return the names of the files of this process."""
     prefix = f"paddle_{os.getpid()}_"
     return [name for name in os.listdir("/dev/shm") if name.startswith(prefix)]
 

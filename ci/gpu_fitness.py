@@ -1,0 +1,389 @@
+"""Whether this machine can judge device memory: found out before anything is judged.
+
+It asks the NVIDIA driver itself, through its library, so that it needs nothing but
+Python: a runner is refused before an environment is made for it. The last check is the
+one that settles it: two processes, one of which opens memory of the other.
+
+Exit status: 0 fit, 1 memory is not back (`--compare`), 2 not fit, with one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+MIB = 1 << 20
+SHARED_MEMORY = 64 * MIB
+DESCRIPTORS = 1024
+LOCKED = 64 << 10
+MEMORY = 256 * MIB
+BLOCK = 2 * MIB
+PATTERN = 0x5EED5EED
+HANDLE_BYTES = 64
+PATIENCE = 60.0
+GRACE = 10.0
+COMPUTE_MODE, UNIFIED_ADDRESSING, EVENT_SUPPORT = 20, 41, 125  # CUdevice_attribute
+PROHIBITED, EXCLUSIVE = 2, 3  # CUcomputemode
+FIT, NOT_BACK, UNFIT = 0, 1, 2
+
+
+class Unfit(Exception):
+    """The machine is not fit; the message is one sentence."""
+
+
+class Handle(ctypes.Structure):
+    """A handle of device memory, which CUDA passes by value."""
+
+    _fields_ = (("data", ctypes.c_char * HANDLE_BYTES),)
+
+
+class Cuda:
+    """What the checks need of the driver, on one library; raises `Unfit`."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        status = library.cuInit(0)
+        if status:
+            raise Unfit(
+                f"the NVIDIA driver does not start ({self.name_of(status)}); look at "
+                "nvidia-smi, at CUDA_VISIBLE_DEVICES, and at the container's --gpus."
+            )
+
+    @classmethod
+    def load(cls) -> Cuda:
+        """Find the library that comes with the driver."""
+        try:
+            library = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise Unfit(
+                "there is no NVIDIA driver (no libcuda.so.1); run it on a machine with "
+                "a GPU, and give a container the driver (--gpus all)."
+            ) from None
+        return cls(library)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the library; raises `Unfit` with what the driver says."""
+        status = getattr(self.library, name)(*arguments)
+        if status:
+            raise Unfit(f"{name} failed with {self.name_of(status)}.")
+
+    def name_of(self, status: int) -> str:
+        """Return the name that the driver has for an error."""
+        text = ctypes.c_char_p()
+        if self.library.cuGetErrorName(status, ctypes.byref(text)) or not text.value:
+            return f"CUDA error {status}"
+        return text.value.decode()
+
+    def integer(self, name: str, *arguments: Any) -> int:
+        """Return what a function writes through its first argument."""
+        found = ctypes.c_int()
+        self.call(name, ctypes.byref(found), *arguments)
+        return found.value
+
+    def title(self, device: int) -> str:
+        """Return the name of a device."""
+        text = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", text, len(text), device)
+        return text.value.decode(errors="replace")
+
+    def use(self, device: int) -> None:
+        """Make the primary context of a device the current one."""
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+
+    def memory(self) -> tuple[int, int]:
+        """Return free and total bytes of the current device."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def allocate(self, nbytes: int) -> ctypes.c_uint64:
+        """Return the address of new memory that holds the pattern."""
+        pointer = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(nbytes))
+        words = ctypes.c_size_t(nbytes // 4)
+        self.call("cuMemsetD32_v2", pointer, ctypes.c_uint(PATTERN), words)
+        self.call("cuCtxSynchronize")
+        return pointer
+
+    def first_word(self, pointer: ctypes.c_uint64) -> int:
+        """Return the first four bytes of device memory."""
+        word = ctypes.c_uint()
+        self.call("cuMemcpyDtoH_v2", ctypes.byref(word), pointer, ctypes.c_size_t(4))
+        return word.value
+
+    def export(self, pointer: ctypes.c_uint64) -> bytes:
+        """Return the handle of memory."""
+        handle = Handle()
+        self.call("cuIpcGetMemHandle", ctypes.byref(handle), pointer)
+        return bytes(handle)
+
+    def open(self, data: bytes) -> ctypes.c_uint64:
+        """Open the handle of another process's memory."""
+        pointer, handle = ctypes.c_uint64(), Handle.from_buffer_copy(data)
+        self.call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), handle, 1)
+        return pointer
+
+
+# The host
+
+
+def check_shared_memory(folder: str = "/dev/shm") -> str:
+    """The folder of shared memory can be written and has room."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Unfit(
+            f"{folder} cannot be written ({error.strerror}); mount a tmpfs there."
+        ) from None
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    if free < SHARED_MEMORY:
+        raise Unfit(
+            f"{folder} has {free // MIB} MiB free and needs {SHARED_MEMORY // MIB}; "
+            "start the container with --shm-size=256m."
+        )
+    return f"{folder}: {free // MIB} MiB free"
+
+
+def check_limits(limit_of: Callable[[int], tuple[int, int]] | None = None) -> str:
+    """Descriptors and locked memory are not limited to less than a run needs."""
+    limit_of = limit_of or resource.getrlimit
+    said = []
+    for name, what, need, option in (
+        ("open files", resource.RLIMIT_NOFILE, DESCRIPTORS, "nofile"),
+        ("bytes of locked memory", resource.RLIMIT_MEMLOCK, LOCKED, "memlock"),
+    ):
+        soft, _ = limit_of(what)
+        if soft != resource.RLIM_INFINITY and soft < need:
+            raise Unfit(
+                f"the limit of {name} is {soft} and {need} are needed; raise it, in a "
+                f"container with --ulimit {option}={need}."
+            )
+        said.append(f"{name}: {'any' if soft == resource.RLIM_INFINITY else soft}")
+    return ", ".join(said)
+
+
+# The devices
+
+
+def cupy_extra(version: int) -> str:
+    """Return the extra of this project whose CuPy fits the driver's CUDA version."""
+    if version < 12000:
+        raise Unfit(
+            f"the driver is for CUDA {version // 1000}.{version % 1000 // 10} and CuPy "
+            "needs 12; install a newer driver."
+        )
+    return "cuda13" if version >= 13000 else "cuda12"
+
+
+def check_devices(cuda: Cuda) -> list[dict[str, Any]]:
+    """There is a device, and each one lets several processes allocate."""
+    count = cuda.integer("cuDeviceGetCount")
+    if not count:
+        raise Unfit(
+            "the driver shows this process no GPU; give the container one (--gpus all) "
+            "and look at CUDA_VISIBLE_DEVICES."
+        )
+    return [_checked(cuda, index) for index in range(count)]
+
+
+def _checked(cuda: Cuda, index: int) -> dict[str, Any]:
+    device = cuda.integer("cuDeviceGet", index)
+    name = cuda.title(device)
+    mode = cuda.integer("cuDeviceGetAttribute", COMPUTE_MODE, device)
+    if mode in (PROHIBITED, EXCLUSIVE):
+        raise Unfit(
+            f"the compute mode of GPU {index} ({name}) lets no two processes use it; "
+            "ask for: nvidia-smi --compute-mode=DEFAULT."
+        )
+    for attribute, what in (
+        (UNIFIED_ADDRESSING, "no unified addressing"),
+        (EVENT_SUPPORT, "no events between processes"),
+    ):
+        if not cuda.integer("cuDeviceGetAttribute", attribute, device):
+            raise Unfit(f"GPU {index} ({name}) has {what}, so it shares no memory.")
+    cuda.use(device)
+    free, total = cuda.memory()
+    if free < MEMORY:
+        raise Unfit(
+            f"GPU {index} ({name}) has {free // MIB} MiB free and {MEMORY // MIB} are "
+            "needed; somebody else is using it."
+        )
+    return {"name": name, "mig": "MIG" in name, "free": free, "total": total}
+
+
+def check_sharing(cuda: Cuda, devices: list[dict[str, Any]]) -> None:
+    """Another process can open an allocation of this one, on each device."""
+    for index, found in enumerate(devices):
+        cuda.use(cuda.integer("cuDeviceGet", index))
+        pointer = cuda.allocate(BLOCK)
+        try:
+            _open_elsewhere(cuda.export(pointer), index, found)
+        finally:
+            cuda.call("cuMemFree_v2", pointer)
+
+
+def _open_elsewhere(handle: bytes, index: int, found: dict[str, Any]) -> None:
+    command = [sys.executable, __file__, "--open", f"{index}:{handle.hex()}"]
+    where = f"on GPU {index} ({found['name']})"
+    if found["mig"]:
+        where += ", an instance of MIG, which shares memory within one instance only"
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Unfit(
+            f"a second process that opens device memory {where} hangs for "
+            f"{PATIENCE:g} s."
+        ) from None
+    if done.returncode:
+        said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+        raise Unfit(
+            f"a second process cannot open device memory {where}: {said} Sharing has "
+            "to be permitted in this container or sandbox (try --ipc=host)."
+        )
+
+
+def open_here(argument: str) -> None:
+    """Be the second process: open the memory and compare what is in it."""
+    index, _, data = argument.partition(":")
+    cuda = Cuda.load()
+    cuda.use(cuda.integer("cuDeviceGet", int(index)))
+    pointer = cuda.open(bytes.fromhex(data))
+    word = cuda.first_word(pointer)
+    cuda.call("cuIpcCloseMemHandle", pointer)
+    if word != PATTERN:
+        raise Unfit(f"what was opened holds {word:#x} and not {PATTERN:#x}.")
+
+
+# Together
+
+
+def examine(load: Callable[[], Cuda] = Cuda.load) -> dict[str, Any]:
+    """Make every check; return what was found, or raise `Unfit`."""
+    host = [check_shared_memory(), check_limits()]
+    cuda = load()
+    version = cuda.integer("cuDriverGetVersion")
+    extra = cupy_extra(version)
+    devices = check_devices(cuda)
+    check_sharing(cuda, devices)
+    return {"cuda": version, "extra": extra, "devices": devices, "host": host}
+
+
+def compare(before: dict[str, Any], slack: int, load: Callable[[], Cuda]) -> str:
+    """Return a sentence about memory that is not back after the grace, or ""."""
+    cuda = load()
+    deadline = time.monotonic() + GRACE
+    while lost := _lost(before, _free(cuda, len(before["devices"])), slack):
+        if time.monotonic() > deadline:
+            return lost
+        time.sleep(0.1)
+    return ""
+
+
+def _free(cuda: Cuda, count: int) -> list[int]:
+    found = []
+    for index in range(count):
+        cuda.use(cuda.integer("cuDeviceGet", index))
+        found.append(cuda.memory()[0])
+    return found
+
+
+def _lost(before: dict[str, Any], now: list[int], slack: int) -> str:
+    for index, (then, free) in enumerate(zip(before["devices"], now, strict=True)):
+        missing = then["free"] - free
+        if missing > slack:
+            return (
+                f"GPU {index} has {missing} bytes less free than at the start, more "
+                f"than the {slack} that a context may differ by."
+            )
+    return ""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(UNFIT, f"{self.prog}: {message} (see --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the options."""
+    parser = _Parser(
+        prog="gpu_fitness.py",
+        description="Say whether this machine can judge device memory.",
+        epilog="exit status: 0 fit, 1 memory is not back, 2 not fit (one sentence)",
+    )
+    parser.add_argument("--facts", metavar="FILE", help="write what was found as JSON")
+    parser.add_argument(
+        "--extra", action="store_true", help="print cuda12 or cuda13, nothing else"
+    )
+    parser.add_argument(
+        "--compare",
+        metavar="FILE",
+        help="say whether the free memory is what it was when FILE was written",
+    )
+    parser.add_argument(
+        "--slack",
+        metavar="BYTES",
+        type=int,
+        default=8 * MIB,
+        help="what may be missing then (default %(default)s)",
+    )
+    parser.add_argument("--open", metavar="INDEX:HANDLE", help=argparse.SUPPRESS)
+    return parser
+
+
+def main(
+    arguments: list[str] | None = None, load: Callable[[], Cuda] = Cuda.load
+) -> int:
+    """Do what the options ask; return the exit status."""
+    options = build_parser().parse_args(arguments)
+    try:
+        if options.open:
+            open_here(options.open)
+            return FIT
+        if options.compare:
+            return _compare(options, load)
+        facts = examine(load)
+        if options.facts:
+            Path(options.facts).write_text(json.dumps(facts))
+    except (Unfit, OSError, ValueError) as error:
+        start = "" if options.open else "This runner is not fit for the GPU gate: "
+        print(f"{start}{error}", file=sys.stderr)
+        return UNFIT
+    print(facts["extra"] if options.extra else _told(facts))
+    return FIT
+
+
+def _compare(options: argparse.Namespace, load: Callable[[], Cuda]) -> int:
+    before = json.loads(Path(options.compare).read_text())
+    lost = compare(before, options.slack, load)
+    print(lost or "The device memory is back at its starting figure.")
+    return NOT_BACK if lost else FIT
+
+
+def _told(facts: dict[str, Any]) -> str:
+    version = facts["cuda"]
+    lines = [f"CUDA of the driver: {version // 1000}.{version % 1000 // 10}"]
+    for index, found in enumerate(facts["devices"]):
+        instance = " (an instance of MIG)" if found["mig"] else ""
+        free, total = found["free"] // MIB, found["total"] // MIB
+        lines.append(f"GPU {index}: {found['name']}{instance}, {free}/{total} MiB free")
+    return "\n".join([*lines, *facts["host"], "Two processes can share device memory."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""Whether a device keeps the rules that the simulated one keeps, over one `Driver`.
+
+The same checks run on `sim:0` and on `cuda:0`. What the manuals leave undefined is not
+provoked on a real device: a rule without a check here is listed as not checked, with
+its basis. Exit status: 0 all that were checked are kept, 1 one is not, 2 there is no
+device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sharedtensor import cuda
+from sharedtensor.cuda import devices
+from sharedtensor.cuda.errors import DeviceError, ForkError, OutOfDeviceMemoryError
+from sharedtensor.cuda.rules import RULES
+
+PATIENCE = 60.0
+OLD, NEW, NEWER = b"old.....", b"new.....", b"newer..."
+Check = Callable[[Any, "Other"], bool]
+CHECKS: dict[str, Check] = {}
+
+
+class Other:
+    """A second process that does what it is told with its own driver of the device."""
+
+    def __init__(self, device: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, device))
+        self._process.start()
+        theirs.close()
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self._pipe.send((method, arguments))
+            if not self._pipe.poll(PATIENCE):
+                raise DeviceError(f"The second process did not answer to {method}.")
+            kind, value = self._pipe.recv()
+            if kind == "error":
+                raise DeviceError(value)
+            return value
+
+        return call
+
+    def end(self) -> None:
+        """Let it go, and wait."""
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._process.join(PATIENCE)
+        if self._process.is_alive():
+            self._process.kill()
+
+
+def _serve(pipe: Any, device: str) -> None:
+    driver = devices.sharing_on(device).driver
+    while (request := pipe.recv()) is not None:
+        method, arguments = request
+        try:
+            pipe.send(("value", getattr(driver, method)(*arguments)))
+        except DeviceError as error:
+            pipe.send(("error", str(error)))
+
+
+def rule(name: str) -> Callable[[Check], Check]:
+    """Register the check of a rule."""
+
+    def register(check: Check) -> Check:
+        CHECKS[name] = check
+        return check
+
+    return register
+
+
+@contextlib.contextmanager
+def block(driver: Any, nbytes: int = 1024) -> Iterator[int]:
+    """Have an allocation that begins with OLD."""
+    base = driver.allocate(nbytes)
+    driver.copy_to_device(base, OLD)
+    driver.synchronize()
+    try:
+        yield base
+    finally:
+        driver.free(base)
+
+
+@contextlib.contextmanager
+def opened(driver: Any, other: Other) -> Iterator[tuple[int, int]]:
+    """Have an allocation, and where the other process has it open."""
+    with block(driver) as base:
+        theirs = other.open_handle(driver.ipc_handle(base))
+        try:
+            yield base, theirs
+        finally:
+            other.close_handle(theirs)
+
+
+def refuses(call: Callable[..., object], *arguments: Any) -> bool:
+    """Say whether a call raises an error of the library."""
+    try:
+        call(*arguments)
+    except DeviceError:
+        return True
+    return False
+
+
+@rule("whole-allocation")
+def _whole_allocation(driver: Any, other: Other) -> bool:
+    with block(driver) as base:
+        driver.copy_to_device(base + 512, NEW)
+        driver.synchronize()
+        theirs = other.open_handle(driver.ipc_handle(base + 512))
+        found = other.copy_to_host(theirs, 8), other.copy_to_host(theirs + 512, 8)
+        other.close_handle(theirs)
+    return found == (OLD, NEW)
+
+
+@rule("unique-handle")
+def _unique_handle(driver: Any, other: Other) -> bool:
+    handles = []
+    for _ in range(4):
+        with block(driver) as base:
+            handles.append(driver.ipc_handle(base))
+    return len(set(handles)) == len(handles)
+
+
+@rule("open-counts")
+def _open_counts(driver: Any, other: Other) -> bool:
+    with opened(driver, other) as (base, theirs):
+        again = other.open_handle(driver.ipc_handle(base))
+        other.close_handle(again)
+        return bool(again == theirs and other.copy_to_host(theirs, 8) == OLD)
+
+
+@rule("close-leaves-the-rest")
+def _close_leaves_the_rest(driver: Any, other: Other) -> bool:
+    with block(driver) as base:
+        with opened(driver, other):
+            other.close_handle(other.open_handle(driver.ipc_handle(base)))
+        return bool(driver.copy_to_host(base, 8) == OLD)
+
+
+@rule("not-in-exporter")
+def _not_in_exporter(driver: Any, other: Other) -> bool:
+    with block(driver) as base:
+        return refuses(driver.open_handle, driver.ipc_handle(base))
+
+
+@rule("copy-to-host-completes")
+def _copy_to_host_completes(driver: Any, other: Other) -> bool:
+    with block(driver) as base:
+        driver.copy_to_device(base, NEW)
+        return bool(driver.copy_to_host(base, 8) == NEW)
+
+
+@rule("synchronize-completes")
+def _synchronize_completes(driver: Any, other: Other) -> bool:
+    with opened(driver, other) as (base, theirs):
+        driver.copy_to_device(base, NEW)
+        driver.synchronize()
+        return bool(other.copy_to_host(theirs, 8) == NEW)
+
+
+@rule("wait-orders-what-follows")
+def _wait_orders(driver: Any, other: Other) -> bool:
+    with opened(driver, other) as (base, theirs):
+        event = driver.event_create()
+        driver.copy_to_device(base, NEW)
+        driver.event_record(event)
+        there = other.event_open(driver.event_handle(event))
+        other.event_wait(there)
+        found = other.copy_to_host(theirs, 8)
+        other.event_destroy(there)
+        driver.event_destroy(event)
+        return bool(found == NEW)
+
+
+@rule("either-side-records")
+def _either_side_records(driver: Any, other: Other) -> bool:
+    with opened(driver, other) as (base, theirs):
+        event = driver.event_create()
+        there = other.event_open(driver.event_handle(event))
+        other.copy_to_device(theirs, NEWER)
+        other.event_record(there)
+        driver.event_wait(event)
+        found = driver.copy_to_host(base, 8)
+        other.event_destroy(there)
+        driver.event_destroy(event)
+        return bool(found == NEWER)
+
+
+@rule("record-captures")
+def _record_captures(driver: Any, other: Other) -> bool:
+    event = driver.event_create()
+    driver.event_synchronize(event)  # before the first record it stands for nothing
+    driver.event_record(event)
+    driver.event_synchronize(event)
+    driver.event_destroy(event)
+    return True
+
+
+@rule("memory-is-finite")
+def _memory_is_finite(driver: Any, other: Other) -> bool:
+    free, total = driver.memory_info()
+    try:
+        driver.allocate(2 * total)
+    except OutOfDeviceMemoryError:
+        with block(driver, total // 16):
+            return bool(free - driver.memory_info()[0] >= total // 16)
+    return False
+
+
+@rule("alignment")
+def _alignment(driver: Any, other: Other) -> bool:
+    with contextlib.ExitStack() as held:
+        sizes = (8, 257, 512, 4097)
+        return all(held.enter_context(block(driver, n)) % 256 == 0 for n in sizes)
+
+
+@rule("free-once")
+def _free_once(driver: Any, other: Other) -> bool:
+    with block(driver) as base:
+        inside = refuses(driver.free, base + 256)
+    return inside and refuses(driver.free, base)
+
+
+@rule("no-stray-access")
+def _no_stray_access(driver: Any, other: Other) -> bool:
+    with block(driver) as base:
+        start, size = driver.allocation_of(base)
+        return refuses(driver.copy_to_host, start + size - 4, 8)
+
+
+@rule("device-index")
+def _device_index(driver: Any, other: Other) -> bool:
+    kind = driver.name.partition(":")[0]
+    return refuses(devices.sharing_on, f"{kind}:{cuda.device_count(kind)}")
+
+
+@rule("no-fork")
+def _no_fork(driver: Any, other: Other) -> bool:
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=_expect_fork_error, args=(driver,))
+    child.start()
+    child.join(PATIENCE)
+    if child.is_alive():
+        child.kill()
+    return child.exitcode == 0
+
+
+def _expect_fork_error(driver: Any) -> None:
+    try:
+        driver.memory_info()
+    except ForkError:
+        return
+    sys.exit(1)
+
+
+def judge(device: str) -> dict[str, str]:
+    """Return for each rule what was found: kept, not kept (why), or not checked."""
+    driver = devices.sharing_on(device).driver
+    other = Other(device)
+    try:
+        return {each.name: _judged(each.name, driver, other) for each in RULES}
+    finally:
+        other.end()
+
+
+def _judged(name: str, driver: Any, other: Other) -> str:
+    if name not in CHECKS:
+        return "not checked"
+    try:
+        return "kept" if CHECKS[name](driver, other) else "not kept"
+    except DeviceError as error:
+        return f"not kept: {error}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Judge a device, print and write what was found; return the exit status."""
+    parser = argparse.ArgumentParser(prog="gpu_rules.py", description=__doc__)
+    parser.add_argument("--device", default="cuda:0", help="cuda:0 or sim:0")
+    parser.add_argument("--out", metavar="FILE", help="write what was found as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        found = judge(options.device)
+    except DeviceError as error:
+        print(f"gpu_rules.py: {error}", file=sys.stderr)
+        return 2
+    basis = {each.name: each.basis for each in RULES}
+    for name, said in found.items():
+        print(f"{options.device}  {name} ({basis[name]}): {said}")
+    if options.out:
+        text = json.dumps({"device": options.device, "rules": found}, indent=1)
+        Path(options.out).write_text(f"{text}\n")
+    return 1 if any(said.startswith("not kept") for said in found.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

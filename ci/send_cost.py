@@ -1,0 +1,111 @@
+"""What a send of a device tensor costs beside the calls of the driver that it needs.
+
+A tensor goes to a second process again and again. *Send and receipt* is what the
+library does on a pipe, with the receiver's drop; *driver calls* is what no protocol can
+do without, on the same pipe: an event made, recorded and exported, then opened, waited
+for and destroyed, the memory opened and closed. A figure of the simulated device says
+so and says nothing about CUDA. Exit status: 0, or 2 where there is no device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sharedtensor import cuda
+from sharedtensor.cuda import devices
+from sharedtensor.cuda.errors import DeviceError
+
+WARM = 20
+
+
+def send_tensor(pipe: Any, tensor: cuda.CudaTensor) -> None:
+    """Send, and wait until the other has dropped what it received."""
+    pipe.send(tensor)
+    pipe.recv()
+
+
+def call_driver(pipe: Any, tensor: cuda.CudaTensor) -> None:
+    """Make the calls that such a send needs, and send their handles."""
+    driver = devices.sharing_on(tensor.device).driver
+    event = driver.event_create()
+    driver.event_record(event)
+    memory = driver.ipc_handle(tensor.data_ptr())
+    pipe.send((memory, driver.event_handle(event)))
+    pipe.recv()
+    driver.event_destroy(event)
+
+
+def measure(
+    device: str, rounds: int, way: Callable[[Any, cuda.CudaTensor], None]
+) -> list[float]:
+    """Return the microseconds of each round of one way."""
+    context = multiprocessing.get_context("spawn")
+    pipe, theirs = context.Pipe()
+    other = context.Process(target=_receive, args=(theirs, device), daemon=True)
+    other.start()
+    tensor = cuda.tensor([1.0] * 1024, device=device)
+    took = []
+    for _ in range(WARM + rounds):
+        start = time.perf_counter_ns()
+        way(pipe, tensor)
+        took.append((time.perf_counter_ns() - start) / 1000)
+    pipe.send(None)
+    other.join(30)
+    return took[WARM:]
+
+
+def _receive(pipe: Any, device: str) -> None:
+    driver = devices.sharing_on(device).driver
+    while (arrived := pipe.recv()) is not None:
+        if isinstance(arrived, tuple):
+            memory, handle = arrived
+            event = driver.event_open(handle)
+            driver.event_wait(event)
+            driver.event_destroy(event)
+            base = driver.open_handle(memory)
+            driver.synchronize()
+            driver.close_handle(base)
+        del arrived
+        pipe.send(True)
+
+
+def figures(device: str, rounds: int) -> dict[str, Any]:
+    """Measure both ways; return medians and ninth deciles in microseconds."""
+    found: dict[str, Any] = {"device": device, "rounds": rounds}
+    found["simulated"] = not device.startswith("cuda")
+    for name, way in (("send and receipt", send_tensor), ("driver calls", call_driver)):
+        took = measure(device, rounds, way)
+        deciles = statistics.quantiles(took, n=10)
+        found[name] = {"median": round(deciles[4], 1), "p90": round(deciles[8], 1)}
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print and write; return the exit status."""
+    parser = argparse.ArgumentParser(prog="send_cost.py", description=__doc__)
+    parser.add_argument("--device", default="cuda:0", help="cuda:0 or sim:0")
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--out", metavar="FILE", help="write the figures as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        found = figures(options.device, max(2, options.rounds))
+    except DeviceError as error:
+        print(f"send_cost.py: {error}", file=sys.stderr)
+        return 2
+    text = json.dumps(found, indent=1)
+    print(text)
+    if options.out:
+        Path(options.out).write_text(f"{text}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The command ``shared-tensor-spec bench``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from sharedtensor_conformance.bench import plot, table
+from sharedtensor_conformance.bench.controller import (
+    Bench,
+    BenchError,
+    CannotStart,
+    Wanted,
+    parsed_interpreters,
+)
+from sharedtensor_conformance.bench.results import Results
+from sharedtensor_conformance.bench.rows import (
+    CHANNELS,
+    ROWS,
+    START_METHODS,
+    UnknownRow,
+    cells_of,
+    chosen_rows,
+)
+from sharedtensor_conformance.bench.scaling import SIZES
+
+TEACHING = (
+    "Each implementation runs in processes of its own and is timed there. The batches "
+    "of\nall implementations take turns, so that the machine is the same for them. "
+    "What is\nreceived is verified; a wrong value ends the benchmark with status 1.\n\n"
+    f"rows: {', '.join(ROWS)}\n\n"
+    "examples:\n"
+    "  shared-tensor-spec bench --impl reference --impl torch\n"
+    "  shared-tensor-spec bench --impl reference --rows 'resend-*' --channel pipe\n"
+    "  shared-tensor-spec bench --impl reference --impl torch \\\n"
+    "    --python torch=/envs/torch/bin/python --json bench.json --plot bench.svg"
+)
+
+
+def add_options(parser: argparse.ArgumentParser, positive: Any) -> None:
+    """Add the options; `positive` converts text to a positive number."""
+    several: dict[str, Any] = {"action": "append", "default": []}
+    add = parser.add_argument
+    add("--impl", metavar="NAME", required=True, help="what to measure", **several)
+    text = "the interpreter of an implementation's environment"
+    add("--python", metavar="IMPL=INTERPRETER", help=text, **several)
+    text = "only this strategy (default: all of each)"
+    add("--strategy", metavar="NAME", help=text, **several)
+    text = "only rows whose name matches"
+    add("--rows", metavar="PATTERN", help=text, **several)
+    add("--channel", choices=CHANNELS, help="only this channel", **several)
+    text = "only this start method"
+    add("--start-method", choices=START_METHODS, help=text, **several)
+    text = "how often each cell is measured (default %(default)s)"
+    add("--repeats", metavar="N", type=positive(int), default=7, help=text)
+    add("--large", action="store_true", help="measure the rows of 1 GiB, too")
+    text = "measure how a message's cost grows, and no rows unless they are named"
+    add("--scaling", action="store_true", help=text)
+    add("--json", metavar="FILE", help="write all figures")
+    add("--plot", metavar="FILE", help="draw them (needs matplotlib)")
+
+
+def run(arguments: argparse.Namespace) -> Results:
+    """Measure what was asked for, show it and write it.
+
+    Raises:
+        BenchError: the benchmark could not be finished, or not begun.
+        UnknownRow: an option names what does not exist.
+        PlotError: a plot was asked for and cannot be made.
+    """
+    interpreters = parsed_interpreters(arguments.python)
+    for name in set(interpreters) - set(arguments.impl):
+        raise UnknownRow(f"--python names {name!r}, which no --impl does")
+    for path in filter(None, (arguments.json, arguments.plot)):
+        _require_folder(path)
+    if arguments.plot:
+        plot.figure_class()  # before minutes of measuring
+    wanted = [
+        Wanted(name, interpreters.get(name, sys.executable))
+        for name in dict.fromkeys(arguments.impl)
+    ]
+    bench = Bench(wanted, arguments.strategy, _announce)
+    kinds = list(SIZES) if arguments.scaling else []
+    found = bench.run(_cells(arguments), arguments.repeats, _options(arguments), kinds)
+    print(table.render(found), end="")
+    if arguments.json:
+        _write(arguments.json, found.as_json())
+    if arguments.plot:
+        plot.save(found, arguments.plot)
+    return found
+
+
+def _cells(arguments: argparse.Namespace) -> list[Any]:
+    if arguments.scaling and not arguments.rows:
+        return []
+    rows = chosen_rows(arguments.rows, arguments.large)
+    methods = arguments.start_method or START_METHODS
+    return cells_of(rows, arguments.channel or CHANNELS, methods)
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that repeat this run, but for paths."""
+    names = ("impl", "strategy", "rows", "channel", "start_method", "large", "scaling")
+    return {name: getattr(arguments, name) for name in names}
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BenchError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _require_folder(path: str) -> None:
+    if not Path(path).absolute().parent.is_dir():
+        raise CannotStart(f"{path} cannot be written: its folder does not exist")
+
+
+def _announce(words: str) -> None:
+    print(f"bench: {words}", file=sys.stderr, flush=True)

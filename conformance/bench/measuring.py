@@ -1,0 +1,300 @@
+"""Times the rows, inside the owner.
+
+Each measurement returns one figure for the implementation and, where there is one, the
+same for the *floor*, made right after it: bytes of the size of the pickled message over
+the same channel between the same processes, a memory copy into pages that are there
+already, or a child of the standard library's own. A figure is the median over the
+messages of a batch where each is answered, else their mean.
+
+Whatever arrives is verified.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from sharedtensor_conformance.adapter import Layout
+from sharedtensor_conformance.bench import exchange
+from sharedtensor_conformance.bench.child import say_hello
+from sharedtensor_conformance.bench.exchange import OWNER, Order, closed
+from sharedtensor_conformance.bench.rows import MANY, ROWS, VIEWS, Cell, Row
+from sharedtensor_conformance.harness.links import Link
+
+MICRO = 1e6
+WARM_UP = 3
+JOINING = 30.0
+VALUES = 100  # the first elements of tensors are 1 to this, in turn
+
+Figures = tuple[float, float | None]
+"""What was measured, and its floor."""
+
+
+class WrongValue(Exception):
+    """Something else arrived than was sent; the message is one sentence."""
+
+
+class Pair:
+    """The owner's end of a peer: its channels, and orders to it."""
+
+    def __init__(
+        self, context: Any, name: str, strategy: str, channels: tuple[str, ...]
+    ) -> None:
+        self.link = Link(context, OWNER, exchange.PEER, channels)
+        self.control, theirs = context.Pipe()
+        arguments = (self.link, theirs, name, strategy)
+        target = exchange.serve
+        self.process = context.Process(target=target, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+        self.link.enter(OWNER)
+        self.control.recv()
+
+    def order(self, order: Order) -> float:
+        """Send an order and return what came of it."""
+        self.control.send(order)
+        answer: float = self.control.recv()
+        return answer
+
+    def exchange(
+        self, order: Order, contents: list[Any], encode: Callable[[Any], Any]
+    ) -> float:
+        """Send messages as an order says; return the seconds that each of them took."""
+        self.control.send(order)
+        put, get, channel = self.link.put, self.link.get, order.channel
+        seconds, began = [], perf_counter()
+        for content in contents:
+            sent = perf_counter()
+            put(OWNER, channel, encode(content))
+            if order.round_trip:
+                get(OWNER, channel)
+                seconds.append(perf_counter() - sent)
+        if order.round_trip:
+            return median(seconds)
+        get(OWNER, channel)
+        return (perf_counter() - began) / len(contents)
+
+    def end(self) -> None:
+        """Let the peer end."""
+        self.control.send(None)
+        self.process.join(JOINING)
+        self.link.close()
+
+
+class Measuring:
+    """An owner that measures one implementation under one strategy."""
+
+    def __init__(self, name: str, strategy: str, implementation: Any, operations: Any):
+        self.name = name
+        self.strategy = strategy
+        self.channels = implementation.channels
+        self.operations = operations
+        self.pairs: dict[str, Pair] = {}
+        self.sizes: dict[str, int] = {}
+
+    def measure(self, cell: Cell) -> Figures:
+        """Measure one batch of a cell."""
+        row = ROWS[cell.row]
+        method: Callable[[Row, Cell], Figures] = getattr(self, f"measure_{row.kind}")
+        gc.collect()
+        gc.disable()
+        try:
+            return method(row, cell)
+        finally:
+            gc.enable()
+
+    def context(self, start_method: str) -> Any:
+        """Return the implementation's context of a start method."""
+        return self.operations.multiprocessing.get_context(start_method)
+
+    def pair(self, start_method: str) -> Pair:
+        """Return the peer of a start method, which is started once."""
+        if start_method not in self.pairs:
+            context = self.context(start_method)
+            arguments = self.name, self.strategy, self.channels
+            self.pairs[start_method] = Pair(context, *arguments)
+        return self.pairs[start_method]
+
+    def end(self) -> None:
+        """End the peers."""
+        for pair in self.pairs.values():
+            pair.end()
+
+    # Messages
+
+    def measure_messages(self, row: Row, cell: Cell) -> Figures:
+        """Time messages with tensors, and as many bytes."""
+        taken = self.exchange(row, cell, lambda count: self.contents(row, count))
+        size = self.sizes.get(row.name) or self.pickled_size(row)
+        self.sizes[row.name] = size
+        filler = b"\x01" * size
+        floor = self.exchange(row, cell, lambda count: [filler] * count)
+        return taken * MICRO, floor * MICRO
+
+    def exchange(
+        self, row: Row, cell: Cell, contents_of: Callable[[int], list[Any]]
+    ) -> float:
+        """Send a batch after a few messages that are not timed; verify all of it."""
+        contents = contents_of(WARM_UP + row.count)
+        first, batch = contents[:WARM_UP], contents[WARM_UP:]
+        order = Order("receive", cell.channel, WARM_UP, True, row.keeps)
+        pair = self.pair(cell.start_method)
+        self.send(pair, order, first, cell)
+        order = replace(order, count=row.count, round_trip=row.round_trip)
+        seconds = self.send(pair, order, batch, cell)
+        pair.order(Order("let go"))
+        for content in contents:
+            exchange.release(content, self.operations)
+        return seconds
+
+    def send(self, pair: Pair, order: Order, contents: list[Any], cell: Cell) -> float:
+        """Send messages, verify what the peer read, return the seconds for each."""
+        total = sum(exchange.total_of(content, self.operations) for content in contents)
+        operations = self.operations
+        seconds = pair.exchange(order, contents, lambda c: closed(c, operations))
+        read = pair.control.recv()
+        if read != total:
+            raise WrongValue(
+                f"in {cell} the first elements of {len(contents)} messages add up to "
+                f"{total:g} where they were sent and to {read:g} where they arrived"
+            )
+        return seconds
+
+    def contents(self, row: Row, count: int) -> list[Any]:
+        """Return what is to be sent in a batch."""
+        match row.what:
+            case "same":
+                return [self.tensor(row.nbytes, 7)] * count
+            case "many":
+                return [
+                    [self.tensor(row.nbytes, number) for number in range(MANY)]
+                    for _ in range(count)
+                ]
+            case "views":
+                return [self.views(row.nbytes)] * count
+        return [self.tensor(row.nbytes, number) for number in range(count)]
+
+    def tensor(self, nbytes: int, number: int) -> Any:
+        """Return a new tensor of float32 that begins with a value of its own."""
+        values = [float(number % VALUES + 1)] + [0.0] * (nbytes // 4 - 1)
+        return self.operations.make(values, (len(values),), "float32")
+
+    def views(self, nbytes: int) -> dict[str, Any]:
+        """Return views of one storage, by name."""
+        each = nbytes // 4 // VIEWS
+        values = [float(number // each % VALUES) for number in range(each * VIEWS)]
+        base = self.operations.make(values, (len(values),), "float32")
+        windows = (Layout("", each * n, (each,), (1,)) for n in range(VIEWS))
+        views = enumerate(self.operations.view(base, window) for window in windows)
+        return {f"layer.{number}.weight": view for number, view in views}
+
+    def pickled_size(self, row: Row) -> int:
+        """Return how many bytes a message of a row is, taken from a pipe unread."""
+        (content,) = self.contents(row, 1)
+        reader, writer = self.operations.multiprocessing.Pipe(duplex=False)
+        message = closed(content, self.operations)
+        sending = threading.Thread(target=writer.send, args=(message,))
+        sending.start()
+        size = len(reader.recv_bytes())
+        sending.join()
+        reader.close()
+        writer.close()
+        exchange.release(content, self.operations)
+        return size
+
+    # What needs no channel
+
+    def measure_first_share(self, row: Row, cell: Cell) -> Figures:
+        """Time the move into shared memory, and a copy between warm pages."""
+        share = [self.time_share(row, cell) for _ in range(row.count)]
+        source, target = bytearray(b"\x01" * row.nbytes), bytearray(row.nbytes)
+        target[:] = source
+        floor = [time_copy(source, target) for _ in range(row.count)]
+        return median(share) * MICRO, median(floor) * MICRO
+
+    def time_share(self, row: Row, cell: Cell) -> float:
+        """Share a tensor whose every page has been written, and verify its values."""
+        tensor = self.operations.make([0], (1,), "uint8")
+        self.operations.resize(tensor, row.nbytes)
+        self.operations.array(tensor)[:] = 5
+        began = perf_counter()
+        self.operations.share(tensor)
+        seconds = perf_counter() - began
+        array = self.operations.array(tensor)
+        total = int(array.sum(dtype="int64"))
+        if not self.operations.is_shared(tensor) or total != 5 * row.nbytes:
+            raise WrongValue(f"in {cell} the tensor is not shared or its values are")
+        del array
+        self.operations.release(tensor)
+        return seconds
+
+    def measure_child_start(self, row: Row, cell: Cell) -> Figures:
+        """Time a child of the implementation, and one of the standard library."""
+        tensors = [self.tensor(row.nbytes, 1)] if row.what else []
+        arguments = [self.operations.encode(tensor) for tensor in tensors]
+        taken = time_child(self.context(cell.start_method), arguments, cell)
+        plain = [b"\x01" * row.nbytes for _ in arguments]
+        floor = time_child(multiprocessing.get_context(cell.start_method), plain, cell)
+        for tensor in tensors:
+            self.operations.release(tensor)
+        return taken * MICRO, floor * MICRO
+
+    def measure_descriptors(self, row: Row, cell: Cell) -> Figures:
+        """Count what sender or receiver has open more than before, for each tensor."""
+        pair, channel = self.pair(cell.start_method), self.channels[0]
+        with counted(pair, row) as before:
+            contents = [self.tensor(row.nbytes, n) for n in range(row.count)]
+            order = Order("receive", channel, row.count)
+            self.send(pair, order, contents, cell)
+            after = descriptors_of(pair, row.what)
+        for content in contents:
+            exchange.release(content, self.operations)
+        return (after - before) / row.count, None
+
+
+def descriptors_of(pair: Pair, role: str) -> float:
+    """Return how many descriptors the sender or the receiver has open."""
+    if role == "sender":
+        return exchange.open_descriptors()
+    return pair.order(Order("descriptors"))
+
+
+@contextmanager
+def counted(pair: Pair, row: Row) -> Iterator[float]:
+    """Give the number of descriptors before; let the peer drop everything after."""
+    yield descriptors_of(pair, row.what)
+    pair.order(Order("let go"))
+
+
+def time_copy(source: bytearray, target: bytearray) -> float:
+    """Return the seconds that a copy of memory takes."""
+    view = memoryview(target)
+    began = perf_counter()
+    view[:] = source
+    return perf_counter() - began
+
+
+def time_child(context: Any, arguments: list[Any], cell: Cell) -> float:
+    """Return the seconds from making a process to its first message."""
+    began = perf_counter()
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=say_hello, args=(writer, *arguments))
+    process.start()
+    writer.close()  # so that a child which fails is an EOFError here
+    said = reader.recv()
+    seconds = perf_counter() - began
+    process.join(JOINING)
+    reader.close()
+    if said != len(arguments) or math.isnan(seconds):
+        raise WrongValue(
+            f"in {cell} a child with {len(arguments)} arguments saw {said}"
+        )
+    return seconds

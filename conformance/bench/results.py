@@ -1,0 +1,164 @@
+"""What a benchmark found: figures by implementation, row and axes, as JSON.
+
+Version 1 of the form: ``machine``, ``options``, ``implementations`` (a *subject* each:
+an implementation under one strategy), ``results`` and, where they were asked for,
+``scaling``. A result has ``samples``, one for each repeat, or ``absent``, the reason
+why there are none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+SCHEMA = 1
+NOT_CLAIMED = "not claimed"
+
+
+class ResultsError(Exception):
+    """A file holds no results; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An implementation under one strategy, in its environment."""
+
+    implementation: str
+    strategy: str
+    version: str = ""
+    python: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.implementation} {self.strategy}"
+
+
+@dataclass
+class Result:
+    """The figures of one cell for one subject."""
+
+    implementation: str
+    strategy: str
+    row: str
+    channel: str
+    start_method: str
+    unit: str
+    samples: list[float] = field(default_factory=list)
+    floor: list[float] = field(default_factory=list)
+    absent: str = ""
+
+    @property
+    def median(self) -> float | None:
+        """The median of the samples."""
+        return median(self.samples) if self.samples else None
+
+    @property
+    def quartiles(self) -> tuple[float, float] | None:
+        """The first and the third quartile of the samples."""
+        if len(self.samples) < 2:
+            return None
+        first, _, third = quantiles(self.samples, n=4, method="inclusive")
+        return first, third
+
+    @property
+    def over_floor(self) -> float | None:
+        """How many times the floor it is: the median over the repeats."""
+        pairs = zip(self.samples, self.floor, strict=False)
+        ratios = [sample / floor for sample, floor in pairs if floor]
+        return median(ratios) if ratios else None
+
+    @property
+    def cell(self) -> tuple[str, str, str, str]:
+        """What it can be compared in: row, channel, start method and strategy."""
+        return self.row, self.channel, self.start_method, self.strategy
+
+    def as_data(self) -> dict[str, Any]:
+        """Return JSON-ready data, with what follows from the samples."""
+        figures = [round(figure, 3) for figure in self.samples]
+        floor = [round(figure, 3) for figure in self.floor]
+        found = {"median": self.median, "quartiles": self.quartiles}
+        found |= {"over_floor": self.over_floor}
+        return asdict(self) | {"samples": figures, "floor": floor} | found
+
+
+@dataclass
+class Results:
+    """All that one run of the benchmark found."""
+
+    started: str
+    machine: dict[str, Any]
+    options: dict[str, Any]
+    implementations: list[Subject] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    scaling: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def as_data(self) -> dict[str, Any]:
+        """Return JSON-ready data."""
+        return {
+            "schema": SCHEMA,
+            **{key: getattr(self, key) for key in ("started", "seconds")},
+            **{key: getattr(self, key) for key in ("machine", "options")},
+            "implementations": [asdict(subject) for subject in self.implementations],
+            "results": [result.as_data() for result in self.results],
+            "scaling": self.scaling,
+        }
+
+    def as_json(self) -> str:
+        """Return JSON with a line for each result."""
+        data = self.as_data()
+        parts = []
+        for key, value in data.items():
+            if isinstance(value, list) and value:
+                lines = ",\n  ".join(json.dumps(item) for item in value)
+                parts.append(f"{json.dumps(key)}: [\n  {lines}\n ]")
+            else:
+                parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
+        return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+def read_results(path: str | Path) -> Results:
+    """Return the results in a file.
+
+    Raises:
+        ResultsError: it cannot be read, or holds something else.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        if data["schema"] != SCHEMA:
+            raise ResultsError(
+                f"{path} is of version {data['schema']} of the form; this is {SCHEMA}"
+            )
+        return _from_data(data)
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ResultsError(f"{path} holds no results of a benchmark") from error
+
+
+def _from_data(data: dict[str, Any]) -> Results:
+    known = set(Result.__dataclass_fields__)
+    return Results(
+        **{key: data[key] for key in ("started", "machine", "options", "seconds")},
+        implementations=[Subject(**subject) for subject in data["implementations"]],
+        results=[
+            Result(**{key: value for key, value in result.items() if key in known})
+            for result in data["results"]
+        ],
+        scaling=data["scaling"],
+    )
+
+
+def times_faster(result: Result, others: Sequence[Result]) -> dict[str, float]:
+    """Return how many times each other implementation takes, in the same cell."""
+    return {
+        other.implementation: other.median / result.median
+        for other in others
+        if other.cell == result.cell
+        and other.implementation != result.implementation
+        and other.median is not None
+        and result.median
+    }

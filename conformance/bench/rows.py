@@ -1,0 +1,157 @@
+"""What is measured: the rows of the benchmark, as plain data.
+
+Controller and drivers both read this; it imports nothing of an implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+CHANNELS = ("simple_queue", "queue", "pipe")
+START_METHODS = ("fork", "spawn")
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MANY = 1000
+VIEWS = 100
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing to measure.
+
+    Args:
+        name: what the command line calls it.
+        meaning: what it is, for the table.
+        kind: the method of `measuring.Measuring` that measures it.
+        what: the kind of message, or empty.
+        nbytes: the size of a tensor.
+        count: how often it is done in one batch.
+        round_trip: each message is answered; else the last one alone.
+        keeps: the receiver holds what it has received.
+        varies: the axes that it is measured along.
+        needs: the profiles whose operations it uses.
+        unit: of its figures.
+        large: it is measured only when large rows are asked for.
+    """
+
+    name: str
+    meaning: str
+    kind: str
+    what: str = ""
+    nbytes: int = 4 * KIB
+    count: int = 1
+    round_trip: bool = True
+    keeps: bool = True
+    varies: tuple[str, ...] = ("channel", "start_method")
+    needs: tuple[str, ...] = ()
+    unit: str = "us"
+    large: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row under one channel and start method; empty where it does not vary."""
+
+    row: str
+    channel: str = ""
+    start_method: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.row, *self.axes) if part)
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """The channel and the start method."""
+        return self.channel, self.start_method
+
+
+def _messages() -> Iterable[Row]:
+    for nbytes, size in ((4, "4 B"), (4 * KIB, "4 KiB")):
+        what: dict[str, Any] = {"kind": "messages", "what": "new", "nbytes": nbytes}
+        name, text = f"new-{size.replace(' ', '')}", f"a new tensor of {size}"
+        yield Row(f"{name}-round-trip", f"{text}, answered", count=30, **what)
+        one_way: dict[str, Any] = {"count": 100, "round_trip": False}
+        yield Row(f"{name}-one-way", f"{text}, one way", **what, **one_way)
+    for holds, text in ((True, "held by the receiver"), (False, "dropped by it")):
+        name = f"resend-{'held' if holds else 'dropped'}"
+        what = {"kind": "messages", "what": "same", "keeps": holds}
+        text = f"a shared tensor again, {text}"
+        yield Row(f"{name}-round-trip", f"{text}, answered", count=50, **what)
+        one_way = {"count": 200, "round_trip": False}
+        yield Row(f"{name}-one-way", f"{text}, one way", **what, **one_way)
+
+
+def _collections() -> Iterable[Row]:
+    text = f"{MANY:,} new tensors of 4 B in one message"
+    yield Row("thousand-new", text, "messages", "many", 4, 1)
+    text = f"a state_dict of {VIEWS} views of one storage"
+    needs = ("views",)
+    yield Row("state-dict", text, "messages", "views", 32 * VIEWS, 10, needs=needs)
+
+
+def _alone() -> Iterable[Row]:
+    for nbytes, size in ((MIB, "1 MiB"), (64 * MIB, "64 MiB"), (GIB, "1 GiB")):
+        yield Row(
+            f"first-share-{size.replace(' ', '')}",
+            f"share {size} of private memory for the first time",
+            "first_share",
+            nbytes=nbytes,
+            count=5 if nbytes == MIB else 1,
+            varies=(),
+            needs=("share", "resize", "arrays"),
+            large=nbytes == GIB,
+        )
+    method = ("start_method",)
+    text = "from the start of a child to its first message"
+    yield Row("child-start", text, "child_start", varies=method)
+    text += ", with a tensor among its arguments"
+    yield Row("child-start-tensor", text, "child_start", "new", varies=method)
+    for role in ("sender", "receiver"):
+        text = f"descriptors of the {role} for each tensor that was sent"
+        name, count = f"descriptors-{role}", 20
+        options: dict[str, Any] = {"varies": method, "unit": "descriptors"}
+        yield Row(name, text, "descriptors", role, 4, count, **options)
+
+
+ROWS = {row.name: row for row in (*_messages(), *_collections(), *_alone())}
+"""All rows, by name."""
+
+
+class UnknownRow(Exception):
+    """No row has such a name; the message is one sentence."""
+
+
+def chosen_rows(patterns: Sequence[str], large: bool) -> list[Row]:
+    """Return the rows that match one of `patterns`, or all but the large ones.
+
+    A large row that is named in full is chosen without being asked for.
+
+    Raises:
+        UnknownRow: a pattern matches none.
+    """
+    chosen: dict[str, Row] = {}
+    for pattern in patterns or ["*"]:
+        found = [row for row in ROWS.values() if fnmatchcase(row.name, pattern)]
+        if not found:
+            raise UnknownRow(
+                f"no row is called {pattern!r}; there are {', '.join(ROWS)}"
+            )
+        kept = [row for row in found if large or not row.large or row.name == pattern]
+        chosen |= {row.name: row for row in kept}
+    if not chosen:
+        raise UnknownRow("only large rows are chosen; ask for them with --large")
+    return list(chosen.values())
+
+
+def cells_of(
+    rows: Iterable[Row], channels: Sequence[str], start_methods: Sequence[str]
+) -> list[Cell]:
+    """Return the cells of some rows under these channels and start methods."""
+    return [
+        Cell(row.name, channel, start_method)
+        for row in rows
+        for channel in (channels if "channel" in row.varies else [""])
+        for start_method in (start_methods if "start_method" in row.varies else [""])
+    ]

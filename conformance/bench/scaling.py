@@ -1,0 +1,99 @@
+"""What a message costs as something grows: live tensors, processes, or the size.
+
+Only the round trip of a tensor is timed, over a pipe, with forked peers.
+"""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from sharedtensor_conformance.bench import exchange
+from sharedtensor_conformance.bench.exchange import Order
+from sharedtensor_conformance.bench.measuring import MICRO, WARM_UP, Measuring, Pair
+from sharedtensor_conformance.bench.rows import KIB, MIB, ROWS, Cell
+
+SIZES: dict[str, tuple[int, ...]] = {
+    "tensors": (10, 100, 1000, 10_000, 30_000),
+    "processes": (1, 2, 4, 8, 16, 32),
+    "size": (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB),
+}
+NEEDS = {"tensors": ("share",), "processes": (), "size": ("resize", "share")}
+TITLES = {
+    "tensors": "live shared tensors",
+    "processes": "processes",
+    "size": "size of the tensor, bytes",
+}
+SPARE = 200  # descriptors and mappings for everything else
+CELL = Cell("new-4B-round-trip", "pipe", "fork")
+COUNT = 30
+
+
+class Scaling:
+    """The cost of a message of one owner."""
+
+    def __init__(self, measuring: Measuring) -> None:
+        self.measuring = measuring
+        self.operations = measuring.operations
+
+    def measure(self, what: str, size: int) -> float | None:
+        """Return the microseconds of a round trip, or None beyond a limit."""
+        measured: float | None = getattr(self, f"measure_{what}")(size)
+        return measured
+
+    def measure_tensors(self, count: int) -> float | None:
+        """Time a new tensor while the owner has `count` shared ones."""
+        if count + SPARE > limit_of_tensors():
+            return None
+        live = [self.measuring.tensor(4, number) for number in range(count)]
+        for tensor in live:
+            self.operations.share(tensor)
+        taken, _ = self.measuring.measure_messages(ROWS[CELL.row], CELL)
+        for tensor in live:
+            self.operations.release(tensor)
+        return taken
+
+    def measure_processes(self, count: int) -> float | None:
+        """Time a shared tensor that each of `count` peers holds."""
+        measuring = self.measuring
+        arguments = measuring.name, measuring.strategy, measuring.channels
+        context = measuring.context(CELL.start_method)
+        pairs = [Pair(context, *arguments) for _ in range(count)]
+        seconds = self.resend(pairs, measuring.tensor(4 * KIB, 7))
+        for pair in pairs:
+            pair.end()
+        return seconds * MICRO
+
+    def measure_size(self, nbytes: int) -> float | None:
+        """Time a shared tensor of `nbytes` that the receiver holds."""
+        tensor = self.operations.make([7], (1,), "uint8")
+        self.operations.resize(tensor, nbytes)
+        self.operations.write(tensor, (0,), 7)
+        self.operations.share(tensor)
+        pair = self.measuring.pair(CELL.start_method)
+        taken = self.resend([pair], tensor) * MICRO
+        self.operations.release(tensor)
+        return taken
+
+    def resend(self, pairs: list[Pair], tensor: Any) -> float:
+        """Return the seconds of a round trip of a tensor that all receivers hold."""
+        order = Order("receive", CELL.channel, WARM_UP)
+        for pair in pairs:
+            self.measuring.send(pair, order, [tensor] * WARM_UP, CELL)
+        order = Order("receive", CELL.channel, COUNT)
+        batch = [tensor] * COUNT
+        seconds = [self.measuring.send(pair, order, batch, CELL) for pair in pairs]
+        for pair in pairs:
+            pair.order(Order("let go"))
+        return fmean(seconds)
+
+
+def limit_of_tensors() -> int:
+    """Return how many shared tensors a process can have, by descriptor or mapping."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        limit = min(limit, int(Path("/proc/sys/vm/max_map_count").read_text()))
+    return limit - exchange.open_descriptors()

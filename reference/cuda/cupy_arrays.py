@@ -1,0 +1,57 @@
+"""Tensors over the memory of CuPy arrays, and arrays over that of tensors.
+
+CuPy carves its arrays from blocks that it keeps, so an array is a place in a block and
+the handle that crosses names the block. Sharing one array lets the receiver open the
+whole block, and keeps the arrays that were made into tensors until nobody refers to it.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from . import protocol
+from .cupy_driver import CupyDriver
+from .devices import sharing_on
+from .errors import DeviceError
+from .tensor import CudaTensor
+
+
+def from_cupy(array: Any) -> CudaTensor:
+    """Return a tensor over the memory of a CuPy array. Clause CUDA-2.
+
+    Raises DeviceHandleError for managed memory and for memory of an asynchronous pool,
+    which cannot be shared; DeviceUnavailableError; ForkError.
+    """
+    sharing = sharing_on(f"cuda:{array.device.id}")
+    protocol.steps.refuse_fork(sharing.driver)
+    driver = sharing.driver
+    assert isinstance(driver, CupyDriver), "a device of the kind cuda has this driver"
+    storage, offset = None, 0
+    if array.size:
+        with sharing.gate:
+            base, nbytes = driver.adopt(array)
+            storage = sharing.adopt(base, nbytes)
+        offset = int(array.data.ptr) - base
+    shape, strides = tuple(array.shape), tuple(array.strides)
+    return CudaTensor(storage, offset, shape, strides, array.dtype, driver.name)
+
+
+def to_cupy(tensor: CudaTensor) -> Any:
+    """Return a CuPy array over the memory of a tensor; it keeps the tensor's storage.
+
+    Raises DeviceError for a tensor on the simulated device.
+    """
+    if not tensor.device.startswith("cuda:"):
+        raise DeviceError(
+            f"A tensor on {tensor.device} has no memory that CuPy could use; read it "
+            "with .cpu()."
+        )
+    cupy = import_module("cupy")
+    index = int(tensor.device.removeprefix("cuda:"))
+    with cupy.cuda.Device(index):
+        if tensor.storage is None:
+            return cupy.empty(tensor.shape, tensor.dtype)
+        start, size = tensor.storage.data_ptr(), tensor.storage.nbytes
+        owner = tensor.storage
+        memory = cupy.cuda.UnownedMemory(start, size, owner, index)
+        place = cupy.cuda.MemoryPointer(memory, tensor.offset)
+        return cupy.ndarray(tensor.shape, tensor.dtype, place, tensor.strides)

@@ -1,0 +1,384 @@
+"""A real CUDA device, reached through CuPy.
+
+The `Driver` over CUDA's runtime. CuPy is the way to it because it brings the runtime's
+functions to Python and comes with the arrays that programs have; nothing imports it
+before a program asks for a device named `cuda`.
+
+CUDA may put several allocations in one block and shares the block, so the memory of
+this driver comes in whole blocks of 2 MiB, as the Programming Guide recommends for
+memory that is shared. The memory of a CuPy array lies in a block of CuPy's pool with
+others; `adopt` finds the block and keeps the array alive.
+"""
+
+import contextlib
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .errors import (
+    DeviceError,
+    DeviceHandleError,
+    DeviceUnavailableError,
+    ForkError,
+    IllegalAddressError,
+    OutOfDeviceMemoryError,
+)
+
+BLOCK = 2 << 20
+HANDLE_BYTES = 64
+DEFAULT_STREAM = 0
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_NO_DEVICE = 100  # cudaErrorNoDevice
+_FORKED = (
+    "CUDA was used before this process was forked and cannot be used in it; start "
+    "processes with the method 'spawn' or 'forkserver'."
+)
+_first_user: int | None = None  # the process in which CUDA was first used
+
+
+@functools.cache
+def _runtime() -> ModuleType:
+    """Return CuPy's binding of the runtime; raises DeviceUnavailableError."""
+    global _first_user
+    try:
+        runtime: ModuleType = import_module("cupy.cuda").runtime
+    except ImportError as error:
+        if error.name in ("cupy", "cupy.cuda"):
+            raise DeviceUnavailableError(
+                "CuPy is not installed; install shared-tensor-spec[cuda13] for a "
+                "driver of CUDA 13, or shared-tensor-spec[cuda12] for one of CUDA 12."
+            ) from None
+        said = " ".join(str(error).split())
+        raise DeviceUnavailableError(f"CuPy cannot be imported: {said}") from error
+    _first_user = os.getpid()
+    return runtime
+
+
+@functools.cache
+def _libcuda() -> Any:
+    """Return the library of the driver, for what the runtime does not offer."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def unavailable_reason() -> str | None:
+    """Say in one sentence why no CUDA device can be used; None if one can."""
+    try:
+        runtime = _runtime()
+    except DeviceUnavailableError as error:
+        return str(error)
+    if _forked():
+        return _FORKED
+    if not runtime.driverGetVersion():
+        return "CuPy finds no NVIDIA driver; install one, or run where there is one."
+    try:
+        if runtime.getDeviceCount():
+            return None
+    except runtime.CUDARuntimeError as error:
+        if error.status != _NO_DEVICE:
+            return f"The CUDA runtime cannot be used here ({error})."
+    return "The NVIDIA driver shows this process no GPU; see CUDA_VISIBLE_DEVICES."
+
+
+def _forked() -> bool:
+    return _first_user not in (None, os.getpid())
+
+
+def device_count() -> int:
+    """Return how many CUDA devices this process sees."""
+    return 0 if unavailable_reason() else int(_runtime().getDeviceCount())
+
+
+class CupyDriver:
+    """A `Driver` over one CUDA device; see there for what each method does.
+
+    Work is queued on the default stream. What a program queues on a stream that does
+    not block is not ordered with it: there, record an event before the send.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.name = f"cuda:{index}"
+        self._index = index
+        self._runtime = _runtime()
+        self._pid = os.getpid()
+        self._own: dict[int, int] = {}  # base to the bytes asked for
+        self._adopted: dict[int, list[Any]] = {}  # base to the arrays kept alive
+        self._opened: dict[int, int] = {}  # base to the number of opens
+        self._events: set[int] = set()
+        with self._inside():
+            self._runtime.memGetInfo()  # the first call sets the device up
+
+    def forked(self) -> bool:
+        """Say whether this is a child forked from the process that uses it.
+
+        Clause CUDA-1.
+        """
+        return os.getpid() != self._pid or _forked()
+
+    @contextlib.contextmanager
+    def _inside(self) -> Iterator[None]:
+        """Make the device current, and put back the one that was."""
+        if self.forked():
+            raise ForkError(f"The device {self.name} cannot be used: {_FORKED}")
+        with self._translated():
+            before = self._runtime.getDevice()
+            self._runtime.setDevice(self._index)
+            try:
+                yield
+            finally:
+                if before != self._index:
+                    self._runtime.setDevice(before)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise what the runtime raises as an error of this library."""
+        try:
+            yield
+        except self._runtime.CUDARuntimeError as error:
+            raise DeviceError(
+                f"The device {self.name} reported {error}; if other calls fail in the "
+                "same way from now on, end this process and start anew."
+            ) from error
+
+    # Memory
+
+    def allocate(self, nbytes: int) -> int:
+        """Allocate whole blocks; see `Driver.allocate`."""
+        if nbytes <= 0:
+            raise DeviceError(f"An allocation needs at least 1 byte, not {nbytes}.")
+        with self._inside():
+            try:
+                base = int(self._runtime.malloc(-(-nbytes // BLOCK) * BLOCK))
+            except self._runtime.CUDARuntimeError as error:
+                if error.status != _OUT_OF_MEMORY:
+                    raise
+                raise OutOfDeviceMemoryError(
+                    f"The device {self.name} has no room for {nbytes} bytes; drop "
+                    "tensors, also where they were received, and call ipc_collect()."
+                ) from error
+        self._own[base] = nbytes
+        return base
+
+    def free(self, base: int) -> None:
+        """Free an own allocation or let go of an adopted one; see `Driver.free`."""
+        with self._inside():
+            if self._adopted.pop(base, None) is not None:
+                return
+            if base not in self._own:
+                raise IllegalAddressError(
+                    f"{base:#x} is not the base of an allocation of this process: it "
+                    "was freed before, lies inside one, or was opened from a handle "
+                    "(close that instead)."
+                )
+            del self._own[base]
+            self._runtime.free(base)
+
+    def adopt(self, array: Any) -> tuple[int, int]:
+        """Return base and size of the block of a CuPy array, and keep it until `free`.
+
+        Raises DeviceHandleError if the memory cannot be shared.
+        """
+        base, nbytes = self.allocation_of(int(array.data.ptr))
+        if base not in self._own and base not in self._opened:
+            self.ipc_handle(base)
+            self._adopted.setdefault(base, []).append(array)
+        return base, nbytes
+
+    def allocation_of(self, pointer: int) -> tuple[int, int]:
+        """Return base and size by the driver; see `Driver.allocation_of`."""
+        with self._inside():
+            return self._range(pointer)
+
+    def _range(self, pointer: int) -> tuple[int, int]:
+        base, size = ctypes.c_uint64(), ctypes.c_size_t()
+        status = _libcuda().cuMemGetAddressRange_v2(
+            ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer)
+        )
+        if status:
+            raise IllegalAddressError(
+                f"{pointer:#x} lies in no allocation that this process made or has "
+                f"open on {self.name} (CUDA error {status})."
+            )
+        return base.value, size.value
+
+    def _check(self, pointer: int, nbytes: int) -> None:
+        base, size = self._range(pointer)
+        if pointer + nbytes > base + size:
+            raise IllegalAddressError(
+                f"The {nbytes} bytes at {pointer:#x} go beyond the end of their "
+                "allocation."
+            )
+
+    def memory_info(self) -> tuple[int, int]:
+        """Return free and total bytes; see `Driver.memory_info`."""
+        with self._inside():
+            free, total = self._runtime.memGetInfo()
+            return int(free), int(total)
+
+    # Handles
+
+    def ipc_handle(self, pointer: int) -> bytes:
+        """Name an own allocation; see `Driver.ipc_handle`."""
+        with self._inside():
+            base, _ = self._range(pointer)
+            if base in self._opened:
+                raise DeviceHandleError(
+                    f"The allocation at {base:#x} belongs to another process; only "
+                    "that one can export it."
+                )
+            try:
+                return bytes(self._runtime.ipcGetMemHandle(base))
+            except self._runtime.CUDARuntimeError as error:
+                self._refuse(
+                    f"The memory at {base:#x} cannot be shared with other processes: "
+                    "it is managed memory or comes from an asynchronous pool. Copy "
+                    "it to memory of cudaMalloc, which is CuPy's default pool",
+                    error,
+                )
+
+    def open_handle(self, handle: bytes) -> int:
+        """Map another process's allocation; see `Driver.open_handle`."""
+        self._check_handle(handle)
+        with self._inside():
+            try:
+                base = int(self._runtime.ipcOpenMemHandle(handle))
+            except self._runtime.CUDARuntimeError as error:
+                self._refuse(
+                    "The handle of device memory cannot be opened here: its process "
+                    "has ended or freed the memory, is this one, or may not share "
+                    "with it (containers need the same IPC namespace)",
+                    error,
+                )
+        self._opened[base] = self._opened.get(base, 0) + 1
+        return base
+
+    def close_handle(self, base: int) -> None:
+        """Undo one open; see `Driver.close_handle`."""
+        if base not in self._opened:
+            raise DeviceHandleError(
+                f"{base:#x} is not the base of an allocation opened from a handle, or "
+                "was closed as often as it was opened."
+            )
+        with self._inside():
+            self._opened[base] -= 1
+            if not self._opened[base]:
+                del self._opened[base]
+            self._runtime.ipcCloseMemHandle(base)
+
+    def _check_handle(self, handle: bytes) -> None:
+        if len(handle) != HANDLE_BYTES:
+            raise DeviceHandleError(
+                f"A handle of CUDA has {HANDLE_BYTES} bytes and this one {len(handle)}."
+            )
+
+    def _refuse(self, sentence: str, error: Exception) -> NoReturn:
+        raise DeviceHandleError(f"{sentence} ({error}).") from error
+
+    # Work
+
+    def copy_to_device(self, pointer: int, data: bytes) -> None:
+        """Copy to the device; see `Driver.copy_to_device`.
+
+        The copy has taken the data when the call returns, so that `data` may go.
+        """
+        with self._inside():
+            self._check(pointer, len(data))
+            source = np.frombuffer(data, np.uint8).ctypes.data
+            kind = self._runtime.memcpyHostToDevice
+            self._runtime.memcpy(pointer, source, len(data), kind)
+
+    def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
+        """Do the own work, then read; see `Driver.copy_to_host`."""
+        with self._inside():
+            self._check(pointer, nbytes)
+            data = np.empty(nbytes, np.uint8)
+            kind = self._runtime.memcpyDeviceToHost
+            self._runtime.memcpy(data.ctypes.data, pointer, nbytes, kind)
+            return data.tobytes()
+
+    def synchronize(self) -> None:
+        """Do all work of this process; see `Driver.synchronize`."""
+        with self._inside():
+            self._runtime.deviceSynchronize()
+
+    # Events
+
+    def event_create(self) -> int:
+        """Make an event for other processes; see `Driver.event_create`."""
+        flags = self._runtime.eventDisableTiming | self._runtime.eventInterprocess
+        with self._inside():
+            event = int(self._runtime.eventCreateWithFlags(flags))
+        self._events.add(event)
+        return event
+
+    def event_destroy(self, event: int) -> None:
+        """Give up an event; see `Driver.event_destroy`."""
+        with self._event(event):
+            self._events.remove(event)
+            self._runtime.eventDestroy(event)
+
+    @contextlib.contextmanager
+    def _event(self, event: int) -> Iterator[None]:
+        if event not in self._events:
+            raise DeviceHandleError(
+                f"This process has no event {event:#x}, or destroyed it."
+            )
+        with self._inside():
+            yield
+
+    def event_record(self, event: int) -> None:
+        """Let the event stand for the work so far; see `Driver.event_record`."""
+        with self._event(event):
+            self._runtime.eventRecord(event, DEFAULT_STREAM)
+
+    def event_handle(self, event: int) -> bytes:
+        """Name an own event; see `Driver.event_handle`."""
+        with self._event(event):
+            return bytes(self._runtime.ipcGetEventHandle(event))
+
+    def event_open(self, handle: bytes) -> int:
+        """Open another process's event; see `Driver.event_open`."""
+        self._check_handle(handle)
+        with self._inside():
+            try:
+                event = int(self._runtime.ipcOpenEventHandle(handle))
+            except self._runtime.CUDARuntimeError as error:
+                self._refuse(
+                    "The handle of an event cannot be opened here: the process that "
+                    "made it has ended or destroyed it, or is this one",
+                    error,
+                )
+        self._events.add(event)
+        return event
+
+    def event_wait(self, event: int) -> None:
+        """Order the later work after the event; see `Driver.event_wait`."""
+        with self._event(event):
+            self._runtime.streamWaitEvent(DEFAULT_STREAM, event)
+
+    def event_synchronize(self, event: int) -> None:
+        """Wait for the event; see `Driver.event_synchronize`."""
+        with self._event(event):
+            self._runtime.eventSynchronize(event)
+
+    # The end
+
+    def leave(self) -> None:
+        """Close what is open and free what is own; see `Driver.leave`."""
+        if self.forked():
+            return
+        jobs: list[tuple[Callable[[int], None], int]]
+        jobs = [(self.event_destroy, event) for event in self._events]
+        opened = self._opened.items()
+        jobs += [(self.close_handle, base) for base, n in opened for _ in range(n)]
+        jobs += [(self.free, base) for base in (*self._own, *self._adopted)]
+        for job, what in jobs:
+            # At the end of the interpreter the runtime may be gone; then the end of
+            # the process gives everything back.
+            with contextlib.suppress(DeviceError):
+                job(what)

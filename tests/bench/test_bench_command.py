@@ -1,0 +1,181 @@
+"""The command, from the outside: what it measures, refuses and leaves behind."""
+
+import sys
+
+import pytest
+
+ADAPTER = """
+from dataclasses import replace
+from sharedtensor_conformance.adapters import reference
+
+conformance_adapter = replace(
+    reference.conformance_adapter, operations="broken:Operations"
+)
+
+
+class Operations(reference.ReferenceOperations):
+    {method}
+"""
+SENDS_OTHERS = """def encode(self, tensor):
+        other = tensor.clone()
+        other[0] = 99
+        return other
+"""
+SHARES_NOTHING = """def share(self, tensor):
+        return tensor
+"""
+FAILS = """def encode(self, tensor):
+        raise ValueError("no tensor today")
+"""
+EXITS = """def encode(self, tensor):
+        raise SystemExit("had enough")
+"""
+DIES = """def encode(self, tensor):
+        import os
+        os.abort()
+"""
+
+
+def test_figures_have_samples_floor_and_machine(bench):
+    done = bench("--impl=reference", "--rows=resend-held-*", "--repeats=2")
+    assert done.status == 0, done.err
+    assert done.left == []
+    assert done.figures["schema"] == 1
+    assert done.figures["machine"]["wake_up"]["mode"] in {"fast", "slow"}
+    (subject,) = done.figures["implementations"]
+    assert subject["implementation"] == "reference"
+    rows = [result["row"] for result in done.figures["results"]]
+    assert rows == ["resend-held-round-trip", "resend-held-one-way"]
+    for result in done.figures["results"]:
+        assert len(result["samples"]) == len(result["floor"]) == 2
+        assert 0 < result["over_floor"] == pytest.approx(ratio_of(result), rel=0.01)
+    assert "a shared tensor again, held by the receiver, answered" in done.out
+
+
+def ratio_of(result):
+    pairs = zip(result["samples"], result["floor"], strict=True)
+    return sum(sample / floor for sample, floor in pairs) / 2
+
+
+@pytest.mark.parametrize(
+    ("row", "holds"),
+    [
+        ("new-4B-round-trip", lambda found: found["median"] > 0),
+        ("new-4KiB-one-way", lambda found: found["median"] > 0),
+        ("thousand-new", lambda found: found["over_floor"] > 1),
+        ("state-dict", lambda found: found["over_floor"] > 1),
+        ("first-share-1MiB", lambda found: found["over_floor"] > 0.5),
+        ("child-start-tensor", lambda found: found["over_floor"] > 0.2),
+        ("descriptors-sender", lambda found: found["samples"] == [1.0]),
+        ("descriptors-receiver", lambda found: found["samples"] == [1.0]),
+    ],
+)
+def test_each_kind_of_row_is_measured(bench, row, holds):
+    done = bench("--impl=reference", f"--rows={row}")
+    assert done.status == 0, done.err
+    (found,) = done.figures["results"]
+    assert holds(found), found
+
+
+def test_implementations_are_compared_where_both_claim_a_row(bench):
+    options = ("--impl=reference", "--impl=stdlib", f"--python=stdlib={sys.executable}")
+    done = bench(*options, "--rows=new-4B-round-trip", "--rows=first-share-1MiB")
+    assert done.status == 0, done.err
+    absent = {
+        (found["implementation"], found["row"]): found["absent"]
+        for found in done.figures["results"]
+    }
+    assert absent.pop(("stdlib", "first-share-1MiB")) == (
+        "not claimed: arrays, resize, share"
+    )
+    assert set(absent.values()) == {""}
+    assert "not claimed: arrays, resize, share" in done.out
+
+
+@pytest.mark.parametrize(
+    ("method", "row", "sentence"),
+    [
+        (SENDS_OTHERS, "resend-held-one-way", "delivers wrong values: in resend-held"),
+        (SENDS_OTHERS, "resend-dropped-one-way", "add up to 24 where they were sent"),
+        (SENDS_OTHERS, "thousand-new", "delivers wrong values: in thousand-new"),
+        (SHARES_NOTHING, "first-share-1MiB", "the tensor is not shared"),
+        (FAILS, "new-4B-round-trip", "ValueError: no tensor today"),
+        (EXITS, "new-4B-round-trip", "SystemExit: had enough"),
+        (DIES, "new-4B-round-trip", "ended in 'measure new-4B-round-trip pipe fork'"),
+    ],
+)
+def test_what_is_wrong_ends_the_benchmark_with_a_sentence(
+    bench, tmp_path, method, row, sentence
+):
+    (tmp_path / "broken.py").write_text(ADAPTER.format(method=method))
+    done = bench("--impl=broken", "--impl=broken:conformance_adapter", f"--rows={row}")
+    assert done.status == 4
+    assert "there is no implementation 'broken'" in done.err
+    done = bench("--impl=broken:conformance_adapter", f"--rows={row}")
+    assert done.status == 1, done.err
+    assert done.figures == {}
+    assert done.left == []
+    assert sentence in last_line(done.err)
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--rows=jumps",), "no row is called 'jumps'; there are new-4B-round-trip"),
+        (("--rows=first-share-1G*",), "only large rows are chosen"),
+        (("--repeats=0",), "invalid positive int value: '0'"),
+        (("--python=reference",), "--python takes IMPL=INTERPRETER, not 'reference'"),
+        (("--python=reference=/nowhere/python",), "no interpreter '/nowhere/python'"),
+        (("--python=reference=/bin/true",), "'reference' cannot be loaded: its"),
+        (("--python=torch=python3",), "--python names 'torch', which no --impl does"),
+        (("--plot=/nowhere/at/all.svg",), "/nowhere/at/all.svg cannot be written"),
+        (("--impl=refrence",), "did you mean 'reference'?"),
+    ],
+)
+def test_wrong_use_is_answered_with_one_sentence(bench, options, sentence):
+    done = bench("--impl=reference", *options)
+    assert done.status == 4, done.err
+    assert len(done.err.splitlines()) == 1
+    assert sentence in done.err
+    assert done.out == ""
+    assert done.left == []
+
+
+def test_two_adapters_of_one_name_are_refused(bench, tmp_path):
+    (tmp_path / "broken.py").write_text(ADAPTER.format(method=FAILS))
+    done = bench("--impl=reference", "--impl=broken:conformance_adapter")
+    assert done.status == 4
+    assert "two of the implementations are called 'reference'" in done.err
+
+
+def test_a_plot_without_matplotlib_is_refused_before_anything_is_measured(
+    bench, tmp_path
+):
+    (tmp_path / "matplotlib.py").write_text("raise ImportError")
+    done = bench("--impl=reference", f"--plot={tmp_path / 'bench.svg'}")
+    assert done.status == 1
+    assert done.err.splitlines() == [
+        "shared-tensor-spec: a plot needs matplotlib: "
+        "pip install 'shared-tensor-spec[bench]'"
+    ]
+
+
+def test_a_strategy_is_passed_over_where_another_one_exists(bench):
+    done = bench("--impl=copy", "--strategy=telepathy", "--rows=state-dict")
+    assert done.status == 0, done.err  # the other strategy that is asked for exists
+
+
+def test_scaling_is_measured_along_each_axis(bench):
+    done = bench("--impl=reference", "--scaling")
+    assert done.status == 0, done.err
+    points = {(point["what"], point["to"]) for point in done.figures["scaling"]}
+    assert ("tensors", 1000) in points
+    assert ("processes", 32) in points
+    assert ("size", 64 << 20) in points
+    assert done.figures["results"] == []
+    assert done.left == []
+
+
+def last_line(text):
+    return text.splitlines()[-1]

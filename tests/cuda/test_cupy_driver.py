@@ -1,0 +1,450 @@
+"""Which calls `CupyDriver` makes, on a recording stand-in: nothing here judges CUDA."""
+
+import contextlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from recording_cuda import BLOCK, RecordingLibrary, RecordingRuntime
+from sharedtensor import cuda
+from sharedtensor.cuda import cupy_arrays, cupy_driver, devices
+from sharedtensor.cuda.cupy_driver import CupyDriver
+from sharedtensor.cuda.driver import Driver
+from sharedtensor.cuda.errors import (
+    DeviceError,
+    DeviceHandleError,
+    DeviceUnavailableError,
+    ForkError,
+    IllegalAddressError,
+    OutOfDeviceMemoryError,
+)
+
+OUT_OF_MEMORY, INVALID_VALUE, NO_DEVICE, UNLOADING = 2, 1, 100, 4
+HANDLE = b"h" * 64
+
+
+@pytest.fixture
+def runtime(monkeypatch):
+    """The stand-in, in the place of CuPy's runtime."""
+    recording = RecordingRuntime()
+    monkeypatch.setattr(cupy_driver, "_runtime", lambda: recording)
+    monkeypatch.setattr(cupy_driver, "_libcuda", lambda: RecordingLibrary(recording))
+    monkeypatch.setattr(cupy_driver, "_first_user", os.getpid())
+    monkeypatch.setattr(devices, "_sharing", {})
+    return recording
+
+
+@pytest.fixture
+def driver(runtime):
+    """A driver over the stand-in's second device, whose calls start now."""
+    made = CupyDriver(1)
+    runtime.calls.clear()
+    return made
+
+
+def made_by(runtime):
+    """The calls that are left when those that choose a device are taken out."""
+    return [call for call in runtime.calls if call[0] != "setDevice"]
+
+
+# Memory
+
+
+def test_memory_comes_in_whole_blocks(driver, runtime):
+    for nbytes in (1, BLOCK, BLOCK + 1):
+        driver.allocate(nbytes)
+    sizes = [call[1] for call in made_by(runtime)]
+    assert sizes == [BLOCK, BLOCK, 2 * BLOCK]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_each_call_is_made_on_the_device_and_the_current_one_put_back(
+    driver, runtime, before
+):
+    runtime.current = before
+    driver.allocate(1)
+    chosen = [call[1] for call in runtime.calls if call[0] == "setDevice"]
+    assert chosen == ([1, 0] if before == 0 else [1])
+    assert runtime.current == before
+
+
+def test_the_current_device_is_put_back_after_a_failure(driver, runtime):
+    runtime.failures["malloc"] = INVALID_VALUE
+    with pytest.raises(DeviceError, match="cuda:1 reported cudaErrorOfTheTest"):
+        driver.allocate(1)
+    assert runtime.current == 0
+
+
+def test_memory_that_is_short_is_an_error_of_its_own(driver, runtime):
+    runtime.failures["malloc"] = OUT_OF_MEMORY
+    with pytest.raises(OutOfDeviceMemoryError, match="no room for 5 bytes"):
+        driver.allocate(5)
+
+
+def test_an_allocation_without_bytes_is_refused(driver, runtime):
+    with pytest.raises(DeviceError, match="at least 1 byte"):
+        driver.allocate(0)
+    assert not made_by(runtime)
+
+
+def test_only_the_base_of_an_own_allocation_is_freed_and_once(driver, runtime):
+    base, opened = driver.allocate(8), driver.open_handle(HANDLE)
+    for other in (base + 8, opened):
+        with pytest.raises(IllegalAddressError, match="is not the base"):
+            driver.free(other)
+    driver.free(base)
+    with pytest.raises(IllegalAddressError, match="freed before"):
+        driver.free(base)
+    assert [call for call in runtime.calls if call[0] == "free"] == [("free", base)]
+
+
+def test_an_allocation_is_found_by_the_driver(driver):
+    base = driver.allocate(8)
+    assert driver.allocation_of(base + 5) == (base, BLOCK)
+    with pytest.raises(IllegalAddressError, match="lies in no allocation"):
+        driver.allocation_of(16)
+
+
+def test_data_is_copied_there_and_back(driver, runtime):
+    base = driver.allocate(64)
+    driver.copy_to_device(base + 3, b"data")
+    assert driver.copy_to_host(base + 3, 4) == b"data"
+    _, there, back = made_by(runtime)
+    assert there == ("memcpy", base + 3, 4, runtime.memcpyHostToDevice)
+    assert back[2:] == (4, runtime.memcpyDeviceToHost)
+
+
+def test_a_copy_beyond_the_end_is_refused_before_it_is_made(driver, runtime):
+    base = driver.allocate(BLOCK)
+    runtime.calls.clear()
+    with pytest.raises(IllegalAddressError, match="beyond the end"):
+        driver.copy_to_device(base + BLOCK - 2, b"data")
+    with pytest.raises(IllegalAddressError, match="beyond the end"):
+        driver.copy_to_host(base, BLOCK + 1)
+    assert not made_by(runtime)
+
+
+def test_free_and_total_bytes_are_the_drivers_figures(driver):
+    assert driver.memory_info() == (1 << 30, 1 << 31)
+
+
+# Handles
+
+
+def test_the_handle_is_that_of_the_base(driver, runtime):
+    base = driver.allocate(64)
+    assert driver.ipc_handle(base + 32) == base.to_bytes(64, "little")
+    assert made_by(runtime)[-1] == ("ipcGetMemHandle", base)
+
+
+def test_memory_that_cannot_be_shared_is_refused_in_one_sentence(driver, runtime):
+    runtime.failures["ipcGetMemHandle"] = INVALID_VALUE
+    with pytest.raises(DeviceHandleError, match="managed memory or comes from an asyn"):
+        driver.ipc_handle(driver.allocate(1))
+
+
+def test_a_received_allocation_is_not_exported(driver):
+    opened = driver.open_handle(HANDLE)
+    with pytest.raises(DeviceHandleError, match="belongs to another process"):
+        driver.ipc_handle(opened)
+
+
+def test_each_open_needs_one_close(driver, runtime):
+    base = driver.open_handle(HANDLE)
+    assert driver.open_handle(HANDLE) == base
+    driver.close_handle(base)
+    driver.close_handle(base)
+    with pytest.raises(DeviceHandleError, match="closed as often"):
+        driver.close_handle(base)
+    closed = [call for call in runtime.calls if call[0] == "ipcCloseMemHandle"]
+    assert closed == [("ipcCloseMemHandle", base)] * 2
+
+
+@pytest.mark.parametrize(
+    ("method", "function"),
+    [("open_handle", "ipcOpenMemHandle"), ("event_open", "ipcOpenEventHandle")],
+)
+def test_a_handle_that_cannot_be_opened_is_refused(driver, runtime, method, function):
+    with pytest.raises(DeviceHandleError, match="64 bytes and this one 5"):
+        getattr(driver, method)(b"short")
+    assert not runtime.calls
+    runtime.failures[function] = INVALID_VALUE
+    with pytest.raises(DeviceHandleError, match="cannot be opened here"):
+        getattr(driver, method)(HANDLE)
+
+
+# Events
+
+
+def test_an_event_is_made_for_other_processes_and_without_timing(driver, runtime):
+    event = driver.event_create()
+    driver.event_record(event)
+    driver.event_wait(event)
+    driver.event_synchronize(event)
+    assert driver.event_handle(event) == event.to_bytes(64, "big")
+    driver.event_destroy(event)
+    flags = runtime.eventDisableTiming | runtime.eventInterprocess
+    assert made_by(runtime) == [
+        ("eventCreateWithFlags", flags),
+        ("eventRecord", event, 0),
+        ("streamWaitEvent", 0, event),
+        ("eventSynchronize", event),
+        ("ipcGetEventHandle", event),
+        ("eventDestroy", event),
+    ]
+
+
+def test_a_received_event_can_be_recorded_and_is_destroyed_here_too(driver, runtime):
+    event = driver.event_open(HANDLE)
+    driver.event_record(event)
+    driver.event_destroy(event)
+    assert [call[0] for call in made_by(runtime)][1:] == ["eventRecord", "eventDestroy"]
+
+
+def test_an_event_that_is_gone_is_refused(driver, runtime):
+    event = driver.event_create()
+    driver.event_destroy(event)
+    runtime.calls.clear()
+    with pytest.raises(DeviceHandleError, match="has no event"):
+        driver.event_record(event)
+    assert not runtime.calls
+
+
+# Forks and the end
+
+ARGUMENTS = {
+    "allocate": (1,), "free": (1,), "allocation_of": (1,), "ipc_handle": (1,),
+    "open_handle": (HANDLE,), "copy_to_device": (1, b"x"), "copy_to_host": (1, 1),
+    "synchronize": (), "event_create": (), "event_open": (HANDLE,), "memory_info": (),
+}  # fmt: skip
+
+
+def test_every_method_of_the_interface_is_there():
+    missing = set(dir(Driver)) - set(dir(CupyDriver)) - {"name"}
+    assert not {name for name in missing if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("method", sorted(ARGUMENTS))
+def test_a_forked_child_is_refused_before_any_call(
+    driver, runtime, monkeypatch, method
+):
+    parent = os.getpid()
+    monkeypatch.setattr(cupy_driver.os, "getpid", lambda: parent + 1)
+    with pytest.raises(ForkError, match="'spawn' or 'forkserver'"):
+        getattr(driver, method)(*ARGUMENTS[method])
+    assert driver.forked()
+    assert not runtime.calls
+
+
+def test_a_process_that_leaves_gives_back_everything(driver, runtime):
+    base, opened = driver.allocate(1), driver.open_handle(HANDLE)
+    driver.open_handle(HANDLE)
+    event = driver.event_create()
+    runtime.calls.clear()
+    driver.leave()
+    assert sorted(made_by(runtime)) == [
+        ("eventDestroy", event),
+        ("free", base),
+        *[("ipcCloseMemHandle", opened)] * 2,
+    ]
+
+
+def test_leaving_never_raises(driver, runtime):
+    driver.allocate(1)
+    driver.event_create()
+    runtime.failures.update(free=UNLOADING, eventDestroy=UNLOADING)
+    driver.leave()
+    assert len(made_by(runtime)[-2:]) == 2
+
+
+# Tensors over the stand-in: the protocol runs over this driver as over any
+
+
+def array_at(address, values):
+    """What `from_cupy` uses of a CuPy array."""
+    plain = np.array(values, np.float32)
+    return SimpleNamespace(
+        shape=plain.shape, strides=plain.strides, dtype=plain.dtype, size=plain.size,
+        device=SimpleNamespace(id=0), data=SimpleNamespace(ptr=address),
+    )  # fmt: skip
+
+
+def test_a_tensor_is_written_read_and_freed(runtime):
+    tensor = cuda.tensor([1.0, 2.0], np.float32, device="cuda:0")
+    tensor.write(1, 5.0)
+    assert (tensor.tolist(), tensor.device) == ([1.0, 5.0], "cuda:0")
+    base = tensor.data_ptr()
+    del tensor
+    assert ("free", base) in runtime.calls
+
+
+def test_arrays_of_one_block_keep_their_places_and_share_one_storage(runtime):
+    block = runtime.block(BLOCK)
+    arrays = [array_at(block + offset, [0, 0]) for offset in (512, 1024)]
+    first, second = map(cuda.from_cupy, arrays)
+    first.write(0, 7.0)
+    assert (first.offset, second.offset) == (512, 1024)
+    assert first.storage is second.storage
+    assert (first.tolist(), second.tolist()) == ([7.0, 0.0], [0.0, 0.0])
+
+
+def test_adopted_arrays_are_kept_until_the_last_tensor_goes_and_never_freed(runtime):
+    block = runtime.block(BLOCK)
+    arrays = [array_at(block + offset, [0]) for offset in (0, 256)]
+    tensors = [cuda.from_cupy(array) for array in arrays]
+    driver = tensors[0].storage.sharing.driver
+    tensors.pop()
+    assert driver._adopted == {block: arrays}
+    tensors.pop()
+    assert driver._adopted == {}
+    assert block in runtime.blocks
+
+
+def test_an_array_over_the_memory_of_a_tensor_is_that_memory(runtime):
+    tensor = cuda.tensor([1.0, 2.0], np.float32, device="cuda:0")
+    again = cuda.from_cupy(array_at(tensor.data_ptr() + 4, [0]))
+    assert again.storage is tensor.storage
+    assert again.tolist() == [2.0]
+
+
+def test_an_array_that_cannot_be_shared_is_refused_and_not_kept(runtime):
+    runtime.failures["ipcGetMemHandle"] = INVALID_VALUE
+    array = array_at(runtime.block(BLOCK), [0])
+    with pytest.raises(DeviceHandleError, match="cannot be shared"):
+        cuda.from_cupy(array)
+    assert devices.sharing_on("cuda:0").driver._adopted == {}
+
+
+def test_an_array_lies_where_its_tensor_lies_and_keeps_the_storage(
+    runtime, monkeypatch
+):
+    recorded = SimpleNamespace(
+        cuda=SimpleNamespace(
+            Device=lambda index: contextlib.nullcontext(),
+            UnownedMemory=lambda *given: ("memory", *given),
+            MemoryPointer=lambda *given: ("place", *given),
+        ),
+        ndarray=lambda *given: given,
+    )
+    monkeypatch.setattr(cupy_arrays, "import_module", lambda name: recorded)
+    tensor = cuda.tensor([[1.0, 2.0], [3.0, 4.0]], np.float32, device="cuda:0")
+    shape, dtype, place, strides = cuda.to_cupy(tensor[:, 1])
+    assert (shape, strides, dtype) == ((2,), (8,), np.float32)
+    storage = tensor.storage
+    memory = ("memory", storage.data_ptr(), storage.nbytes, storage, 0)
+    assert place == ("place", memory, 4)
+
+
+def test_the_simulated_device_has_no_arrays_of_cupy():
+    with pytest.raises(DeviceError, match="read it"):
+        cuda.to_cupy(cuda.tensor([1.0], device="sim:0"))
+
+
+# Whether there is a device
+
+
+def test_a_device_is_there_where_the_runtime_counts_one(runtime):
+    assert cuda.is_available()
+    assert cuda.unavailable_reason() is None
+    assert cuda.device_count() == 2
+    with pytest.raises(DeviceUnavailableError, match="there is cuda:0, cuda:1"):
+        cuda.tensor([1], device="cuda:2")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 0}, "finds no NVIDIA driver"),
+        ({"devices": 0}, "shows this process no GPU"),
+        ({"failures": {"getDeviceCount": NO_DEVICE}}, "shows this process no GPU"),
+        ({"failures": {"getDeviceCount": 35}}, "cannot be used here"),
+    ],
+)
+def test_a_device_that_is_missing_is_explained_in_one_sentence(runtime, change, said):
+    for name, value in change.items():
+        setattr(runtime, name, value)
+    assert said in cuda.unavailable_reason()
+    assert not cuda.is_available()
+    assert cuda.device_count() == 0
+
+
+def test_without_cupy_the_sentence_names_what_to_install():
+    script = (
+        "import sys; sys.modules['cupy'] = None; from sharedtensor import cuda;"
+        "print(cuda.unavailable_reason())"
+    )
+    assert "install shared-tensor-spec[cuda13]" in run_alone(script)
+
+
+def test_a_cupy_that_cannot_be_imported_is_explained(tmp_path):
+    broken = tmp_path / "cupy" / "__init__.py"
+    broken.parent.mkdir()
+    broken.write_text("raise ImportError('libcudart.so: \\n cannot open')")
+    script = "from sharedtensor import cuda; print(cuda.unavailable_reason())"
+    said = run_alone(script, tmp_path)
+    assert said == "CuPy cannot be imported: libcudart.so: cannot open"
+
+
+def test_nothing_imports_cupy_before_cuda_is_asked_for(tmp_path):
+    importable = tmp_path / "cupy" / "__init__.py"
+    importable.parent.mkdir()
+    importable.write_text("")
+    script = """
+import importlib, pkgutil, sys
+import sharedtensor, sharedtensor_conformance as suite
+skipped = ("causes", "manager", "test_", "mutants", "mindspore", "paddle")
+for package in (sharedtensor, suite):
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not any(part in found.name for part in skipped):
+            importlib.import_module(found.name)
+sharedtensor.cuda.tensor([1.0], device="sim:0")
+print("cupy" in sys.modules, "sharedtensor.cuda.cupy_driver" in sys.modules)
+"""
+    assert run_alone(script, tmp_path) == "False True"
+
+
+def run_alone(script, *folders):
+    """Return what a script prints in an interpreter of its own."""
+    path = os.pathsep.join([*map(str, folders), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+# The stand-in tells the truth about names and arguments
+
+SOURCE = Path(inspect.getfile(cupy_driver)).read_text()
+USED = sorted(set(re.findall(r"runtime\.([a-zA-Z]\w+)", SOURCE)) - {"CUDARuntimeError"})
+
+
+def test_the_stand_in_has_what_the_driver_uses():
+    assert len(USED) >= 20
+    assert not [name for name in USED if not hasattr(RecordingRuntime, name)]
+
+
+@pytest.mark.parametrize("name", USED)
+def test_cupy_has_what_the_driver_uses_with_these_arguments(name):
+    cupy_cuda = pytest.importorskip("cupy.cuda", reason="CuPy is not installed")
+    real, recorded = getattr(cupy_cuda.runtime, name), getattr(RecordingRuntime, name)
+    if not callable(recorded):
+        assert real == recorded
+        return
+    text = real.__doc__.split("(", 1)[1].split(")", 1)[0]
+    arguments = [part.split("=")[0].split()[-1] for part in text.split(",") if part]
+    assert list(inspect.signature(recorded).parameters)[1:] == arguments
+
+
+def test_an_error_of_cupy_has_the_status_of_cuda():
+    cupy_cuda = pytest.importorskip("cupy.cuda", reason="CuPy is not installed")
+    failure = cupy_cuda.runtime.CUDARuntimeError(OUT_OF_MEMORY)
+    assert failure.status == OUT_OF_MEMORY
+    with contextlib.suppress(cupy_cuda.runtime.CUDARuntimeError):
+        cupy_cuda.runtime.getDeviceCount()

@@ -1,0 +1,1 @@
+"""Adapter modules that never finish importing, or not well."""

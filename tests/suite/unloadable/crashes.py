@@ -1,0 +1,5 @@
+"""Its process dies while it is imported."""
+
+import os
+
+os.abort()
