@@ -238,12 +238,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.tbstyle = "no"  # the end of the run says what is broken
     if config.option.reportchars == "fE":  # pytest's default
         config.option.reportchars = ""
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"  # a configuration's cases share their peers
 
 
 def _configure(config: pytest.Config, shared: dict[str, Any]) -> None:
-    config.addinivalue_line("markers", "xdist_group(name): keeps cases together")
     implementation = Implementation.from_data(shared["implementation"])
     config.stash[SELECTION] = _selection(config, implementation)
     config.stash[RUNNER] = Runner(
@@ -273,6 +270,14 @@ def _real_stderr(config: pytest.Config) -> int:
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker what the controller found out."""
     node.workerinput[SHARED] = node.config._conformance_shared
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one worker run all cases of a configuration, whatever ``--dist`` says."""
+    from sharedtensor_conformance.scheduling import ConfigurationScheduling
+
+    return ConfigurationScheduling(config, log, config.stash[RUNNER].implementation)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -373,8 +378,6 @@ def pytest_collection_modifyitems(
     others = [item for item in items if not _marking(_function(item))]
     if wanted := config.stash[SELECTION].cases:
         ours = [item for item in ours if _wanted(item, wanted)]
-    for number, item in enumerate(ours):
-        item.add_marker(pytest.mark.xdist_group(_xdist_group(item, number)))
     order = {id: n for n, id in enumerate(dict.fromkeys(map(_group, ours)))}
     ours.sort(
         key=lambda item: (order[_group(item)], _function(item).conformance.closing)
@@ -401,12 +404,6 @@ def _configuration(item: pytest.Item) -> Configuration:
 
 def _group(item: pytest.Item) -> str:
     return _configuration(item).id
-
-
-def _xdist_group(item: pytest.Item, number: int) -> str:
-    """Keep a configuration together, but for cases with processes of their own."""
-    apart = _function(item).conformance.apart
-    return f"{_group(item)}-{number}" if apart else _group(item)
 
 
 # Fixtures: what a test names
@@ -482,8 +479,6 @@ def start_method(configuration: Configuration) -> str:
 @pytest.fixture
 def histories() -> None:
     """A function that lets the processes take random histories of such steps."""
-
-
 
 
 @pytest.fixture

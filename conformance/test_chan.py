@@ -1,5 +1,7 @@
 """Chapter CHAN: what is shared does not depend on the channel that carried it."""
 
+from functools import partial
+
 from sharedtensor_conformance.harness import attempt, check, clause
 from sharedtensor_conformance.stories import each_sees_the_writes_of_the_others
 
@@ -222,32 +224,38 @@ def test_joinable_queue_carries_tensors(owner):
     check(child.is_alive(), "joining waits for the tasks and not for the process")
 
 
-@clause("CHAN-9")
-def test_executor_shares_the_tensors_of_calls_and_results(owner):
-    """The owner submits a tensor; the worker writes, and keeps a result of its own."""
-    tensor = owner.make([191, 192, 193])
-    with owner.pool(kind="executor") as pool:
-        pool.write_and_return({"tensor": tensor}, 1, 20)
-        check.equal(tensor.values(), [191, 20, 193], "the owner reads the write")
-        result = pool.make_and_keep([194, 195])
-        pool.write_kept(0, 40)
-        check.equal(result.values(), [40, 195], "the owner reads that to the result")
-        result.write(1, 50)
-        check.equal(pool.read_kept(1), 50, "and the worker reads the owner's")
+@clause("CHAN-9", apart=True)
+def test_executor_shares_the_tensors_of_calls_and_results(stage):
+    """The owner submits a tensor; the worker writes, and keeps a result of its own.
+
+    The standard library keeps a thread and a socket for channels that are its own, so
+    the processes are new ones.
+    """
+    with stage.fresh() as play:
+        tensor = play.owner.make([191, 192, 193])
+        with play.owner.pool(kind="executor") as pool:
+            pool.write_and_return({"tensor": tensor}, 1, 20)
+            check.equal(tensor.values(), [191, 20, 193], "the owner reads the write")
+            result = pool.make_and_keep([194, 195])
+            pool.write_kept(0, 40)
+            check.equal(
+                result.values(), [40, 195], "the owner reads that to the result"
+            )
+            result.write(1, 50)
+            check.equal(pool.read_kept(1), 50, "and the worker reads the owner's")
 
 
-@clause("CHAN-10")
-def test_queue_of_a_manager_carries_tensors(owner):
+@clause("CHAN-10", apart=True)
+def test_queue_of_a_manager_carries_tensors(stage):
     """The owner puts a tensor on a manager's queue, and a child gets it."""
-    channel = owner.open_channel("proxy")
-    try:
-        child = owner.start_peer(arguments=channel)
-        tensor = owner.make([201, 202, 203])
-        _, refused = attempt(lambda: owner.situation("put_on", channel, tensor))
+    with stage.fresh() as play:
+        channel = play.owner.open_channel("proxy")
+        child = play.owner.start_peer(arguments=channel)
+        tensor = play.owner.make([201, 202, 203])
+        put = partial(play.owner.situation, "put_on", channel, tensor)
+        _, refused = attempt(put)
         if refused:
             check.equal(tensor.values(), [201, 202, 203], "nothing is lost")
             return
         arrived = child.situation("get_from", child.arguments)
         each_sees_the_writes_of_the_others(arrived, tensor)
-    finally:
-        owner.situation("close_channel", channel)

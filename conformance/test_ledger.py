@@ -7,7 +7,7 @@ SHOWN = 5
 """How many leaks the evidence names."""
 
 
-@clause("LIFE-7", closing=True, vary=("strategy",))
+@clause("LIFE-7", closing=True)
 def test_nothing_is_left_of_what_the_cases_dropped(stage):
     """Each case dropped what it had made; the ledger was read after each of them."""
     for channel in stage.implementation.channels:
@@ -18,7 +18,7 @@ def test_nothing_is_left_of_what_the_cases_dropped(stage):
     check(not leaks, f"nothing stayed after any case ({len(leaks)} times: {shown})")
 
 
-@clause("LIFE-12", closing=True, vary=("strategy",))
+@clause("LIFE-12", closing=True)
 def test_no_case_added_a_thread_a_process_a_socket_or_a_temporary_file(stage):
     """The ledger was read after each case; what it shows of these is the same."""
     tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])

@@ -11,8 +11,8 @@ it keeps the promise or not:
 * Tensors have no ``is_leaf``, ``grad`` and ``detach``: ``grad`` is not claimed.
 * ``conj()`` computes, and ``resize()`` returns another tensor: ``lazy`` and ``resize``
   are not claimed.
-* A child forked by a process that had used tensors gave no answer, whether the module's
-  own `Process` started it or that of a context: ``fork`` is not judged.
+* The module's own `Process` and `Pool` prepare for a fork. Those of its contexts, which
+  the suite uses, do not, and a forked worker gave no answer: ``fork`` is not judged.
 * The kernel counts who holds a descriptor, so ``lifetime`` is claimed.
 """
 

@@ -53,9 +53,9 @@ Stage.ledger = ledger
 """
 NEIGHBOUR = """
 import os, subprocess, sys, tempfile
-folder, turn = sys.argv[1], 0
+folder, turn, parent = sys.argv[1], 0, os.getppid()
 name = f"/dev/shm/miniature-{os.getpid()}"
-while True:
+while os.getppid() == parent:
     turn += 1
     with tempfile.NamedTemporaryFile(dir=folder), open(name, "w") as file:
         descriptors = [os.dup(file.fileno()) for _ in range(8)]

@@ -1,0 +1,42 @@
+"""Under xdist one worker runs all cases of a configuration, in order."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import pytest
+from sharedtensor_conformance.adapters.reference import conformance_adapter
+from sharedtensor_conformance.scheduling import configuration_ids, group_of
+
+RAN = re.compile(r"^\[(gw\d)\] .* (test_\w+\.py)::\w+\[(default-[a-z]+)", re.M)
+
+
+def test_one_worker_runs_a_configuration_and_its_closing_tests_last(suite):
+    chosen = ("--clause=SHARE-3", "--clause=LIFE-7", "--start-method=fork")
+    done = suite("--impl=numpy-copy", *chosen, "-n2", "-vv")
+    workers, order = defaultdict(set), defaultdict(list)
+    for worker, test, configuration in RAN.findall(done.text):
+        workers[configuration].add(worker)
+        order[configuration].append(test == "test_ledger.py")
+    assert workers, done.text
+    assert {len(found) for found in workers.values()} == {1}
+    assert all(closing == sorted(closing) for closing in order.values())
+    assert all(any(closing) for closing in order.values())
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "group"),
+    [
+        ("test_share.py::test_clone_is_private[file_system-fork]", "file_system-fork"),
+        ("conformance/test_cuda.py::x[simulated-file_system-spawn-a]", None),
+        ("elsewhere/test_mine.py::test_of_a_user", "elsewhere/test_mine.py::"),
+    ],
+)
+def test_group_is_found_from_the_id(nodeid, group, monkeypatch):
+    monkeypatch.setattr(
+        "sharedtensor_conformance.scheduling.runs_apart",
+        lambda module, name: module == "test_mine",
+    )
+    found = group_of(nodeid, configuration_ids(conformance_adapter))
+    assert found.startswith(group or "simulated-file_system-spawn")
