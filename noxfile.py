@@ -55,8 +55,8 @@ def workflows(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Mypy, strict, over the reference, the suite and its contract with adapters."""
-    libraries = ("numpy", "pytest", "jsonschema", "markdown-it-py", "packaging")
-    session.install("mypy", "types-jsonschema", *libraries)
+    libraries = ("hypothesis", "jsonschema", "markdown-it-py", "numpy", "packaging")
+    session.install("mypy", "types-jsonschema", "pytest", *libraries)
     # An editable install goes through a finder, which mypy cannot read.
     with tempfile.TemporaryDirectory() as folder:
         for package, source in PACKAGES.items():
