@@ -320,13 +320,17 @@ class History:
 
     def step_drop(self, which: int, _: int, __: int) -> None:
         """A process drops a tensor; others, and messages, keep theirs."""
-        tensor = self.pick(
-            which, lambda t: self.outlives or not t.window.memory.in_flight
-        )
+        tensor = self.pick(which, lambda t: self.outlives or self.only_here(t))
         if tensor:
             self.lines.append(f"{tensor.name}.drop()")
             self.held.remove(tensor)
             tensor.remote.drop()
+
+    def only_here(self, tensor: Held) -> bool:
+        """Tell whether no other process has the memory, or is about to get it."""
+        memory = tensor.window.memory
+        holders = {id(t.actor) for t in self.held if t.window.memory is memory}
+        return not memory.in_flight and len(holders) == 1
 
     def step_set_grad(self, which: int, _: int, __: int) -> None:
         """A process gives a tensor that has none, and is in no message, a grad."""
