@@ -68,7 +68,7 @@ CROWD = 6
 IN_FLIGHT = 6
 """Messages on their way at once: a channel need not hold more."""
 
-SHRINKING = 15.0
+SHRINKING = 5.0
 """Seconds after a failure in which a shorter history is looked for."""
 
 CONFIRMED = 3
