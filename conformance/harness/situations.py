@@ -268,14 +268,17 @@ def start_together(
 ) -> Any:
     """Start `count` processes for a task, by ``spawn()`` or by a start method."""
     module = actor.operations.multiprocessing
-    arguments = (actor.setting, task, actor.outgoing(payload))
+    context = actor.context("spawn" if how == "spawn()" else how)
+    ready = actor.by_implementation(context.Event)
+    arguments = (actor.setting, task, ready, actor.outgoing(payload))
     options: dict[str, Any] = {"nprocs": count, "join": join}
-    if how == "spawn()":
-        return _told(actor, lambda: module.spawn(tasks.together, arguments, **options))
-    options["start_method"] = how
-    return _told(
-        actor, lambda: module.start_processes(tasks.together, arguments, **options)
-    )
+    start = module.spawn
+    if how != "spawn()":
+        start, options["start_method"] = module.start_processes, how
+    started = _told(actor, lambda: start(tasks.together, arguments, **options))
+    if not join:
+        started.ready = ready  # a child may open it by its name only later
+    return started
 
 
 def join_together(actor: Any, context: Any, timeout: float | None) -> Any:

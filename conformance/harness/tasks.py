@@ -7,13 +7,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.synchronize import Event
 from typing import Any
 
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import PLAIN
+
+READY_WITHIN = 20.0
+"""Seconds that the first of several processes may take to be ready."""
 
 _operations: Any = None
 _kept: Any = None
@@ -102,11 +105,25 @@ def write_kept(index: tuple[int, ...], value: Any) -> None:
     _operations.write(_kept, index, value)
 
 
-def together(index: int, setting: Setting, task: str, payload: Any) -> None:
-    """Do a task as one of the processes that were started together."""
+def together(
+    index: int, setting: Setting, task: str, ready: Event, payload: Any
+) -> None:
+    """Do a task as one of the processes that were started together.
+
+    Process 0 says when it is `ready`, which process 1 waits for before it fails.
+    """
     enter(setting)
-    tensors = mapped(payload, _decode)
-    TOGETHER[task](index, tensors)
+    fails, others = TOGETHER[task]
+    if task.endswith("refuse to end"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if index == 1 and fails:
+        ready.wait(READY_WITHIN)
+        fails()
+        return
+    _write_index(index, mapped(payload, _decode))
+    if index == 0:
+        ready.set()
+    others()
 
 
 def _write_index(index: int, tensors: list[Any]) -> None:
@@ -116,51 +133,36 @@ def _write_index(index: int, tensors: list[Any]) -> None:
         _operations.write(tensor, (index,), value + 100 + index)
 
 
-def _wait(index: int, tensors: list[Any]) -> None:
-    """Say that it is there, and wait for the signal that ends it."""
-    _write_index(index, tensors)
+def _end() -> None:
+    """Return, which ends the process well."""
+
+
+def _wait() -> None:
+    """Wait for the signal that ends it."""
     while True:
         signal.pause()
-
-
-def _refuse_to_end(index: int, tensors: list[Any]) -> None:
-    """Ignore SIGTERM."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _wait(index, tensors)
-
-
-def _when_the_first_is_there(tensors: list[Any]) -> None:
-    """Wait until process 0 has written to the first tensor."""
-    deadline = time.monotonic() + 20.0
-    while _operations.read(tensors[0], (0,)) == 0 and time.monotonic() < deadline:
-        time.sleep(0.001)
-
-
-def _second(
-    action: Callable[[], Any], others: Callable[..., None]
-) -> Callable[..., None]:
-    """Let process 1 act when process 0 is there, which does something else."""
-
-    def run(index: int, tensors: list[Any]) -> None:
-        if index != 1:
-            others(index, tensors)
-            return
-        _when_the_first_is_there(tensors)
-        action()
-
-    return run
 
 
 def _raise() -> None:
     raise LookupError("the worker's own words")
 
 
-TOGETHER: dict[str, Callable[[int, list[Any]], None]] = {
-    "write index": _write_index,
-    "wait": _wait,
-    "second raises": _second(_raise, _wait),
-    "second exits": _second(lambda: sys.exit(7), _wait),
-    "second is killed": _second(lambda: os.kill(os.getpid(), signal.SIGKILL), _wait),
-    "second raises, others refuse to end": _second(_raise, _refuse_to_end),
+def _exit() -> None:
+    sys.exit(7)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+Action = Callable[[], None]
+
+TOGETHER: dict[str, tuple[Action | None, Action]] = {
+    "write index": (None, _end),
+    "wait": (None, _wait),
+    "second raises": (_raise, _wait),
+    "second exits": (_exit, _wait),
+    "second is killed": (_die, _wait),
+    "second raises, others refuse to end": (_raise, _wait),
 }
-"""What processes do that are started together."""
+"""How process 1 fails, if it does, and what those do that have written."""
