@@ -25,6 +25,7 @@ PACKAGES = {"sharedtensor": "reference", "sharedtensor_conformance": "conformanc
 SUITE = ("pytest", "conformance", "-q", "-n", WORKERS)
 
 
+QUICK = ("core", "share", "views", "grad", "modules")
 CONTROLS = {
     "copy": ("--start-method=fork", "--strategy=file_descriptor"),
     "numpy-copy": ("--start-method=fork",),
@@ -174,11 +175,13 @@ def stdlib(session: nox.Session) -> None:
 def controls(session: nox.Session) -> None:
     """The controls, which have to fail what observes sharing and nothing else.
 
-    With the argument ``quick``: in one configuration.
+    With the argument ``quick``: in one configuration, and for the profiles in `QUICK`.
     """
     session.install("-e", ".[conformance]")
     for control, one_configuration in CONTROLS.items():
-        options = one_configuration if "quick" in session.posargs else ()
+        options: list[str] = []
+        if "quick" in session.posargs:
+            options += [*one_configuration, *(f"--profile={name}" for name in QUICK)]
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder, f"{control}.jsonl")
             _run_red(session, control, report, *options)
