@@ -4,6 +4,7 @@ import pickle
 
 from sharedtensor_conformance.mutants import mutant
 from sharedtensor_conformance.mutants.life import sender_hands_out_descriptors
+from sharedtensor_conformance.mutants.mgr import aborts_without_its_manager
 
 
 @mutant("counts_messages_in_flight", "FAULT-1")
@@ -50,12 +51,7 @@ def lost_message_is_none(steps):
     steps.read_message = read_message
 
 
-@mutant("successor_is_not_told", "FAULT-5")
-def successor_is_not_told(steps):
-    """Who puts a successor in a dead manager's place does not say what it holds."""
-    from sharedtensor.manager import client, launch
-
-    def open_link(link, may_create):
-        link.socket = launch.reach(link.address, True)
-
-    client.Link.open = open_link
+@mutant("abort_where_the_manager_was", "FAULT-5")
+def abort_where_the_manager_was(steps):
+    """A process that finds its manager gone aborts."""
+    aborts_without_its_manager(steps)
