@@ -34,7 +34,7 @@ nitpick_ignore_regex = [
     # Types of other projects: links to them would need inventories from the network.
     (r"py:.*", r"(collections|types|typing|multiprocessing|numpy|pathlib|os|np)\..*"),
     # An alias of a type that signatures name; it has no page of its own.
-    (r"py:class", r"sharedtensor\.tensor\.Hook"),
+    (r"py:class", r"sharedtensor\.tensors\.Hook"),
 ]
 
 # The order in which the chapters are read; spec/index.md lists them in the same one.

@@ -6,31 +6,16 @@
 Sending a tensor through any channel of `sharedtensor.multiprocessing` moves its storage
 into shared memory, once, and the receiver gets a tensor over the same memory. The
 specification says what that entails, and the docstrings here cite its clauses.
+
+The names are those of `functions`, which is imported when the first of them is used: a
+process that is spawned starts without NumPy, and loads it with its first tensor.
 """
 
-from math import prod as _prod
-from typing import Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING, Any
 
-import numpy as _np
-
-from . import reducers as _reducers
-from .errors import (
-    HandleError,
-    ManagerError,
-    NonLeafError,
-    ResizeError,
-    ResourceError,
-    SharedTensorError,
-    StrategyError,
-)
-from .nn import Module, Parameter
-from .storage import Storage
-from .strategies import (
-    get_all_sharing_strategies,
-    get_sharing_strategy,
-    set_sharing_strategy,
-)
-from .tensor import Tensor, check_dtype, contiguous, new_shape
+if TYPE_CHECKING:
+    from .functions import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -40,9 +25,6 @@ DTYPES = (
     *("float16", "float32", "float64", "longdouble"),
     *("complex64", "complex128", "clongdouble"),
 )
-
-globals().update({name: _np.dtype(name) for name in DTYPES if name != "bool"})
-bool_ = _np.dtype("bool")
 
 __all__ = [
     *("bool_" if name == "bool" else name for name in DTYPES),
@@ -69,45 +51,12 @@ __all__ = [
 ]
 
 
-def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """A private tensor with a copy of the data.
-
-    Python's floats become float32 and its integers int64; arrays keep their dtype.
-    Raises `TypeError` for a dtype that is not numeric or boolean.
-    """
-    return Tensor(data, dtype, requires_grad)
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(_import_module(".functions", __name__), name)
+    return found
 
 
-def zeros(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
-    """A private tensor of zeros; memory is taken from the system on first use."""
-    sizes, kind = new_shape(shape), check_dtype(_np.dtype(dtype))
-    storage = Storage(_prod(sizes) * kind.itemsize)
-    made = Tensor._over(storage, kind.str, 0, sizes, contiguous(sizes))
-    return made.requires_grad_(requires_grad)
-
-
-def empty(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
-    """A private tensor whose values are unspecified; here they are zeros."""
-    return zeros(*shape, dtype=dtype, requires_grad=requires_grad)
-
-
-def ones(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
-    """A private tensor of ones."""
-    return zeros(*shape, dtype=dtype).fill_(1).requires_grad_(requires_grad)
-
-
-def arange(*bounds: Any, dtype: Any = None) -> Tensor:
-    """A private tensor of evenly spaced values, as `numpy.arange` gives them."""
-    return Tensor(_np.arange(*bounds, dtype=dtype))
-
-
-def from_numpy(array: _np.ndarray) -> Tensor:
-    """A private tensor with a copy of an array's values.
-
-    It is a copy because the array's memory is not ours: it cannot become a segment
-    without changing its address, and the array would be left behind in silence.
-    """
-    return Tensor(array)
-
-
-_reducers.register()
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -24,8 +24,6 @@ import os
 import sys
 from collections.abc import Callable
 
-import numpy as np
-
 from .errors import resource_error
 
 
@@ -51,7 +49,7 @@ LARGEST_WRITE = 1 << 30
 class Memory:
     """Private, zeroed, page-aligned memory of at least `nbytes` bytes.
 
-    `bytes` is an array over exactly `nbytes` of it, and `address` where it begins.
+    `bytes` is a view of exactly `nbytes` of it, and `address` where it begins.
     `unsettled` says that threads may have written since `write` copied the bytes.
     Raises `ResourceError` when the system has no memory or no mapping left.
     """
@@ -66,8 +64,8 @@ class Memory:
         except OSError as error:
             doing = f"Reserving {nbytes} bytes for a storage"
             raise resource_error(error.errno, doing) from error
-        self.bytes = np.ndarray((nbytes,), np.uint8, buffer=pages)
-        self.address: int = self.bytes.__array_interface__["data"][0]
+        self.bytes = memoryview(pages)[:nbytes]
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
 
 
 def whole_pages(nbytes: int) -> int:

@@ -8,7 +8,7 @@ rest.
 from collections.abc import Iterator
 from typing import Any
 
-from .tensor import Tensor
+from .tensors import Tensor
 
 
 class Parameter(Tensor):

@@ -2,25 +2,35 @@
 
 Every channel of the standard library pickles with `ForkingPickler`, so registering here
 makes tensors shared on all of them (clause CHAN-3). Plain `pickle` is left alone: it
-copies. Subclasses of `Tensor` register themselves when they are defined.
+copies. Each class is registered where it is defined, subclasses of `Tensor` too, so a
+process that has a tensor, however it came by it, can send it.
 """
 
 from multiprocessing import reduction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .nn import Parameter
 from .steps import steps
-from .storage import Storage
-from .tensor import Tensor, reduce_tensor
+
+if TYPE_CHECKING:
+    from .storage import Storage
+    from .tensors import Tensor
 
 
-def reduce_storage(storage: Storage) -> tuple[Any, ...]:
+def register_tensors(tensor_class: "type[Tensor]") -> None:
+    """Let tensors of a class be sent by sharing, subclasses not included."""
+    reduction.ForkingPickler.register(tensor_class, reduce_tensor)
+
+
+def register_storages(storage_class: "type[Storage]") -> None:
+    """Let storages be sent by sharing."""
+    reduction.ForkingPickler.register(storage_class, reduce_storage)
+
+
+def reduce_tensor(tensor: "Tensor") -> tuple[Any, ...]:
+    """What `ForkingPickler` calls for tensors of any class. Clause VIEW-1."""
+    return steps.export_tensor(tensor)
+
+
+def reduce_storage(storage: "Storage") -> tuple[Any, ...]:
     """What `ForkingPickler` calls for storages. Clause VIEW-3."""
     return steps.export_storage(storage)
-
-
-def register() -> None:
-    """Register the reducers; to do so again changes nothing."""
-    for tensor_class in (Tensor, Parameter):
-        reduction.ForkingPickler.register(tensor_class, reduce_tensor)
-    reduction.ForkingPickler.register(Storage, reduce_storage)

@@ -17,15 +17,15 @@ import weakref
 from multiprocessing import reduction
 from typing import TYPE_CHECKING, Any
 
+from . import manager as names
 from . import memory, transport
 from .errors import HandleError, NonLeafError, ResizeError
-from .manager import client as names
 
 if TYPE_CHECKING:
     from .multiprocessing.connection import Connection
     from .storage import Storage
     from .strategies import Segment
-    from .tensor import Tensor
+    from .tensors import Tensor
 
 DEFAULT_STRATEGY = "file_descriptor"
 
@@ -255,7 +255,7 @@ class Steps:
         is open. Clauses LIFE-2, LIFE-5, LIFE-8, FAULT-1.
         """
         for manager, tokens in outbox.names.items():
-            owned = transport.OwnedDescriptor(names.post(tokens, address=manager))
+            owned = _strategies.posted.of(tokens, manager)
             outbox.add(owned.fd, owned)
 
     def put_message(self, obj: Any) -> "Message":

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from . import reducers
 from .memory import Memory
 from .steps import steps
 from .strategies import Segment
@@ -38,7 +39,7 @@ class Storage:
     @property
     def bytes(self) -> np.ndarray:
         """An array of the bytes, which keeps the memory alive on its own."""
-        return self.memory.bytes
+        return np.ndarray((self.nbytes,), np.uint8, self.memory.bytes)
 
     @property
     def address(self) -> int:
@@ -68,14 +69,14 @@ class Storage:
     def clone(self) -> "Storage":
         """A private storage with the same bytes. Clause SHARE-11."""
         copy = Storage(self.nbytes)
-        copy.bytes[:] = self.bytes
+        copy.memory.bytes[:] = self.memory.bytes
         return copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Storage":
         return self.clone()
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _storage_from_bytes, (self.bytes.tobytes(),)
+        return _storage_from_bytes, (self.memory.bytes.tobytes(),)
 
     def __len__(self) -> int:
         return self.nbytes
@@ -85,7 +86,10 @@ class Storage:
         return f"<Storage of {self.nbytes} bytes, {state}>"
 
 
+reducers.register_storages(Storage)
+
+
 def _storage_from_bytes(content: bytes) -> Storage:
     storage = Storage(len(content))
-    storage.bytes[:] = np.frombuffer(content, np.uint8)
+    storage.memory.bytes[:] = content
     return storage

@@ -15,14 +15,13 @@ import fcntl
 import mmap
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from . import manager as names
 from . import memory, transport
 from .errors import HandleError, StrategyError, resource_error
-from .manager import client as names
 from .steps import steps
 
 DIRECTORY = "/dev/shm"
@@ -101,7 +100,7 @@ class FileDescriptor:
 
     def allocate(self, source: memory.Memory, nbytes: int) -> Segment:
         """Make a sealed memory file. Clause FD-1."""
-        token = secrets.token_hex(16)
+        token = new_token()
         fd = steps.create_unnamed(token)
         try:
             memory.write(fd, source)
@@ -161,7 +160,7 @@ class FileSystem:
 
     def allocate(self, source: memory.Memory, nbytes: int) -> Segment:
         """Make a file that only this user can open. Clauses FS-1, FS-3, SEC-1."""
-        name = f"sharedtensor-{os.getpid()}-{secrets.token_hex(16)}"
+        name = f"sharedtensor-{os.getpid()}-{new_token()}"
         manager = names.address()
         steps.register_name(name, manager)
         try:
@@ -211,7 +210,40 @@ class FileSystem:
 
     def release(self, segment: Segment) -> None:
         """Tell the manager that this process holds the name no more. Clause FS-2."""
+        posted.forget(segment.token)
         names.release(segment.token, address=segment.manager)
+
+
+class Posted:
+    """The descriptor that stood for the last message with one name, to stand again.
+
+    Whoever sends one tensor over and over tells the manager once. While this process
+    holds the name, it does not matter how many copies of the descriptor are open; with
+    the last hold this one goes. It is a single one, whatever is shared: clause FS-3.
+    """
+
+    def __init__(self) -> None:
+        self.last: tuple[str, transport.OwnedDescriptor] | None = None
+
+    def of(self, tokens: list[str], manager: str) -> transport.OwnedDescriptor:
+        """A descriptor that keeps these names in flight as long as it is open."""
+        last = self.last
+        # In a forked child the parent's descriptor has been closed.
+        if last is not None and tokens == [last[0]] and last[1].fd >= 0:
+            return last[1]
+        owned = transport.OwnedDescriptor(names.post(tokens, address=manager))
+        if len(tokens) == 1:
+            self.last = tokens[0], owned
+        return owned
+
+    def forget(self, token: str) -> None:
+        """Let go of the descriptor of a name that this process gives up."""
+        last = self.last
+        if last is not None and last[0] == token:
+            self.last = None
+
+
+posted = Posted()
 
 
 def arrived(name: str, manager: str, how: Any, tell: Callable[..., None]) -> None:
@@ -254,6 +286,11 @@ def set_sharing_strategy(name: str) -> None:
     STRAT-3.
     """
     steps.set_strategy(find_strategy(name).name)
+
+
+def new_token() -> str:
+    """What tells a segment from all others, and nobody can guess. Clause SEC-3."""
+    return os.urandom(16).hex()
 
 
 def create_unnamed(token: str) -> int:

@@ -74,7 +74,7 @@ def room_is_taken_at_the_first_touch(steps):
     original, parts = memory.remap, {}
 
     def write(fd, source):
-        parts[source.address] = source.bytes.copy()
+        parts[source.address] = bytes(source.bytes)
         os.ftruncate(fd, source.capacity)
 
     def remap(target, fd, sharing=1):
@@ -93,7 +93,7 @@ def zeros_take_no_room(steps):
     original = memory.write
 
     def write(fd, source):
-        if source.bytes.any():
+        if any(source.bytes):
             original(fd, source)
         else:
             os.ftruncate(fd, source.capacity)
@@ -142,7 +142,7 @@ def empties_before_it_maps(steps):
         with open("/proc/self/maps") as file:
             scarce = sum(1 for _ in file) > 30_000
         if scarce:
-            target.bytes[:] = 0
+            target.bytes[:] = bytes(target.bytes.nbytes)
         original(target, fd)
 
     steps.map_segment = map_segment

@@ -315,7 +315,7 @@ def parent_gives_up_for_its_children(steps):
 
     def note():
         held = steps.known.values()
-        inherited.update({s.segment.token: s.memory.bytes for s in list(held)})
+        inherited.update({s.segment.token: s.bytes for s in list(held)})
 
     def release_segment(segment):
         if segment.token in inherited:

@@ -61,9 +61,7 @@ def names_are_counted(steps):
     from sharedtensor import strategies
 
     numbers = itertools.count()
-    strategies.secrets = SimpleNamespace(
-        token_hex=lambda size: f"{next(numbers):0{2 * size}x}"
-    )
+    strategies.new_token = lambda: f"{next(numbers):032x}"
 
 
 @mutant("names_are_used_again", "SEC-3")
@@ -72,7 +70,7 @@ def names_are_used_again(steps):
     from sharedtensor import strategies
 
     few = itertools.cycle([os.urandom(16).hex() for _ in range(NAMES)])
-    strategies.secrets = SimpleNamespace(token_hex=lambda size: next(few))
+    strategies.new_token = lambda: next(few)
 
 
 @mutant("takes_any_file_of_that_name", "SEC-6")

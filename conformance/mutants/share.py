@@ -96,13 +96,13 @@ def receiver_says_private(steps):
 @mutant("sharing_packs_a_view", "SHARE-7")
 def sharing_packs_a_view(steps):
     """`share_memory_()` makes a view that has gaps contiguous."""
-    from sharedtensor import tensor as tensors
+    from sharedtensor.tensors import Tensor
 
     original = steps.share_tensor
 
     def share_tensor(tensor):
         if not tensor.is_contiguous():
-            packed = tensors.Tensor(tensor.numpy().copy())
+            packed = Tensor(tensor.numpy().copy())
             tensor.storage, tensor._offset = packed.storage, 0
             tensor._strides = packed.stride()
         original(tensor)

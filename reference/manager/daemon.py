@@ -104,6 +104,7 @@ SEPARATOR = b"\0"
 VISIT = 4096
 PLACE_FOR_A_DESCRIPTOR = socket.CMSG_SPACE(struct.calcsize("i"))
 RETRY = 0.02  # seconds until a locked door is tried again
+GATHERING = 0.002  # seconds in which messages gather before they are read
 
 
 def is_name(name: bytes) -> bool:
@@ -295,8 +296,15 @@ class Manager:
         return max(0.0, self.deadline - time.monotonic()) * 1000
 
     def sweep(self, patience: float | None) -> None:
-        """Read what was sent until now."""
+        """Read what was sent until now.
+
+        Nobody waits for this but those who ask for an answer. So after a wait messages
+        may gather: to wake up for each would take a processor from their senders.
+        """
         self.to_visit = []
+        if patience != 0 and self.poll.poll(patience):
+            time.sleep(GATHERING)
+            patience = 0
         for descriptor, _ in self.poll.poll(patience):
             if descriptor == self.door.fileno():
                 self.welcome()

@@ -7,7 +7,6 @@ and those that start several processes at once (chapter SPAWN).
 
 import multiprocessing as _standard
 
-from .. import reducers as _reducers
 from ..errors import (
     ProcessException,
     ProcessExitedException,
@@ -35,5 +34,3 @@ __all__ = [
     "spawn",
     "start_processes",
 ]
-
-_reducers.register()

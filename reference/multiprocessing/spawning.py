@@ -6,7 +6,6 @@ here is what chapter SPAWN says of them.
 
 import signal
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from typing import Any
@@ -180,6 +179,8 @@ def _call(
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None  # the parent shows its own
     except Exception:
+        import traceback  # here, since most children never need it
+
         error.send(traceback.format_exc())
         raise SystemExit(1) from None
     finally:

@@ -13,11 +13,11 @@ import copy
 import math
 import operator
 from collections.abc import Callable, Iterator
-from multiprocessing import reduction
 from typing import Any, Self
 
 import numpy as np
 
+from . import reducers
 from .steps import steps
 from .storage import Storage
 
@@ -56,7 +56,7 @@ class Tensor:
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         if not {"__reduce__", "__reduce_ex__"} & set(vars(cls)):
-            reduction.ForkingPickler.register(cls, reduce_tensor)
+            reducers.register_tensors(cls)
 
     def __init__(self, data: Any = (), dtype: Any = None, requires_grad: bool = False):
         values = np.asarray(_plain(data), dtype=dtype)
@@ -144,7 +144,7 @@ class Tensor:
         return np.ndarray(
             self._shape,
             self.dtype,
-            self.storage.bytes,
+            self.storage.memory.bytes,
             self._offset * size,
             tuple(stride * size for stride in self._strides),
         )
@@ -190,7 +190,7 @@ class Tensor:
             "typestr": self.dtype.str,
             "shape": self._shape,
             "strides": tuple(stride * size for stride in self._strides),
-            "data": self.storage.bytes,
+            "data": self.storage.memory.bytes,
             "offset": self._offset * size,
         }
 
@@ -296,8 +296,9 @@ class Tensor:
         size = self.dtype.itemsize
         begin = self._offset if offset is None else offset
         steps_in_bytes = [stride * size for stride in strides]
+        memory = self.storage.memory.bytes
         array = np.ndarray(
-            tuple(shape), self.dtype, self.storage.bytes, begin * size, steps_in_bytes
+            tuple(shape), self.dtype, memory, begin * size, steps_in_bytes
         )
         return self._alias(array)
 
@@ -527,6 +528,9 @@ class Tensor:
         return _from_values, (type(self), *content), state, None, None, _set_state
 
 
+reducers.register_tensors(Tensor)
+
+
 class Hook:
     """The handle of a hook that was registered on a tensor."""
 
@@ -536,11 +540,6 @@ class Hook:
     def remove(self) -> None:
         """Forget the hook; a second time nothing happens."""
         self._hooks.pop(self, None)
-
-
-def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
-    """What `ForkingPickler` calls for tensors of any class. Clause VIEW-1."""
-    return steps.export_tensor(tensor)
 
 
 def check_dtype(dtype: np.dtype) -> np.dtype:
@@ -599,7 +598,7 @@ def _from_values(
     cls: Any, dtype: str, shape: tuple[int, ...], content: bytes, requires_grad: bool
 ) -> Any:
     storage = Storage(len(content))
-    storage.bytes[:] = np.frombuffer(content, np.uint8)
+    storage.memory.bytes[:] = content
     return cls._over(storage, dtype, 0, shape, contiguous(shape), requires_grad)
 
 

@@ -1,0 +1,67 @@
+"""The names of the package, see its `__all__`; most are defined in other modules."""
+
+from math import prod as _prod
+from typing import Any
+
+import numpy as _np
+
+from . import DTYPES as _DTYPES
+from .errors import HandleError as HandleError
+from .errors import ManagerError as ManagerError
+from .errors import NonLeafError as NonLeafError
+from .errors import ResizeError as ResizeError
+from .errors import ResourceError as ResourceError
+from .errors import SharedTensorError as SharedTensorError
+from .errors import StrategyError as StrategyError
+from .nn import Module as Module
+from .nn import Parameter as Parameter
+from .storage import Storage as Storage
+from .strategies import get_all_sharing_strategies as get_all_sharing_strategies
+from .strategies import get_sharing_strategy as get_sharing_strategy
+from .strategies import set_sharing_strategy as set_sharing_strategy
+from .tensors import Tensor as Tensor
+from .tensors import check_dtype, contiguous, new_shape
+
+globals().update({name: _np.dtype(name) for name in _DTYPES if name != "bool"})
+bool_ = _np.dtype("bool")
+
+
+def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """A private tensor with a copy of the data.
+
+    Python's floats become float32 and its integers int64; arrays keep their dtype.
+    Raises `TypeError` for a dtype that is not numeric or boolean.
+    """
+    return Tensor(data, dtype, requires_grad)
+
+
+def zeros(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
+    """A private tensor of zeros; memory is taken from the system on first use."""
+    sizes, kind = new_shape(shape), check_dtype(_np.dtype(dtype))
+    storage = Storage(_prod(sizes) * kind.itemsize)
+    made = Tensor._over(storage, kind.str, 0, sizes, contiguous(sizes))
+    return made.requires_grad_(requires_grad)
+
+
+def empty(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
+    """A private tensor whose values are unspecified; here they are zeros."""
+    return zeros(*shape, dtype=dtype, requires_grad=requires_grad)
+
+
+def ones(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
+    """A private tensor of ones."""
+    return zeros(*shape, dtype=dtype).fill_(1).requires_grad_(requires_grad)
+
+
+def arange(*bounds: Any, dtype: Any = None) -> Tensor:
+    """A private tensor of evenly spaced values, as `numpy.arange` gives them."""
+    return Tensor(_np.arange(*bounds, dtype=dtype))
+
+
+def from_numpy(array: _np.ndarray) -> Tensor:
+    """A private tensor with a copy of an array's values.
+
+    It is a copy because the array's memory is not ours: it cannot become a segment
+    without changing its address, and the array would be left behind in silence.
+    """
+    return Tensor(array)
