@@ -240,7 +240,8 @@ def _positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
 
 
 def _check_adapter(arguments: argparse.Namespace) -> int:
-    from sharedtensor_conformance.loading import LoadingError, describe
+    from sharedtensor_conformance.describing import describe
+    from sharedtensor_conformance.loading import LoadingError
 
     try:
         described = describe(arguments.name)

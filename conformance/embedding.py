@@ -7,21 +7,8 @@ import sys
 from collections.abc import Sequence
 
 
-def run_conformance(implementation: str, *options: str | Sequence[str]) -> None:
-    """Run the suite on `implementation`; raise if it does not conform.
-
-    It runs in a process of its own, so the caller's pytest settings and plugins do not
-    matter.
-
-    Args:
-        implementation: what ``--impl`` takes.
-        options: more options of the suite, such as ``"--profile=core"``.
-
-    Raises:
-        AssertionError: a MUST of a claimed profile is broken or was not judged; the
-            message is what the suite printed.
-        ValueError: the options are wrong (exit status 4).
-    """
+def run(implementation: str, *options: str | Sequence[str]) -> None:
+    """Do what `run_conformance` says."""
     command = [sys.executable, "-m", "pytest", "--pyargs", "sharedtensor_conformance"]
     flat = [o for option in options for o in _listed(option)]
     done = subprocess.run(

@@ -17,7 +17,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from sharedtensor_conformance import loading
+from sharedtensor_conformance import describing, loading
 from sharedtensor_conformance.adapter import LONG_PROFILES, PROFILES, Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.marking import Marking
@@ -206,7 +206,7 @@ def pytest_configure(config: pytest.Config) -> None:
     name = config.getoption("impl")
     try:
         patience = config.getoption("patience")
-        description = loading.describe(name, patience or loading.DEADLINE)
+        description = describing.describe(name, patience or describing.DEADLINE)
     except loading.LoadingError as error:
         raise pytest.UsageError(str(error)) from None
     if description.problems:

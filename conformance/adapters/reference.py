@@ -8,10 +8,11 @@ on a real one.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import weakref
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
@@ -76,9 +77,13 @@ class ReferenceOperations:
 
     def __init__(self) -> None:
         self.library = import_module("sharedtensor")
-        self.cuda = import_module("sharedtensor.cuda")
         self.multiprocessing = import_module("sharedtensor.multiprocessing")
         self._kind = "cuda"  # of devices
+
+    @cached_property
+    def cuda(self) -> Any:
+        """The part for devices, which only some cases need: imported by the first."""
+        return import_module("sharedtensor.cuda")
 
     def enter_child(self, strategy: str) -> None:
         """Set the strategy."""
@@ -90,7 +95,10 @@ class ReferenceOperations:
 
     def is_tensor(self, value: object) -> bool:
         """Tell whether `value` is a tensor, in host memory or on a device."""
-        return isinstance(value, self.library.Tensor | self.cuda.CudaTensor)
+        if isinstance(value, self.library.Tensor):
+            return True
+        imported = "sharedtensor.cuda" in sys.modules  # else there is no such tensor
+        return imported and isinstance(value, self.cuda.CudaTensor)
 
     def shape(self, tensor: Tensor) -> Index:
         """Return the shape."""

@@ -11,7 +11,7 @@ import resource
 import socket
 from typing import Any
 
-from sharedtensor_conformance import loading
+from sharedtensor_conformance import describing, loading
 from sharedtensor_conformance.bench.measuring import Measuring, WrongValue
 from sharedtensor_conformance.bench.rows import Cell
 from sharedtensor_conformance.bench.scaling import Scaling
@@ -23,7 +23,7 @@ class Driver:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.implementation = loading.load_implementation(name)
+        self.implementation = describing.loaded(name)
         self.measuring: Measuring | None = None
 
     def answer(self, request: dict[str, Any]) -> Any:

@@ -377,11 +377,13 @@ class Actor:
             "initargs": (self.setting,),
         }
         with from_implementation():
-            self.pools[name] = (
-                tasks.Executor(processes, mp_context=context, **entrance)
-                if kind == "executor"
-                else context.Pool(processes, **entrance)
-            )
+            if kind == "executor":
+                from sharedtensor_conformance.harness.executor import Executor
+
+                pool: Any = Executor(processes, mp_context=context, **entrance)
+            else:
+                pool = context.Pool(processes, **entrance)
+            self.pools[name] = pool
 
     def do_run_task(self, name: str, task: str, arguments: list[Any]) -> Any:
         with from_implementation():

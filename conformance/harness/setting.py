@@ -11,7 +11,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sharedtensor_conformance import loading, mutants
+from sharedtensor_conformance import loading
 
 VARIABLE = "SHAREDTENSOR_CONFORMANCE_SETTING"
 
@@ -39,6 +39,8 @@ class Setting:
         """Break the reference where the implementation is ``mutant:NAME``."""
         _, _, name = self.implementation.partition("mutant:")
         if name:
+            from sharedtensor_conformance import mutants
+
             mutants.apply(name)
 
     def operations(self) -> Any:

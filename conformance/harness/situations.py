@@ -14,7 +14,6 @@ import atexit
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 import types
@@ -247,6 +246,8 @@ def become_a_program(actor: Any) -> None:
 
 def start_a_program(actor: Any) -> int:
     """Start another program, which gets what is inheritable; return its pid."""
+    import subprocess  # here, since every actor imports this module
+
     process = subprocess.Popen(PROGRAM, close_fds=False)
     actor.programs.append(process)
     return process.pid

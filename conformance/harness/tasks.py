@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Event
 from typing import Any
 
@@ -20,22 +19,6 @@ READY_WITHIN = 20.0
 
 _operations: Any = None
 _kept: Any = None
-
-
-class Executor(ProcessPoolExecutor):
-    """An executor of the standard library, with the names that pools have."""
-
-    def apply(self, function: Callable[..., Any], arguments: list[Any]) -> Any:
-        """Submit a call and wait for its result."""
-        return self.submit(function, *arguments).result()
-
-    def close(self) -> None:
-        """Accept no call any more."""
-        self.shutdown(wait=False)
-
-    def join(self) -> None:
-        """Wait for the workers' end."""
-        self.shutdown(wait=True)
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -8,7 +8,6 @@ to fail. One file a chapter.
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ def mutant(name: str, *clauses: str) -> Callable[[Fault], Fault]:
     def register(fault: Fault) -> Fault:
         if name in _registry:
             raise ValueError(f"there are two mutants {name!r}")
-        code = inspect.unwrap(fault).__code__
+        code = getattr(fault, "__wrapped__", fault).__code__
         sentence = " ".join((fault.__doc__ or "").split())
         file = code.co_filename.rpartition("/")[2]
         _registry[name] = Mutant(
