@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,7 +32,12 @@ from sharedtensor_conformance.bench.results import (
 from sharedtensor_conformance.bench.rows import ROWS, Cell
 from sharedtensor_conformance.bench.scaling import NEEDS, SIZES
 from sharedtensor_conformance.harness.keeping import Keeper, last_line
-from sharedtensor_conformance.harness.wire import Wire, WireClosed, WireTimeout
+from sharedtensor_conformance.harness.wire import (
+    Wire,
+    WireClosed,
+    WireTimeout,
+    folder_for_sockets,
+)
 
 DEADLINE = 120.0
 SCRIPT = "from sharedtensor_conformance.bench.driver import main; main({!r}, {!r})"
@@ -159,7 +163,7 @@ def _in_words(detail: Any) -> str:
 @contextmanager
 def started(wanted: Wanted) -> Iterator[Driver]:
     """Start a driver; when the block is left, nothing of it is there any more."""
-    root = tempfile.mkdtemp(prefix="sts-")
+    root = folder_for_sockets()
     try:
         driver = Driver(wanted, root)
     except BaseException:

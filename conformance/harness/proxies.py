@@ -142,10 +142,8 @@ class ActorProxy:
         except wire.WireClosed:
             raise ActorDied(self.stage.how_it_ended(self, doing)) from None
         except wire.WireTimeout:
-            raise DeadlineExceeded(
-                f"{self.name} gave no answer within "
-                f"{deadline or self.stage.deadline:g} s to: {doing}"
-            ) from None
+            limit = deadline or self.stage.deadline
+            raise self.stage.late(self, doing, limit) from None
 
     def _result(self, answer: dict[str, Any], doing: str) -> Any:
         if "ok" in answer:

@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -148,7 +147,7 @@ class Stage:
             self._start_standing(actor)
 
     def _start_owner(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="sts-"))
+        self.folder = Path(wire.folder_for_sockets())
         temporary = self.folder / "t"
         temporary.mkdir()
         control = self.folder / "c"
@@ -325,6 +324,11 @@ class Stage:
             actor.wire.close()
             actor.wire = None
             return f"{actor.name} answered nonsense when it was asked to {doing}: {why}"
+        how, words = self._end_of(actor)
+        return f"{actor.name} {how} while it was asked to {doing}{words}"
+
+    def _end_of(self, actor: ActorProxy) -> tuple[str, str]:
+        """Return how a process ended, and what was printed last if it went wrong."""
         status: int | None = None
         with contextlib.suppress(*UNANSWERED):  # the owner cannot say either
             status = self.wait_end(actor, min(LINGERING, self.patience))
@@ -337,8 +341,20 @@ class Stage:
         else:
             how = f"exited with status {status}"
         said = self.folder and status and last_line(self.folder / "log")
-        words = f" (printed last: {said})" if said else ""
-        return f"{actor.name} {how} while it was asked to {doing}{words}"
+        return how, f" (printed last: {said})" if said else ""
+
+    def late(self, actor: ActorProxy, doing: str, deadline: float) -> Exception:
+        """Return what it means that an actor gave no answer.
+
+        Who waits for a process that has died is no cause: a queue's thread, say, takes
+        its process with it when nobody talks to that one.
+        """
+        late = f"{actor.name} gave no answer within {deadline:g} s to: {doing}"
+        for other in (*self.standing(), *self.extra):
+            if other is not actor and other.wire and self.has_ended(other):
+                how, words = self._end_of(other)
+                return ActorDied(f"{late}; {other.name} {how} meanwhile{words}")
+        return DeadlineExceeded(late)
 
     def wait_end(self, actor: ActorProxy, within: float = LINGERING) -> int | None:
         """Wait for the process's end and let its parent reap it; return the status."""

@@ -8,16 +8,29 @@ the pytest process, and a process that lies can at worst send bad JSON.
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import struct
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
 _LENGTH = struct.Struct(">I")
 _LONGEST = 256 << 20  # bytes of a message: more is no message
+_SUN_PATH = 107  # bytes of a path that fit into the address of a socket, unix(7)
+_ROOM = 55  # of them for what is put below the temporary folder, also by others
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def folder_for_sockets() -> str:
+    """Make a temporary folder in which sockets can be, and return its path.
+
+    Where the path of the temporary folder is too long for that it is in ``/tmp``.
+    """
+    long = len(os.fsencode(tempfile.gettempdir())) > _SUN_PATH - _ROOM
+    return tempfile.mkdtemp(prefix="sts-", dir="/tmp" if long else None)
 
 
 class WireClosed(Exception):

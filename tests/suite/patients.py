@@ -200,6 +200,13 @@ class CrashesInTheReducer(Substituting):
     substitute = Crashing
 
 
+@patient(channels=("queue",))
+class CrashesInTheThreadOfAQueue(Substituting):
+    """Nobody talks to the process that dies: the other one waits for its message."""
+
+    substitute = Crashing
+
+
 @patient()
 class HangsInTheReducer(Substituting):
     substitute = Hanging

@@ -77,6 +77,15 @@ def test_patient_gets_its_verdict(ward, patient):
     assert all(evidence in case.evidence for case in done.report.cases)
 
 
+def test_process_that_dies_while_another_is_asked_has_crashed(ward):
+    done, left = ward("--impl=patients:crashes_in_the_thread_of_a_queue", *CASES)
+    assert_ended(done, left, status=1)
+    assert set(done.verdicts.values()) == {"crash"}
+    assert "to: get; peer ended meanwhile" in " ".join(
+        case.evidence for case in done.report.cases
+    )
+
+
 @pytest.mark.parametrize("patient", UNHARMED)
 def test_patient_that_harms_no_case_passes(ward, patient):
     done, left = ward(f"--impl=patients:{patient}", *CASES)
