@@ -24,6 +24,7 @@ from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.watchdog import case_limit
 from sharedtensor_conformance.histories import search
 from sharedtensor_conformance.ladder import climb
+from sharedtensor_conformance.loading import SHIPPED
 from sharedtensor_conformance.matrix import (
     DIRECTIONS,
     LAYOUTS,
@@ -61,8 +62,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--impl",
         default="reference",
         metavar="NAME",
-        help="implementation to judge: a shipped adapter (reference, torch, stdlib, "
-        "copy, numpy-copy), an entry point, mutant:NAME, or package.module[:attribute]",
+        help=f"implementation to judge: a shipped adapter ({', '.join(SHIPPED)}), an "
+        "entry point, mutant:NAME, or package.module[:attribute]",
     )
     add(
         "--clause",
