@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation, Layout
 from sharedtensor_conformance.harness.marking import Marking
@@ -68,6 +69,24 @@ class Selection:
             or self.start_methods
             or self.cases
         )
+
+
+def pairwise(axes: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return rows, one value of each axis, in which all pairs of values occur.
+
+    A fault that needs two values to meet is found so, at the price of the two longest
+    axes and not of the product of all (the idea is older: D. R. Kuhn, D. R. Wallace,
+    A. M. Gallo, IEEE Transactions on Software Engineering 30(6), 2004).
+    """
+    if len(axes) < 2:
+        return [[value] for axis in axes for value in axis]
+    from allpairspy import AllPairs  # here: most selections have no such test
+
+    # By their places: it compares values, and those of ours need not be hashable.
+    places = AllPairs([list(range(len(axis))) for axis in axes])
+    return [
+        [axis[place] for axis, place in zip(axes, row, strict=True)] for row in places
+    ]
 
 
 def _chosen(all_of: tuple[str, ...], *limits: tuple[str, ...] | None) -> list[str]:

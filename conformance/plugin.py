@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
@@ -31,6 +32,7 @@ from sharedtensor_conformance.matrix import (
     Configuration,
     Selection,
     configurations,
+    pairwise,
 )
 from sharedtensor_conformance.report import Case
 from sharedtensor_conformance.running import Runner
@@ -324,20 +326,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marking = _marking(metafunc.function)
     if marking is None:
         return
+    if "configuration" not in metafunc.fixturenames:
+        metafunc.fixturenames.append("configuration")
     where = _where(metafunc.config, marking)
-    _parametrize(metafunc, "configuration", where, [one.id for one in where])
-    axes = _axes(metafunc.config.stash[RUNNER].implementation)
-    for name in [name for name in axes if name in metafunc.fixturenames]:
-        values = axes[name][:1] if where[0].why_not else axes[name]
-        _parametrize(metafunc, name, values, [_id(value) for value in values])
+    axes: dict[str, Sequence[Any]] = {"configuration": where}
+    all_axes = _axes(metafunc.config.stash[RUNNER].implementation)
+    for name in [name for name in all_axes if name in metafunc.fixturenames]:
+        axes[name] = all_axes[name][:1] if where[0].why_not else all_axes[name]
+    if marking.pairwise:
+        _parametrize(metafunc, tuple(axes), pairwise(list(axes.values())))
+        return
+    for name, values in axes.items():
+        _parametrize(metafunc, (name,), [[value] for value in values])
 
 
 def _parametrize(
-    metafunc: pytest.Metafunc, name: str, values: Any, ids: list[str]
+    metafunc: pytest.Metafunc, names: tuple[str, ...], rows: list[list[Any]]
 ) -> None:
-    if name not in metafunc.fixturenames:
-        metafunc.fixturenames.append(name)
-    metafunc.parametrize(name, values, ids=ids, indirect=name in INDIRECT)
+    ids = ["-".join(map(_id, row)) for row in rows]
+    indirect = [name for name in names if name in INDIRECT]
+    metafunc.parametrize(names, rows, ids=ids, indirect=indirect)
 
 
 def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
@@ -350,7 +358,9 @@ def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
 
 
 def _id(value: Any) -> str:
-    return value if isinstance(value, str) else value.name
+    if isinstance(value, Configuration):
+        return value.id
+    return value if isinstance(value, str) else str(value.name)
 
 
 def _selects(selection: Selection, marking: Marking) -> bool:

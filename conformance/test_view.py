@@ -2,7 +2,7 @@
 
 from sharedtensor_conformance.extremes import extremes_of
 from sharedtensor_conformance.harness import attempt, check, clause
-from sharedtensor_conformance.matrix import LAYOUTS
+from sharedtensor_conformance.matrix import BASE, LAYOUTS
 from sharedtensor_conformance.stories import each_sees_the_writes_of_the_others
 
 
@@ -49,6 +49,46 @@ def test_views_arrive_over_each_channel(sender, receiver, channel):
         for index in corners(layout):
             expected = 5 * element(layout, index) + 3
             check.equal(arrived.read(index), expected, "the element is the view's")
+
+
+def numbered(dtype):
+    """Return values for a base of a dtype, neighbours among them distinct."""
+    return [bool(n % 2) if dtype == "bool" else n for n in range(BASE)]
+
+
+def another(value, dtype):
+    """Return another value of a dtype, which no element of `numbered` has."""
+    return not value if dtype == "bool" else value + 50
+
+
+@clause("VIEW-1", "VIEW-5", pairwise=True)
+def test_view_of_each_dtype_arrives_on_each_way(
+    sender, receiver, channel, dtype, layout
+):
+    """The sender sends a view; the receiver reads its dtype, shape and values."""
+    view = sender.view(sender.make(numbered(dtype), dtype=dtype), layout)
+    arrived = sender.send(view, receiver, channel)
+    check.equal(arrived.dtype(), dtype, "the dtype is the view's")
+    check.equal(arrived.shape(), layout.shape, "the shape is the view's")
+    check.equal(arrived.values(), view.values(), "the values are the view's")
+
+
+@clause("VIEW-2", "VIEW-6", pairwise=True)
+def test_view_of_each_dtype_is_shared_on_each_way(
+    sender, receiver, channel, dtype, layout
+):
+    """The receiver writes to the first element of a view, the sender to the last."""
+    base = sender.make(numbered(dtype), dtype=dtype)
+    expected = base.values()
+    arrived = sender.send(sender.view(base, layout), receiver, channel)
+    first, last = corners(layout)
+    for writer, index in ((arrived, first), (base, element(layout, last))):
+        place = element(layout, first) if writer is arrived else index
+        expected[place] = another(expected[place], dtype)
+        writer.write(index, expected[place])
+        check.equal(base.values(), expected, "that element changed and no other")
+    found, place = arrived.read(last), element(layout, last)
+    check.equal(found, expected[place], "the receiver reads what the sender wrote")
 
 
 @clause("VIEW-2", vary=("strategy",))

@@ -30,6 +30,7 @@ class Marking:
     closing: bool
     perilous: bool
     apart: bool
+    pairwise: bool
 
     @property
     def on_device(self) -> bool:
@@ -46,6 +47,7 @@ def clause(
     closing: bool = False,
     perilous: bool = False,
     apart: bool = False,
+    pairwise: bool = False,
 ) -> Callable[[Test], Test]:
     """Tie a test to the clauses `ids`.
 
@@ -60,6 +62,8 @@ def clause(
             used again.
         apart: the test starts all its processes itself, so its cases can be spread over
             workers, and wait side by side.
+        pairwise: of all combinations of its configurations and axes, so many that each
+            two values of two of them meet.
 
     Raises:
         KeyError: the spec has no such clause.
@@ -75,6 +79,7 @@ def clause(
         closing,
         perilous,
         apart,
+        pairwise,
     )
 
     def decorate(test: Test) -> Test:

@@ -85,6 +85,27 @@ def copies_complex_numbers(steps):
     _copy_where(steps, lambda tensor: tensor.dtype == "complex128")
 
 
+@mutant("repeats_of_two_bytes_are_packed", "VIEW-1")
+def repeats_of_two_bytes_are_packed(steps):
+    """A view that repeats elements of two bytes arrives as its elements in a row."""
+
+    def change(tensor, dtype, offset, shape, strides):
+        repeats = tensor.dtype.itemsize == 2 and 0 in strides
+        return dtype, offset, shape, (1,) * len(strides) if repeats else strides
+
+    _change_window(steps, change)
+
+
+@mutant("copies_steps_of_one_byte", "VIEW-2")
+def copies_steps_of_one_byte(steps):
+    """A view with gaps of elements of one byte arrives with its values, as a copy."""
+
+    def gaps(tensor):
+        return tensor.dtype.itemsize == 1 and tensor.stride() == (3,)
+
+    _copy_where(steps, gaps)
+
+
 @mutant("flattens_empty_tensors", "VIEW-7")
 def flattens_empty_tensors(steps):
     """An empty tensor arrives with the shape (0,)."""
