@@ -26,7 +26,7 @@ def markdown(
     blocks = [
         f"### Conformance of {_escaped(str(run.implementation))}",
         _escaped(verdict_sentence(run, summary)),
-        _table(chapter_rows(summary)),
+        _table(chapter_rows(summary, cases)),
         *_broken(run, cases, summary, clauses),
         *(f"- stale: {_escaped(sentence)}" for sentence in summary.stale),
     ]
@@ -44,8 +44,7 @@ def _table(rows: list[Row]) -> str:
 
 
 def _line(row: Row, names: list[str]) -> str:
-    values = vars(row)
-    return f"| {' | '.join(_escaped(str(values[name])) for name in names)} |"
+    return f"| {' | '.join(_escaped(row.text(name)) for name in names)} |"
 
 
 def _broken(

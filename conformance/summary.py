@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from sharedtensor_conformance.clauses import LEVELS, Clause
 from sharedtensor_conformance.judging import decides, required_levels, shortfalls
@@ -28,7 +29,10 @@ _RED, _GREEN, _YELLOW, _BOLD = "31", "32", "33", "1"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a chapter's clauses by what became of them."""
+    """One line of the table: a chapter's clauses by what became of them.
+
+    `seconds` is the time of the cases whose first clause is of the chapter.
+    """
 
     chapter: str
     held: int = 0
@@ -37,10 +41,15 @@ class Row:
     unsupported: int = 0
     not_run: int = 0
     cases: int = 0
+    seconds: float = 0.0
 
     def __add__(self, other: Row) -> Row:
         mine, others = vars(self), vars(other)
         return Row(**{k: mine[k] + others[k] for k in mine} | {"chapter": self.chapter})
+
+    def text(self, column: str) -> str:
+        """Return what a cell of the table shows."""
+        return f"{self.seconds:.1f}" if column == "seconds" else str(vars(self)[column])
 
 
 def render(
@@ -56,7 +65,7 @@ def render(
     paint = _Paint(colour)
     blocks = [
         *_heading(run, cases, summary, width),
-        _table(chapter_rows(summary), paint),
+        _table(chapter_rows(summary, cases), paint),
         *_broken_blocks(run, cases, summary, clauses, width, paint),
         *_unjudged_block(run, summary, clauses, width),
         *_stale_block(summary, width),
@@ -88,19 +97,23 @@ def _heading(
     return ["\n".join(wrapped(text, width, "", "  "))]
 
 
-def chapter_rows(summary: Summary) -> list[Row]:
+def chapter_rows(summary: Summary, cases: Iterable[Case] = ()) -> list[Row]:
     """Return the rows of the table, a chapter each, in the order of their names."""
+    seconds: Counter[str] = Counter()
+    for case in cases:
+        seconds[case.clauses[0].partition("-")[0]] += case.seconds
     rows: dict[str, Row] = {}
     for id, result in sorted(summary.clauses.items()):
         chapter = id.partition("-")[0]
         rows[chapter] = rows.get(chapter, Row(chapter)) + _row(chapter, result)
+    rows = {name: replace(row, seconds=seconds[name]) for name, row in rows.items()}
     simulated = {
         id.partition("-")[0]
         for id, result in summary.clauses.items()
         if "simulated" in result.devices
     }
     return [
-        Row(**vars(row) | {"chapter": f"{row.chapter} (simulated)"})
+        replace(row, chapter=f"{row.chapter} (simulated)")
         if row.chapter in simulated
         else row
         for row in rows.values()
@@ -141,8 +154,7 @@ def _table(rows: list[Row], paint: _Paint) -> str:
 
 
 def _cells(row: Row, names: list[str]) -> list[str]:
-    values = vars(row)
-    return [str(values[name]) if values[name] else "." for name in names]
+    return [row.text(name) if vars(row)[name] else "." for name in names]
 
 
 def _table_line(names: list[str], cells: list[str], first: int) -> str:

@@ -30,21 +30,20 @@ def _table(text):
 
 def test_the_table_counts_clauses_by_chapter():
     cases = [
-        case("SHARE-1", id="a"),
-        case("SHARE-1", id="b"),
-        case("GRAD-1", "fail"),
+        case("SHARE-1", id="a", seconds=0.5),
+        case("SHARE-1", id="b", seconds=0.25),
+        case("GRAD-1", "fail", seconds=2.0),
         case("GRAD-2", "crash", expected=True),
         case("GRAD-9", "not-run"),
         case("CUDA-1", "unsupported"),
     ]
     table = _table(_text(report(cases)))
-    assert table["chapter"] == (
-        ["chapter", "held", "broken", "expected", "unsupported", "not", "run", "cases"]
-    )
-    assert table["CUDA"] == ["CUDA", ".", ".", ".", "1", ".", "1"]
-    assert table["GRAD"] == ["GRAD", ".", "1", "1", ".", "1", "3"]
-    assert table["SHARE"] == ["SHARE", "1", ".", ".", ".", ".", "2"]
-    assert table["all"] == ["all", "1", "1", "1", "1", "1", "6"]
+    heading = "chapter held broken expected unsupported not run cases seconds"
+    assert table["chapter"] == heading.split()
+    assert table["CUDA"] == ["CUDA", ".", ".", ".", "1", ".", "1", "."]
+    assert table["GRAD"] == ["GRAD", ".", "1", "1", ".", "1", "3", "2.0"]
+    assert table["SHARE"] == ["SHARE", "1", ".", ".", ".", ".", "2", "0.8"]
+    assert table["all"] == ["all", "1", "1", "1", "1", "1", "6", "2.8"]
 
 
 def test_a_chapter_that_was_simulated_is_labelled():
