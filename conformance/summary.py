@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -99,7 +99,7 @@ def _heading(
 
 def chapter_rows(summary: Summary, cases: Iterable[Case] = ()) -> list[Row]:
     """Return the rows of the table, a chapter each, in the order of their names."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for case in cases:
         seconds[case.clauses[0].partition("-")[0]] += case.seconds
     rows: dict[str, Row] = {}
