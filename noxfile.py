@@ -195,6 +195,14 @@ def mutants(session: nox.Session) -> None:
     _run_mutants(session, *session.posargs)
 
 
+@nox.session(python="3.11")
+def blind_trial(session: nox.Session) -> None:
+    """The faults that were written without the tests (half an hour on two cores)."""
+    session.install(TORCH)
+    session.install("-e", ".[conformance]")
+    session.run("python", "trials/run.py", "--workers", WORKERS, *session.posargs)
+
+
 @nox.session
 def mutants_sample(session: nox.Session) -> None:
     """The last mutant of each chapter: what fits into every push."""
@@ -202,6 +210,18 @@ def mutants_sample(session: nox.Session) -> None:
     listed = session.run("shared-tensor-spec", "mutants", "--json", silent=True)
     last = {mutant["file"]: mutant["name"] for mutant in json.loads(str(listed))}
     _run_mutants(session, *last.values())
+
+
+@nox.session
+def generated_mutants(session: nox.Session) -> None:
+    """A sample of mutants made from the reference's syntax (some hours on two cores).
+
+    ``--seed`` and ``--count`` choose the sample; what was killed is not run again.
+    """
+    session.install("-e", ".[conformance]", "cosmic-ray==8.7.0")
+    session.run("pytest", "-q", "tests/ci/test_syntax_mutants.py")
+    run = ("python", "ci/generated_mutants.py", "--jobs", WORKERS)
+    session.run(*run, *session.posargs)
 
 
 def _run_mutants(session: nox.Session, *names: str) -> None:

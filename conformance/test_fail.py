@@ -329,6 +329,21 @@ def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, stage):
     nothing_is_added(before, stage, sender, receiver)
 
 
+@clause("FAIL-8", vary=("strategy",))
+def test_nothing_is_left_of_refusals_for_want_of_file_size(sender, receiver, stage):
+    """Messages of tensors that are larger than a file may be are put and dropped."""
+    channel = direct(stage)
+    first, _ = several(sender, 1)
+    drop(*first, *sender.send(first, receiver, channel))
+    before = opened(stage, sender, receiver)
+    with sender.short_of("file_size", SIZE // 2):
+        for turn in range(ROUNDS // 2):
+            tensor, values = large(sender, turn)
+            put_works_or_is_refused([tensor], [values], sender, receiver, channel)
+            drop(tensor)
+    nothing_is_added(before, stage, sender, receiver)
+
+
 @clause("FAIL-9", vary=("strategy",))
 def test_signals_disturb_no_message(sender, receiver, channel):
     """Both sides are interrupted all the time while batches of messages cross."""

@@ -15,6 +15,9 @@ HELD = 6
 MANY = 300
 """Storages in one message: more than the kernel takes descriptors at once."""
 
+LONG = 50_000
+"""Bytes in one message: more than an implementation may write at once."""
+
 ROOM = 16
 """Descriptors that a process near its limit may still open."""
 
@@ -200,6 +203,21 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
     for actor in (sender, receiver):
         actor.request("drop_all")
     costs_at_most("nothing is left", before, [0, 0], stage, sender, receiver)
+
+
+@clause("FD-6", "CHAN-3", vary=("strategy",))
+def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver):
+    """About as many tensors as a packet has descriptors, with few bytes and many."""
+    for count, length in ((253, 0), (254, 0), (252, LONG), (253, LONG)):
+        tensors = [sender.make([number, 51]) for number in range(count)]
+        text, *arrived = sender.send(["x" * length, *tensors], receiver)
+        check.equal(len(text), length, "what is beside them arrives")
+        values = [tensor.values() for tensor in arrived]
+        expected = [[number, 51] for number in range(count)]
+        check.equal(values, expected, "all arrive with their values")
+        each_sees_the_writes_of_the_others(tensors[-1], arrived[-1])
+        for actor in (sender, receiver):
+            actor.request("drop_all")
 
 
 @clause("FD-7", vary=("strategy",))

@@ -101,6 +101,24 @@ def test_name_goes_with_the_last_reference(sender, receiver, bystander, stage):
 
 
 @clause("FS-2", vary=("strategy",))
+def test_name_goes_though_one_process_received_it_twice(
+    sender, receiver, channel, stage
+):
+    """The receiver gets one tensor three times; all are dropped, in either order."""
+    for order in (1, -1):
+        before = stage.segments()
+        tensor = sender.make([13, 14, 15])
+        arrived = [sender.send(tensor, receiver, channel) for _ in range(3)]
+        name = only_name(stage, before)
+        for dropped in [tensor, *arrived][::order]:
+            check.equal(dropped.values(), [13, 14, 15], "it has its values till then")
+            check(name in stage.segments(), "and the file is there")
+            dropped.drop()
+        gone = lambda name=name: name not in stage.segments()  # noqa: E731
+        eventually(gone, "the file is removed", within=stage.grace)
+
+
+@clause("FS-2", vary=("strategy",))
 def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
     sender, receiver, channel, stage
 ):

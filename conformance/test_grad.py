@@ -1,6 +1,7 @@
 """Chapter GRAD: flags and gradients that travel with a tensor."""
 
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
+from sharedtensor_conformance.matrix import LAYOUTS
 from sharedtensor_conformance.stories import (
     each_keeps_its_writes_to_itself,
     each_sees_the_writes_of_the_others,
@@ -140,6 +141,17 @@ def test_non_leaf_is_refused_each_time(sender, receiver, channel):
     for attempted in ("first", "second"):
         with refusal(f"the {attempted} put raises"):
             sender.put(non_leaf, receiver, channel)
+
+
+@clause("GRAD-5", profiles=("views",), vary=("strategy",))
+def test_view_of_a_leaf_is_refused_as_any_result(sender, receiver, channel):
+    """The sender puts a view of a leaf that requires grad, which is no leaf."""
+    leaf = make_leaf(sender, list(range(24)))
+    for layout in LAYOUTS[:2]:
+        view = sender.view(leaf, layout)
+        check.equal(view.is_leaf(), False, "it is no leaf")
+        with refusal("the put raises"):
+            sender.put(view, receiver, channel)
 
 
 @clause("GRAD-6", vary=("strategy",))

@@ -4,10 +4,16 @@ from sharedtensor_conformance.harness import check, clause
 from sharedtensor_conformance.matrix import LAYOUTS
 from sharedtensor_conformance.stories import (
     ROUNDS,
+    all_strategies,
     each_sees_the_writes_of_the_others,
     nothing_is_added,
     opened,
+    sender_and_receiver,
+    strategy_set,
 )
+
+MANY = 200
+"""More storages than an implementation may be expected to look through at once."""
 
 
 @clause("RESHARE-1", vary=("strategy",))
@@ -90,6 +96,17 @@ def test_storage_of_a_base_and_its_view_is_mapped_once(sender, receiver):
     check.equal(distance, 4 * layout.offset, "the view lies at its offset in the base")
 
 
+@clause("RESHARE-3", vary=("strategy",))
+def test_storage_received_again_among_many_is_mapped_once(sender, receiver):
+    """The receiver holds two hundred tensors when the first of them come again."""
+    tensors = [sender.make([number, 34]) for number in range(MANY)]
+    held = sender.send(tensors, receiver)
+    for number in (0, 1, MANY - 1):
+        again = sender.send(tensors[number], receiver)
+        check.equal(again.address(), held[number].address(), "both have one address")
+        each_sees_the_writes_of_the_others(tensors[number], held[number], again)
+
+
 @clause("RESHARE-4", vary=("strategy",))
 def test_tensor_that_comes_back_is_the_memory_of_its_owner(sender, receiver, channel):
     """The receiver sends a tensor back while the sender holds it, twice."""
@@ -111,6 +128,23 @@ def test_tensor_that_comes_back_from_a_third_is_the_memory_of_its_owner(
     arrived.drop()
     back = bystander.send(onward, sender)
     check.equal(back.address(), tensor.address(), "it has the original's address")
+
+
+@clause("RESHARE-3", "RESHARE-4", profiles=("strategies",), vary=())
+def test_change_of_strategy_maps_nothing_again(stage, direction):
+    """Sender and receiver have each strategy in turn when a tensor comes again."""
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        tensor = sender.make([35, 36, 37])
+        arrived = sender.send(tensor, receiver)
+        for name in all_strategies(receiver):
+            with strategy_set(receiver, name):
+                again = sender.send(tensor, receiver)
+            check.equal(again.address(), arrived.address(), "it is mapped once")
+        for name in all_strategies(sender):
+            with strategy_set(sender, name):
+                back = receiver.send(arrived, sender)
+            check.equal(back.address(), tensor.address(), "it is the owner's memory")
 
 
 @clause("RESHARE-5")

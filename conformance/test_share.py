@@ -176,6 +176,21 @@ def test_growing_a_sent_tensor_is_refused_on_both_sides(sender, receiver):
         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
+@clause("SHARE-8", perilous=True, profiles=("share", "views"), vary=("strategy",))
+def test_growing_a_view_beyond_the_storage_is_refused(sender):
+    """A view asks for as many elements as its base has, though it begins later."""
+    base = sender.make(list(range(24)))
+    view = sender.view(base, LAYOUTS[0])
+    base.share()
+    for count in (24, 24 - LAYOUTS[0].offset + 1):
+        with refusal("growing the view is refused"):
+            view.resize(count)
+        check.equal(view.shape(), LAYOUTS[0].shape, "the shape is as before")
+        check.equal(view.values(), list(range(5, 12)), "the values are as before")
+    view.write(6, 111)
+    check.equal(base.read(11), 111, "the base reads the view's write")
+
+
 @clause("SHARE-9", perilous=True, vary=("strategy",))
 def test_view_taken_before_the_send_still_aliases_the_tensor(sender, receiver, layout):
     """The sender takes a view, sends the base, and writes through each of the three."""

@@ -114,6 +114,22 @@ def test_signal_is_told(owner, start_method):
     check.equal(told["signal_name"], "SIGKILL", "by its name too")
 
 
+@clause("SPAWN-5", profiles=("share",), vary=())
+def test_each_signal_is_told(owner, start_method):
+    """The outside ends process 1 by one signal or another while process 0 waits."""
+    for ending in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+        payload = [shared(owner, 2)]
+        context = owner.start_together("wait", 2, payload, start_method, join=False)
+        pids = owner.situation("pids_together", context)
+        os.kill(pids[1], ending)
+        told = owner.join_together(context)
+        check.equal(told["kind"], ["ProcessExitedException"], "the join raises for it")
+        check.equal(told["error_index"], 1, "it names the index")
+        check.equal(told["exit_code"], -ending, "and the signal")
+        check.equal(told["signal_name"], ending.name, "by its name too")
+        check(not any(map(runs, pids)), "no process runs any more")
+
+
 @clause("SPAWN-6", profiles=("share",), vary=())
 def test_join_is_bounded(owner, start_method):
     """Two processes wait; the owner joins for a short while, and they still wait."""

@@ -1,5 +1,7 @@
 """Chapter STRAT: the strategy decides cost and failure modes, never what is shared."""
 
+import itertools
+
 from sharedtensor_conformance.harness import check, clause, refusal
 from sharedtensor_conformance.stories import (
     all_strategies,
@@ -40,6 +42,22 @@ def test_strategy_that_was_saved_can_be_restored(owner):
             pass
         found = owner.module("get_sharing_strategy")
         check.equal(found, saved, "the strategy is the saved one again")
+
+
+@clause("STRAT-2", vary=())
+def test_strategy_stays_when_a_tensor_of_another_one_arrives(stage, direction):
+    """Both sides set each pair of strategies; a tensor crosses, and all read back."""
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        names = all_strategies(sender)
+        for theirs, own in itertools.product(names, names):
+            with strategy_set(sender, theirs), strategy_set(receiver, own):
+                arrived = sender.send(sender.make([18, 19]), receiver)
+                check.equal(arrived.values(), [18, 19], "the tensor arrives")
+                found = receiver.module("get_sharing_strategy")
+                check.equal(found, own, "the receiver has the strategy that it set")
+                found = sender.module("get_sharing_strategy")
+                check.equal(found, theirs, "and so has the sender")
 
 
 @clause("STRAT-3", vary=("strategy",))

@@ -103,3 +103,15 @@ def test_two_children_train_one_module(owner):
     children = [owner.start_peer(arguments=module) for _ in range(2)]
     weights = [child.parameters(child.arguments)["weight"] for child in children]
     each_sees_the_writes_of_the_others(*weights, owner.parameters(module)["weight"])
+
+
+@clause("TRAIN-4", profiles=("grad",), start_methods=("fork",))
+def test_frozen_parameter_of_a_shared_module_is_shared(owner):
+    """The owner freezes one parameter, shares and forks; the child writes to both."""
+    module = owner.make_module(LAYER)
+    owner.parameters(module)["bias"].set_requires_grad(False)
+    owner.share_module(module)
+    child = owner.start_peer(arguments=module)
+    theirs, own = child.parameters(child.arguments), owner.parameters(module)
+    for name in LAYER:
+        each_sees_the_writes_of_the_others(theirs[name], own[name])

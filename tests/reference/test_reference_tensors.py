@@ -157,6 +157,12 @@ def test_shared_storage_refuses_to_be_resized_and_is_unchanged(strategy):
     assert tensor.resize_(2, 2).shape == (2, 2)
 
 
+def test_storage_is_shared_on_request():
+    storage = sharedtensor.tensor([1.0, 2.0]).storage
+    assert storage.share() is storage
+    assert storage.is_shared()
+
+
 def test_clone_and_results_of_a_shared_tensor_are_private():
     tensor = sharedtensor.ones(3).share_memory_()
     for private in (tensor.clone(), tensor + 0, copy.deepcopy(tensor)):

@@ -22,6 +22,9 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
+from .blind import BlindTrialDirective
+from .generated import GeneratedMutantsDirective
+
 BINDING = ("MUST", "SHOULD")
 
 
@@ -161,4 +164,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension."""
     app.add_config_value("trust_record", "reports/mutants.json", "env")
     app.add_directive("trust", TrustDirective)
+    app.add_config_value("blind_trial_record", "reports/blind-trial.json", "env")
+    app.add_directive("blind-trial", BlindTrialDirective)
+    record = "reports/generated-mutants.json"
+    app.add_config_value("generated_mutants_record", record, "env")
+    app.add_directive("generated-mutants", GeneratedMutantsDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

@@ -1,0 +1,354 @@
+"""Judges the suite by mutants that a program made of the reference, not a person.
+
+Each mutant of a sample is put into a copy of the packages, and the suite runs on it
+until something is broken. It runs in stages, the cheap configurations first, and each
+stage sees only what the stages before let through. What survives all of them is read by
+a person: either it makes no difference that a clause could speak of, then the reason is
+in ``ci/equivalent_mutants.toml``, or the suite has a hole.
+
+The record keeps what the first run said of a mutant beside what holds now. A mutant
+that was killed is not run again unless ``--again`` asks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from sharedtensor_conformance.report import ReportError, read_report
+from syntax_mutants import Mutant, changes, sample
+
+ROOT = Path(__file__).resolve().parent.parent
+EQUIVALENT = ROOT / "ci" / "equivalent_mutants.toml"
+RECORD = ROOT / "docs" / "reports" / "generated-mutants.json"
+NO_CASE = "nothing was selected"
+"""What a run says that had no case, say since another strategy has the clause."""
+FAREWELL = 15.0
+"""Seconds that an interrupted run gets to end its own processes."""
+
+HOST = (
+    "reference/reducers.py",
+    "reference/steps.py",
+    "reference/strategies.py",
+    "reference/storage.py",
+    "reference/memory.py",
+    "reference/transport.py",
+    "reference/multiprocessing/connection.py",
+    "reference/multiprocessing/queues.py",
+)
+DEVICE = (
+    "reference/cuda/reducers.py",
+    "reference/cuda/protocol.py",
+    "reference/cuda/counts.py",
+    "reference/cuda/events.py",
+    "reference/cuda/gate.py",
+)
+"""What is mutated: what decides how a tensor crosses. Not the arithmetic of tensors,
+the simulated device, which stands for hardware, nor the manager, which is fuzzed."""
+
+FORK = "--start-method=fork"
+STAGES = {
+    HOST: (
+        (FORK, "--strategy=file_descriptor"),
+        (FORK, "--strategy=file_system"),
+        ("--start-method=spawn", "--start-method=forkserver"),
+    ),
+    # The cases of the host never call these modules.
+    DEVICE: (("--device=simulated",),),
+}
+
+
+Key = tuple[str, str, str, str]
+Found = tuple[str, str, float]
+"""What a stage found: the outcome, what killed, and the seconds that it took."""
+
+SHOWN = ("file", "line", "within", "operator", "before", "after")
+KILLED = {"killed", "timeout"}
+FOUND = ("outcome", "by", "stages", "seconds")
+
+
+def stages_of(mutant: Mutant) -> tuple[tuple[str, ...], ...]:
+    """Return the options of the stages for a mutant.
+
+    The first takes only the clauses that the mutated code says it embodies.
+    """
+    stages = next(stages for files, stages in STAGES.items() if mutant.file in files)
+    where = FORK if mutant.file in HOST else "--device=simulated"
+    return (where, *(f"--clause={id}" for id in mutant.clauses)), *stages
+
+
+class Copies:
+    """Copies of the packages, one for each run that goes on at a time."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+        self.packages: dict[str, str] = settings["tool"]["setuptools"]["package-dir"]
+        self.free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for number in range(count):
+            self.free.put(self._copy(folder / str(number)))
+
+    def _copy(self, copy: Path) -> Path:
+        for package, folder in self.packages.items():
+            ignored = shutil.ignore_patterns("__pycache__")
+            target = copy / package.replace(".", "/")
+            shutil.copytree(ROOT / folder, target, ignore=ignored)
+        return copy
+
+    def place(self, copy: Path, file: str) -> Path:
+        """Return where a file of the repository is in a copy."""
+        return copy / "sharedtensor" / Path(file).relative_to("reference")
+
+
+def run_stage(copy: Path, options: Sequence[str], limit: float) -> tuple[str, str]:
+    """Run the suite on a copy; return ``survived``, ``killed`` or ``timeout``, by what.
+
+    A SHOULD that breaks kills as well.
+    """
+    with tempfile.TemporaryDirectory(prefix="gm") as folder:
+        report = Path(folder, "report.jsonl")
+        command = [sys.executable, "-B", "-m", "pytest", "--strict", "-x", "-q"]
+        command += ["--pyargs", "sharedtensor_conformance", "-p", "no:cacheprovider"]
+        child = subprocess.Popen(
+            [*command, f"--report={report}", *options],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        output = _output_of(child, limit)
+        if output is None:
+            return "timeout", f"no end within {limit:g} s"
+        if child.returncode == 0 or NO_CASE in output:
+            return "survived", ""
+        return "killed", _killer(report) or _last_line(output)
+
+
+def _output_of(child: subprocess.Popen[str], limit: float) -> str | None:
+    """Return what a run said, or None if it had to be ended."""
+    try:
+        return child.communicate(timeout=limit)[0]
+    except BaseException as error:
+        for number in (signal.SIGINT, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                child.communicate(timeout=FAREWELL)
+                break
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        return None
+
+
+def _killer(report: Path) -> str:
+    with suppress(ReportError):
+        cases = read_report(report).cases
+        return next((case.id for case in cases if case.verdict.broken), "")
+    return ""
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip(" !") for line in output.splitlines() if line.strip(" !")]
+    return lines[-1] if lines else "it said nothing"
+
+
+class Record:
+    """What is known of the mutants of a sample, and the file that it is kept in.
+
+    Args:
+        again: whether to begin anew; what the first run said is kept all the same.
+    """
+
+    def __init__(self, path: Path, head: dict[str, Any], *, again: bool) -> None:
+        self.path, self.head = path, head
+        self.known: dict[Key, dict[str, Any]] = {}
+        old = json.loads(path.read_text("utf-8"))["mutants"] if path.exists() else []
+        for row in old:
+            key = (row["file"], row["within"], row["before"], row["after"])
+            kept = ("first",) if again else ("first", *FOUND)
+            self.known[key] = {name: row[name] for name in kept if name in row}
+
+    def note(self, mutant: Mutant, stage: int, found: Found) -> None:
+        """Note what a stage found."""
+        known = self.known.setdefault(mutant.key, {})
+        known["outcome"], known["by"], seconds = found
+        known["stages"] = stage + 1
+        known["seconds"] = round(known.get("seconds", 0.0) + seconds, 1)
+        if known["outcome"] == "survived" and known["stages"] < len(stages_of(mutant)):
+            known["outcome"] = "unfinished"
+        elif "first" not in known:
+            known["first"] = known["outcome"]
+
+    def row(self, mutant: Mutant, reason: str | None) -> dict[str, Any]:
+        """Return what the file says of a mutant."""
+        row = {
+            name: value for name, value in asdict(mutant).items() if name != "source"
+        }
+        row |= {"outcome": "not run", **self.known.get(mutant.key, {})}
+        if reason is None:
+            return row
+        if row["outcome"] in KILLED:
+            raise SystemExit(f"{mutant.file}:{mutant.line} is not equivalent: {row}")
+        return row | {"outcome": "equivalent", "reason": reason}
+
+    def save(self, mutants: Iterable[Mutant]) -> list[dict[str, Any]]:
+        """Write and return the rows; whoever reads the file sees all or nothing."""
+        reasons = equivalents()
+        rows = [self.row(mutant, reasons.get(mutant.key)) for mutant in mutants]
+        beside = self.path.with_suffix(".tmp")
+        text = json.dumps({**self.head, "mutants": rows}, indent=1)
+        beside.write_text(text + "\n", "utf-8")
+        beside.replace(self.path)
+        return rows
+
+
+def equivalents() -> dict[Key, str]:
+    """Return the reasons why some mutants make no difference, by the mutants' keys."""
+    listed = tomllib.loads(EQUIVALENT.read_text("utf-8")).get("mutant", [])
+    return {
+        (one["file"], one["within"], one["before"], one["after"]): one["reason"]
+        for one in listed
+    }
+
+
+class Run:
+    """The judging of a sample: a stage on all, then the next on what is left."""
+
+    def __init__(self, copies: Copies, limit: float, record: Record) -> None:
+        self.copies, self.limit, self.record = copies, limit, record
+
+    def judge(self, mutants: Sequence[Mutant], jobs: int) -> None:
+        """Take the mutants through the stages."""
+        for stage in range(1 + max(map(len, STAGES.values()))):
+            due = [mutant for mutant in mutants if self.is_due(mutant, stage)]
+            with ThreadPoolExecutor(jobs) as pool:
+                tasks = {pool.submit(self.run, mutant, stage): mutant for mutant in due}
+                try:
+                    for task in as_completed(tasks):
+                        self.record.note(tasks[task], stage, task.result())
+                        self.record.save(mutants)
+                        announce(tasks[task], stage, task.result())
+                except BaseException:  # what runs is waited for, no other is begun
+                    pool.shutdown(cancel_futures=True)
+                    raise
+
+    def is_due(self, mutant: Mutant, stage: int) -> bool:
+        """Tell whether a stage has to be run on a mutant.
+
+        What survived everything is run again from the first stage: the suite may have
+        another test since.
+        """
+        known = self.record.known.get(mutant.key, {})
+        if stage == 0 and known.get("outcome") == "survived":
+            known.update(outcome="unfinished", stages=0)
+        done = known.get("stages", 0) != stage or known.get("outcome") in KILLED
+        over = done or stage >= len(stages_of(mutant))
+        return not over and mutant.key not in equivalents()
+
+    def run(self, mutant: Mutant, stage: int) -> Found:
+        """Run one stage on one mutant."""
+        if mutant.key in equivalents():  # found to be one while others ran
+            return "survived", "", 0.0
+        copy, started = self.copies.free.get(), time.monotonic()
+        place = self.copies.place(copy, mutant.file)
+        sound = place.read_text("utf-8")
+        try:
+            place.write_text(mutant.source, "utf-8")
+            outcome, by = run_stage(copy, stages_of(mutant)[stage], self.limit)
+        finally:
+            place.write_text(sound, "utf-8")
+            self.copies.free.put(copy)
+        return outcome, by, time.monotonic() - started
+
+
+def announce(mutant: Mutant, stage: int, found: Found) -> None:
+    """Say what a stage found."""
+    outcome, by, seconds = found
+    place = f"{mutant.file}:{mutant.line}"
+    said = f"{outcome:8}  {place}  {mutant.operator}  stage {stage + 1}"
+    print(f"{said}  {seconds:.0f} s  {by}", flush=True)
+
+
+def score(rows: Iterable[dict[str, Any]], field: str) -> str:
+    """Return how many of those that are not equivalent a field says are killed."""
+    judged = [row for row in rows if row["outcome"] != "equivalent"]
+    killed = sum(row.get(field) in KILLED for row in judged)
+    share = killed / len(judged) if judged else 0.0
+    return f"{killed} of {len(judged)} ({share:.0%})"
+
+
+def baseline(copies: Copies, limit: float) -> None:
+    """Stop unless the unchanged packages pass all stages: else all would be killed."""
+    copy = copies.free.get()
+    for options in dict.fromkeys(chain.from_iterable(STAGES.values())):
+        outcome, by = run_stage(copy, options, limit)
+        if outcome != "survived":
+            raise SystemExit(f"Unchanged, {' '.join(options)}: {outcome}, {by}")
+    copies.free.put(copy)
+
+
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=100, help="mutants of the sample")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
+    parser.add_argument("--limit", type=float, default=300, help="seconds for a stage")
+    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("--again", action="store_true", help="run the killed ones, too")
+    parser.add_argument("--no-baseline", action="store_true", help="it was just green")
+    parser.add_argument("--list", action="store_true", help="show the sample alone")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Judge a sample; status 1 says that a mutant is left that nothing explains."""
+    asked = arguments(given)
+    found = changes(ROOT, [*HOST, *DEVICE])
+    mutants = sample(ROOT, found, asked.seed, asked.count)
+    if asked.list:
+        for mutant in mutants:
+            print(f"{mutant.file}:{mutant.line} {mutant.within} ({mutant.operator})")
+            print(f"- {mutant.before}\n+ {mutant.after}")
+        return 0
+    head = {
+        "tool": f"cosmic-ray {importlib.metadata.version('cosmic-ray')}",
+        "seed": asked.seed,
+        "possible": len(found),
+        "places": len({change.place for change in found}),
+        "sampled": len(mutants),
+    }
+    record = Record(asked.record, head, again=asked.again)
+    os.nice(10)
+    with tempfile.TemporaryDirectory(prefix="gm") as folder:
+        copies = Copies(Path(folder), asked.jobs)
+        if not asked.no_baseline:
+            baseline(copies, asked.limit)
+        Run(copies, asked.limit, record).judge(mutants, asked.jobs)
+    rows = record.save(mutants)
+    print(f"killed at first: {score(rows, 'first')}; now: {score(rows, 'outcome')}")
+    return int(any(row["outcome"] not in {*KILLED, "equivalent"} for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

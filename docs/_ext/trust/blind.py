@@ -1,0 +1,76 @@
+"""What came of the faults that were written by somebody who had not read the tests.
+
+``trials/run.py`` leaves a record. Its first run is what the trial was about: what is
+found today was found with the tests that its survivors led to.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from endurance.tables import paragraph, table
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+HEAD = ["Fault in", "Clauses", "What is wrong with it", "First run", "Today"]
+
+
+class BlindTrialDirective(SphinxDirective):
+    """``{blind-trial}``: the figures of the record, and a row for each fault."""
+
+    def run(self) -> list[nodes.Node]:
+        """Render the record as it is."""
+        file = Path(self.env.srcdir, self.config.blind_trial_record)
+        self.env.note_dependency(str(file))
+        trials = read(file)
+        return [paragraph(figures(trials)), table(HEAD, [row(one) for one in trials])]
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """Return the outcomes of the trial.
+
+    Raises:
+        ExtensionError: the file holds something else.
+    """
+    try:
+        found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+        for one in found:
+            _ = one["first_run"]["fate"], one["now"]["fate"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ExtensionError(f"{file} is no record of the trial: {error}") from error
+    return found
+
+
+def figures(trials: list[dict[str, Any]]) -> str:
+    """Return what the first run killed and did not try, and what is killed today."""
+    first = killed(trials, "first_run")
+    own = [one for one in first if one["first_run"]["own_clause"]]
+    alive = [one["first_run"] for one in trials if one not in first]
+    partly = [run for run in alive if run["stage"] == "clauses"]
+    return (
+        f"Of {len(trials)} faults {len(first)} were killed at the first run, "
+        f"{len(own)} of them by a test of a clause that they were said to break. "
+        f"{len(alive)} survived it; for {len(partly)} of these the first run was "
+        "over their own clauses alone, so a test of another clause may have seen "
+        f"them. {len(killed(trials, 'now'))} are killed today."
+    )
+
+
+def killed(trials: list[dict[str, Any]], run: str) -> list[dict[str, Any]]:
+    """Return the trials that the run killed."""
+    return [one for one in trials if one[run]["fate"] == "killed"]
+
+
+def row(one: dict[str, Any]) -> list[Any]:
+    """Return the row of one fault."""
+    by = one["now"]["by"].partition("[")[0]
+    return [
+        f"{one['implementation']}: {one['name']}",
+        " ".join(one["clauses"]),
+        one["sentence"],
+        one["first_run"]["fate"],
+        by or one["now"]["fate"],
+    ]

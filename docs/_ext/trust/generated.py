@@ -1,0 +1,78 @@
+"""What came of the mutants that a program made of the reference.
+
+``ci/generated_mutants.py`` leaves a record: of each mutant what the first run said,
+what holds now, and why some make no difference.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from endurance.tables import paragraph, table
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+KILLED = {"killed", "timeout"}
+HEAD = ["Where", "As it is", "As it was mutated", "Why it is still there"]
+
+
+class GeneratedMutantsDirective(SphinxDirective):
+    """``{generated-mutants}``: the figures of the record, and what was not killed."""
+
+    def run(self) -> list[nodes.Node]:
+        """Render the record as it is."""
+        file = Path(self.env.srcdir, self.config.generated_mutants_record)
+        self.env.note_dependency(str(file))
+        if not file.exists():
+            return [paragraph("No sample was run yet.")]
+        record = read(file)
+        left = [row(one) for one in record["mutants"] if one["outcome"] not in KILLED]
+        return [paragraph(figures(record)), table(HEAD, left)]
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Return the record.
+
+    Raises:
+        ExtensionError: the file holds something else.
+    """
+    try:
+        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        figures(record)
+        _ = [row(one) for one in record["mutants"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ExtensionError(
+            f"{file} is no record of generated mutants: {error}"
+        ) from error
+    return record
+
+
+def figures(record: dict[str, Any]) -> str:
+    """Return how many there are, and how many were killed at first and now."""
+    mutants = record["mutants"]
+    real = [one for one in mutants if one["outcome"] != "equivalent"]
+    first = sum(one.get("first") in KILLED for one in real)
+    now = sum(one["outcome"] in KILLED for one in real)
+    late = sum(one["outcome"] == "timeout" for one in real)
+    unfinished = sum(one["outcome"] in ("unfinished", "not run") for one in real)
+    return (
+        f"{record['tool']} can change the mutated modules in {record['possible']} "
+        f"ways at {record['places']} places. Of a sample of {record['sampled']} (seed "
+        f"{record['seed']}), {len(mutants) - len(real)} make no difference. Of the "
+        f"other {len(real)}, {first} were killed at the first run and {now} are killed "
+        f"today, {late} of these by running out of time; {unfinished} were not taken "
+        "through all stages yet and count as not killed."
+    )
+
+
+def row(one: dict[str, Any]) -> list[Any]:
+    """Return the row of a mutant that was not killed."""
+    where = f"{one['file']}:{one['line']}"
+    why = one.get("reason") or {
+        "survived": "survived: no case sees it",
+        "unfinished": f"survived {one.get('stages', 0)} stages, the rest was not run",
+    }.get(one["outcome"], one["outcome"])
+    return [where, one["before"], one["after"], why]

@@ -1,0 +1,117 @@
+"""The patches of the blind trial fit the tree of today, and the record is of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from sharedtensor_conformance.clauses import load_clauses
+
+ROOT = Path(__file__).resolve().parents[2]
+PATCHES = sorted((ROOT / "trials").glob("*/*.patch"))
+RECORD = ROOT / "docs" / "reports" / "blind-trial.json"
+OF_THE_REFERENCE = [file for file in PATCHES if file.parent.name == "reference"]
+
+
+@pytest.fixture(scope="module")
+def trials() -> ModuleType:
+    """`trials/run.py`, which is a script and no package."""
+    spec = importlib.util.spec_from_file_location("trials_run", ROOT / "trials/run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("file", PATCHES, ids=lambda file: file.stem)
+def test_head_names_clauses_that_there_are(trials: ModuleType, file: Path) -> None:
+    patch = trials.read_patch(file)
+    assert patch.implementation in trials.PACKAGES
+    assert patch.clauses
+    assert set(patch.clauses) <= set(load_clauses())
+    assert patch.sentence.endswith(".")
+    assert len(trials.targets(patch)) == 1
+
+
+def test_patch_without_a_head_is_refused(trials: ModuleType, tmp_path: Path) -> None:
+    headless = tmp_path / "headless.patch"
+    headless.write_text("Clauses: SHARE-1\n--- a/x\n+++ b/x\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="Breaks"):
+        trials.read_patch(headless)
+
+
+@pytest.mark.parametrize("file", OF_THE_REFERENCE, ids=lambda file: file.stem)
+def test_patch_applies_to_the_reference(
+    trials: ModuleType, file: Path, tmp_path: Path
+) -> None:
+    patch = trials.read_patch(file)
+    trials.lay_out(patch, tmp_path)
+    (target,) = trials.targets(patch)
+    assert (tmp_path / target).read_bytes() != (ROOT / target).read_bytes()
+    assert not trials.is_active(patch, tmp_path)
+    module = ".".join(["sharedtensor", *target.with_suffix("").parts[1:]])
+    environment = {"PYTHONPATH": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-c", f"import {module}"], env=environment, check=True
+    )
+    assert trials.is_active(patch, tmp_path)
+
+
+def test_patch_that_does_not_fit_is_told(trials: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "reference" / "stale.patch"
+    file.parent.mkdir()
+    content = OF_THE_REFERENCE[0].read_text(encoding="utf-8")
+    file.write_text(content.replace("\n-  ", "\n-  stale"), encoding="utf-8")
+    (tmp_path / "tree").mkdir()
+    with pytest.raises(subprocess.CalledProcessError):
+        trials.lay_out(trials.read_patch(file), tmp_path / "tree")
+
+
+def test_record_is_of_the_patches_that_there_are(trials: ModuleType) -> None:
+    record = {
+        (one["implementation"], one["name"]): one
+        for one in json.loads(RECORD.read_text(encoding="utf-8"))
+    }
+    assert sorted(record) == sorted(patch.key for patch in trials.patches())
+    for patch in trials.patches():
+        assert record[patch.key]["clauses"] == list(patch.clauses)
+        assert record[patch.key]["sentence"] == patch.sentence
+
+
+def test_first_run_stays_in_the_record(trials: ModuleType, tmp_path: Path) -> None:
+    patch, record = trials.patches()[0], tmp_path / "record.json"
+    outcomes = [
+        {"fate": "survived", "stage": "clauses"},
+        {"fate": "survived", "stage": "everything"},
+        {"fate": "killed", "stage": "clauses"},
+    ]
+    for outcome, first in zip(outcomes, (True, True, False), strict=True):
+        trials.note(patch, outcome, record, first)
+    (one,) = trials.read(record)
+    assert (one["first_run"], one["now"]) == (outcomes[1], outcomes[2])
+
+
+def test_only_an_unexpected_break_and_the_status_of_a_failure_kill(
+    trials: ModuleType,
+) -> None:
+    patch = trials.patches()[0]
+    case = {"type": "case", "id": "x", "clauses": list(patch.clauses)}
+    broken = {**case, "verdict": "fail", "expected": False}
+    known = {**case, "verdict": "fail", "expected": True}
+    machine = {"python": "3"}
+    run = {
+        "type": "run", "implementation": {"version": "1"}, "suite": "1",
+        "spec": {"version": "1"}, "machine": machine,
+    }  # fmt: skip
+    fates = [
+        trials.verdict(patch, [run, one], status)["fate"]
+        for one, status in ((broken, 1), (known, 0), (known, 1), (broken, None))
+    ]
+    assert fates == ["killed", "survived", "unjudged", "unjudged"]
