@@ -56,10 +56,11 @@ conformance_adapter = Implementation(
         "complex128",
     ),
     segment_pattern=r"mindspore_{pid}_.*",
-    deadline=8.0,
+    deadline=30.0,
     patience=120.0,
 )
-"""The patience covers the import, which takes many seconds on a busy machine."""
+"""Both cover the import, which takes many seconds on a busy machine: the patience that
+of a peer, the deadline that of a manager, which an operation starts."""
 
 
 class MindsporeOperations:

@@ -1,0 +1,59 @@
+"""What a receiver never asked for stays open in its sender.
+
+Nobody received the first messages; the others could not be rebuilt to their end.
+"""
+
+import contextlib
+import gc
+import os
+import sys
+
+import mindspore
+import mindspore.multiprocessing as mp
+
+ROUNDS = 10
+
+
+def refuse():
+    """Raise where the message is rebuilt."""
+    raise ValueError("this object cannot be rebuilt")
+
+
+class Bad:
+    """An object that can be sent and cannot be received."""
+
+    def __reduce__(self):
+        return refuse, ()
+
+
+def leave_unread():
+    """Send a tensor to nobody."""
+    queue = mp.SimpleQueue()
+    queue.put(mindspore.mint.zeros((4,)))
+    queue.close()
+
+
+def receive_half():
+    """Send a tensor after an object that cannot be received."""
+    queue = mp.SimpleQueue()
+    queue.put([Bad(), mindspore.mint.zeros((4,))])
+    with contextlib.suppress(ValueError):
+        queue.get()
+    queue.close()
+
+
+def growth(fail):
+    """Return how many descriptors so many failures leave."""
+    fail()  # the first one starts what serves all of them
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(ROUNDS):
+        fail()
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")) - before
+
+
+unread, half = growth(leave_unread), growth(receive_half)
+if min(unread, half) < ROUNDS:
+    sys.exit(1)
+print(f"{ROUNDS} messages left {unread} descriptors unread, {half} where one failed")
