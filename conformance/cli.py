@@ -210,6 +210,11 @@ def _add_mutants(commands: _Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--run", action="store_true", help="run the suite on each")
     parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="run all cases under fork, and name the clauses that break beside its own",
+    )
+    parser.add_argument(
         "--jobs", metavar="N", type=_positive(int), default=1, help="runs at a time"
     )
     parser.add_argument(
@@ -361,7 +366,11 @@ def _run_mutants(mutants: Sequence[Mutant], arguments: argparse.Namespace) -> in
         print(outcome, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
     outcomes = run_mutants(
-        mutants, jobs=arguments.jobs, limit=arguments.limit, announce=announce
+        mutants,
+        jobs=arguments.jobs,
+        limit=arguments.limit,
+        announce=announce,
+        whole=arguments.whole,
     )
     killed = sum(outcome.fate == "killed" for outcome in outcomes)
     if arguments.json:

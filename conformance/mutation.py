@@ -3,6 +3,8 @@
 Each mutant is judged by a run of its own, on the clauses that it claims to break, in an
 empty folder and under a time limit. It is killed when a case that cites one of these
 clauses ends in fail, crash or hang. An error of the suite kills nothing.
+
+How precise the suite is shows in a run of all cases: which other clauses turn red?
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class Outcome:
         fate: ``killed``, ``survived``, or ``unjudged`` where the run came to nothing.
         by: the case that killed it.
         note: why it was not judged, or what else there is to say.
+        also: the clauses that broke beside its own, where all cases were run.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Outcome:
     by: str = ""
     note: str = ""
     seconds: float = 0.0
+    also: tuple[str, ...] = ()
 
     def as_data(self) -> dict[str, Any]:
         """Return the outcome as JSON-ready data."""
@@ -66,7 +70,8 @@ class Outcome:
         detail = self.by or self.note
         clauses = " ".join(self.clauses)
         line = f"{self.fate:8}  {self.name}  [{clauses}]  {self.seconds:.1f} s"
-        return f"{line}  {detail}" if detail else line
+        line = f"{line}  {detail}" if detail else line
+        return f"{line}; also {' '.join(self.also)}" if self.also else line
 
 
 @dataclass
@@ -117,6 +122,7 @@ def run_mutants(
     jobs: int,
     limit: float,
     announce: Callable[[Outcome], None],
+    whole: bool = False,
 ) -> list[Outcome]:
     """Judge each mutant in a run of its own; return the outcomes by name.
 
@@ -125,12 +131,13 @@ def run_mutants(
         jobs: how many runs go on at the same time.
         limit: seconds that one run may take.
         announce: called with each outcome as it comes.
+        whole: run all cases under fork, and not those alone that cite its clauses.
     """
     children = _Children()
     outcomes = []
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            tasks = [pool.submit(_judge, m, limit, children) for m in mutants]
+            tasks = [pool.submit(_judge, m, limit, children, whole) for m in mutants]
             for task in as_completed(tasks):
                 announce(task.result())
                 outcomes.append(task.result())
@@ -141,23 +148,25 @@ def run_mutants(
     return sorted(outcomes, key=lambda outcome: outcome.name)
 
 
-def _judge(mutant: Mutant, limit: float, children: _Children) -> Outcome:
+def _judge(mutant: Mutant, limit: float, children: _Children, whole: bool) -> Outcome:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         report = Path(folder) / "report.jsonl"
-        child = children.start(command_for(mutant, report), folder)
+        child = children.start(command_for(mutant, report, whole), folder)
         try:
             output, in_time = _output_of(child, limit)
         finally:
             children.ended(child)
         note = "" if in_time else f"the run took longer than {limit:g} s"
         fate, by, note = _fate(mutant, report, note or _last_line(output))
+        also = _also(mutant, report) if whole and fate != "unjudged" else ()
     seconds = time.monotonic() - started
-    return Outcome(mutant.name, mutant.clauses, fate, by, note, seconds)
+    return Outcome(mutant.name, mutant.clauses, fate, by, note, seconds, also)
 
 
-def command_for(mutant: Mutant, report: Path) -> list[str]:
+def command_for(mutant: Mutant, report: Path, whole: bool = False) -> list[str]:
     """Return the command that judges `mutant` and writes the `report`."""
+    chosen = ["-x", *(f"--clause={clause}" for clause in mutant.clauses)]
     return [
         sys.executable,
         "-m",
@@ -169,9 +178,8 @@ def command_for(mutant: Mutant, report: Path) -> list[str]:
         "no:cacheprovider",
         f"--impl=mutant:{mutant.name}",
         "--no-expectations",
-        "-x",  # one killer is enough
         f"--report={report}",
-        *(f"--clause={clause}" for clause in mutant.clauses),
+        *(["--start-method=fork"] if whole else chosen),  # else one killer is enough
     ]
 
 
@@ -185,6 +193,17 @@ def _fate(mutant: Mutant, report: Path, said: str) -> tuple[str, str, str]:
     if not found.complete or any(c.verdict is Verdict.ERROR for c in found.cases):
         return "unjudged", "", said
     return "survived", "", f"{len(found.cases)} cases saw nothing"
+
+
+def _also(mutant: Mutant, report: Path) -> tuple[str, ...]:
+    """Return the clauses that broke though the mutant does not name them."""
+    broken = {
+        id
+        for case in read_report(report).cases
+        if case.verdict in KILLING and not set(case.clauses) & set(mutant.clauses)
+        for id in case.clauses
+    }
+    return tuple(sorted(broken))
 
 
 def killing_case(mutant: Mutant, cases: Iterable[Case]) -> Case | None:

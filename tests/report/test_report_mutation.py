@@ -24,16 +24,20 @@ class Fault:
     clauses: tuple[str, ...] = ("GRAD-1",)
 
 
-def _run(monkeypatch, tmp_path, script, *mutants, jobs=1, limit=30.0):
+def _run(monkeypatch, tmp_path, script, *mutants, jobs=1, limit=30.0, whole=False):
     """Let `script` play each run; it finds the report's path in sys.argv[1]."""
 
-    def command(mutant, report):
+    def command(mutant, report, whole):
         return [sys.executable, "-c", script, str(report), mutant.name]
 
     monkeypatch.setattr(mutation, "command_for", command)
     announced = []
     outcomes = run_mutants(
-        mutants or [Fault("a")], jobs=jobs, limit=limit, announce=announced.append
+        mutants or [Fault("a")],
+        jobs=jobs,
+        limit=limit,
+        announce=announced.append,
+        whole=whole,
     )
     assert sorted(o.name for o in announced) == [o.name for o in outcomes]
     return outcomes
@@ -125,7 +129,7 @@ def test_an_interruption_ends_the_runs_in_progress(monkeypatch, tmp_path):
     def interrupt(outcome):
         raise KeyboardInterrupt
 
-    def command(mutant, report):
+    def command(mutant, report, whole):
         return [sys.executable, "-c", script, str(report), mutant.name]
 
     monkeypatch.setattr(mutation, "command_for", command)
@@ -143,8 +147,31 @@ def test_the_command_judges_the_clauses_of_the_mutant(tmp_path):
     assert command[-6:] == [
         "--impl=mutant:drops",
         "--no-expectations",
-        "-x",
         f"--report={tmp_path / 'r'}",
+        "-x",
         "--clause=GRAD-1",
         "--clause=GRAD-2",
     ]
+
+
+def test_a_whole_run_names_what_broke_beside_the_clauses_of_the_mutant(
+    monkeypatch, tmp_path
+):
+    cases = (
+        case("GRAD-1", "fail", id="own"),
+        case("GRAD-1 GRAD-2", "fail", id="both"),
+        case("GRAD-2", "crash", id="other"),
+        case("SHARE-1", id="held"),
+    )
+    script = _reporting(tmp_path, *cases)
+    (outcome,) = _run(monkeypatch, tmp_path, script, whole=True)
+    assert (outcome.fate, outcome.also) == ("killed", ("GRAD-2",))
+    (outcome,) = _run(monkeypatch, tmp_path, script)
+    assert outcome.also == ()
+
+
+def test_a_whole_run_takes_all_cases_under_fork(tmp_path):
+    command = command_for(Fault("drops"), tmp_path / "r", whole=True)
+    assert "--start-method=fork" in command
+    assert "-x" not in command
+    assert "--clause=GRAD-1" not in command
