@@ -1,5 +1,7 @@
 """Chapter GRAD: flags and gradients that travel with a tensor."""
 
+from functools import partial
+
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
 from sharedtensor_conformance.matrix import LAYOUTS
 from sharedtensor_conformance.stories import (
@@ -167,6 +169,20 @@ def test_refused_message_leaves_the_channel_usable(sender, receiver, channel):
         check.equal(sorted(arrived), ["good", "number"], "as it was sent")
         check.equal(arrived["number"], number, "in its turn")
         check.equal(arrived["good"].values(), good.values(), "with its values")
+
+
+@clause("GRAD-6", vary=("strategy",))
+def test_refused_message_takes_no_place_in_a_bounded_queue(owner):
+    """The owner puts non-leaves on a queue with one place, then a good message."""
+    channel = owner.open_channel("queue_of_one")
+    child = owner.start_peer(arguments=channel)
+    non_leaf = owner.non_leaf(make_leaf(owner, [1, 2, 3]))
+    for number in (10, 20):
+        attempt(partial(owner.situation, "put_on", channel, non_leaf))
+        good = owner.make([number, number + 1])
+        owner.situation("put_on", channel, good)
+        arrived = child.situation("get_from", child.arguments)
+        check.equal(arrived.values(), good.values(), "the good message arrives")
 
 
 @clause("GRAD-7", vary=("strategy",))

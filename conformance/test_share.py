@@ -272,3 +272,20 @@ def test_clone_of_a_tensor_shared_on_request_is_private(owner):
     check.equal(clone.is_shared(), False, "the clone is not shared")
     check.equal(tensor.is_shared(), True, "the tensor still is")
     each_keeps_its_writes_to_itself(clone, tensor)
+
+
+@clause("SHARE-3", "SHARE-12", vary=("start_method", "strategy"))
+def test_first_tensors_of_new_processes_are_told_apart(stage):
+    """Three processes that share nothing yet send their first tensors round."""
+    with stage.fresh() as play:
+        actors = [play.owner, play.peer, play.bystander]
+        made = [actor.make([n, 7, 8]) for n, actor in enumerate(actors)]
+        for number, actor in enumerate(actors):
+            for other in actors[number + 1 :] + actors[:number]:
+                arrived = actor.send(made[number], other)
+                check.equal(arrived.values(), [number, 7, 8], "each has its own values")
+        for number, tensor in enumerate(made):
+            tensor.write(1, 20 + number)
+        found = [tensor.values() for tensor in made]
+        expected = [[number, 20 + number, 8] for number in range(3)]
+        check.equal(found, expected, "and none is another's memory")

@@ -126,18 +126,14 @@ def test_child_starts_with_the_strategy_that_its_parent_has_by_then(stage):
             check.equal(found, name, "the child has the strategy of its parent then")
 
 
-@clause("SHARE-3", "SHARE-12", vary=("start_method", "strategy"))
-def test_first_tensors_of_new_processes_are_told_apart(stage):
-    """Three processes that share nothing yet send their first tensors round."""
+@clause("START-6", vary=("start_method",))
+def test_child_that_was_made_before_has_the_strategy_of_its_start(stage):
+    """The owner makes a process under one strategy and starts it under another."""
     with stage.fresh() as play:
-        actors = [play.owner, play.peer, play.bystander]
-        made = [actor.make([n, 7, 8]) for n, actor in enumerate(actors)]
-        for number, actor in enumerate(actors):
-            for other in actors[number + 1 :] + actors[:number]:
-                arrived = actor.send(made[number], other)
-                check.equal(arrived.values(), [number, 7, 8], "each has its own values")
-        for number, tensor in enumerate(made):
-            tensor.write(1, 20 + number)
-        found = [tensor.values() for tensor in made]
-        expected = [[number, 20 + number, 8] for number in range(3)]
-        check.equal(found, expected, "and none is another's memory")
+        first, *others = sorted(play.owner.module("get_all_sharing_strategies"))
+        for made, started in ((first, others[-1]), (others[-1], first)):
+            play.owner.module("set_sharing_strategy", made)
+            with play.peer_made(enter=False) as child:
+                play.owner.module("set_sharing_strategy", started)
+            found = child.module("get_sharing_strategy")
+            check.equal(found, started, "the child has the strategy of its parent then")

@@ -332,8 +332,8 @@ class Actor:
             if self.name in (one, other):
                 self.links[other if self.name == one else one] = link
 
-    def do_start_peer(self, name: str, method: str, payload: Any) -> int:
-        """Start a peer with all the links that name it; return its pid."""
+    def do_make_peer(self, name: str, method: str, payload: Any) -> None:
+        """Make the process of a peer, with all the links that name it."""
         context = self.context(method)
         own = {
             key: link
@@ -345,8 +345,15 @@ class Actor:
         arguments = (name, self.setting, own, sent, method == "fork")
         with from_implementation():
             process = context.Process(target=peer_main, args=arguments, daemon=False)
-            process.start()
         self.children[name] = process
+
+    def do_start_peer(self, name: str, method: str, payload: Any) -> int:
+        """Start a peer, which may have been made before; return its pid."""
+        if name not in self.children:
+            self.do_make_peer(name, method, payload)
+        process = self.children[name]
+        with from_implementation():
+            process.start()
         return int(process.pid)
 
     def do_forget_links(self, name: str) -> None:

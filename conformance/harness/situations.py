@@ -46,6 +46,8 @@ class Channel:
         elif kind == "proxy":
             self.manager = context.Manager()
             self.reader = self.writer = self.manager.Queue()
+        elif kind == "queue_of_one":
+            self.reader = self.writer = context.Queue(1)
         else:
             self.reader = self.writer = getattr(context, self.MAKERS[kind])()
 

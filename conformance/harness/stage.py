@@ -282,13 +282,22 @@ class Stage:
         self, arguments: Any, method: str | None, enter: bool = True
     ) -> ActorProxy:
         """Start a peer for one case, with channels of its own."""
+        with self.peer_made(arguments, method, enter) as actor:
+            return actor
+
+    @contextlib.contextmanager
+    def peer_made(
+        self, arguments: Any = None, method: str | None = None, enter: bool = True
+    ) -> Iterator[ActorProxy]:
+        """Make a peer for one case; it is started when the block is left."""
         self.ensure(self.owner)
         actor = ActorProxy(self, f"child-{self.next_number()}")
         method = method or self.configuration.start_method
         self.owner.exchange("make_links", [["owner", actor.name]], method)
+        self.owner.exchange("make_peer", actor.name, method, arguments)
+        yield actor
         self._start(actor, arguments, method, enter)
         self.extra.append(actor)
-        return actor
 
     @contextlib.contextmanager
     def fresh(
