@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from sharedtensor_conformance.harness import attempt, check, clause
+import pytest
+from sharedtensor_conformance.harness import attempt, check, clause, eventually
 from sharedtensor_conformance.stories import each_sees_the_writes_of_the_others
 
 PLAIN = [
@@ -259,3 +260,37 @@ def test_queue_of_a_manager_carries_tensors(stage):
             return
         arrived = child.situation("get_from", child.arguments)
         each_sees_the_writes_of_the_others(arrived, tensor)
+
+
+@clause("CHAN-11", vary=("start_method",))
+def test_pipe_carries_bytes_and_their_receiver_waits(owner, stage):
+    """A child waits for bytes twice; then the owner sends a tensor and more bytes."""
+    channel = owner.open_channel("pipe")
+    child = owner.start_peer(arguments=channel)
+    end = child.arguments
+    for content in ("first", "second" * 100_000):
+        waiting = child.waiting_for(end, "get_bytes")
+        eventually(waiting.is_waiting, "the child waits for bytes", within=stage.grace)
+        owner.situation("put_bytes", channel, content)
+        check(waiting.answer() == content, f"{len(content)} bytes arrive whole")
+    owner.situation("put_on", channel, {"tensor": owner.make([211, 212])})
+    owner.situation("put_bytes", channel, "last")
+    arrived = child.situation("get_from", end)["tensor"]
+    check.equal(arrived.values(), [211, 212], "the tensor comes before the bytes")
+    check.equal(child.situation("get_bytes", end), "last", "the bytes after it")
+
+
+@clause("CHAN-12", vary=("start_method",))
+@pytest.mark.parametrize("kind", ["queue", "joinable_queue"])
+def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
+    """The owner asks an empty queue so often that waits would not fit in its deadline.
+
+    So nothing is measured that a busy machine makes longer.
+    """
+    channel = owner.open_channel(kind)
+    for how in ({"timeout": 0}, {"timeout": 0.001}, {"block": False}):
+        empty = owner.situation("find_empty", channel, 100, how)
+        check.equal(empty, 100, f"it is empty each time: get({how})")
+    owner.situation("put_on", channel, {"tensor": owner.make([221])})
+    arrived = owner.situation("get_from", channel)["tensor"]
+    check.equal(arrived.values(), [221], "what was put after that arrives")

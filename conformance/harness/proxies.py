@@ -404,11 +404,11 @@ class ActorProxy:
         )
         return made
 
-    def waiting_for(self, channel: Remote) -> Pending:
+    def waiting_for(self, channel: Remote, how: str = "get_from") -> Pending:
         """Let the process wait for a message on such a channel."""
         self.stage.ensure(self)
         pending = Pending(self)
-        pending.begin("situation", "get_from", channel)
+        pending.begin("situation", how, channel)
         return pending
 
     def end(self, how: str) -> int | None:

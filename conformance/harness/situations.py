@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import queue
 import signal
 import sys
 import threading
@@ -63,6 +64,14 @@ class Channel:
         """Return the next message."""
         get = getattr(self.reader, "get", None) or self.reader.recv
         return get()
+
+    def is_empty(self, **how: Any) -> bool:
+        """Ask a queue for a message that may not be there; take it if it is."""
+        try:
+            self.reader.get(**how)
+        except queue.Empty:
+            return True
+        return False
 
     def done(self) -> None:
         """Say that a message has been dealt with."""
@@ -123,6 +132,26 @@ def put_on(actor: Any, channel: Channel, payload: Any) -> None:
 def get_from(actor: Any, channel: Channel) -> Any:
     """Return the next payload of a channel."""
     return actor.incoming(actor.by_implementation(channel.get))
+
+
+def put_bytes(actor: Any, channel: Channel, content: str) -> None:
+    """Send a text on a pipe as bare bytes."""
+    actor.by_implementation(lambda: channel.writer.send_bytes(content.encode()))
+
+
+def get_bytes(actor: Any, channel: Channel) -> str:
+    """Receive bare bytes from a pipe, as a text."""
+    received: bytes = actor.by_implementation(lambda: channel.reader.recv_bytes())
+    return received.decode()
+
+
+def find_empty(actor: Any, channel: Channel, times: int, how: dict[str, Any]) -> int:
+    """Ask a queue a number of times; return how often it was empty."""
+    asked = range(times)
+    found: list[bool] = actor.by_implementation(
+        lambda: [channel.is_empty(**how) for _ in asked]
+    )
+    return sum(found)
 
 
 def task_done(actor: Any, channel: Channel) -> None:

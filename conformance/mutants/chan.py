@@ -5,6 +5,7 @@ import multiprocessing
 import pickle
 import sys
 import threading
+import time
 
 from sharedtensor_conformance.mutants import mutant
 
@@ -147,3 +148,24 @@ def servers_keep_copies(steps):
         return storage.clone() if server else storage
 
     steps.rebuild_storage = rebuild_storage
+
+
+@mutant("bytes_are_not_waited_for", "CHAN-11")
+def bytes_are_not_waited_for(steps):
+    """Whoever asks a connection for bytes gets those that are there, or an error."""
+    from sharedtensor.multiprocessing.connection import Connection
+
+    read = Connection.read
+    Connection.read = lambda self, wait=False: read(self, wait)
+
+
+@mutant("an_empty_queue_is_waited_for", "CHAN-12")
+def an_empty_queue_is_waited_for(steps):
+    """A queue waits for a second at least where a timeout was given."""
+    from sharedtensor.multiprocessing.queues import Queue
+
+    def arrives(self, block, deadline):
+        late = deadline and max(deadline, time.monotonic() + 1)
+        return original(self, block, late)
+
+    original, Queue._arrives = Queue._arrives, arrives
