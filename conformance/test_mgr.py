@@ -168,7 +168,7 @@ def test_manager_goes_away_after_its_users_were_killed(stage):
 @clause("MGR-4", profiles=("share",), vary=("strategy",))
 def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
     """The owner opens a pipe, starts the manager, and the pipe's holders are listed."""
-    with stage.fresh() as play:
+    with stage.fresh(alone=True) as play:
         play.owner.open_pipe()
         pipes = {name for name in play.owner.targets() if name.startswith("pipe:")}
         check(pipes, "the owner has a pipe open")

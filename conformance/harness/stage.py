@@ -107,6 +107,7 @@ class Stage:
         self.enter = True
         self.environment: dict[str, str] = {}
         self.is_play = False
+        self.alone = False
         self.private = False
         self.leaks: dict[str, list[str]] = {"LIFE-7": [], "LIFE-12": []}
         self.deadline = implementation.deadline
@@ -184,7 +185,8 @@ class Stage:
         names = ("owner", *STANDING)
         pairs = [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]]
         self.owner.exchange("make_links", pairs, self.configuration.start_method)
-        if self.is_play and self.configuration.start_method == "fork":
+        forks = self.is_play and self.configuration.start_method == "fork"
+        if forks and not self.alone:
             # Before the owner has tensors: a forked child would inherit them.
             for actor in (self.peer, self.bystander):
                 self._start_standing(actor)
@@ -301,17 +303,22 @@ class Stage:
 
     @contextlib.contextmanager
     def fresh(
-        self, enter: bool = True, environment: dict[str, str] | None = None
+        self,
+        enter: bool = True,
+        environment: dict[str, str] | None = None,
+        alone: bool = False,
     ) -> Iterator[Stage]:
         """A stage of its own, for tests about the birth and death of everybody.
 
         Where `enter` is false the adapter's `enter_child` is not called in its owner.
         Its processes have the variables of `environment` besides, such as ``TMPDIR``.
+        Its owner is `alone` where no child may have made it start a manager.
         """
         play = Stage(self.name, self.implementation, self.configuration)
         play.enter = enter
         play.environment = environment or {}
         play.is_play = True
+        play.alone = alone
         self.plays.append(play)
         try:
             yield play

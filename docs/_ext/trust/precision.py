@@ -26,6 +26,8 @@ class PrecisionDirective(SphinxDirective):
         self.env.note_dependency(str(file))
         found = read(file)
         head = ["Mutant", "Its clauses", "Fate", "What broke beside them"]
+        if not found:
+            return [paragraph("No such run is committed yet.")]
         rows = [
             [
                 one["name"],
@@ -44,6 +46,8 @@ def read(file: Path) -> list[dict[str, Any]]:
     Raises:
         ExtensionError: the file holds something else.
     """
+    if not file.exists():
+        return []
     try:
         found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
         for one in found:
@@ -55,9 +59,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 def figures(found: list[dict[str, Any]]) -> str:
     """Return how many clauses broke beside those that the killed mutants name."""
-    beside = [len(one["also"]) for one in found if one["fate"] == "killed"]
-    if not beside:
-        return "No mutant was killed in this run."
+    beside = [len(one["also"]) for one in found if one["fate"] == "killed"] or [0]
     return (
         f"Of {len(found)} mutants drawn by lot {len(beside)} were killed under fork. "
         f"Beside its own clauses each of them broke {mean(beside):.1f} in "
