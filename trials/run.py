@@ -271,12 +271,11 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--workers", default="2")
     options = parser.parse_args()
-    wanted = options.names or list(PACKAGES)
-    chosen = [
-        patch
-        for patch in patches()
-        if {patch.implementation, "/".join(patch.key)} & set(wanted)
-    ]
+    wanted = set(options.names or PACKAGES)
+    names = {patch: {patch.implementation, "/".join(patch.key)} for patch in patches()}
+    if unknown := wanted.difference(*names.values(), PACKAGES):
+        parser.error(f"there is no patch {min(unknown)!r} in trials/")
+    chosen = [patch for patch, own in names.items() if own & wanted]
     for line in trials(chosen, options):
         print(line, flush=True)
 

@@ -46,6 +46,7 @@ _REMOUNT = 32  # MS_REMOUNT
 _NOBODY = 65534
 _TURNED_AWAY_WITHIN = 1.0
 _KILLED_WITHIN = 20.0
+_CATCHABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _LOG_LIMIT = 16 << 20  # bytes; what is printed beyond is thrown away
 _LOG_LOOKED_AT = 100  # milliseconds
 _MORTAL = "1000"  # oom_score_adj, proc(5): short of memory, these are killed first
@@ -222,7 +223,7 @@ class Keeper:
                 (os.POSIX_SPAWN_DUP2, log, 2),
             ],
             setsid=True,
-            setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
+            setsigdef=_CATCHABLE,  # under nohup, say, one would be ignored
         )
         self.log = log
         os.close(null)
