@@ -176,12 +176,15 @@ def stdlib(session: nox.Session) -> None:
 def controls(session: nox.Session) -> None:
     """The controls, which have to fail what observes sharing and nothing else.
 
-    With the argument ``quick``: in one configuration, and for the profiles in `QUICK`.
+    With the argument ``quick``: `copy` alone, in one configuration, and for the
+    profiles in `QUICK`.
     """
     session.install("-e", ".[conformance]")
     for control, one_configuration in CONTROLS.items():
         options: list[str] = []
         if "quick" in session.posargs:
+            if control != "copy":
+                continue
             options += [*one_configuration, *(f"--profile={name}" for name in QUICK)]
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder, f"{control}.jsonl")
@@ -206,11 +209,11 @@ def blind_trial(session: nox.Session) -> None:
 
 @nox.session
 def mutants_sample(session: nox.Session) -> None:
-    """The last mutant of each chapter: what fits into every push."""
+    """The last mutant of every third chapter: what fits into every push."""
     session.install("-e", ".[conformance]")
     listed = session.run("shared-tensor-spec", "mutants", "--json", silent=True)
     last = {mutant["file"]: mutant["name"] for mutant in json.loads(str(listed))}
-    _run_mutants(session, *last.values())
+    _run_mutants(session, *[last[file] for file in sorted(last)][::3])
 
 
 @nox.session
@@ -263,6 +266,7 @@ def wheel(session: nox.Session) -> None:
             WORKERS,
             "--start-method=spawn",
             "--strategy=file_descriptor",
+            "--profile=core",
         )
         session.run("shared-tensor-spec", "check-adapter", "reference")
 
