@@ -341,3 +341,14 @@ def endurance_loaded(session: nox.Session) -> None:
     session.install("-e", ".[conformance]")
     out = f"--out={RECORDS}/loaded.json"
     session.run("python", "endurance/loaded.py", out, *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def endurance_shuffled(session: nox.Session) -> None:
+    """The suite in random orders, with workers and without (25 minutes for each)."""
+    session.install("-e", ".[conformance]", "pytest-random-order>=1.2,<2")
+    options = ("--runs=3", "--busy=0", "--shuffle", *session.posargs)
+    for workers, name in (("2", "shuffled"), ("0", "shuffled-n0")):
+        out = f"--out={RECORDS}/{name}-{session.python}.json"
+        count = f"--workers={workers}"
+        session.run("python", "endurance/loaded.py", count, out, *options)

@@ -381,10 +381,14 @@ def case_id(item: pytest.Item) -> str:
     return f"{item.path.name}::{item.originalname}{parameters}"
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Keep the selected cases; order them by configuration, closing ones last."""
+    """Keep the selected cases; order them by configuration, closing ones last.
+
+    It does so after all others, such as a plugin that shuffles them.
+    """
     ours = [item for item in items if _marking(_function(item))]
     others = [item for item in items if not _marking(_function(item))]
     if wanted := config.stash[SELECTION].cases:

@@ -2,8 +2,12 @@
 
 A case that depends on time shows itself when time is short. So as many processes as
 there are processors do nothing but compute, at normal priority, while the suite's
-default selection runs with two workers. Each run has to end with 0, every case in it
-with `pass`, and none of them only in its repetition.
+default selection runs with two workers; where other work keeps the processors busy,
+``--busy=0`` adds none. How much of their time was idle is written down. Each run has to
+end with 0, every case in it with `pass`, and none of them only in its repetition.
+
+A case that depends on what ran before shows itself with ``--shuffle``: each run then
+has an order of its own (needs pytest-random-order in the interpreter).
 
 With `--as-user NAME` (for root only) the runs are those of another user, without
 privileges, from a copy of the packages that this user can read.
@@ -23,7 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +58,10 @@ def options() -> records.Parser:
         metavar="INTERPRETER",
         help="the one to run the suite with, if the user cannot run this one",
     )
+    parser.add_argument("--workers", type=int, default=2, metavar="PROCESSES")
+    parser.add_argument(
+        "--shuffle", action="store_true", help="run the cases in a random order"
+    )
     parser.add_argument("--busy", type=int, default=os.cpu_count(), metavar="PROCESSES")
     parser.add_argument(
         "--suite",
@@ -75,7 +83,8 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
         for count in range(given.runs):
             progress.at(count)
             with busy(household, given.busy):
-                record["runs"].append(one_run(household, place, given))
+                seed = count + 1 if given.shuffle else None
+                record["runs"].append(one_run(household, place, given, seed))
             if not wait_until(lambda: not household.left(), GRACE):
                 raise NotHeld(
                     f"After run {count + 1} there is {household.summary_of_left()}."
@@ -139,15 +148,16 @@ def busy(household: Household, count: int) -> Iterator[None]:
 
 
 def one_run(
-    household: Household, place: Path, given: argparse.Namespace
+    household: Household, place: Path, given: argparse.Namespace, seed: int | None
 ) -> dict[str, Any]:
     """Run the suite once and return what came of it."""
     report, output = place / "report.jsonl", place / "output"
     report.unlink(missing_ok=True)
-    began = time.monotonic()
+    began, idle, total = time.monotonic(), *processor_time()
     with output.open("wb") as log:
         process = household.start(
-            *command(report, given),
+            given.python,
+            *arguments(report, given, seed),
             stdout=log,
             stderr=subprocess.STDOUT,
             **setting(household, place, given.as_user),
@@ -158,6 +168,9 @@ def one_run(
     result = {
         "status": household.status_of(process.pid) if ended else "still running",
         "seconds": records.seconds_since(began),
+        "idle": idle_share(idle, total),
+        "python": version_of(report),
+        "seed": seed,
         "unprivileged": bool(given.as_user),
         **cases_of(report),
     }
@@ -166,17 +179,39 @@ def one_run(
     return result
 
 
-def command(report: Path, given: argparse.Namespace) -> list[str]:
-    """Return the command of a run."""
+def processor_time() -> tuple[int, int]:
+    """Return the idle and the whole time of all processors in ticks, proc_stat(5)."""
+    first = Path("/proc/stat").read_text().splitlines()[0]
+    ticks = [int(field) for field in first.split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def idle_share(idle: int, total: int) -> float:
+    """Return the share of the processors' time since then in which they were idle."""
+    now, all_of_it = processor_time()
+    return round((now - idle) / max(1, all_of_it - total), 3)
+
+
+def arguments(report: Path, given: argparse.Namespace, seed: int | None) -> list[str]:
+    """Return the arguments of Python for a run."""
     copied = ["--pyargs", "sharedtensor_conformance"]
     suite = copied if given.as_user else ["conformance"]
+    order = ["--random-order-bucket=global", f"--random-order-seed={seed}"]
     return [
-        given.python,
-        *("-m", "pytest", *suite, "-q", "-n", "2", "-p", "no:cacheprovider"),
+        *("-m", "pytest", *suite, "-q", "-n", str(given.workers)),
+        *("-p", "no:cacheprovider"),
         f"--report={report}",
         f"--basetemp={report.with_name('base')}",
+        *(order if seed else []),
         *given.suite,
     ]
+
+
+def version_of(report: Path) -> str:
+    """Return the version of Python that a report names, if there is one."""
+    with suppress(OSError, ValueError, KeyError), report.open() as lines:
+        return str(json.loads(next(lines))["machine"]["python"])
+    return ""
 
 
 def setting(household: Household, place: Path, user: str) -> dict[str, Any]:
@@ -224,7 +259,11 @@ def judge(runs: list[dict[str, Any]]) -> str:
                 f"{len(run['others'])} cases that were no plain pass{first}."
             )
     cases = sum(run["verdicts"]["pass"] for run in runs)
-    return f"{len(runs)} runs under load: all {cases} cases passed, none by repetition."
+    idle = max(run["idle"] for run in runs)
+    return (
+        f"{len(runs)} runs, the processors at most {idle:.0%} idle: all {cases} cases "
+        "passed, none by repetition."
+    )
 
 
 def is_flawless(run: dict[str, Any]) -> bool:

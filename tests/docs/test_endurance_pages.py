@@ -6,7 +6,7 @@ import pytest
 import tiny_project
 
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["endurance"]\n'
-KINDS = ("rounds", "plot", "kills", "fuzz", "loaded")
+KINDS = ("rounds", "plot", "kills", "fuzz", "loaded", "shuffled")
 PAGE = "---\norphan: true\n---\n# Runs\n\n" + "".join(
     f"```{{endurance}} {kind}\n```\n\n" for kind in KINDS
 )
@@ -93,7 +93,16 @@ def test_runs_under_load_name_the_cases_that_did_not_pass(page_of):
     assert "test_x[fork]" in page
 
 
+def test_runs_in_random_order_name_python_seed_and_idle_time(page_of):
+    run = {"status": 0, "seconds": 2.0, "verdicts": {"pass": 1}, "others": []}
+    run |= {"python": "3.12.1", "seed": 7, "idle": 0.021}
+    page, _ = page_of(**{"shuffled-3.12": {"runs": [run]}})
+    assert "3.12.1" in page
+    assert "random, seed 7" in page
+    assert "2%" in page
+
+
 def test_an_unknown_kind_is_an_error(site_of):
     text = PAGE + "```{endurance} jumps\n```\n"
     warnings = site_of({"docs/conf.py": CONFIGURATION, "docs/runs.md": text}).warnings
-    assert "there are records of rounds, plot, kills, fuzz, loaded alone" in warnings
+    assert f"there are records of {', '.join(KINDS)} alone" in warnings

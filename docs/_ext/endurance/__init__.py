@@ -10,6 +10,7 @@ recorded is said to be missing, one that did not hold shows its sentence.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from docutils import nodes
@@ -38,7 +39,8 @@ RENDERERS: dict[str, Callable[[Records], list[nodes.Node]]] = {
     "plot": plot.rounds,
     "kills": tables.kills,
     "fuzz": tables.fuzz,
-    "loaded": tables.loaded,
+    "loaded": partial(tables.runs, "loaded"),
+    "shuffled": partial(tables.runs, "shuffled"),
 }
 
 

@@ -16,6 +16,10 @@ EXPECTED = {
     "kills": ("kills",),
     "fuzz": ("fuzz",),
     "loaded": ("loaded", "loaded-nobody"),
+    "shuffled": (
+        *("shuffled-3.11", "shuffled-3.12", "shuffled-3.13"),
+        *("shuffled-n0-3.11", "shuffled-n0-3.12", "shuffled-n0-3.13"),
+    ),
 }
 """The files of each kind of run, without their ending."""
 

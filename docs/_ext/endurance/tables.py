@@ -9,6 +9,17 @@ from docutils import nodes
 from endurance.records import Record, Records
 
 VICTIMS = ("owner", "peer", "manager")
+RUN = [
+    "Run",
+    "Python",
+    "Order",
+    "Status",
+    "Verdicts",
+    "Other than a plain pass",
+    "Seconds",
+    "Idle",
+]
+"""The columns for one run of the suite."""
 
 
 def rounds(records: Records) -> list[nodes.Node]:
@@ -55,26 +66,30 @@ def fuzz(records: Records) -> list[nodes.Node]:
     return [*found, table(["What", "Figure"], rows)]
 
 
-def loaded(records: Records) -> list[nodes.Node]:
-    """Return the runs of the suite under load, as each user."""
+def runs(kind: str, records: Records) -> list[nodes.Node]:
+    """Return the runs of the suite of a kind, each with its circumstances."""
     found = []
-    for name, record in records.of("loaded").items():
+    for name, record in records.of(kind).items():
         found += summary(name, record)
         if record is None or not record.get("runs"):
             continue
-        head = ["Run", "Status", "Verdicts", "Other than a plain pass", "Seconds"]
-        rows = [
-            [
-                number,
-                run["status"],
-                in_words(run["verdicts"]),
-                others(run),
-                run["seconds"],
-            ]
-            for number, run in enumerate(record["runs"], 1)
-        ]
-        found.append(table(head, rows))
+        rows = [row_of(run, number) for number, run in enumerate(record["runs"], 1)]
+        found.append(table(RUN, rows))
     return found
+
+
+def row_of(run: Record, number: int) -> list[object]:
+    """Return the row of one run of the suite."""
+    return [
+        number,
+        run.get("python", ""),
+        "as written" if run.get("seed") is None else f"random, seed {run['seed']}",
+        run["status"],
+        in_words(run["verdicts"]),
+        others(run),
+        run["seconds"],
+        f"{run['idle']:.0%}" if "idle" in run else "",
+    ]
 
 
 def in_words(counts: dict[str, int]) -> str:
