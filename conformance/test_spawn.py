@@ -5,6 +5,7 @@ import signal
 from typing import Any
 
 from sharedtensor_conformance.harness import check, clause, eventually
+from sharedtensor_conformance.harness.tasks import PACE
 
 SHORT = 0.2
 """Seconds in which processes that wait for ever do not end."""
@@ -142,6 +143,21 @@ def test_join_is_bounded(owner, start_method):
         os.kill(pid, signal.SIGKILL)
     told = owner.join_together(context)
     check.equal(told["exit_code"], -9, "and later, when they were killed, how they end")
+
+
+@clause("SPAWN-6", profiles=("share",), vary=())
+def test_join_is_bounded_though_processes_end(owner, start_method):
+    """Six processes end one by one; the owner joins for longer than one pause."""
+    tensor = shared(owner, 6)
+    context = owner.start_together("end in turn", 6, [tensor], start_method, join=False)
+    pids = owner.situation("pids_together", context)
+    eventually(lambda: 0 not in tensor.values(), "all have begun", owner.stage.patience)
+    joined = owner.join_together(context, 2 * PACE)
+    check.equal(joined, False, "joining says that some run")
+    check(runs(pids[-1]), "and the last one does")
+    for pid in filter(runs, pids):
+        os.kill(pid, signal.SIGKILL)
+    owner.join_together(context)
 
 
 @clause("SPAWN-7", profiles=("share",), vary=())

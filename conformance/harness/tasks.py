@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from typing import Any
@@ -16,6 +17,9 @@ from sharedtensor_conformance.harness.wire import PLAIN
 
 READY_WITHIN = 20.0
 """Seconds that the first of several processes may take to be ready."""
+
+PACE = 0.5
+"""Seconds between the ends of two processes that end in turn."""
 
 _operations: Any = None
 _kept: Any = None
@@ -106,7 +110,7 @@ def together(
     _write_index(index, mapped(payload, _decode))
     if index == 0:
         ready.set()
-    others()
+    others(index)
 
 
 def _write_index(index: int, tensors: list[Any]) -> None:
@@ -116,14 +120,19 @@ def _write_index(index: int, tensors: list[Any]) -> None:
         _operations.write(tensor, (index,), value + 100 + index)
 
 
-def _end() -> None:
+def _end(index: int) -> None:
     """Return, which ends the process well."""
 
 
-def _wait() -> None:
+def _wait(index: int) -> None:
     """Wait for the signal that ends it."""
     while True:
         signal.pause()
+
+
+def _end_in_turn(index: int) -> None:
+    """Return after those before have: how long joining takes is to be measured."""
+    time.sleep(PACE * (index + 1))
 
 
 def _raise() -> None:
@@ -138,11 +147,13 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-Action = Callable[[], None]
+Failure = Callable[[], None]
+Action = Callable[[int], None]
 
-TOGETHER: dict[str, tuple[Action | None, Action]] = {
+TOGETHER: dict[str, tuple[Failure | None, Action]] = {
     "write index": (None, _end),
     "wait": (None, _wait),
+    "end in turn": (None, _end_in_turn),
     "second raises": (_raise, _wait),
     "second exits": (_exit, _wait),
     "second is killed": (_die, _wait),

@@ -45,6 +45,23 @@ def join_waits_for_nobody(steps):
     ProcessContext.join = lambda self, *limits: original(self, 0.0) or True
 
 
+@mutant("join_begins_anew", "SPAWN-6")
+def join_begins_anew(steps):
+    """The timeout of a join begins anew whenever one of the processes ends."""
+    from sharedtensor.multiprocessing.spawning import ProcessContext
+
+    original = ProcessContext.join
+
+    def join(self, timeout=None, grace_period=None):
+        while True:
+            running = len(self._running)
+            all_ended = original(self, timeout, grace_period)
+            if all_ended or len(self._running) == running:
+                return all_ended
+
+    ProcessContext.join = join
+
+
 @mutant("tells_without_the_words", "SPAWN-4")
 def tells_without_the_words(steps):
     """A process that raises is told as one that exited."""
