@@ -13,9 +13,11 @@ that was killed is not run again unless ``--again`` asks for it.
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib.metadata
 import json
 import os
+import py_compile
 import queue
 import shutil
 import signal
@@ -32,6 +34,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from sharedtensor_conformance.mutation import QUICKLY
 from sharedtensor_conformance.report import ReportError, read_report
 from syntax_mutants import Mutant, changes, sample
 
@@ -109,6 +112,9 @@ class Copies:
             ignored = shutil.ignore_patterns("__pycache__")
             target = copy / package.replace(".", "/")
             shutil.copytree(ROOT / folder, target, ignore=ignored)
+        # Whatever the mutation leaves of size and time: the source decides.
+        mode = py_compile.PycInvalidationMode.CHECKED_HASH
+        compileall.compile_dir(copy, quiet=2, invalidation_mode=mode)
         return copy
 
     def place(self, copy: Path, file: str) -> Path:
@@ -125,6 +131,7 @@ def run_stage(copy: Path, options: Sequence[str], limit: float) -> tuple[str, st
         report = Path(folder, "report.jsonl")
         command = [sys.executable, "-B", "-m", "pytest", "--strict", "-x", "-q"]
         command += ["--pyargs", "sharedtensor_conformance", "-p", "no:cacheprovider"]
+        command += QUICKLY
         child = subprocess.Popen(
             [*command, f"--report={report}", *options],
             cwd=folder,

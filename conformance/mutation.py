@@ -27,6 +27,12 @@ from sharedtensor_conformance.report import Case, ReportError, read_report
 from sharedtensor_conformance.verdicts import Verdict
 
 KILLING = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
+QUICKLY = ("-p", "no:hypothesispytest", "--no-repetition")
+"""Options for a run whose first failure is all that is asked for.
+
+The plugin of Hypothesis imports all of it at the end of any run.
+"""
+
 FAREWELL = 10.0
 """Seconds that an interrupted run gets to end its own processes."""
 
@@ -176,6 +182,7 @@ def command_for(mutant: Mutant, report: Path, whole: bool = False) -> list[str]:
         "-q",
         "-p",
         "no:cacheprovider",
+        *QUICKLY,
         f"--impl=mutant:{mutant.name}",
         "--no-expectations",
         f"--report={report}",

@@ -143,6 +143,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="expect no deviation at all",
     )
+    add(
+        "--no-repetition",
+        action="store_true",
+        help="do not repeat a failure in fresh processes: it is told sooner, and not "
+        "whether it depends on what ran before",
+    )
 
 
 def _seconds(text: str) -> float:
@@ -252,6 +258,7 @@ def _configure(config: pytest.Config, shared: dict[str, Any]) -> None:
         blocked=shared["blocked"],
         expectations=shared["expectations"],
         strict=config.getoption("strict"),
+        repeats=not config.getoption("no_repetition"),
         limit=_limit_of(config, implementation),
         stderr=_real_stderr(config),
     )

@@ -108,12 +108,14 @@ class Runner:
         blocked: str,
         expectations: str | None,
         strict: bool,
+        repeats: bool,
         limit: float,
         stderr: int,
     ) -> None:
         self.implementation = implementation
         self.blocked = blocked
         self.strict = strict
+        self.repeats = repeats
         self.stages = Stages(name, implementation)
         self.expected: Expectations = load_expectations(expectations)
         self.why_not: dict[str, Outcome] = {}
@@ -237,7 +239,7 @@ class Runner:
 
     def _repeats(self, case: Case, configuration: Configuration) -> bool:
         failed = case.verdict in (Verdict.FAIL, Verdict.CRASH, Verdict.HANG)
-        failed = failed and not self.watchdog.bitten
+        failed = failed and self.repeats and not self.watchdog.bitten
         patient = self.hangs[configuration.id] < PATIENT_HANGS
         new = (case.test, configuration.id) not in self.confirmed
         return failed and not case.expected and patient and new

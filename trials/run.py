@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sharedtensor_conformance.mutation import QUICKLY
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RECORD = ROOT / "docs" / "reports" / "blind-trial.json"
@@ -155,6 +157,7 @@ def command(patch: Patch, stage: str, report: Path, workers: str) -> list[str]:
     """Return the command of a run; it ends with the first unexpected failure."""
     suite = [sys.executable, "-m", "pytest", str(ROOT / "conformance"), "-q", "-x"]
     suite += ["--strict", "-p", "no:cacheprovider", f"--impl={patch.implementation}"]
+    suite += QUICKLY
     suite += [f"--report={report}", *OPTIONS[patch.implementation]]
     if stage == "clauses":
         return [*suite, *(f"--clause={clause}" for clause in patch.clauses)]

@@ -144,6 +144,7 @@ def test_an_interruption_ends_the_runs_in_progress(monkeypatch, tmp_path):
 def test_the_command_judges_the_clauses_of_the_mutant(tmp_path):
     command = command_for(Fault("drops", ("GRAD-1", "GRAD-2")), tmp_path / "r")
     assert command[1:5] == ["-m", "pytest", "--pyargs", "sharedtensor_conformance"]
+    assert "--no-repetition" in command
     assert command[-6:] == [
         "--impl=mutant:drops",
         "--no-expectations",

@@ -29,6 +29,14 @@ def test_verdict_and_evidence_say_what_happened(suite, miniature, verdict, evide
     assert done.report.complete
 
 
+def test_failure_is_not_repeated_where_nobody_wants_it(suite):
+    chosen = ("--impl=miniatures:plain", "--clause=SHARE-1", "--no-repetition")
+    done = suite(*chosen)
+    assert "fail" in done.verdicts.values()
+    assert {case.repeated for case in done.report.cases} == {None}
+    assert done.status == 1
+
+
 def test_run_goes_on_after_a_crash(suite):
     done = suite("--impl=miniatures:crashes", *CASES)
     assert {"crash", "pass"} <= set(done.verdicts.values())
