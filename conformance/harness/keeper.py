@@ -208,6 +208,7 @@ class Keeper:
         private = bool(job["private"]) and make_private_shm()
         self.segments = ledger.Segments(job["pattern"], private)
         self.owner = self.start()
+        self.segments.seen.add(self.owner)
 
     def start(self) -> int:
         """Start the owner in a session of its own; its output goes to the log."""
@@ -245,6 +246,7 @@ class Keeper:
                 return
             if pid == 0:
                 return
+            self.segments.seen.add(pid)
             if pid == self.owner:
                 self.status = os.waitstatus_to_exitcode(status)
 
@@ -313,6 +315,9 @@ class Keeper:
             case "status":
                 self.reap()
                 return self.status
+            case "saw":  # a process may have ended before anybody looks
+                self.segments.seen.add(request["pid"])
+                return None
             case "segment":
                 found = os.stat(os.path.join(ledger.SEGMENTS, request["name"]))
                 return {

@@ -214,6 +214,8 @@ class Stage:
             actor.pidfd = os.pidfd_open(pid)
         except ProcessLookupError:  # a fork server reaps at once
             raise ActorDied(f"{actor.name} ended while it was started") from None
+        if self.keeper and not self.private:
+            self.keeper.ask("saw", pid=pid)  # names that it makes are known by its pid
         actor.wire = self._accept(actor, time.monotonic() + self.patience)
         actor.exchange("prepare", enter, deadline=self.patience)
 

@@ -59,6 +59,25 @@ def test_results_are_shown_with_their_machine(site_with):
     assert page.count("<svg") == 1
 
 
+PROFILE = """{"repeats": 7, "messages": 5, "steps": {"fd": {"make": 3, "share": 4.4},
+"fs": {"make": 3, "share": 9}}, "starts": {"Python": 19.6}}"""
+PROFILED = "---\norphan: true\n---\n# Steps\n\n```{benchmark-profile} of.json\n```\n"
+
+
+def test_a_profile_has_a_line_for_each_step_and_their_sums(site_of):
+    files = PAGES | {"docs/costs.md": PROFILED, "docs/of.json": PROFILE}
+    page = site_of(files).page("costs.html")
+    assert "Medians of 7 times 5 messages" in page
+    assert "7 us" in page
+    assert "12 us" in page
+    assert "20 ms" in page
+
+
+def test_a_profile_that_is_missing_is_said_to_be(site_of):
+    page = site_of(PAGES | {"docs/costs.md": PROFILED}).page("costs.html")
+    assert "no profile is committed" in page
+
+
 def test_a_file_without_results_ends_the_build(site_with):
     from sphinx.errors import ExtensionError
 

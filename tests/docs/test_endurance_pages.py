@@ -58,7 +58,7 @@ def page_of(site_of):
 def test_what_was_not_run_is_said_to_be_missing(page_of):
     page, warnings = page_of()
     assert warnings == ""
-    assert page.count("not run yet") == 6
+    assert page.count("not run yet") == 12
     assert "There is nothing to draw yet." in page
 
 

@@ -49,8 +49,10 @@ class Suite:
 
     def command(self, *options: str) -> list[str]:
         """Return the command line."""
-        suite = ("-m", "pytest", "--pyargs", "sharedtensor_conformance")
-        return [sys.executable, *suite, "-q", "-p", "no:cacheprovider", *options]
+        suite = ("-m", "pytest", "--pyargs", "sharedtensor_conformance", "-q")
+        # The plugin of Hypothesis imports all of it at the end of each run.
+        without = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+        return [sys.executable, *suite, *without, *options]
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         """Start a run."""

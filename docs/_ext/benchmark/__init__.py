@@ -18,6 +18,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 from benchmark import picture, tables
+from benchmark.profile import ProfileDirective
 
 
 class BenchmarkDirective(SphinxDirective):
@@ -64,4 +65,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension."""
     app.add_config_value("benchmark_results", "reports/bench", "env")
     app.add_directive("benchmark", BenchmarkDirective)
+    app.add_directive("benchmark-profile", ProfileDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}
