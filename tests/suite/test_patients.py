@@ -100,6 +100,15 @@ def test_patient_is_not_waited_for_and_its_noise_not_kept(ward, patient):
     assert len(done.text) < 10_000
 
 
+def test_what_is_printed_beyond_a_limit_is_thrown_away(ward):
+    flood = ("--impl=patients:floods_its_streams", "-p", "log_sizes")
+    done, left = ward(*flood, *LEDGER)
+    assert_ended(done, left, status=0)
+    sizes = [int(line) for line in (ward.folder / "sizes").read_text().split()]
+    assert 0 < len(sizes)
+    assert max(sizes) <= 16 << 20
+
+
 @pytest.mark.parametrize("patient", LEAVING)
 def test_what_a_patient_leaves_is_counted_and_removed(ward, patient):
     done, left = ward(f"--impl=patients:{patient}", *LEDGER)
