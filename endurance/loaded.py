@@ -209,7 +209,7 @@ def arguments(report: Path, given: argparse.Namespace, seed: int | None) -> list
 
 def version_of(report: Path) -> str:
     """Return the version of Python that a report names, if there is one."""
-    with suppress(OSError, ValueError, KeyError), report.open() as lines:
+    with suppress(OSError, ValueError, KeyError, StopIteration), report.open() as lines:
         return str(json.loads(next(lines))["machine"]["python"])
     return ""
 
