@@ -5,6 +5,7 @@ there are processors do nothing but compute, at normal priority, while the suite
 default selection runs with two workers; where other work keeps the processors busy,
 ``--busy=0`` adds none. How much of their time was idle is written down. Each run has to
 end with 0, every case in it with `pass`, and none of them only in its repetition.
+Ctrl-C ends the last run, and the record has those before.
 
 A case that depends on what ran before shows itself with ``--shuffle``: each run then
 has an order of its own (needs pytest-random-order in the interpreter).
@@ -77,21 +78,31 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     """Run the suite as often as was asked for; return what holds."""
     if given.as_user:
         check_user(given.as_user, given.python)
-    progress = records.Progress(given.runs, "runs")
     record |= {"user": given.as_user or "own", "busy": given.busy, "runs": []}
+    try:
+        run_all(given, record["runs"])
+    except KeyboardInterrupt:
+        if not record["runs"]:
+            raise
+        print("\nEnded early: the runs that are complete count.", file=sys.stderr)
+    return judge(record["runs"])
+
+
+def run_all(given: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
+    """Append what came of each run. Raises `NotHeld` if something is left of one."""
+    progress = records.Progress(given.runs, "runs")
     with Household() as household, place_for(given.as_user) as place:
         for count in range(given.runs):
             progress.at(count)
             with busy(household, given.busy):
                 seed = count + 1 if given.shuffle else None
-                record["runs"].append(one_run(household, place, given, seed))
+                runs.append(one_run(household, place, given, seed))
             if not wait_until(lambda: not household.left(), GRACE):
                 raise NotHeld(
                     f"After run {count + 1} there is {household.summary_of_left()}."
                 )
     progress.at(given.runs)
     progress.end()
-    return judge(record["runs"])
 
 
 def check_user(name: str, python: str) -> None:

@@ -37,7 +37,7 @@ def judged(scripts, tmp_path):
         common = {"type": "case", "id": "a", "evidence": "", "repeated": None}
         lines = [{"type": "run"}, *({**common, **case} for case in cases)]
         report.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        made = {"status": status, "seconds": 1, "unprivileged": unprivileged}
+        made = {"status": status, "idle": 0.0, "unprivileged": unprivileged}
         return judge([{**made, **cases_of(report)}])
 
     return judge_cases
@@ -67,3 +67,22 @@ def test_what_needs_privileges_is_no_flaw_of_another_user(judged):
         judged(passed, refused, status=1)
     with pytest.raises(Exception, match="no plain pass"):
         judged(passed, {"verdict": "fail"}, refused, status=1, unprivileged=True)
+
+
+def test_a_run_that_is_ended_early_keeps_what_is_complete(scripts, monkeypatch):
+    import loaded
+
+    complete = {"status": 0, "idle": 0.0, "unprivileged": False, "others": []}
+    complete |= {"verdicts": {"pass": 3}}
+
+    def ended(count):
+        def run_all(given, runs):
+            runs += [complete] * count
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(loaded, "run_all", run_all)
+        return loaded.work(loaded.options().parse_args([]), {})
+
+    assert "2 runs" in ended(2)
+    with pytest.raises(KeyboardInterrupt):
+        ended(0)
