@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-from types import SimpleNamespace
 
 from sharedtensor_conformance.mutants import mutant
 
@@ -104,14 +103,20 @@ def believes_the_path(steps):
     from sharedtensor import strategies
 
     strategies.NAME = re.compile(".*")
-    strategies.names = SimpleNamespace(
-        **{name: getattr(strategies.names, name) for name in dir(strategies.names)}
-    )
-    for name in ("hold", "claim", "release"):
-        original = getattr(strategies.names, name)
-        setattr(strategies.names, name, _unless_a_path(original))
+    strategies.names = _Credulous(strategies.names)
     steps.acknowledge_name = _unless_a_path(steps.acknowledge_name)
     strategies.verify_unnamed = lambda fd, token, nbytes, inode: None
+
+
+class _Credulous:
+    """The module of the manager's clients, which takes a path for a name of its own."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def __getattr__(self, name):
+        found = getattr(self.module, name)
+        return _unless_a_path(found) if name in ("hold", "claim", "release") else found
 
 
 def _unless_a_path(original):
