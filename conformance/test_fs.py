@@ -5,7 +5,11 @@ import re
 
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.matrix import LAYOUTS
-from sharedtensor_conformance.stories import all_strategies, strategy_set
+from sharedtensor_conformance.stories import (
+    all_strategies,
+    each_sees_the_writes_of_the_others,
+    strategy_set,
+)
 
 MANY = 20
 """Storages that a process holds at once: with a descriptor for each it would show."""
@@ -330,6 +334,32 @@ def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
         check.equal(onward.values(), [41, 42, 43], "and the last holder has it")
         check.equal(only_name(stage, before), name, "under its name")
         onward.drop()
+
+
+@clause("FS-8", "LIFE-22", vary=(), start_methods=("fork",))
+def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
+    """The owner receives, has a child that inherits, and drops, as does the sender.
+
+    Nothing has made the owner start a manager: whoever keeps names keeps these for the
+    peer. Another storage is dropped after the first by both; its name goes no earlier.
+    """
+    with stage.fresh(enter=False) as play:
+        owner, peer = play.owner, play.peer
+        held = [peer.make([53, 54, 55])]
+        arrived = [peer.send(held[0], owner)]
+        name = only_name(play, set())
+        child = owner.start_peer(arguments=arrived[0], start_method="fork")
+        inherited = child.arguments
+        held.append(peer.make([56, 57]))
+        arrived.append(peer.send(held[1], owner))
+        later = only_name(play, {name})
+        for dropped in (*held, *arrived):
+            dropped.drop()
+        name_goes(play, later)
+        check(name in play.segments(), "the name that the child needs is there")
+        back = child.send(inherited, owner)
+        check.equal(back.values(), [53, 54, 55], "the child can send the tensor")
+        each_sees_the_writes_of_the_others(inherited, back)
 
 
 @clause("FS-9", vary=("strategy",))

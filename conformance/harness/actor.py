@@ -71,6 +71,7 @@ class Actor:
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
         self.setting = setting
+        self.pid = os.getpid()
         self.objects: dict[str, Any] = {}
         self.made = 0
         self.links: dict[str, links.Link] = {}
@@ -102,7 +103,7 @@ class Actor:
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(self.setting.control)
         self.wire = wire.Wire(sock)
-        self.wire.send({"name": self.name, "pid": os.getpid()})
+        self.wire.send({"name": self.name})
         try:
             while (request := self.wire.receive())["do"] != "leave":
                 self.wire.send(self.answer(request))
@@ -354,7 +355,7 @@ class Actor:
         process = self.children[name]
         with from_implementation():
             process.start()
-        return int(process.pid)
+            return int(process.pid)
 
     def do_forget_links(self, name: str) -> None:
         """Close this process's copies of the links of a peer that has gone."""
@@ -438,9 +439,12 @@ _current: Actor | None = None
 
 
 def forget_parent() -> None:
-    """Under fork: let go of what belongs to the parent's actor."""
+    """Under fork: let go of what belongs to the parent's actor.
+
+    Where the "child" is the parent's own process, that is for the controller to find.
+    """
     global _current
-    if _current is not None:
+    if _current is not None and _current.pid != os.getpid():
         _current.wire.close()
         _current.objects.clear()
         _current.links.clear()

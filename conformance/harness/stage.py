@@ -7,6 +7,7 @@ they ended, and ends them all. Actors start when a test first asks them for some
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import select
@@ -26,6 +27,7 @@ from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.keeping import Keeper, last_line
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
+    CheckFailed,
     DeadlineExceeded,
     HarnessFault,
     NotRun,
@@ -45,8 +47,15 @@ STANDING = ("peer", "bystander")
 LINGERING = 10.0
 """Seconds that a process gets to end when its connection is closed."""
 
+NO_PID = (errno.EINVAL, errno.ENOENT)
+"""How the kernel calls the number of a thread, or one that nothing has."""
+
 UNANSWERED = (ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
 """What comes of asking a process that cannot answer."""
+
+
+def _told(actor: ActorProxy) -> str:
+    return f"the implementation says that {actor.name} has the pid {actor.pid}"
 
 
 def _signal_name(number: int) -> str:
@@ -210,14 +219,42 @@ class Stage:
     def _meet(self, actor: ActorProxy, pid: int, enter: bool = True) -> None:
         """Accept the connection of a process that was just started, and prepare it."""
         actor.pid = pid
-        try:
-            actor.pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:  # a fork server reaps at once
-            raise ActorDied(f"{actor.name} ended while it was started") from None
+        actor.pidfd = self._pidfd_of(actor)
         if self.keeper and not self.private:
             self.keeper.ask("saw", pid=pid)  # names that it makes are known by its pid
         actor.wire = self._accept(actor, time.monotonic() + self.patience)
+        if actor is not self.owner:  # which no implementation has started
+            self._identify(actor)
         actor.exchange("prepare", enter, deadline=self.patience)
+
+    def _pidfd_of(self, actor: ActorProxy) -> int:
+        try:
+            return os.pidfd_open(actor.pid)
+        except ProcessLookupError:  # a fork server reaps at once
+            raise ActorDied(f"{actor.name} ended while it was started") from None
+        except (OSError, OverflowError) as error:
+            if isinstance(error, OSError) and error.errno not in NO_PID:
+                raise
+            raise CheckFailed(f"{_told(actor)}, which no process has") from None
+
+    def _identify(self, actor: ActorProxy) -> None:
+        """See that an actor is a process of its own, and the one that was told.
+
+        In the process of another it would share everything and prove nothing.
+
+        Raises:
+            CheckFailed: it is not.
+        """
+        assert actor.wire is not None, "it was accepted"
+        pid = actor.wire.process()
+        for other in (self.owner, self.peer, self.bystander, *self.extra):
+            if other is not actor and other.pid == pid and other.is_alive():
+                raise CheckFailed(
+                    f"{actor.name} is no process of its own: it runs in the process of "
+                    f"{other.name} (pid {pid})"
+                )
+        if pid != actor.pid:
+            raise CheckFailed(f"{_told(actor)}, but it has {pid}")
 
     def _accept(self, actor: ActorProxy, deadline: float) -> wire.Wire:
         self.listener.settimeout(0.05)
@@ -300,8 +337,8 @@ class Stage:
         self.owner.exchange("make_links", [["owner", actor.name]], method)
         self.owner.exchange("make_peer", actor.name, method, arguments)
         yield actor
-        self._start(actor, arguments, method, enter)
         self.extra.append(actor)
+        self._start(actor, arguments, method, enter)
 
     @contextlib.contextmanager
     def fresh(

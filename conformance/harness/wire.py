@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 _LENGTH = struct.Struct(">I")
+_CREDENTIALS = struct.Struct("3i")  # pid, uid and gid, see SO_PEERCRED in unix(7)
 _LONGEST = 256 << 20  # bytes of a message: more is no message
 _SUN_PATH = 107  # bytes of a path that fit into the address of a socket, unix(7)
 _ROOM = 55  # of them for what is put below the temporary folder, also by others
@@ -62,6 +63,14 @@ class Wire:
             raise WireTimeout from None
         except OSError as error:
             raise WireClosed(f"the other end is gone: {error}") from error
+
+    def process(self) -> int:
+        """Return the pid of the process that connected, as the kernel saw it."""
+        credentials = self.socket.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
+        pid, _, _ = _CREDENTIALS.unpack(credentials)
+        return int(pid)
 
     def limit_sending(self, seconds: float) -> None:
         """Let `send` fail when the other end has not read for so many seconds."""

@@ -102,3 +102,16 @@ def files_have_room_to_grow(steps):
         original(target, fd)
 
     steps.map_segment = map_segment
+
+
+@mutant("heirs_of_one_manager", "FS-8", "LIFE-22")
+def heirs_of_one_manager(steps):
+    """A forked child inherits holds at its parent's own manager, and at no other."""
+    from sharedtensor.manager import client
+
+    leave_heir = client.Link.leave_heir
+
+    def leave_heir_at_own(link):
+        return leave_heir(link) if link.address == client._client.own else None
+
+    client.Link.leave_heir = leave_heir_at_own

@@ -329,6 +329,94 @@ class FloodsItsStreams(Patient):
             os.write(2, b"\xfe" * (1 << 19) + b"\n")
 
 
+# What it takes for a process
+
+Fork = multiprocessing.context.ForkContext
+
+
+class InAThread(threading.Thread):
+    """A process by name: its target runs in the process that starts it."""
+
+    exitcode = None
+
+    @property
+    def pid(self):
+        return os.getpid()
+
+
+class InAThreadByItsNumber(InAThread):
+    """It has the number of the thread for a pid."""
+
+    @property
+    def pid(self):
+        return self.native_id
+
+
+class InAThreadBehindADecoy(InAThread):
+    """It has the pid of a process that does nothing."""
+
+    def start(self):
+        self.decoy = Fork.Process(target=hang)
+        self.decoy.start()
+        super().start()
+
+    @property
+    def pid(self):
+        return self.decoy.pid
+
+
+class Forked(Fork.Process):
+    """A process, whose pid is its parent's."""
+
+    @property
+    def pid(self):
+        return os.getpid()
+
+
+def standing_or_in_a_thread(target, args, **options):
+    """Return a process for the peers that are reused, and a thread for any other."""
+    kind = InAThread if args[0].startswith("child") else Fork.Process
+    return kind(target=target, args=args, **options)
+
+
+class But(Fork):
+    """The standard library's context, but for its processes."""
+
+    def __init__(self, process):
+        super().__init__()
+        self.Process = process
+
+    def get_context(self, method=None):
+        return self
+
+
+@patient(channels=("queue",))
+class StartsThreads(miniatures.Plain):
+    """Every case would pass: what is sent never leaves the process."""
+
+    multiprocessing = But(InAThread)
+
+
+@patient()
+class StartsThreadsLater(miniatures.Plain):
+    multiprocessing = But(standing_or_in_a_thread)
+
+
+@patient()
+class TellsTheNumberOfAThread(miniatures.Plain):
+    multiprocessing = But(InAThreadByItsNumber)
+
+
+@patient(channels=("queue",))
+class TellsThePidOfADecoy(miniatures.Plain):
+    multiprocessing = But(InAThreadBehindADecoy)
+
+
+@patient()
+class TellsItsOwnPid(miniatures.Plain):
+    multiprocessing = But(Forked)
+
+
 # What it leaves
 
 

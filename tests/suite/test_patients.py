@@ -38,6 +38,11 @@ VERDICTS = {
     "closes_descriptors": ("crash", "while it was asked to operate make"),
     "writes_into_every_socket": ("crash", "answered nonsense when it was asked to"),
     "eats_memory": ("fail", "MemoryError"),
+    # What it takes for a process
+    "starts_threads": ("blocked", "on the ladder: peer is no process of its own"),
+    "tells_the_number_of_a_thread": ("blocked", "which no process has"),
+    "tells_the_pid_of_a_decoy": ("blocked", "runs in the process of owner"),
+    "tells_its_own_pid": ("blocked", "but it has"),
     # What it says
     "raises_system_exit": ("fail", "SystemExit: enough"),
     "raises_keyboard_interrupt": ("fail", "KeyboardInterrupt"),
@@ -75,6 +80,17 @@ def test_patient_gets_its_verdict(ward, patient):
     assert set(done.verdicts.values()) == {verdict}
     assert len(done.report.cases) == 2
     assert all(evidence in case.evidence for case in done.report.cases)
+
+
+def test_child_of_one_case_that_is_no_process_of_its_own_is_told(ward):
+    children = "--case=test_start.py::test_process_argument_arrives_with_its_values*"
+    done, left = ward("--impl=patients:starts_threads_later", children, *CASES)
+    assert_ended(done, left, status=1)
+    with_child = [case for case in done.report.cases if case.test != STORY]
+    others = [case for case in done.report.cases if case.test == STORY]
+    assert {case.verdict for case in with_child} == {"fail"}
+    assert "no process of its own" in with_child[0].evidence
+    assert {case.verdict for case in others} == {"pass"}
 
 
 def test_process_that_dies_while_another_is_asked_has_crashed(ward):
