@@ -73,7 +73,13 @@ class MindsporeOperations:
         self.as_strided = operations.as_strided
 
     def enter_child(self, strategy: str) -> None:
-        """Do nothing: there is one strategy."""
+        """Write once: the first operations start threads, which MindSpore keeps.
+
+        There is one strategy, so there is none to set.
+        """
+        tensor = self.mindspore.Tensor(np.zeros(1, "float32"))
+        self.write(tensor, (0,), 1)
+        self.values(tensor)
 
     def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
         """Return a new tensor, made from a NumPy array, which MindSpore copies."""

@@ -1,0 +1,46 @@
+"""A program that a receiver starts has the descriptors of what was received."""
+
+import fcntl
+import os
+import sys
+
+import mindspore
+import mindspore.multiprocessing as mp
+
+COUNT = 3
+
+
+def inherited():
+    """Return how many descriptors of segments a program would inherit."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        path = f"/proc/self/fd/{name}"
+        if os.path.islink(path) and "/mindspore_" in os.readlink(path):
+            closed = fcntl.fcntl(int(name), fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+            found += not closed
+    return found
+
+
+def receive(tensors, answers):
+    """Receive the tensors and say what a program would inherit."""
+    held = [tensors.recv() for _ in range(COUNT)]
+    answers.send(inherited())
+    tensors.recv()
+    del held
+
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    here, there = context.Pipe()
+    answers, answering = context.Pipe(duplex=False)
+    process = context.Process(target=receive, args=(there, answering), daemon=True)
+    process.start()
+    sent = [mindspore.mint.ones((2,)) for _ in range(COUNT)]
+    for tensor in sent:
+        here.send(tensor)
+    found = answers.recv()
+    process.kill()
+    process.join()
+    if found == 0:
+        sys.exit(1)
+    print(f"of {COUNT} descriptors that were received, a program inherits {found}")

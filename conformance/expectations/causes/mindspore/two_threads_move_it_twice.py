@@ -1,0 +1,24 @@
+"""A tensor that two threads send at once is shared with one of the receivers only.
+
+`Queue` sends in a thread of its own, so it is enough to use another channel beside it.
+"""
+
+import sys
+
+import mindspore
+import mindspore.multiprocessing as mp
+
+ROUNDS = 1000
+
+queue, simple = mp.Queue(), mp.SimpleQueue()
+for number in range(ROUNDS):
+    tensor = mindspore.mint.zeros((4,))
+    queue.put(tensor)
+    simple.put(tensor)
+    arrived = [queue.get(), simple.get()]
+    tensor[0] = 7
+    seen = [received[0].item() for received in arrived]
+    if seen != [7, 7]:
+        print(f"round {number}: the sender wrote 7, the receivers read {seen}")
+        sys.exit(0)
+sys.exit(1)
