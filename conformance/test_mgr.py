@@ -458,6 +458,23 @@ def test_killed_manager_leaves_nothing_behind(stage):
         eventually(nothing, "nothing is left", within=stage.grace)
 
 
+@clause("MGR-14", profiles=("share",), **CHEAP)
+def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
+    """The manager is stopped; a tensor is put and dropped; the manager is killed."""
+    with stage.fresh() as play:
+        owner, peer = play.owner, play.peer
+        share_and_send(owner, peer)
+        for manager in play.managers():
+            os.kill(manager["pid"], signal.SIGSTOP)
+        tensor = share_one(owner, [85, 86])
+        owner.put(tensor, peer)
+        tensor.drop()
+        kill_managers(stage, play)
+        all_exit_normally(play)
+        nothing = lambda: not play.left_behind()  # noqa: E731
+        eventually(nothing, "nothing is left", within=stage.grace)
+
+
 @clause("MGR-15", profiles=("share",), **CHEAP)
 def test_signals_to_its_clients_do_not_end_the_manager(stage):
     """The group gets three signals, of which the bystander dies and the others not."""

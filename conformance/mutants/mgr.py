@@ -234,6 +234,14 @@ def manager_has_no_successor(steps):
     launch.reach = reach
 
 
+@mutant("successor_hears_of_what_is_held", "MGR-14")
+def successor_hears_of_what_is_held(steps):
+    """What a killed manager had not read is told again only where it is held still."""
+    from sharedtensor.manager.client import Link
+
+    Link.perhaps_unread = lambda link: []
+
+
 @mutant("manager_gets_signals_of_the_group", "MGR-15")
 def manager_gets_signals_of_the_group(steps):
     """The manager is in the group of its starter, and ends when that is told to."""

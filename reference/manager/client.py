@@ -35,7 +35,8 @@ names are held, and nothing at all when none is.
 
 **A killed manager** is noticed by the next call. It connects to the successor or starts
 one at the same address (see `launch`), registers its holds again, and goes on. The
-successor knows all names that the dead manager had heard of. Lost with that one is
+successor knows all names that the dead manager had heard of, and of those that it was
+told and had not read its clients remember the last. Lost with that one is
 which messages were in flight. Hence the successor keeps names from before to the end of
 its last client rather than remove one too early. A process that makes no call looks
 once, when it exits, whether its managers live. What nobody can mend is the death of a
@@ -60,6 +61,7 @@ from ..errors import ManagerError, resource_error
 from . import daemon, launch
 
 ATTEMPTS = 3
+UNREAD = 1024  # more messages than a manager can have been sent and not have read
 NONE = -1  # no descriptor goes with the message
 
 
@@ -70,6 +72,7 @@ class Link:
         self.address = address
         self.socket = connection
         self.holds: dict[bytes, int] = {}
+        self.told: deque[bytes] = deque(maxlen=UNREAD)  # names, given up or not
         self.has_counted = False
         self.is_stalled = False
 
@@ -96,6 +99,7 @@ class Link:
         """Note what was sent."""
         if kind == daemon.HOLD:
             self.holds[name] = self.holds.get(name, 0) + 1
+            self.told.append(name)
         elif kind == daemon.RELEASE:
             count = self.holds.pop(name) - 1
             if count:
@@ -113,9 +117,21 @@ class Link:
             for name, count in self.holds.items():
                 for _ in range(count):
                     self.send(daemon.AGAIN + name)
+            for name in self.perhaps_unread():
+                self.send(daemon.AGAIN + name)
+                self.send(daemon.RELEASE + name)
         except BaseException:
             self.close()
             raise
+
+    def perhaps_unread(self) -> list[bytes]:
+        """Return names that are there and of which only this process may know.
+
+        It has given them up; a message may carry them that nobody will receive.
+        """
+        given_up = set(self.told).difference(self.holds)
+        there = [name for name in given_up if os.path.exists(daemon.path_of(name))]
+        return sorted(there)
 
     def close(self) -> None:
         """Give up the connection, and with it all that the manager counts for it."""
@@ -349,6 +365,7 @@ class Client:
             link.close()
             link.socket = self.heirs.get(link.address)
             link.has_counted = False
+            link.told.clear()  # its parent will say it
         self.heirs = {}
         self.queue = deque(item for item in self.queue if item[0] == daemon.RELEASE)
         self.lock = threading.Lock()

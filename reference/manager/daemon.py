@@ -116,6 +116,11 @@ def is_name(name: bytes) -> bool:
     )
 
 
+def path_of(name: bytes) -> str:
+    """Return where the file of a name is."""
+    return f"{SHM}/{name.decode('ascii')}"
+
+
 class Terminated(Exception):
     """SIGTERM was received."""
 
