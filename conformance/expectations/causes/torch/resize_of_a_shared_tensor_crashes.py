@@ -1,4 +1,4 @@
-"""Growing a tensor that its own process moved into shared memory is a crash."""
+"""Growing a tensor, or a view, that its own process has shared is a crash."""
 
 import sys
 
@@ -6,18 +6,19 @@ import torch
 import torch.multiprocessing as mp
 
 
-def grow():
-    """Share a tensor and grow it: an exception would end with 0."""
+def grow(begin):
+    """Share a tensor and grow it from there: an exception would end with 0."""
     try:
-        torch.zeros(4).share_memory_().resize_(100_000)
+        torch.zeros(4).share_memory_()[begin:].resize_(100_000)
     except RuntimeError:
         sys.exit(0)
 
 
 if __name__ == "__main__":
-    process = mp.get_context("spawn").Process(target=grow, daemon=True)
-    process.start()
-    process.join(60)
-    if process.exitcode == 0:
-        sys.exit(1)
-    print(f"the process that resized ended with {process.exitcode} (-11: SIGSEGV)")
+    for begin in (0, 2):
+        process = mp.get_context("spawn").Process(target=grow, args=(begin,))
+        process.start()
+        process.join(60)
+        if process.exitcode == 0:
+            sys.exit(1)
+        print(f"the process that resized ended with {process.exitcode} (-11: SIGSEGV)")
