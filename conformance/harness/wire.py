@@ -26,12 +26,14 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def folder_for_sockets() -> str:
-    """Make a temporary folder in which sockets can be, and return its path.
+    """Make a temporary folder in which sockets can be, and return its path."""
+    return tempfile.mkdtemp(prefix="sts-", dir=place_for_sockets())
 
-    Where the path of the temporary folder is too long for that it is in ``/tmp``.
-    """
-    long = len(os.fsencode(tempfile.gettempdir())) > _SUN_PATH - _ROOM
-    return tempfile.mkdtemp(prefix="sts-", dir="/tmp" if long else None)
+
+def place_for_sockets() -> str:
+    """Return the folder for temporary files, or ``/tmp`` where its path is long."""
+    usual = tempfile.gettempdir()
+    return "/tmp" if len(os.fsencode(usual)) > _SUN_PATH - _ROOM else usual
 
 
 class WireClosed(Exception):
