@@ -58,6 +58,7 @@ class Selection:
     start_methods: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu", "simulated")
     cases: tuple[str, ...] = ()
+    representatives: bool = False
 
     @property
     def full(self) -> bool:
@@ -68,6 +69,7 @@ class Selection:
             or self.strategies
             or self.start_methods
             or self.cases
+            or self.representatives
         )
 
 

@@ -35,6 +35,7 @@ from sharedtensor_conformance.matrix import (
     pairwise,
 )
 from sharedtensor_conformance.report import Case
+from sharedtensor_conformance.representing import representatives
 from sharedtensor_conformance.running import Runner
 from sharedtensor_conformance.session import Recorder
 from sharedtensor_conformance.verdicts import Verdict
@@ -99,6 +100,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="ID",
         help="only the case with this id, as a report names it; * matches anything",
+    )
+    add(
+        "--representatives",
+        action="store_true",
+        help="only one case for each clause: a look at the whole spec in seconds",
     )
     add(
         "--report",
@@ -197,6 +203,7 @@ def _selection(config: pytest.Config, implementation: Implementation) -> Selecti
         ),
         devices=tuple(option("device")) or ("cpu", "simulated"),
         cases=tuple(option("case")),
+        representatives=option("representatives"),
     )
 
 
@@ -400,6 +407,10 @@ def pytest_collection_modifyitems(
     others = [item for item in items if not _marking(_function(item))]
     if wanted := config.stash[SELECTION].cases:
         ours = [item for item in ours if _wanted(item, wanted)]
+    if config.stash[SELECTION].representatives:
+        clauses = config.stash[SELECTION].clauses
+        markings = {item: _function(item).conformance for item in ours}
+        ours = representatives(ours, markings.__getitem__, _configuration, clauses)
     order = {id: n for n, id in enumerate(dict.fromkeys(map(_group, ours)))}
     ours.sort(
         key=lambda item: (order[_group(item)], _function(item).conformance.closing)

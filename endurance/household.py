@@ -148,16 +148,17 @@ class Household:
 
     # How it ends
 
-    def reap(self) -> None:
-        """Take the status of whatever has ended below, without waiting."""
+    def reap(self) -> bool:
+        """Take the status of whatever has ended below; tell whether more is there."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
-                    return
+                    return True
                 self.statuses[pid] = os.waitstatus_to_exitcode(status)
                 if pid in self.started:
                     self.started[pid].returncode = self.statuses[pid]
+        return False
 
     def status_of(self, pid: int) -> int | None:
         """Return how a process ended, or None if it has not."""
@@ -166,8 +167,8 @@ class Household:
 
     def kill(self) -> None:
         """Kill everything below, and wait until it has gone."""
-        while found := self.living():
-            for pid in found:
+        while self.reap():
+            for pid in self.living():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(POLL)  # the kernel needs a moment to make orphans ours

@@ -237,15 +237,18 @@ class Keeper:
         if os.fstat(self.log).st_size > _LOG_LIMIT:
             os.ftruncate(self.log, 0)  # they append: their next line is the first
 
-    def reap(self) -> None:
-        """Wait for whatever has ended, without blocking."""
+    def reap(self) -> bool:
+        """Wait for whatever has ended, without blocking; tell whether more is there.
+
+        Whoever is below becomes a child in the end, so nobody is when this says no.
+        """
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             self.segments.seen.add(pid)
             if pid == self.owner:
                 self.status = os.waitstatus_to_exitcode(status)
@@ -286,21 +289,23 @@ class Keeper:
             return True
         return is_tracker(pid)
 
-    def kill(self, sparing: Callable[[int], bool] = lambda pid: False) -> list[str]:
+    def kill(self, sparing: Callable[[int], bool] | None = None) -> list[str]:
         """Kill all but those to be spared; return the commands of the killed."""
         killed = []
         deadline = time.monotonic() + _KILLED_WITHIN
-        while found := [pid for pid in self.living() if not sparing(pid)]:
+        more = True
+        while more and time.monotonic() < deadline:
+            found = [p for p in self.living() if not (sparing and sparing(p))]
             self.segments.seen.update(found)
             for pid in found:
                 self.semaphores |= ledger.semaphores(pid)
                 killed.append(ledger.command(pid))
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            self.reap()
-            if time.monotonic() > deadline:
-                break  # it cannot be killed, or multiplies: say so by its command
-            time.sleep(0.001)  # the kernel needs a moment to make orphans ours
+            # Who looks may overlook one whose parent ends; the kernel does not.
+            more = bool(found) if sparing else self.reap()
+            if more:
+                time.sleep(0.001)  # it needs a moment to make orphans ours
         self.reap()
         return killed
 

@@ -39,12 +39,20 @@ def _children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return everything below `pid`, parents before children."""
+    """Return everything below `pid`, which adopts orphans, parents before children.
+
+    What a process that ends on the way leaves is a child of `pid` only after its
+    children were read, and no longer one of its parent's when those are.
+    """
     found: list[int] = []
-    pending = children(pid)
-    while pending:
-        found += pending
-        pending = [child for parent in pending for child in children(parent)]
+    for _ in range(_READINGS):
+        pending = own = children(pid)
+        found = []
+        while pending:
+            found += pending
+            pending = [child for parent in pending for child in children(parent)]
+        if children(pid) == own:
+            break
     return found
 
 

@@ -1,0 +1,53 @@
+"""Nobody gets away in the moment in which a parent ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from sharedtensor_conformance.harness import ledger
+
+ROOT, PARENT, CHILD, GRANDCHILD = 1, 2, 3, 4
+BLIND_AT_FIRST = """
+import subprocess
+from sharedtensor_conformance.harness import keeper, ledger
+
+keeper.libc.prctl(keeper._SUBREAPER, 1, 0, 0, 0)
+kept = object.__new__(keeper.Keeper)
+kept.segments = ledger.Segments("none-{pid}-", True)
+kept.semaphores, kept.owner = set(), 0
+child = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL)
+looks = [[]]
+seen = kept.living
+kept.living = lambda: looks.pop() if looks else seen()
+print(kept.kill(), kept.reap())
+child.kill()
+"""
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """A kernel in which a process ends as soon as its children are asked for."""
+    below = {ROOT: [PARENT], PARENT: [CHILD], CHILD: [GRANDCHILD]}
+    ends = set()
+
+    def children(pid):
+        if pid in ends:
+            below[ROOT] += below.pop(pid, [])
+        return list(below.get(pid, []))
+
+    monkeypatch.setattr(ledger, "_children", children)
+    return ends
+
+
+@pytest.mark.parametrize("ending", [{PARENT}, {CHILD}, {PARENT, CHILD}, set()])
+def test_orphans_are_found_though_their_parent_ends_meanwhile(kernel, ending):
+    kernel |= ending
+    assert set(ledger.descendants(ROOT)) >= {PARENT, CHILD, GRANDCHILD} - ending
+
+
+def test_keeper_goes_on_until_the_kernel_says_that_nobody_is_left():
+    command = [sys.executable, "-c", BLIND_AT_FIRST]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "['sleep 100'] False\n", done.stderr

@@ -1,0 +1,92 @@
+"""`--representatives` takes one case of each clause, and says that it is a part."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.harness.marking import Marking
+from sharedtensor_conformance.harness.marking import clause as tied_to
+from sharedtensor_conformance.matrix import Configuration
+from sharedtensor_conformance.representing import representatives
+
+
+class Made(NamedTuple):
+    """A case as far as the choice looks at it."""
+
+    name: str
+    marking: Marking
+    where: Configuration
+
+
+def made(name: str, *clauses: str, method: str = "fork", **details: Any) -> Made:
+    @tied_to(*clauses, **details)
+    def test() -> None: ...
+
+    return Made(name, test.conformance, Configuration("file_descriptor", method))
+
+
+def chosen(*cases: Made) -> list[str]:
+    found = representatives(cases, lambda c: c.marking, lambda c: c.where)
+    return [case.name for case in found]
+
+
+def test_one_case_stands_for_each_clause():
+    cases = made("a", "SHARE-1"), made("b", "SHARE-1"), made("c", "SHARE-2")
+    assert chosen(*cases) == ["a", "c"]
+
+
+def test_one_case_stands_for_all_its_clauses():
+    assert chosen(made("a", "SHARE-1", "SHARE-2"), made("b", "SHARE-2")) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "dear",
+    [
+        {"method": "spawn"},
+        {"apart": True},
+        {"perilous": True},
+        {"method": "forkserver", "apart": True},
+    ],
+)
+def test_cheapest_case_is_taken(dear):
+    assert chosen(made("a", "SHARE-1", **dear), made("b", "SHARE-1")) == ["b"]
+
+
+def test_dear_case_is_taken_where_there_is_no_other():
+    cases = made("a", "SHARE-1", method="spawn"), made("b", "SHARE-2")
+    assert chosen(*cases) == ["a", "b"]
+
+
+def test_case_that_cannot_run_stands_for_nobody_who_has_another():
+    unsupported = Configuration("", "", why_not="not claimed", unsupported=True)
+    cases = made("a", "SHARE-1")._replace(where=unsupported), made("b", "SHARE-1")
+    assert chosen(*cases) == ["b"]
+    assert chosen(cases[0]) == ["a"]
+
+
+def test_clause_that_was_not_asked_for_needs_no_case():
+    cases = made("a", "SHARE-1"), made("b", "SHARE-1", "SHARE-2", method="spawn")
+    found = representatives(cases, lambda c: c.marking, lambda c: c.where, ["SHARE-1"])
+    assert found == [cases[0]]
+
+
+def test_no_clause_has_two_cases_of_its_own(suite):
+    clauses = [f"--clause={id}" for id in load_clauses() if id.startswith("SHARE-")]
+    collected = ("--impl=reference", "--collect-only", *clauses)
+    every = suite(*collected)
+    some = suite(*collected, "--representatives")
+    count = every.text.count("::"), some.text.count("::")
+    assert 0 < count[1] <= len(clauses) < count[0]
+
+
+def test_run_judges_each_clause_and_is_called_partial(suite):
+    chosen = ("--clause=SHARE-1", "--clause=SHARE-2", "--clause=SHARE-3")
+    done = suite("--impl=numpy-copy", *chosen, "--representatives")
+    cases = done.report.cases
+    judged = {id for case in cases for id in case.clauses}
+    assert {"SHARE-1", "SHARE-2", "SHARE-3"} <= judged
+    assert len(cases) <= 3
+    assert done.status == 1
+    assert "partial selection" in done.text
