@@ -13,7 +13,6 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
@@ -35,15 +34,20 @@ class Mistake(Exception):
     """The suite asked for something that cannot be: the suite's own fault."""
 
 
-@contextmanager
-def from_implementation() -> Any:
-    """Mark the exceptions of the block as the implementation's."""
-    try:
-        yield
-    except FromImplementation:
-        raise
-    except BaseException as error:
-        raise FromImplementation from error
+class from_implementation:
+    """Mark the exceptions of the block as the implementation's.
+
+    No generator: from Python 3.12 on, one that raises another exception leaves a cycle
+    of tracebacks, and what the implementation had in its hands would stay in it.
+    """
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if error is not None and not isinstance(error, FromImplementation):
+            raise FromImplementation from error
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
@@ -94,6 +94,44 @@ def device_count() -> int:
     return 0 if unavailable_reason() else int(_runtime().getDeviceCount())
 
 
+class _Inside:
+    """Makes a device current, and puts back the one that was.
+
+    What the runtime raises is raised as an error of this library. A generator that does
+    so leaves, from Python 3.12 on, a cycle that keeps what the caller had in its hands.
+    """
+
+    __slots__ = ("before", "index", "name", "runtime")
+
+    def __init__(self, name: str, runtime: Any, index: int) -> None:
+        self.name, self.runtime, self.index = name, runtime, index
+
+    def __enter__(self) -> None:
+        try:
+            self.before = self.runtime.getDevice()
+            self.runtime.setDevice(self.index)
+        except self.runtime.CUDARuntimeError as error:
+            raise self.translated(error) from error
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        try:
+            if self.before != self.index:
+                self.runtime.setDevice(self.before)
+        except self.runtime.CUDARuntimeError as late:
+            raise self.translated(late) from (error or late)
+        if isinstance(error, self.runtime.CUDARuntimeError):
+            raise self.translated(error) from error
+
+    def translated(self, error: BaseException) -> DeviceError:
+        """Return the error of this library for one of the runtime."""
+        return DeviceError(
+            f"The device {self.name} reported {error}; if other calls fail in the "
+            "same way from now on, end this process and start anew."
+        )
+
+
 class CupyDriver:
     """A `Driver` over one CUDA device; see there for what each method does.
 
@@ -120,30 +158,10 @@ class CupyDriver:
         """
         return os.getpid() != self._pid or _forked()
 
-    @contextlib.contextmanager
-    def _inside(self) -> Iterator[None]:
-        """Make the device current, and put back the one that was."""
+    def _inside(self) -> "_Inside":
         if self.forked():
             raise ForkError(f"The device {self.name} cannot be used: {_FORKED}")
-        with self._translated():
-            before = self._runtime.getDevice()
-            self._runtime.setDevice(self._index)
-            try:
-                yield
-            finally:
-                if before != self._index:
-                    self._runtime.setDevice(before)
-
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Raise what the runtime raises as an error of this library."""
-        try:
-            yield
-        except self._runtime.CUDARuntimeError as error:
-            raise DeviceError(
-                f"The device {self.name} reported {error}; if other calls fail in the "
-                "same way from now on, end this process and start anew."
-            ) from error
+        return _Inside(self.name, self._runtime, self._index)
 
     # Memory
 
@@ -322,14 +340,12 @@ class CupyDriver:
             self._events.remove(event)
             self._runtime.eventDestroy(event)
 
-    @contextlib.contextmanager
-    def _event(self, event: int) -> Iterator[None]:
+    def _event(self, event: int) -> "_Inside":
         if event not in self._events:
             raise DeviceHandleError(
                 f"This process has no event {event:#x}, or destroyed it."
             )
-        with self._inside():
-            yield
+        return self._inside()
 
     def event_record(self, event: int) -> None:
         """Let the event stand for the work so far; see `Driver.event_record`."""

@@ -1,11 +1,13 @@
 """Which calls `CupyDriver` makes, on a recording stand-in: nothing here judges CUDA."""
 
 import contextlib
+import gc
 import inspect
 import os
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,6 +74,24 @@ def test_each_call_is_made_on_the_device_and_the_current_one_put_back(
     chosen = [call[1] for call in runtime.calls if call[0] == "setDevice"]
     assert chosen == ([1, 0] if before == 0 else [1])
     assert runtime.current == before
+
+
+def test_a_failure_keeps_nothing_that_its_caller_had(driver, runtime):
+    runtime.failures["malloc"] = INVALID_VALUE
+    kept = []
+
+    def fails():
+        held = set()
+        kept.append(weakref.ref(held))
+        driver.allocate(1)
+
+    gc.disable()
+    try:
+        with contextlib.suppress(DeviceError):
+            fails()
+        assert kept[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_the_current_device_is_put_back_after_a_failure(driver, runtime):
