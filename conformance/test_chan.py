@@ -27,6 +27,10 @@ PLAIN = [
 ]
 """Plain values, of each kind that a message can have, nested and empty ones too."""
 
+MANY = 100
+TEXT = "x" * 30_000
+"""So much text in so many messages is more than a pipe or a socket holds."""
+
 
 @clause("CHAN-1")
 def test_pool_worker_shares_the_tensors_of_its_tasks(owner):
@@ -112,6 +116,18 @@ def test_messages_arrive_in_the_order_in_which_they_were_sent(
         expected = [number + 20, 2 * number, 3 * number + 1]
         check.equal(arrived["number"], number, "the message is the next one")
         check.equal(arrived["tensor"].values(), expected, "with its own tensor")
+
+
+@clause("CHAN-4", vary=("strategy",))
+def test_order_is_kept_when_more_is_put_than_the_system_takes(sender, receiver):
+    """The sender puts 3 MB on a queue before the receiver gets the first message."""
+    for number in range(MANY):
+        message = {"number": number, "tensor": sender.make([number, 7]), "text": TEXT}
+        sender.put(message, receiver, "queue")
+    for number in range(MANY):
+        arrived = receiver.get(sender, "queue")
+        check.equal(arrived["number"], number, "the message is the next one")
+        check.equal(arrived["tensor"].values(), [number, 7], "with its own tensor")
 
 
 @clause("CHAN-4", vary=("strategy",))

@@ -7,6 +7,8 @@ on a real one.
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import os
 import sys
 import tempfile
@@ -409,11 +411,29 @@ def _other_file() -> str:
 
 
 def _impostor(segment: Any) -> Any:
-    """Return a segment whose descriptor is that of a file without a name."""
-    path = _other_file()
-    descriptor = os.open(path, os.O_RDWR)
-    os.unlink(path)
-    inode = os.fstat(descriptor).st_ino
+    """Return a segment with the descriptor of something else.
+
+    In turn that of a file without a name, and that of memory with the segment's name.
+    """
+    descriptor, inode = next(_impostors)(segment)
     return type(segment)(
         segment.strategy, segment.token, segment.nbytes, descriptor, inode
     )
+
+
+def _unlinked_file(segment: Any) -> tuple[int, int]:
+    path = _other_file()
+    descriptor = os.open(path, os.O_RDWR)
+    os.unlink(path)
+    return descriptor, os.fstat(descriptor).st_ino
+
+
+def _namesake(segment: Any) -> tuple[int, int]:
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    descriptor = os.memfd_create(f"sharedtensor-{segment.token}", flags)
+    os.truncate(descriptor, os.fstat(segment.descriptor).st_size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return descriptor, segment.inode
+
+
+_impostors = itertools.cycle([_unlinked_file, _namesake])

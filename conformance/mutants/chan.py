@@ -73,6 +73,17 @@ def swaps_messages(steps):
     steps.read_message = read_message
 
 
+@mutant("put_waits_for_its_receiver", "CHAN-4")
+def put_waits_for_its_receiver(steps):
+    """A queue without bound takes no more than the system does at once."""
+
+    def write_at_once(message, connection):
+        steps.write_message(message, connection)
+        return True
+
+    steps.write_at_once = write_at_once
+
+
 @mutant("finds_another_storage", "CHAN-4")
 def finds_another_storage(steps):
     """A handle may lead to another storage of the same size that is held already."""

@@ -1,0 +1,184 @@
+"""Where the suite's time goes: the processor time of all its processes, by their kind.
+
+The kernel itself writes down what each process has used when it ends, acct(5), so that
+none is missed, however short or detached; for that the script has to be root. What a
+process is, it says by its command when its interpreter starts; keepers and managers
+start without site-packages and are known by their parents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+libc = ctypes.CDLL(None, use_errno=True)
+ENTRY = struct.Struct("<BBHIIIIIIfHHHHHHHH16s")  # struct acct_v3 of linux/acct.h
+FORKED = 1  # AFORK: it never called exec
+KINDS = {
+    r"multiprocessing\.spawn": "spawned actors",
+    r"multiprocessing\.forkserver": "fork servers",
+    r"multiprocessing\.resource_tracker": "resource trackers",
+    r"harness\.owner": "owners",
+    r"exec\(eval\(sys\.stdin": "workers of pytest-xdist",
+    r"pytest": "pytest",
+}
+FORKS = {
+    "owners": "forked actors",
+    "spawned actors": "forked actors",
+    "fork servers": "actors of a fork server",
+    "managers": "managers",
+}
+SAYS = """import os, sys
+with open({log!r}, "a") as file:
+    file.write(f"{{os.getpid()}} {{' '.join(sys.orig_argv)!r}}\\n")
+"""
+
+
+@dataclass(frozen=True)
+class Process:
+    """What the kernel wrote of a process that has ended; its processor time."""
+
+    pid: int
+    parent: int
+    forked: bool
+    seconds: float
+
+
+@contextmanager
+def accounting(file: Path) -> Iterator[None]:
+    """Let the kernel write down each process that ends, acct(2).
+
+    Raises:
+        PermissionError: this is not root.
+    """
+    file.touch()
+    if libc.acct(os.fsencode(file)) != 0:
+        raise PermissionError(ctypes.get_errno(), "the kernel keeps accounts for root")
+    try:
+        yield
+    finally:
+        libc.acct(None)
+
+
+def entries(file: Path) -> list[Process]:
+    """Return the processes in an accounting file."""
+    found = []
+    for fields in ENTRY.iter_unpack(file.read_bytes()):
+        flags, pid, parent = fields[0], fields[6], fields[7]
+        ticks = floating(fields[10]) + floating(fields[11])
+        found.append(Process(pid, parent, bool(flags & FORKED), ticks / 100))
+    return found
+
+
+def floating(number: int) -> int:
+    """Return what a comp_t means: three bits of an exponent to the base of 8."""
+    return int((number & 0x1FFF) << (3 * (number >> 13)))
+
+
+def commands(log: Path) -> dict[int, str]:
+    """Return the commands of those processes that said theirs."""
+    lines = (line.partition(" ") for line in log.read_text().splitlines())
+    return {int(pid): command for pid, _, command in lines}
+
+
+def kind_of(process: Process, known: dict[int, str], kinds: dict[int, str]) -> str:
+    """Return what a process is; its parent's kind is known, or it is the first."""
+    parent = kinds.get(process.parent, "")
+    if process.forked:
+        return FORKS.get(parent, "others")
+    for pattern, kind in KINDS.items():
+        if re.search(pattern, known.get(process.pid, "")):
+            return kind
+    return "keepers" if parent in ("pytest", "workers of pytest-xdist") else "managers"
+
+
+def by_kind(processes: list[Process], known: dict[int, str]) -> list[dict[str, Any]]:
+    """Return how many processes of each kind there were, and what they used."""
+    kinds: dict[int, str] = {}
+    for process in sorted(processes, key=lambda one: one.pid):  # parents come first
+        kinds[process.pid] = kind_of(process, known, kinds)
+    taken: dict[str, list[float]] = defaultdict(list)
+    for process in processes:
+        taken[kinds[process.pid]].append(process.seconds)
+    found = [
+        {
+            "kind": kind,
+            "processes": len(seconds),
+            "seconds": round(sum(seconds), 1),
+            "median_ms": round(statistics.median(seconds) * 1e3),
+        }
+        for kind, seconds in taken.items()
+    ]
+    return sorted(found, key=lambda line: -line["seconds"])
+
+
+def profile(options: list[str]) -> dict[str, Any]:
+    """Run the suite and return what its processes have used.
+
+    Raises:
+        PermissionError: this is not root.
+        subprocess.CalledProcessError: the suite did not end with 0.
+    """
+    suite = ["-m", "pytest", "--pyargs", "sharedtensor_conformance", "-q"]
+    with tempfile.TemporaryDirectory(prefix="sts-profile-") as name:
+        folder = Path(name)
+        log, accounts = folder / "commands", folder / "accounts"
+        says = SAYS.format(log=str(log))
+        Path(folder, "sitecustomize.py").write_text(says, encoding="utf-8")
+        path = os.pathsep.join(filter(None, [name, os.environ.get("PYTHONPATH")]))
+        began = time.monotonic()
+        with accounting(accounts):
+            done = subprocess.run(
+                [sys.executable, *suite, *options],
+                env=os.environ | {"PYTHONPATH": path},
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
+        wall = time.monotonic() - began
+        processes, known = entries(accounts), commands(log)
+    return {
+        "options": options,
+        "cores": os.cpu_count(),
+        "python": sys.version.split()[0],
+        "cases": int(re.findall(r"(\d+) passed", done.stdout)[-1]),
+        "wall": round(wall, 1),
+        "kinds": by_kind(processes, known),
+    }
+
+
+def main() -> int:
+    """Measure, and write what was found."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+    parser.add_argument("options", nargs="*", help="for pytest, after --")
+    given = parser.parse_args()
+    try:
+        found = profile(given.options or ["-n", "2"])
+    except PermissionError as error:
+        print(f"{error.strerror}: run this as root.", file=sys.stderr)
+        return 2
+    except subprocess.CalledProcessError as error:
+        print(f"{error.stdout}\nThe suite has to be green first.", file=sys.stderr)
+        return 1
+    given.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
