@@ -42,11 +42,16 @@ FORKS = {
     "spawned actors": "forked actors",
     "fork servers": "actors of a fork server",
     "managers": "managers",
+    "keepers": "managers",  # who detached themselves, and were adopted
 }
 SAYS = """import os, sys
 with open({log!r}, "a") as file:
     file.write(f"{{os.getpid()}} {{' '.join(sys.orig_argv)!r}}\\n")
 """
+
+
+class NotGreen(Exception):
+    """The suite did not pass; the text is what it printed."""
 
 
 @dataclass(frozen=True)
@@ -107,14 +112,19 @@ def kind_of(process: Process, known: dict[int, str], kinds: dict[int, str]) -> s
     return "keepers" if parent in ("pytest", "workers of pytest-xdist") else "managers"
 
 
-def by_kind(processes: list[Process], known: dict[int, str]) -> list[dict[str, Any]]:
-    """Return how many processes of each kind there were, and what they used."""
+def by_kind(
+    processes: list[Process], known: dict[int, str], first: int
+) -> list[dict[str, Any]]:
+    """Return how many processes of each kind there were below `first`, and their use.
+
+    The accounts are those of the whole machine; whoever has another ancestor is out.
+    """
     kinds: dict[int, str] = {}
-    for process in sorted(processes, key=lambda one: one.pid):  # parents come first
-        kinds[process.pid] = kind_of(process, known, kinds)
     taken: dict[str, list[float]] = defaultdict(list)
-    for process in processes:
-        taken[kinds[process.pid]].append(process.seconds)
+    for process in sorted(processes, key=lambda one: one.pid):  # parents come first
+        if process.pid == first or process.parent in kinds:
+            kinds[process.pid] = kind_of(process, known, kinds)
+            taken[kinds[process.pid]].append(process.seconds)
     found = [
         {
             "kind": kind,
@@ -132,7 +142,7 @@ def profile(options: list[str]) -> dict[str, Any]:
 
     Raises:
         PermissionError: this is not root.
-        subprocess.CalledProcessError: the suite did not end with 0.
+        NotGreen: the suite did not end with 0.
     """
     suite = ["-m", "pytest", "--pyargs", "sharedtensor_conformance", "-q"]
     with tempfile.TemporaryDirectory(prefix="sts-profile-") as name:
@@ -143,22 +153,24 @@ def profile(options: list[str]) -> dict[str, Any]:
         path = os.pathsep.join(filter(None, [name, os.environ.get("PYTHONPATH")]))
         began = time.monotonic()
         with accounting(accounts):
-            done = subprocess.run(
+            child = subprocess.Popen(
                 [sys.executable, *suite, *options],
                 env=os.environ | {"PYTHONPATH": path},
                 stdout=subprocess.PIPE,
                 text=True,
-                check=True,
             )
+            output = child.communicate()[0]
         wall = time.monotonic() - began
+        if child.returncode:
+            raise NotGreen(output)
         processes, known = entries(accounts), commands(log)
     return {
         "options": options,
         "cores": os.cpu_count(),
         "python": sys.version.split()[0],
-        "cases": int(re.findall(r"(\d+) passed", done.stdout)[-1]),
+        "cases": int(re.findall(r"(\d+) passed", output)[-1]),
         "wall": round(wall, 1),
-        "kinds": by_kind(processes, known),
+        "kinds": by_kind(processes, known, child.pid),
     }
 
 
@@ -173,8 +185,8 @@ def main() -> int:
     except PermissionError as error:
         print(f"{error.strerror}: run this as root.", file=sys.stderr)
         return 2
-    except subprocess.CalledProcessError as error:
-        print(f"{error.stdout}\nThe suite has to be green first.", file=sys.stderr)
+    except NotGreen as error:
+        print(f"{error}\nThe suite has to be green first.", file=sys.stderr)
         return 1
     given.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return 0

@@ -73,9 +73,27 @@ def test_a_profile_has_a_line_for_each_step_and_their_sums(site_of):
     assert "20 ms" in page
 
 
-def test_a_profile_that_is_missing_is_said_to_be(site_of):
-    page = site_of(PAGES | {"docs/costs.md": PROFILED}).page("costs.html")
+@pytest.mark.parametrize("directive", ["benchmark-profile", "suite-profile"])
+def test_a_profile_that_is_missing_is_said_to_be(site_of, directive):
+    text = PROFILED.replace("benchmark-profile", directive)
+    page = site_of(PAGES | {"docs/costs.md": text}).page("costs.html")
     assert "no profile is committed" in page
+
+
+SUITE = """{"cases": 40, "wall": 20.0, "cores": 2, "python": "3.13.0",
+"options": ["-n", "2"], "kinds": [
+{"kind": "owners", "processes": 9, "seconds": 20.5, "median_ms": 240},
+{"kind": "keepers", "processes": 9, "seconds": 9.5, "median_ms": 61}]}"""
+
+
+def test_the_suite_s_processes_are_shown_by_their_kind(site_of):
+    text = PROFILED.replace("benchmark-profile", "suite-profile")
+    page = site_of(PAGES | {"docs/costs.md": text, "docs/of.json": SUITE}).page(
+        "costs.html"
+    )
+    assert "20 s on 2 cores, and 30 s of processor time, 75% of what there was" in page
+    assert "240 ms" in page
+    assert "9.5 s" in page
 
 
 def test_a_file_without_results_ends_the_build(site_with):

@@ -77,10 +77,11 @@ def test_a_successor_is_started_under_the_lock_of_the_directory(new_client, name
     folder = os.open(Path(owner.call("address")).parent, os.O_RDONLY)
     kill_manager(owner)
     fcntl.flock(folder, fcntl.LOCK_EX)
-    owner.run("launch.PATIENCE = 0.2")
+    owner.run("patience, launch.PATIENCE = launch.PATIENCE, 0.2")
     with pytest.raises(Exception, match="another process keeps it locked"):
         owner.call("hold", name)
     os.close(folder)
+    owner.run("launch.PATIENCE = patience")
     owner.call("hold", name)
 
 

@@ -18,7 +18,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 from benchmark import picture, tables
-from benchmark.profile import ProfileDirective
+from benchmark.profile import ProfileDirective, SuiteProfileDirective
 
 
 class BenchmarkDirective(SphinxDirective):
@@ -66,4 +66,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("benchmark_results", "reports/bench", "env")
     app.add_directive("benchmark", BenchmarkDirective)
     app.add_directive("benchmark-profile", ProfileDirective)
+    app.add_directive("suite-profile", SuiteProfileDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

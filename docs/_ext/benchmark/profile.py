@@ -1,8 +1,9 @@
-"""Shows of what a message and the start of a child consist, as it was measured."""
+"""Shows of what a message, a child's start and a run of the suite consist."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ class ProfileDirective(SphinxDirective):
     """``{benchmark-profile} FILE``: what ``ci/profile_reference.py`` has written."""
 
     required_arguments = 1
+    needed = ("repeats", "messages", "steps", "starts")
 
     def run(self) -> list[nodes.Node]:
         """Render the file; one that is missing is said to be missing."""
@@ -26,20 +28,51 @@ class ProfileDirective(SphinxDirective):
         if not path.exists():
             text = "Nothing has been measured yet; no profile is committed."
             return [nodes.paragraph("", text, classes=["missing"])]
-        found = read(path)
+        return self.rendered(read(path, self.needed))
+
+    def rendered(self, found: Profile) -> list[nodes.Node]:
+        """Return the steps of a message, and what a child's start consists of."""
         how = f"Medians of {found['repeats']} times {found['messages']} messages."
         return [paragraph(how), steps(found["steps"]), starts(found["starts"])]
 
 
-def read(path: Path) -> Profile:
-    """Return the profile in a file.
+class SuiteProfileDirective(ProfileDirective):
+    """``{suite-profile} FILE``: what ``ci/profile_suite.py`` has written."""
+
+    needed = ("cases", "wall", "cores", "python", "options", "kinds")
+
+    def rendered(self, found: Profile) -> list[nodes.Node]:
+        """Return how many processes of each kind a run had, and what they used."""
+        kinds = found["kinds"]
+        used = sum(kind["seconds"] for kind in kinds)
+        share = used / (found["cores"] * found["wall"])
+        how = (
+            f"{found['cases']} cases with {' '.join(found['options'])} under Python "
+            f"{found['python']}: {found['wall']:.0f} s on {found['cores']} cores, "
+            f"and {used:.0f} s of processor time, {share:.0%} of what there was."
+        )
+        lines: list[list[object]] = [
+            [
+                kind["kind"],
+                str(kind["processes"]),
+                f"{kind['seconds']:.1f} s",
+                f"{kind['median_ms']} ms",
+            ]
+            for kind in kinds
+        ]
+        return [paragraph(how), table(["Kind", "Processes", "Used", "Median"], lines)]
+
+
+def read(path: Path, needed: Sequence[str]) -> Profile:
+    """Return the profile in a file, which has the fields that are `needed`.
 
     Raises:
-        ExtensionError: it holds none.
+        ExtensionError: it has not.
     """
     try:
         found: Profile = json.loads(path.read_text(encoding="utf-8"))
-        found["repeats"], found["messages"], found["steps"], found["starts"]
+        for field in needed:
+            found[field]
     except (ValueError, KeyError) as error:
         raise ExtensionError(f"{path} is no profile: {error}") from error
     return found
