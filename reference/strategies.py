@@ -361,8 +361,8 @@ def opened(name: str) -> Any:
 def verify_unnamed(fd: int, token: str, nbytes: int, inode: int) -> None:
     """Verify that a descriptor is what its handle says: name, inode, size and seals.
 
-    Without the seals its maker could shrink it under its receivers. Raises
-    `HandleError`.
+    Without the seals its maker could shrink it under its receivers. Clause SEC-8.
+    Raises `HandleError`.
     """
     status = os.fstat(fd)
     name = os.readlink(f"/proc/self/fd/{fd}")
@@ -377,9 +377,9 @@ def verify_unnamed(fd: int, token: str, nbytes: int, inode: int) -> None:
 
 
 def verify_named(fd: int, name: str, nbytes: int) -> None:
-    """Verify that a file is regular, this user's, and large enough. Clause SEC-1.
+    """Verify that a file is regular, this user's, and large enough.
 
-    Raises `HandleError`.
+    Clauses SEC-1, SEC-6, SEC-8. Raises `HandleError`.
     """
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
@@ -391,7 +391,7 @@ def verify_named(fd: int, name: str, nbytes: int) -> None:
 
 
 def verify_size(status: os.stat_result, token: str, nbytes: int) -> None:
-    """Verify that a segment holds the storage. Raises `HandleError`."""
+    """Verify that a segment holds the storage. Clause SEC-7. Raises `HandleError`."""
     if not 0 <= nbytes <= status.st_size:
         raise HandleError(
             f"Segment {token} has {status.st_size} bytes, its handle claims {nbytes}. "
