@@ -230,16 +230,26 @@ def generated_mutants(session: nox.Session) -> None:
 
 @nox.session
 def mutants_precision(session: nox.Session) -> None:
-    """Eight mutants by lot: which clauses turn red beside their own (6 minutes)?"""
+    """Eight mutants by lot: which clauses turn red beside their own (30 minutes)?"""
+    _run_lot(session, 8, "whole", "precision.json")
+
+
+@nox.session
+def mutants_neighbours(session: nox.Session) -> None:
+    """Twenty-four by lot, on one case of each other clause (15 minutes)."""
+    _run_lot(session, 24, "representatives", "neighbours.json")
+
+
+def _run_lot(session: nox.Session, count: int, beside: str, record: str) -> None:
     session.install("-e", ".[conformance]")
     listed = session.run("shared-tensor-spec", "mutants", "--json", silent=True)
     names = sorted(mutant["name"] for mutant in json.loads(str(listed)))
-    lot = random.Random(0).sample(names, 8)
-    command = ("shared-tensor-spec", "mutants", "--run", "--whole", "--json")
-    with open("docs/reports/precision.json", "w") as file:
-        # 1: one of them survived, since it is none under fork.
-        options = ("--limit", "900", "--jobs", WORKERS, *lot)
-        session.run(*command, *options, stdout=file, success_codes=[0, 1])
+    lot = random.Random(0).sample(names, count)
+    options = (f"--beside={beside}", "--json", "--limit", "900", "--jobs", WORKERS)
+    with open(f"docs/reports/{record}", "w") as file:
+        # 1: one may survive, since it is none under fork.
+        command = ("shared-tensor-spec", "mutants", "--run", *options, *lot)
+        session.run(*command, stdout=file, success_codes=[0, 1])
 
 
 def _run_mutants(session: nox.Session, *names: str) -> None:

@@ -210,9 +210,11 @@ def _add_mutants(commands: _Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--run", action="store_true", help="run the suite on each")
     parser.add_argument(
-        "--whole",
-        action="store_true",
-        help="run all cases under fork, and name the clauses that break beside its own",
+        "--beside",
+        choices=["representatives", "whole"],
+        default="",
+        help="name the clauses that break beside its own, too: of one case of each, or "
+        "of all cases under fork",
     )
     parser.add_argument(
         "--jobs", metavar="N", type=_positive(int), default=1, help="runs at a time"
@@ -370,7 +372,7 @@ def _run_mutants(mutants: Sequence[Mutant], arguments: argparse.Namespace) -> in
         jobs=arguments.jobs,
         limit=arguments.limit,
         announce=announce,
-        whole=arguments.whole,
+        beside=arguments.beside,
     )
     killed = sum(outcome.fate == "killed" for outcome in outcomes)
     if arguments.json:

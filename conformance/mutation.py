@@ -128,7 +128,7 @@ def run_mutants(
     jobs: int,
     limit: float,
     announce: Callable[[Outcome], None],
-    whole: bool = False,
+    beside: str = "",
 ) -> list[Outcome]:
     """Judge each mutant in a run of its own; return the outcomes by name.
 
@@ -137,13 +137,14 @@ def run_mutants(
         jobs: how many runs go on at the same time.
         limit: seconds that one run may take.
         announce: called with each outcome as it comes.
-        whole: run all cases under fork, and not those alone that cite its clauses.
+        beside: what to run of the other clauses: ``whole`` for all cases under fork,
+            ``representatives`` for one case of each, or nothing.
     """
     children = _Children()
     outcomes = []
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            tasks = [pool.submit(_judge, m, limit, children, whole) for m in mutants]
+            tasks = [pool.submit(_judge, m, limit, children, beside) for m in mutants]
             for task in as_completed(tasks):
                 announce(task.result())
                 outcomes.append(task.result())
@@ -154,25 +155,42 @@ def run_mutants(
     return sorted(outcomes, key=lambda outcome: outcome.name)
 
 
-def _judge(mutant: Mutant, limit: float, children: _Children, whole: bool) -> Outcome:
+def _judge(mutant: Mutant, limit: float, children: _Children, beside: str) -> Outcome:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         report = Path(folder) / "report.jsonl"
-        child = children.start(command_for(mutant, report, whole), folder)
-        try:
-            output, in_time = _output_of(child, limit)
-        finally:
-            children.ended(child)
-        note = "" if in_time else f"the run took longer than {limit:g} s"
-        fate, by, note = _fate(mutant, report, note or _last_line(output))
-        also = _also(mutant, report) if whole and fate != "unjudged" else ()
+        which = "whole" if beside == "whole" else "own"
+        said = _run(command_for(mutant, report, which), folder, limit, children)
+        fate, by, note = _fate(mutant, report, said)
+        if beside == "representatives" and fate != "unjudged":
+            report = Path(folder) / "beside.jsonl"
+            said = _run(command_for(mutant, report, beside), folder, limit, children)
+            if not _is_whole(report):
+                fate, by, note = "unjudged", "", said
+        also = _also(mutant, report) if beside and fate != "unjudged" else ()
     seconds = time.monotonic() - started
     return Outcome(mutant.name, mutant.clauses, fate, by, note, seconds, also)
 
 
-def command_for(mutant: Mutant, report: Path, whole: bool = False) -> list[str]:
-    """Return the command that judges `mutant` and writes the `report`."""
-    chosen = ["-x", *(f"--clause={clause}" for clause in mutant.clauses)]
+def _run(command: Sequence[str], folder: str, limit: float, children: _Children) -> str:
+    """Run a command; return why it was ended, or else the last that it said."""
+    child = children.start(command, folder)
+    try:
+        output, in_time = _output_of(child, limit)
+    finally:
+        children.ended(child)
+    return _last_line(output) if in_time else f"the run took longer than {limit:g} s"
+
+
+CHOSEN = {"whole": ("--start-method=fork",), "representatives": ("--representatives",)}
+
+
+def command_for(mutant: Mutant, report: Path, which: str = "own") -> list[str]:
+    """Return the command that runs `which` cases on `mutant` and writes the `report`.
+
+    Of its ``own`` clauses one killer is enough.
+    """
+    own = ("-x", *(f"--clause={clause}" for clause in mutant.clauses))
     return [
         sys.executable,
         "-m",
@@ -186,7 +204,7 @@ def command_for(mutant: Mutant, report: Path, whole: bool = False) -> list[str]:
         f"--impl=mutant:{mutant.name}",
         "--no-expectations",
         f"--report={report}",
-        *(["--start-method=fork"] if whole else chosen),  # else one killer is enough
+        *CHOSEN.get(which, own),
     ]
 
 
@@ -200,6 +218,13 @@ def _fate(mutant: Mutant, report: Path, said: str) -> tuple[str, str, str]:
     if not found.complete or any(c.verdict is Verdict.ERROR for c in found.cases):
         return "unjudged", "", said
     return "survived", "", f"{len(found.cases)} cases saw nothing"
+
+
+def _is_whole(report: Path) -> bool:
+    try:
+        return read_report(report).complete
+    except ReportError:
+        return False
 
 
 def _also(mutant: Mutant, report: Path) -> tuple[str, ...]:

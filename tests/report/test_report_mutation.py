@@ -24,11 +24,11 @@ class Fault:
     clauses: tuple[str, ...] = ("GRAD-1",)
 
 
-def _run(monkeypatch, tmp_path, script, *mutants, jobs=1, limit=30.0, whole=False):
+def _run(monkeypatch, tmp_path, script, *mutants, jobs=1, limit=30.0, beside=""):
     """Let `script` play each run; it finds the report's path in sys.argv[1]."""
 
-    def command(mutant, report, whole):
-        return [sys.executable, "-c", script, str(report), mutant.name]
+    def command(mutant, report, which):
+        return [sys.executable, "-c", script, str(report), mutant.name, which]
 
     monkeypatch.setattr(mutation, "command_for", command)
     announced = []
@@ -37,7 +37,7 @@ def _run(monkeypatch, tmp_path, script, *mutants, jobs=1, limit=30.0, whole=Fals
         jobs=jobs,
         limit=limit,
         announce=announced.append,
-        whole=whole,
+        beside=beside,
     )
     assert sorted(o.name for o in announced) == [o.name for o in outcomes]
     return outcomes
@@ -129,7 +129,7 @@ def test_an_interruption_ends_the_runs_in_progress(monkeypatch, tmp_path):
     def interrupt(outcome):
         raise KeyboardInterrupt
 
-    def command(mutant, report, whole):
+    def command(mutant, report, which):
         return [sys.executable, "-c", script, str(report), mutant.name]
 
     monkeypatch.setattr(mutation, "command_for", command)
@@ -155,8 +155,9 @@ def test_the_command_judges_the_clauses_of_the_mutant(tmp_path):
     ]
 
 
-def test_a_whole_run_names_what_broke_beside_the_clauses_of_the_mutant(
-    monkeypatch, tmp_path
+@pytest.mark.parametrize("beside", ["whole", "representatives"])
+def test_what_broke_beside_the_clauses_of_the_mutant_is_named(
+    monkeypatch, tmp_path, beside
 ):
     cases = (
         case("GRAD-1", "fail", id="own"),
@@ -165,14 +166,29 @@ def test_a_whole_run_names_what_broke_beside_the_clauses_of_the_mutant(
         case("SHARE-1", id="held"),
     )
     script = _reporting(tmp_path, *cases)
-    (outcome,) = _run(monkeypatch, tmp_path, script, whole=True)
+    (outcome,) = _run(monkeypatch, tmp_path, script, beside=beside)
     assert (outcome.fate, outcome.also) == ("killed", ("GRAD-2",))
     (outcome,) = _run(monkeypatch, tmp_path, script)
     assert outcome.also == ()
 
 
-def test_a_whole_run_takes_all_cases_under_fork(tmp_path):
-    command = command_for(Fault("drops"), tmp_path / "r", whole=True)
-    assert "--start-method=fork" in command
+def test_a_mutant_is_not_judged_if_its_run_of_the_others_comes_to_nothing(
+    monkeypatch, tmp_path
+):
+    own = _reporting(tmp_path, case("GRAD-1", "fail"))
+    script = f"import sys\nif sys.argv[3] != 'own': sys.exit('no')\n{own}"
+    (outcome,) = _run(monkeypatch, tmp_path, script, beside="representatives")
+    assert (outcome.fate, outcome.note) == ("unjudged", "no")
+
+
+@pytest.mark.parametrize(
+    ("which", "option"),
+    [("whole", "--start-method=fork"), ("representatives", "--representatives")],
+)
+def test_a_run_of_the_others_is_not_limited_to_the_mutant_s_clauses(
+    tmp_path, which, option
+):
+    command = command_for(Fault("drops"), tmp_path / "r", which)
+    assert option in command
     assert "-x" not in command
     assert "--clause=GRAD-1" not in command

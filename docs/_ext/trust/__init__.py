@@ -170,6 +170,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     record = "reports/generated-mutants.json"
     app.add_config_value("generated_mutants_record", record, "env")
     app.add_directive("generated-mutants", GeneratedMutantsDirective)
-    app.add_config_value("precision_record", "reports/precision.json", "env")
     app.add_directive("precision", PrecisionDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

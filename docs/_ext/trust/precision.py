@@ -1,7 +1,8 @@
 """How precise the suite is: what else turns red when one clause is broken.
 
-``shared-tensor-spec mutants --run --whole --json`` runs all cases on each mutant and
-names the clauses that broke though the mutant does not name them.
+``shared-tensor-spec mutants --run --json`` with ``--beside=whole`` runs all cases on
+each mutant, with ``--beside=representatives`` one of each clause, and names the clauses
+that broke though the mutant does not name them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from sphinx.util.docutils import SphinxDirective
 
 
 class PrecisionDirective(SphinxDirective):
-    """``{precision}``: the figures of the record, and a row for each mutant."""
+    """``{precision} FILE``: the figures of the record, and a row for each mutant."""
+
+    required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         """Render the record as it is."""
-        file = Path(self.env.srcdir, self.config.precision_record)
+        file = Path(self.env.srcdir, self.arguments[0])
         self.env.note_dependency(str(file))
         found = read(file)
         head = ["Mutant", "Its clauses", "Fate", "What broke beside them"]
@@ -61,7 +64,7 @@ def figures(found: list[dict[str, Any]]) -> str:
     """Return how many clauses broke beside those that the killed mutants name."""
     beside = [len(one["also"]) for one in found if one["fate"] == "killed"] or [0]
     return (
-        f"Of {len(found)} mutants drawn by lot {len(beside)} were killed under fork. "
+        f"Of {len(found)} mutants drawn by lot {len(beside)} were killed. "
         f"Beside its own clauses each of them broke {mean(beside):.1f} in "
         f"the mean, {median(beside):g} in the median, {max(beside)} at most."
     )
