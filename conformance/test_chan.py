@@ -119,13 +119,15 @@ def test_messages_arrive_in_the_order_in_which_they_were_sent(
 
 
 @clause("CHAN-4", vary=("strategy",))
-def test_order_is_kept_when_more_is_put_than_the_system_takes(sender, receiver):
-    """The sender puts 3 MB on a queue before the receiver gets the first message."""
+def test_order_is_kept_when_more_is_put_than_the_system_takes(owner):
+    """The owner puts 3 MB on a queue before a child gets the first message."""
+    channel = owner.open_channel("queue")  # whose thread goes with it: see LIFE-12
+    child = owner.start_peer(arguments=channel)
     for number in range(MANY):
-        message = {"number": number, "tensor": sender.make([number, 7]), "text": TEXT}
-        sender.put(message, receiver, "queue")
+        message = {"number": number, "tensor": owner.make([number, 7]), "text": TEXT}
+        owner.situation("put_on", channel, message)
     for number in range(MANY):
-        arrived = receiver.get(sender, "queue")
+        arrived = child.situation("get_from", child.arguments)
         check.equal(arrived["number"], number, "the message is the next one")
         check.equal(arrived["tensor"].values(), [number, 7], "with its own tensor")
 
