@@ -291,7 +291,7 @@ class Keeper:
 
     def kill(self, sparing: Callable[[int], bool] | None = None) -> list[str]:
         """Kill all but those to be spared; return the commands of the killed."""
-        killed = []
+        killed: dict[int, str] = {}  # each once, though it ends a moment later
         deadline = time.monotonic() + _KILLED_WITHIN
         more = True
         while more and time.monotonic() < deadline:
@@ -299,7 +299,7 @@ class Keeper:
             self.segments.seen.update(found)
             for pid in found:
                 self.semaphores |= ledger.semaphores(pid)
-                killed.append(ledger.command(pid))
+                killed.setdefault(pid, ledger.command(pid))
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             # Who looks may overlook one whose parent ends; the kernel does not.
@@ -307,7 +307,7 @@ class Keeper:
             if more:
                 time.sleep(0.001)  # it needs a moment to make orphans ours
         self.reap()
-        return killed
+        return list(killed.values())
 
     def answer(self, request: dict[str, Any]) -> object:
         """Do what pytest asks for."""

@@ -9,8 +9,8 @@ import pytest
 from sharedtensor_conformance.harness import ledger
 
 ROOT, PARENT, CHILD, GRANDCHILD = 1, 2, 3, 4
-BLIND_AT_FIRST = """
-import subprocess
+KILLS = """
+import subprocess, sys
 from sharedtensor_conformance.harness import keeper, ledger
 
 keeper.libc.prctl(keeper._SUBREAPER, 1, 0, 0, 0)
@@ -18,7 +18,7 @@ kept = object.__new__(keeper.Keeper)
 kept.segments = ledger.Segments("none-{pid}-", True)
 kept.semaphores, kept.owner = set(), 0
 child = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL)
-looks = [[]]
+looks = {"blind at first": [[]], "dying": [[child.pid]] * 3}[sys.argv[1]]
 seen = kept.living
 kept.living = lambda: looks.pop() if looks else seen()
 print(kept.kill(), kept.reap())
@@ -47,7 +47,9 @@ def test_orphans_are_found_though_their_parent_ends_meanwhile(kernel, ending):
     assert set(ledger.descendants(ROOT)) >= {PARENT, CHILD, GRANDCHILD} - ending
 
 
-def test_keeper_goes_on_until_the_kernel_says_that_nobody_is_left():
-    command = [sys.executable, "-c", BLIND_AT_FIRST]
+@pytest.mark.parametrize("look", ["blind at first", "dying"])
+def test_keeper_kills_until_the_kernel_says_that_nobody_is_left(look):
+    """It overlooks a child at first, or sees one that it killed go on for a while."""
+    command = [sys.executable, "-c", KILLS, look]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout == "['sleep 100'] False\n", done.stderr
