@@ -36,7 +36,7 @@ from sharedtensor_conformance.matrix import (
 )
 from sharedtensor_conformance.report import Case
 from sharedtensor_conformance.representing import representatives
-from sharedtensor_conformance.running import Runner
+from sharedtensor_conformance.running import Runner, Stages
 from sharedtensor_conformance.session import Recorder
 from sharedtensor_conformance.verdicts import Verdict
 
@@ -217,7 +217,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     worker = getattr(config, "workerinput", None)
     if worker is not None:
-        _configure(config, worker[SHARED])
+        _configure(config, worker[SHARED], _stages(worker[SHARED]))
         return
     name = config.getoption("impl")
     try:
@@ -237,31 +237,38 @@ def pytest_configure(config: pytest.Config) -> None:
     recorder = Recorder(config, implementation, selection)
     config.stash[RECORDER] = recorder
     config.pluginmanager.register(recorder, "conformance-recorder")
-    blocked = ""
+    shared = {
+        "name": name,
+        "implementation": implementation.as_data(),
+        "expectations": recorder.expectations_file,
+        "blocked": "",
+    }
+    stages = _stages(shared)
     if not config.option.collectonly:
-        climbed = climb(name, implementation, _limit_of(config, implementation))
-        blocked, recorder.private_shm = climbed.blocked, climbed.private_shm
-    _configure(
-        config,
-        {
-            "name": name,
-            "implementation": implementation.as_data(),
-            "expectations": recorder.expectations_file,
-            "blocked": blocked,
-        },
-    )
+        climbed = climb(stages, selection, _limit_of(config, implementation))
+        shared["blocked"], recorder.private_shm = climbed.blocked, climbed.private_shm
+    if _distributes(config):
+        stages.retire()  # its workers have processes of their own
+    _configure(config, shared, stages)
     if config.option.tbstyle == "auto" and not selection.cases:
         config.option.tbstyle = "no"  # the end of the run says what is broken
     if config.option.reportchars == "fE":  # pytest's default
         config.option.reportchars = ""
 
 
-def _configure(config: pytest.Config, shared: dict[str, Any]) -> None:
-    implementation = Implementation.from_data(shared["implementation"])
+def _stages(shared: dict[str, Any]) -> Stages:
+    return Stages(shared["name"], Implementation.from_data(shared["implementation"]))
+
+
+def _distributes(config: pytest.Config) -> bool:
+    return bool(config.getoption("dist", "no") != "no")
+
+
+def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) -> None:
+    implementation = stages.implementation
     config.stash[SELECTION] = _selection(config, implementation)
     config.stash[RUNNER] = Runner(
-        shared["name"],
-        implementation,
+        stages,
         blocked=shared["blocked"],
         expectations=shared["expectations"],
         strict=config.getoption("strict"),

@@ -102,8 +102,7 @@ class Runner:
 
     def __init__(
         self,
-        name: str,
-        implementation: Implementation,
+        stages: Stages,
         *,
         blocked: str,
         expectations: str | None,
@@ -112,11 +111,11 @@ class Runner:
         limit: float,
         stderr: int,
     ) -> None:
-        self.implementation = implementation
+        self.stages = stages
+        self.implementation = stages.implementation
         self.blocked = blocked
         self.strict = strict
         self.repeats = repeats
-        self.stages = Stages(name, implementation)
         self.expected: Expectations = load_expectations(expectations)
         self.why_not: dict[str, Outcome] = {}
         self.failed_starts: Counter[str] = Counter()

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -178,6 +179,7 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Judge the run; the exit status is the suite's, not pytest's."""
+        _silence_hypothesis(self.config.pluginmanager)
         if self.config.option.collectonly:
             return
         if self.planned < 0:
@@ -219,6 +221,12 @@ class Recorder:
             text = render(self.run, self.cases, self.summary, load_clauses(), width)
             terminalreporter.write_line("")
             terminalreporter.write_line(text)
+
+
+def _silence_hypothesis(plugins: pytest.PytestPluginManager) -> None:
+    """Let its plugin not import all of Hypothesis to say that nothing used it."""
+    if "hypothesis" not in sys.modules and plugins.hasplugin("hypothesispytest"):
+        plugins.unregister(name="hypothesispytest")
 
 
 def _expectations_file(

@@ -12,12 +12,15 @@ ROOT, PARENT, CHILD, GRANDCHILD = 1, 2, 3, 4
 KILLS = """
 import subprocess, sys
 from sharedtensor_conformance.harness import keeper, ledger
+from sharedtensor_conformance.harness.checks import wait_until
 
 keeper.libc.prctl(keeper._SUBREAPER, 1, 0, 0, 0)
 kept = object.__new__(keeper.Keeper)
 kept.segments = ledger.Segments("none-{pid}-", True)
 kept.semaphores, kept.owner = set(), 0
 child = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL)
+# The pipe that Popen waits for is closed a moment before the kernel has the arguments.
+assert wait_until(lambda: ledger.command(child.pid), 20)
 looks = {"blind at first": [[]], "dying": [[child.pid]] * 3}[sys.argv[1]]
 seen = kept.living
 kept.living = lambda: looks.pop() if looks else seen()

@@ -135,7 +135,9 @@ def test_what_a_patient_leaves_is_counted_and_removed(ward, patient):
 
 
 def test_patient_whose_processes_fail_later_is_blocked_then(ward):
-    done, left = ward("--impl=patients:crashes_later", *CASES)
+    # A worker starts processes of its own, and not those that have climbed the ladder.
+    worker = ("-n1", f"--basetemp={ward.folder / 'b'}")
+    done, left = ward("--impl=patients:crashes_later", *CASES, *worker)
     assert_ended(done, left, status=1)
     assert list(done.verdicts.values()) == ["crash", "blocked"]
     for case in done.report.cases:
