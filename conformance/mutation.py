@@ -190,7 +190,8 @@ def command_for(mutant: Mutant, report: Path, which: str = "own") -> list[str]:
 
     Of its ``own`` clauses one killer is enough.
     """
-    own = ("-x", *(f"--clause={clause}" for clause in mutant.clauses))
+    clauses = (f"--clause={clause}" for clause in mutant.clauses)
+    own = ("-x", "--strict", *clauses)  # a SHOULD that is broken ends the run, too
     return [
         sys.executable,
         "-m",

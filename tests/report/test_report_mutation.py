@@ -145,11 +145,12 @@ def test_the_command_judges_the_clauses_of_the_mutant(tmp_path):
     command = command_for(Fault("drops", ("GRAD-1", "GRAD-2")), tmp_path / "r")
     assert command[1:5] == ["-m", "pytest", "--pyargs", "sharedtensor_conformance"]
     assert "--no-repetition" in command
-    assert command[-6:] == [
+    assert command[-7:] == [
         "--impl=mutant:drops",
         "--no-expectations",
         f"--report={tmp_path / 'r'}",
         "-x",
+        "--strict",
         "--clause=GRAD-1",
         "--clause=GRAD-2",
     ]
