@@ -509,21 +509,27 @@ def test_message_is_received_by_one_of_two_consumers(owner, stage):
 
 @clause("LIFE-16", vary=())
 def test_consumer_that_is_killed_while_it_waits_takes_no_message(owner, stage):
-    """Two children wait on one queue; one is killed, and the other receives."""
+    """Two children wait on one queue; whoever did so first or last is killed."""
     channels = [owner.open_channel(kind) for kind in queues(stage)]
     survivor = owner.start_peer(arguments=channels)
+
+    def begin_to_wait(actor, end):
+        waiting = actor.waiting_for(end)
+        eventually(waiting.is_waiting, f"{actor.name} waits", within=stage.grace)
+        return waiting
+
     for channel, end in zip(channels, survivor.arguments, strict=True):
-        victim = owner.start_peer(arguments=channel)
-        waiting = [victim.waiting_for(victim.arguments), survivor.waiting_for(end)]
-        for one in waiting:
-            sentence = "both consumers wait for a message"
-            eventually(one.is_waiting, sentence, within=stage.grace)
-        victim.kill()
-        for turn in range(2):
-            owner.situation("put_on", channel, owner.make([121, turn]))
-        arrived = [waiting[1].answer(), survivor.situation("get_from", end)]
-        values = [tensor.values() for tensor in arrived]
-        check.equal(values, [[121, 0], [121, 1]], "the other receives all messages")
+        for victim_is_first in (True, False):
+            victim = owner.start_peer(arguments=channel)
+            both = [(victim, victim.arguments), (survivor, end)]
+            in_order = both if victim_is_first else both[::-1]
+            waiting = {actor: begin_to_wait(actor, on) for actor, on in in_order}
+            victim.kill()
+            for turn in range(2):
+                owner.situation("put_on", channel, owner.make([121, turn]))
+            arrived = [waiting[survivor].answer(), survivor.situation("get_from", end)]
+            values = [tensor.values() for tensor in arrived]
+            check.equal(values, [[121, 0], [121, 1]], "the other receives all messages")
 
 
 # References of messages

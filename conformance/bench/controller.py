@@ -90,9 +90,14 @@ class Driver:
         temporary = Path(root, "t")
         temporary.mkdir()
         script = SCRIPT.format(self.wanted.name, address)
+        variables = {
+            "TMPDIR": str(temporary),
+            # Else each child would compile what it imports, and be timed with that.
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
         return {
             "argv": [self.wanted.interpreter, "-c", script],
-            "environment": os.environ | {"TMPDIR": str(temporary)},
+            "environment": os.environ | variables,
             "root": root,
             "folder": str(temporary),
             "log": str(self.log),

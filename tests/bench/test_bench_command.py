@@ -52,6 +52,16 @@ def test_figures_have_samples_floor_and_machine(bench):
     assert "a shared tensor again, held by the receiver, answered" in done.out
 
 
+def test_children_are_timed_without_the_compilation_of_modules(
+    bench, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "broken.py").write_text(ADAPTER.format(method="pass"))
+    done = bench("--impl=broken", "--rows=child-start")
+    assert done.status == 0, done.err
+    assert list(tmp_path.glob("__pycache__/broken.*.pyc"))
+
+
 def ratio_of(result):
     pairs = zip(result["samples"], result["floor"], strict=True)
     return sum(sample / floor for sample, floor in pairs) / 2
