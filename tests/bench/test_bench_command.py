@@ -57,7 +57,7 @@ def test_children_are_timed_without_the_compilation_of_modules(
 ):
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     (tmp_path / "broken.py").write_text(ADAPTER.format(method="pass"))
-    done = bench("--impl=broken", "--rows=child-start")
+    done = bench("--impl=broken:conformance_adapter", "--rows=child-start")
     assert done.status == 0, done.err
     assert list(tmp_path.glob("__pycache__/broken.*.pyc"))
 
