@@ -218,7 +218,7 @@ class Bench:
             self.start(stack)
             found.implementations = [driver.subject for driver in self.drivers]
             for number in range(repeats):
-                self.repeat(cells, f"repeat {number + 1} of {repeats}")
+                self.repeat(cells, number, repeats)
             found.scaling = [*self.scale(scaling, repeats)]
             self.wake_ups.append(wake_up())
         found.results = list(self.results.values())
@@ -265,13 +265,20 @@ class Bench:
             )
         return chosen
 
-    def repeat(self, cells: Sequence[Cell], words: str) -> None:
-        """Measure each cell once, by all drivers in turn."""
+    def repeat(self, cells: Sequence[Cell], repeat: int, repeats: int) -> None:
+        """Measure each cell once, by all drivers in turn.
+
+        Another one begins each time: who is first may have to wait for memory that the
+        host took back, and leaves it to those who follow.
+        """
+        words = f"repeat {repeat + 1} of {repeats}"
+        begins = repeat % len(self.drivers)
+        in_turn = self.drivers[begins:] + self.drivers[:begins]
         for number, cell in enumerate(cells):
             if number % 10 == 0:
                 self.announce(f"{words}, cell {number + 1} of {len(cells)}")
                 self.wake_ups.append(wake_up())
-            for driver in self.drivers:
+            for driver in in_turn:
                 self.measure(driver, cell)
 
     def measure(self, driver: Driver, cell: Cell) -> None:

@@ -1,6 +1,7 @@
 """Figures: what follows from samples, and how they are written, read and shown."""
 
 import pytest
+from sharedtensor_conformance.bench.controller import Bench
 from sharedtensor_conformance.bench.machine import mode_of
 from sharedtensor_conformance.bench.results import (
     Result,
@@ -127,6 +128,16 @@ def test_cells_are_made_along_the_axes_of_a_row():
         Cell("first-share-1MiB"),
     ]
     assert ROWS["first-share-1MiB"].nbytes == MIB
+
+
+def test_each_implementation_begins_as_often_as_the_others(monkeypatch):
+    bench = Bench([], [], announce=lambda words: None)
+    bench.drivers = ["a", "b", "c"]
+    order = []
+    monkeypatch.setattr(bench, "measure", lambda driver, cell: order.append(driver))
+    for number in range(4):
+        bench.repeat(["a cell"], number, 4)
+    assert "".join(order) == "abc" + "bca" + "cab" + "abc"
 
 
 def test_the_machine_is_slow_to_wake_by_its_median():
