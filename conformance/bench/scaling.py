@@ -28,6 +28,7 @@ TITLES = {
     "size": "size of the tensor, bytes",
 }
 SPARE = 200  # descriptors and mappings for everything else
+FEW = 10  # tensors that tell how many descriptors each of them has
 CELL = Cell("new-4B-round-trip", "pipe", "fork")
 COUNT = 30
 
@@ -46,15 +47,22 @@ class Scaling:
 
     def measure_tensors(self, count: int) -> float | None:
         """Time a new tensor while the owner has `count` shared ones."""
-        if count + SPARE > limit_of_tensors():
-            return None
-        live = [self.measuring.tensor(4, number) for number in range(count)]
-        for tensor in live:
-            self.operations.share(tensor)
+        before = exchange.open_descriptors()
+        live = self.shared(FEW)
+        each = (exchange.open_descriptors() - before) / FEW
+        fits = count + SPARE < limit_of_tensors(each)
+        live += self.shared(count - FEW) if fits else []
         taken, _ = self.measuring.measure_messages(ROWS[CELL.row], CELL)
         for tensor in live:
             self.operations.release(tensor)
-        return taken
+        return taken if fits else None
+
+    def shared(self, count: int) -> list[Any]:
+        """Return that many new tensors, shared."""
+        tensors = [self.measuring.tensor(4, number) for number in range(count)]
+        for tensor in tensors:
+            self.operations.share(tensor)
+        return tensors
 
     def measure_processes(self, count: int) -> float | None:
         """Time a shared tensor that each of `count` peers holds."""
@@ -91,9 +99,15 @@ class Scaling:
         return fmean(seconds)
 
 
-def limit_of_tensors() -> int:
-    """Return how many shared tensors a process can have, by descriptor or mapping."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+def limit_of_tensors(each: float) -> float:
+    """Return how many tensors can be shared, of `each` so many descriptors.
+
+    Each has a mapping, too.
+    """
+    limit = float("inf")
     with suppress(OSError, ValueError):
-        limit = min(limit, int(Path("/proc/sys/vm/max_map_count").read_text()))
-    return limit - exchange.open_descriptors()
+        limit = int(Path("/proc/sys/vm/max_map_count").read_text())
+    if each > 0:
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = min(limit, (descriptors - exchange.open_descriptors()) / each)
+    return limit
