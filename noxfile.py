@@ -286,7 +286,7 @@ def docs(session: nox.Session) -> None:
     """The site, warnings are errors; and the tests that need Sphinx."""
     session.install("-e", ".[docs,dev]")
     session.run("sphinx-build", "-W", "-n", "-q", "-b", "html", "docs", "docs/_build")
-    session.run("pytest", "-q", "tests/docs")
+    session.run("pytest", "-q", "-n", WORKERS, "tests/docs")
 
 
 def _run_red(
@@ -309,7 +309,7 @@ def _broken(report: Path) -> set[str]:
 _MESSAGES = ("new-4B-*", "resend-held-*", "thousand-new")
 BENCHMARKS = {
     "rows": ("--channel=pipe", "--large"),
-    "rows-of-queues": (
+    "rows_of_queues": (
         *("--channel=queue", "--channel=simple_queue"),
         *(f"--rows={row}" for row in _MESSAGES),
     ),

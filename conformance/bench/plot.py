@@ -64,7 +64,11 @@ def draw(results: Results, make_figure: Any) -> Any:
         axes = parts[-1][0].subplots(1, len(kinds), squeeze=False)[0]
         for axis, what in zip(axes, kinds, strict=True):
             draw_scaling(axis, what, results)
-        axes[-1].legend(frameon=False, fontsize="small")
+        handles, labels = axes[0].get_legend_handles_labels()
+        place = {"loc": "outside upper center", "ncols": 4, "frameon": False}
+        parts[-1][0].legend(handles, labels, fontsize="small", **place)
+    # A page may have a wider font than the one by which there is room for the labels.
+    figure.get_layout_engine().set(w_pad=0.2)
     return figure
 
 
