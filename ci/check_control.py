@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.report import Report, read_report
+from sharedtensor_conformance.report.records import Report, read_report
 
 
 def mistakes(report: Report) -> Iterator[str]:

@@ -34,8 +34,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.mutation import QUICKLY
-from sharedtensor_conformance.report import ReportError, read_report
+from sharedtensor_conformance.mutants.run import QUICKLY
+from sharedtensor_conformance.report.records import ReportError, read_report
 from syntax_mutants import Mutant, changes, sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,21 +47,21 @@ FAREWELL = 15.0
 """Seconds that an interrupted run gets to end its own processes."""
 
 HOST = (
-    "reference/reducers.py",
-    "reference/steps.py",
-    "reference/strategies.py",
-    "reference/storage.py",
-    "reference/memory.py",
-    "reference/transport.py",
-    "reference/multiprocessing/connection.py",
-    "reference/multiprocessing/queues.py",
+    "reference/sharedtensor/reducers.py",
+    "reference/sharedtensor/steps.py",
+    "reference/sharedtensor/strategies.py",
+    "reference/sharedtensor/storage.py",
+    "reference/sharedtensor/memory.py",
+    "reference/sharedtensor/transport.py",
+    "reference/sharedtensor/multiprocessing/connection.py",
+    "reference/sharedtensor/multiprocessing/queues.py",
 )
 DEVICE = (
-    "reference/cuda/reducers.py",
-    "reference/cuda/protocol.py",
-    "reference/cuda/counts.py",
-    "reference/cuda/events.py",
-    "reference/cuda/gate.py",
+    "reference/sharedtensor/cuda/reducers.py",
+    "reference/sharedtensor/cuda/protocol.py",
+    "reference/sharedtensor/cuda/counts.py",
+    "reference/sharedtensor/cuda/events.py",
+    "reference/sharedtensor/cuda/gate.py",
 )
 """What is mutated: what decides how a tensor crosses. Not the arithmetic of tensors,
 the simulated device, which stands for hardware, nor the manager, which is fuzzed."""
@@ -97,21 +97,26 @@ def stages_of(mutant: Mutant) -> tuple[tuple[str, ...], ...]:
     return (where, *(f"--clause={id}" for id in mutant.clauses)), *stages
 
 
+PLACES = {
+    "reference/sharedtensor": "sharedtensor",
+    "conformance/sharedtensor_conformance": "sharedtensor_conformance",
+    "spec": "sharedtensor_conformance/spec",
+}
+"""Where each folder of the repository is in a copy of the packages."""
+
+
 class Copies:
     """Copies of the packages, one for each run that goes on at a time."""
 
     def __init__(self, folder: Path, count: int) -> None:
-        settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-        self.packages: dict[str, str] = settings["tool"]["setuptools"]["package-dir"]
         self.free: queue.SimpleQueue[Path] = queue.SimpleQueue()
         for number in range(count):
             self.free.put(self._copy(folder / str(number)))
 
     def _copy(self, copy: Path) -> Path:
-        for package, folder in self.packages.items():
+        for folder, target in PLACES.items():
             ignored = shutil.ignore_patterns("__pycache__")
-            target = copy / package.replace(".", "/")
-            shutil.copytree(ROOT / folder, target, ignore=ignored)
+            shutil.copytree(ROOT / folder, copy / target, ignore=ignored)
         # Whatever the mutation leaves of size and time: the source decides.
         mode = py_compile.PycInvalidationMode.CHECKED_HASH
         compileall.compile_dir(copy, quiet=2, invalidation_mode=mode)
@@ -119,7 +124,7 @@ class Copies:
 
     def place(self, copy: Path, file: str) -> Path:
         """Return where a file of the repository is in a copy."""
-        return copy / "sharedtensor" / Path(file).relative_to("reference")
+        return copy / Path(file).relative_to("reference")
 
 
 def run_stage(copy: Path, options: Sequence[str], limit: float) -> tuple[str, str]:

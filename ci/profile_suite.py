@@ -2,7 +2,7 @@
 
 The kernel itself writes down what each process has used when it ends, acct(5), so that
 none is missed, however short or detached; for that the script has to be root. What a
-process is, it says by its command when its interpreter starts; keepers and managers
+process is, it says by its command when its interpreter starts; supervisors and managers
 start without site-packages and are known by their parents.
 """
 
@@ -42,7 +42,7 @@ FORKS = {
     "spawned actors": "forked actors",
     "fork servers": "actors of a fork server",
     "managers": "managers",
-    "keepers": "managers",  # who detached themselves, and were adopted
+    "supervisors": "managers",  # who detached themselves, and were adopted
 }
 SAYS = """import os, sys
 with open({log!r}, "a") as file:
@@ -109,7 +109,8 @@ def kind_of(process: Process, known: dict[int, str], kinds: dict[int, str]) -> s
     for pattern, kind in KINDS.items():
         if re.search(pattern, known.get(process.pid, "")):
             return kind
-    return "keepers" if parent in ("pytest", "workers of pytest-xdist") else "managers"
+    supervised = parent in ("pytest", "workers of pytest-xdist")
+    return "supervisors" if supervised else "managers"
 
 
 def by_kind(

@@ -15,7 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-CAUSES = Path(__file__).parents[1] / "conformance" / "expectations" / "causes"
+SUITE = Path(__file__).parents[1] / "conformance" / "sharedtensor_conformance"
+CAUSES = SUITE / "expectations" / "causes"
 GONE = 1
 LIMIT = 90
 

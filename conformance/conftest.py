@@ -1,7 +1,7 @@
-"""Gives pytest the options, fixtures and hooks of the suite (see ``plugin.py``)."""
+"""Gives pytest the options, fixtures and hooks of the suite (see ``plugin.hooks``)."""
 
 import pytest
-from sharedtensor_conformance.entry import load
+from sharedtensor_conformance.plugin.entry import load
 
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -23,7 +23,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "clauses",
-    "endurance",
+    "soak",
     "benchmark",
     "trust",
 ]

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.mutation import QUICKLY
+from sharedtensor_conformance.mutants.run import QUICKLY
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -92,12 +92,13 @@ def lay_out(patch: Patch, folder: Path) -> None:
     if patch.implementation == "reference":
         caches = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "reference", folder / "reference", ignore=caches)
-        (folder / PACKAGES["reference"]).symlink_to("reference")
+        (folder / PACKAGES["reference"]).symlink_to("reference/sharedtensor")
     else:
         package = installed(PACKAGES[patch.implementation])
         for target in targets(patch):
             uncover(package.parent, folder, target)
-    (folder / "sharedtensor_conformance").symlink_to(ROOT / "conformance")
+    suite = ROOT / "conformance" / "sharedtensor_conformance"
+    (folder / suite.name).symlink_to(suite)
     command = ("git", "apply", "-p1", str(patch.file))
     # Below a repository git would take the paths for those of its own tree.
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}

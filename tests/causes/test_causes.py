@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXPECTATIONS = ROOT / "conformance" / "expectations"
+EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
 CAUSES = EXPECTATIONS / "causes"
 
 

@@ -83,7 +83,7 @@ def test_a_profile_that_is_missing_is_said_to_be(site_of, directive):
 SUITE = """{"cases": 40, "wall": 20.0, "cores": 2, "python": "3.13.0",
 "options": ["-n", "2"], "kinds": [
 {"kind": "owners", "processes": 9, "seconds": 20.5, "median_ms": 240},
-{"kind": "keepers", "processes": 9, "seconds": 9.5, "median_ms": 61}]}"""
+{"kind": "supervisors", "processes": 9, "seconds": 9.5, "median_ms": 61}]}"""
 
 
 def test_the_suite_s_processes_are_shown_by_their_kind(site_of):

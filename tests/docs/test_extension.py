@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tiny_project
 from sharedtensor_conformance.clauses import parse_chapter
-from sharedtensor_conformance.report import (
+from sharedtensor_conformance.report.records import (
     Case,
     ClauseResult,
     Machine,
@@ -17,10 +17,12 @@ from sharedtensor_conformance.report import (
     Subject,
     Summary,
 )
-from sharedtensor_conformance.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Verdict
 
 CHAPTER_FILE = "spec/tiny.md"
 CHAPTER = tiny_project.CHAPTER
+
+CHAPTERS = "conformance/sharedtensor_conformance/chapters"
 
 
 def text_of(html: str) -> str:
@@ -37,7 +39,7 @@ def write_report(root: Path, name: str, verdict: Verdict, hashes: dict[str, str]
         cause="It keeps a copy." if verdict.broken else "",
         evidence="expected 40, got 2" if verdict.broken else "",
         checks=1,
-        crossings=1,
+        remote_calls=1,
     )
     result = ClauseResult(verdict, "MUST", "core", True, ("cpu",), {verdict.value: 1})
     parts = ("core",), ("default",), ("spawn",), ("float32",), ("queue",), ("cpu",)
@@ -92,12 +94,12 @@ def test_clause_shows_its_parts(site):
 
 def test_clause_links_to_tests_code_and_mutants(site):
     box = site.page("tiny.html").partition('id="TINY-2"')[0]
-    assert 'href="source/conformance/test_tiny.py.html#L2"' in box
+    assert f'href="source/{CHAPTERS}/test_tiny.py.html#L2"' in box
     assert "receiver sees the write" in box
-    assert 'href="source/reference/memory.py.html#L5"' in box
+    assert 'href="source/reference/sharedtensor/memory.py.html#L5"' in box
     assert "memory.Memory.move" in text_of(box)
     assert "keeps_a_copy Keeps a copy of each tensor." in text_of(box)
-    assert 'id="L5"' in site.page("source/reference/memory.py.html")
+    assert 'id="L5"' in site.page("source/reference/sharedtensor/memory.py.html")
 
 
 def test_clause_without_backing_says_so(site):
@@ -168,9 +170,12 @@ def test_reference_to_an_unknown_promise_is_a_warning(site_of):
 
 
 def test_reference_to_an_unknown_file_is_a_warning(site_of):
-    source = CHAPTER + "\nSee {source}`reference/nothing.py`.\n"
+    source = CHAPTER + "\nSee {source}`reference/sharedtensor/nothing.py`.\n"
     warnings = site_of({CHAPTER_FILE: source}).warnings
-    assert "spec:source reference target not found: reference/nothing.py" in warnings
+    assert (
+        "spec:source reference target not found: reference/sharedtensor/nothing.py"
+        in warnings
+    )
 
 
 def test_id_used_twice_is_a_warning(site_of):
@@ -195,26 +200,27 @@ def test_malformed_clause_is_reported(site_of, written, instead, complaint):
 
 def test_test_that_cites_an_unknown_clause_is_a_warning(site_of):
     test = '@clause("NONE-1")\ndef test_nothing():\n    pass\n'
-    warnings = site_of({"conformance/test_other.py": test}).warnings
+    warnings = site_of({f"{CHAPTERS}/test_other.py": test}).warnings
     assert "test_nothing cites the clause NONE-1, which does not exist" in warnings
 
 
 def test_docstring_that_cites_an_unknown_clause_is_a_warning(site_of):
     module = '"""Keeps UTF-8 text. Clause TINY-5."""\n'
-    warnings = site_of({"reference/other.py": module}).warnings
+    warnings = site_of({"reference/sharedtensor/other.py": module}).warnings
     assert "other cites the clause TINY-5, which does not exist" in warnings
     assert "UTF-8" not in warnings
 
 
 def test_docstring_on_a_page_links_to_the_clauses_it_cites(site_of, tmp_path):
+    package = str(tmp_path / "reference" / "sharedtensor")
     changed = {
         "docs/conf.py": tiny_project.FILES["docs/conf.py"]
-        + f"import sys\nsys.path.insert(0, {str(tmp_path / 'reference')!r})\n"
+        + f"import sys\nsys.path.insert(0, {package!r})\n"
         + 'clauses_chapters = ["TINY"]\n',
         "docs/tables.md": (
             "# Code\n\n```{eval-rst}\n.. autofunction:: tiny_memory.move\n```\n"
         ),
-        "reference/tiny_memory.py": (
+        "reference/sharedtensor/tiny_memory.py": (
             'def move():\n    """Move UTF-8 text. Clause TINY-1."""\n'
         ),
     }
@@ -238,7 +244,7 @@ def test_promise_needs_either_a_clause_or_a_reason(site_of, written, instead):
 
 def test_changed_test_is_shown_when_the_site_is_built_again(site_of):
     site_of()
-    file = "conformance/test_tiny.py"
+    file = f"{CHAPTERS}/test_tiny.py"
     renamed = tiny_project.FILES[file].replace("sees_the_write", "reads_the_write")
     assert "receiver reads the write" in site_of({file: renamed}).page("tiny.html")
 

@@ -5,8 +5,8 @@ import re
 import pytest
 import tiny_project
 from sharedtensor_conformance.clauses import parse_chapter
-from sharedtensor_conformance.judging import judge
-from sharedtensor_conformance.report import (
+from sharedtensor_conformance.report.judge import judge
+from sharedtensor_conformance.report.records import (
     Case,
     Machine,
     ReportWriter,
@@ -15,7 +15,9 @@ from sharedtensor_conformance.report import (
     SpecRecord,
     Subject,
 )
-from sharedtensor_conformance.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Verdict
+
+CHAPTERS = "conformance/sharedtensor_conformance/chapters"
 
 TABLE = '''\
 """Two steps, two roles, two faults."""
@@ -83,8 +85,8 @@ def test_others_go_on_with_a_manager(cell):
 '''
 
 FILES = {
-    "conformance/faults.py": TABLE,
-    "conformance/test_fault.py": TESTS,
+    f"{CHAPTERS}/fault_table.py": TABLE,
+    f"{CHAPTERS}/test_fault.py": TESTS,
     "docs/faulty.md": "# Faults\n\n```{fault-table}\n```\n",
     "docs/index.md": "# Index\n\n```{toctree}\ntiny\npromises\ntables\nfaulty\n```\n",
 }
@@ -183,9 +185,9 @@ def test_each_cell_is_a_case_or_a_reason(bare):
 def test_case_links_to_the_test_that_runs_the_cell(bare):
     cells = cells_of(bare.page("faulty.html"))
     for name, line in {"share-owner-exit": 3, "unlink-manager-drop": 9}.items():
-        anchor = f"source/conformance/test_fault.py.html#L{line}"
+        anchor = f"source/{CHAPTERS}/test_fault.py.html#L{line}"
         assert f'href="{anchor}" title="{name}: others go on' in cells[name]
-    source = bare.page("source/conformance/test_fault.py.html")
+    source = bare.page(f"source/{CHAPTERS}/test_fault.py.html")
     assert 'id="L3"' in source
     assert 'href="tiny.html#TINY-1"' in cells["share-owner-exit"]
 
@@ -291,25 +293,25 @@ def test_report_with_a_cell_that_is_not_run_is_a_warning(site_of, tmp_path, cell
     ("file", "written", "instead", "complaint"),
     [
         (
-            "conformance/faults.py",
+            f"{CHAPTERS}/fault_table.py",
             "if not reason_against(c.step, c.role, c.fault)]",
             'if c.name != "share-owner-exit" and c.fault == "exit"]',
             "share-owner-exit has neither a case nor a reason",
         ),
         (
-            "conformance/faults.py",
+            f"{CHAPTERS}/fault_table.py",
             "if not reason_against(c.step, c.role, c.fault)]",
             "if c.name]",
             "share-manager-drop has a reason against it, and yet a test runs it",
         ),
         (
-            "conformance/test_fault.py",
+            f"{CHAPTERS}/test_fault.py",
             ", managed=True",
             "",
             "no test runs unlink-owner-exit, which judges TINY-1",
         ),
         (
-            "conformance/test_fault.py",
+            f"{CHAPTERS}/test_fault.py",
             '@over("TINY-1")',
             '@over("TINY-2")',
             "test_others_go_on runs the cells of TINY-2 and does not cite it",
@@ -326,11 +328,13 @@ def test_table_with_a_hole_stops_the_build(site_of, file, written, instead, comp
 
 def test_directive_without_a_table_is_refused(site_of):
     pages = {name: text for name, text in FILES.items() if name.startswith("docs/")}
-    assert "there is no conformance/faults.py to be shown" in site_of(pages).warnings
+    assert (
+        f"there is no {CHAPTERS}/fault_table.py to be shown" in site_of(pages).warnings
+    )
 
 
 def test_changed_reason_is_shown_when_the_site_is_built_again(site_of):
     site_of(FILES)
     changed = TABLE.replace("only the actor", "nobody but the actor")
-    site = site_of(FILES | {"conformance/faults.py": changed})
+    site = site_of(FILES | {f"{CHAPTERS}/fault_table.py": changed})
     assert "nobody but the actor" in site.page("faulty.html")

@@ -11,7 +11,7 @@ RECORD = "docs/reports/generated-mutants.json"
 
 
 def mutant(outcome, line, **more):
-    place = {"file": "reference/steps.py", "line": line}
+    place = {"file": "reference/sharedtensor/steps.py", "line": line}
     return {**place, "before": "a < b", "after": "a > b", "outcome": outcome, **more}
 
 
@@ -40,8 +40,8 @@ def test_figures_are_those_of_the_judged_mutants(site_of):
     assert "2 are killed today, 1 of these by running out of time" in text
     assert "1 were not taken through all stages yet" in text
     for line in (3, 4, 5):
-        assert f"reference/steps.py:{line}<" in text
-    assert "reference/steps.py:1<" not in text
+        assert f"reference/sharedtensor/steps.py:{line}<" in text
+    assert "reference/sharedtensor/steps.py:1<" not in text
     assert "It never was another." in text
 
 

@@ -31,7 +31,7 @@ Why. The reasons.
 
 More words.
 
-Why. More reasons, see {source}`reference/memory.py`.
+Why. More reasons, see {source}`reference/sharedtensor/memory.py`.
 ```
 """
 
@@ -53,17 +53,17 @@ FILES = {
         "```{report-list}\n```\n"
     ),
     "spec/tiny.md": CHAPTER,
-    "conformance/test_tiny.py": (
+    "conformance/sharedtensor_conformance/chapters/test_tiny.py": (
         '@clause("TINY-1", vary=())\n'
         "def test_receiver_sees_the_write(owner):\n"
         '    """The owner writes."""\n'
     ),
-    "conformance/mutants/tiny.py": (
+    "conformance/sharedtensor_conformance/mutants/chapters/tiny.py": (
         '@mutant("keeps_a_copy", "TINY-1")\n'
         "def keeps_a_copy(steps):\n"
         '    """Keeps a copy of each tensor."""\n'
     ),
-    "reference/memory.py": (
+    "reference/sharedtensor/memory.py": (
         '"""Memory."""\n\n\nclass Memory:\n    def move(self):\n'
         '        """Move into place. Clause TINY-1."""\n'
     ),

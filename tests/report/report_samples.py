@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sharedtensor_conformance.clauses import Clause
-from sharedtensor_conformance.judging import judge
-from sharedtensor_conformance.report import (
+from sharedtensor_conformance.report.judge import judge
+from sharedtensor_conformance.report.records import (
     Case,
     Machine,
     Report,
@@ -17,7 +17,7 @@ from sharedtensor_conformance.report import (
     SpecRecord,
     Subject,
 )
-from sharedtensor_conformance.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Verdict
 
 STARTED = "2026-11-21T02:00:00Z"
 FINISHED = "2026-11-21T02:01:01Z"

@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 from report_samples import case
-from sharedtensor_conformance.expecting import (
+from sharedtensor_conformance.report.expectations import (
     Expectations,
     ExpectationsError,
     load_expectations,

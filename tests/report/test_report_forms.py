@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 from report_samples import ALL_HELD, CLAUSES, case, report
-from sharedtensor_conformance.compare import compare
-from sharedtensor_conformance.junit import junit_xml
-from sharedtensor_conformance.step_summary import fenced, markdown
+from sharedtensor_conformance.report.diff import compare
+from sharedtensor_conformance.report.junit import junit_xml
+from sharedtensor_conformance.report.markdown import fenced, markdown
 
 MIXED = (
     case("SHARE-1", id="test_share.py::held[a]", seconds=0.5),

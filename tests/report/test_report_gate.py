@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from report_samples import ALL_HELD, CLAUSES, case, clause, report, spec
-from sharedtensor_conformance.gate import GateError, decide, required_profiles
+from sharedtensor_conformance.report.gate import GateError, decide, required_profiles
 
 WITH_CUDA = {"claims": ["core", "grad", "cuda"]}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import report_samples as samples
 from report_samples import CLAUSES, case, clause, report, spec
-from sharedtensor_conformance.judging import JudgingError, judge, shortfalls
+from sharedtensor_conformance.report.judge import JudgingError, judge, shortfalls
 
 HELD = samples.ALL_HELD
 

@@ -10,7 +10,7 @@ import pytest
 import report_samples as samples
 from jsonschema import Draft202012Validator
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.report import (
+from sharedtensor_conformance.report.records import (
     ReportError,
     ReportWriter,
     Subject,
@@ -36,7 +36,7 @@ def test_what_was_written_is_read_back_equal(tmp_path):
                 expected=True,
                 repeated="vanished",
                 checks=3,
-                crossings=2,
+                remote_calls=2,
                 seconds=0.25,
             ),
             samples.case("GRAD-2"),

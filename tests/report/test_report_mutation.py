@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pytest
 import report_samples as samples
 from report_samples import case
-from sharedtensor_conformance import mutation
-from sharedtensor_conformance.mutation import command_for, run_mutants
+from sharedtensor_conformance.mutants import run as mutation
+from sharedtensor_conformance.mutants.run import command_for, run_mutants
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def test_the_command_judges_the_clauses_of_the_mutant(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("beside", ["whole", "representatives"])
+@pytest.mark.parametrize("beside", ["whole", "one-per-clause"])
 def test_what_broke_beside_the_clauses_of_the_mutant_is_named(
     monkeypatch, tmp_path, beside
 ):
@@ -178,13 +178,13 @@ def test_a_mutant_is_not_judged_if_its_run_of_the_others_comes_to_nothing(
 ):
     own = _reporting(tmp_path, case("GRAD-1", "fail"))
     script = f"import sys\nif sys.argv[3] != 'own': sys.exit('no')\n{own}"
-    (outcome,) = _run(monkeypatch, tmp_path, script, beside="representatives")
+    (outcome,) = _run(monkeypatch, tmp_path, script, beside="one-per-clause")
     assert (outcome.fate, outcome.note) == ("unjudged", "no")
 
 
 @pytest.mark.parametrize(
     ("which", "option"),
-    [("whole", "--start-method=fork"), ("representatives", "--representatives")],
+    [("whole", "--start-method=fork"), ("one-per-clause", "--one-per-clause")],
 )
 def test_a_run_of_the_others_is_not_limited_to_the_mutant_s_clauses(
     tmp_path, which, option

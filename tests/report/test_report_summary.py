@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from report_samples import ALL_HELD, CLAUSES, case, report
-from sharedtensor_conformance.summary import (
+from sharedtensor_conformance.report.terminal import (
     chapter_rows,
     render,
     repeat_command,

@@ -71,9 +71,9 @@ def hang():
 
 
 def signal_keeper(number):
-    """Signal the parent, and only if it is a keeper: an orphan's is somebody else."""
+    """Signal the parent, and only if it is a supervisor: else it is an orphan's."""
     parent = os.getppid()
-    if b"harness/keeper.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
+    if b"harness/supervisor.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
         os.kill(parent, number)
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharedtensor_conformance.report import Report, read_report
+from sharedtensor_conformance.report.records import Report, read_report
 
 HERE = Path(__file__).parent
 

@@ -11,11 +11,11 @@ from sharedtensor_conformance.harness import ledger
 ROOT, PARENT, CHILD, GRANDCHILD = 1, 2, 3, 4
 KILLS = """
 import subprocess, sys
-from sharedtensor_conformance.harness import keeper, ledger
+from sharedtensor_conformance.harness import supervisor, ledger
 from sharedtensor_conformance.harness.checks import wait_until
 
-keeper.libc.prctl(keeper._SUBREAPER, 1, 0, 0, 0)
-kept = object.__new__(keeper.Keeper)
+supervisor.libc.prctl(supervisor._SUBREAPER, 1, 0, 0, 0)
+kept = object.__new__(supervisor.Supervisor)
 kept.segments = ledger.Segments("none-{pid}-", True)
 kept.semaphores, kept.owner = set(), 0
 child = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sharedtensor_conformance.harness.checks import wait_until
-from sharedtensor_conformance.report import Report, read_report
+from sharedtensor_conformance.report.records import Report, read_report
 
 BOUND = 60.0
 """Seconds in which a run that is interrupted has ended, and all that it started."""

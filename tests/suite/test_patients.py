@@ -169,7 +169,7 @@ def test_patient_that_harms_its_keeper_is_ended_without_it(ward, patient):
     assert_ended(done, left, status=1)
     harmed = [case for case in done.report.cases if case.verdict == "error"]
     assert harmed
-    assert all("the keeper" in case.evidence for case in harmed)
+    assert all("the supervisor" in case.evidence for case in harmed)
 
 
 # Adapters that cannot even be described

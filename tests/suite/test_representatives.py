@@ -1,4 +1,4 @@
-"""`--representatives` takes one case of each clause, and says that it is a part."""
+"""`--one-per-clause` takes one case of each clause, and says that it is a part."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.marking import clause as tied_to
-from sharedtensor_conformance.matrix import Configuration
-from sharedtensor_conformance.representing import representatives
+from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.plugin.one_per_clause import one_per_clause
 
 
 class Made(NamedTuple):
@@ -28,7 +28,7 @@ def made(name: str, *clauses: str, method: str = "fork", **details: Any) -> Made
 
 
 def chosen(*cases: Made) -> list[str]:
-    found = representatives(cases, lambda c: c.marking, lambda c: c.where)
+    found = one_per_clause(cases, lambda c: c.marking, lambda c: c.where)
     return [case.name for case in found]
 
 
@@ -45,9 +45,9 @@ def test_one_case_stands_for_all_its_clauses():
     "dear",
     [
         {"method": "spawn"},
-        {"apart": True},
-        {"perilous": True},
-        {"method": "forkserver", "apart": True},
+        {"isolated": True},
+        {"may_corrupt": True},
+        {"method": "forkserver", "isolated": True},
     ],
 )
 def test_cheapest_case_is_taken(dear):
@@ -68,7 +68,7 @@ def test_case_that_cannot_run_stands_for_nobody_who_has_another():
 
 def test_clause_that_was_not_asked_for_needs_no_case():
     cases = made("a", "SHARE-1"), made("b", "SHARE-1", "SHARE-2", method="spawn")
-    found = representatives(cases, lambda c: c.marking, lambda c: c.where, ["SHARE-1"])
+    found = one_per_clause(cases, lambda c: c.marking, lambda c: c.where, ["SHARE-1"])
     assert found == [cases[0]]
 
 
@@ -76,14 +76,14 @@ def test_no_clause_has_two_cases_of_its_own(suite):
     clauses = [f"--clause={id}" for id in load_clauses() if id.startswith("SHARE-")]
     collected = ("--impl=reference", "--collect-only", *clauses)
     every = suite(*collected)
-    some = suite(*collected, "--representatives")
+    some = suite(*collected, "--one-per-clause")
     count = every.text.count("::"), some.text.count("::")
     assert 0 < count[1] <= len(clauses) < count[0]
 
 
 def test_run_judges_each_clause_and_is_called_partial(suite):
     chosen = ("--clause=SHARE-1", "--clause=SHARE-2", "--clause=SHARE-3")
-    done = suite("--impl=numpy-copy", *chosen, "--representatives")
+    done = suite("--impl=numpy-copy", *chosen, "--one-per-clause")
     cases = done.report.cases
     judged = {id for case in cases for id in case.clauses}
     assert {"SHARE-1", "SHARE-2", "SHARE-3"} <= judged

@@ -7,9 +7,9 @@ from collections import defaultdict
 
 import pytest
 from sharedtensor_conformance.adapters.reference import conformance_adapter
-from sharedtensor_conformance.scheduling import configuration_ids, group_of
+from sharedtensor_conformance.plugin.xdist_scheduler import configuration_ids, group_of
 
-RAN = re.compile(r"^\[(gw\d)\] .* (test_\w+\.py)::\w+\[(default-[a-z]+)", re.M)
+RAN = re.compile(r"^\[(gw\d)\] .* chapters/(test_\w+\.py)::\w+\[(default-[a-z]+)", re.M)
 
 
 def test_one_worker_runs_a_configuration_and_its_closing_tests_last(suite):
@@ -29,13 +29,16 @@ def test_one_worker_runs_a_configuration_and_its_closing_tests_last(suite):
     ("nodeid", "group"),
     [
         ("test_share.py::test_clone_is_private[file_system-fork]", "file_system-fork"),
-        ("conformance/test_cuda.py::x[simulated-file_system-spawn-a]", None),
+        (
+            "chapters/test_cuda.py::x[simulated-file_system-spawn-a]",
+            None,
+        ),
         ("elsewhere/test_mine.py::test_of_a_user", "elsewhere/test_mine.py::"),
     ],
 )
 def test_group_is_found_from_the_id(nodeid, group, monkeypatch):
     monkeypatch.setattr(
-        "sharedtensor_conformance.scheduling.runs_apart",
+        "sharedtensor_conformance.plugin.xdist_scheduler.is_isolated",
         lambda module, name: module == "test_mine",
     )
     found = group_of(nodeid, configuration_ids(conformance_adapter))

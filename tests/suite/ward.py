@@ -21,7 +21,7 @@ from sharedtensor_conformance.harness.checks import wait_until
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 FAREWELL = 20.0
-"""Seconds in which keepers that outlive their run end what they keep."""
+"""Seconds in which supervisors that outlive their run end what they keep."""
 
 
 def living() -> list[int]:

@@ -56,7 +56,7 @@ def test_patch_applies_to_the_reference(
     (target,) = trials.targets(patch)
     assert (tmp_path / target).read_bytes() != (ROOT / target).read_bytes()
     assert not trials.is_active(patch, tmp_path)
-    module = ".".join(["sharedtensor", *target.with_suffix("").parts[1:]])
+    module = ".".join(target.relative_to("reference").with_suffix("").parts)
     environment = {"PYTHONPATH": str(tmp_path)}
     subprocess.run(
         [sys.executable, "-c", f"import {module}"], env=environment, check=True

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 
 from docutils import nodes
-from endurance.plot import SETTINGS, in_colours_of_the_page
 from sharedtensor_conformance.bench.plot import PlotError, draw
 from sharedtensor_conformance.bench.results import Results
+from soak.plot import SETTINGS, in_colours_of_the_page
 
 LABEL = "Microseconds of each row of the benchmark, by implementation and strategy"
 
@@ -25,6 +25,4 @@ def drawn(results: Results) -> list[nodes.Node]:
             return []
         figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
     svg = in_colours_of_the_page(target.getvalue(), LABEL)
-    return [
-        nodes.raw("", f'<div class="wide endurance-plot">{svg}</div>', format="html")
-    ]
+    return [nodes.raw("", f'<div class="wide soak-plot">{svg}</div>', format="html")]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from endurance.tables import paragraph, table
+from soak.tables import paragraph, table
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 

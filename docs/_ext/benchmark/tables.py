@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from docutils import nodes
-from endurance.tables import paragraph, table
 from sharedtensor_conformance.bench.results import Result, Results, Subject
 from sharedtensor_conformance.bench.scaling import TITLES
 from sharedtensor_conformance.bench.table import busy, by_cell, figure
 from sharedtensor_conformance.bench.table import circumstances as lines_of
+from soak.tables import paragraph, table
 
 
 def circumstances(results: Results) -> list[nodes.paragraph]:
@@ -21,7 +21,7 @@ def circumstances(results: Results) -> list[nodes.paragraph]:
     day = results.started.partition("T")[0]
     where, wake_up, repeats, *_ = lines_of(results)
     lines = (f"{day}: {subjects}.", f"{where}.", f"{wake_up}.", f"{repeats}.")
-    found = [paragraph(" ".join(lines), classes=["endurance-how"])]
+    found = [paragraph(" ".join(lines), classes=["soak-how"])]
     if warning := busy(results):
         said = f"{warning[0].upper()}{warning[1:]}."
         found.append(paragraph(said, classes=["missing"]))

@@ -41,11 +41,11 @@ from clauses import (
 
 PATTERNS = {
     "clauses_spec": "spec/*.md",
-    "clauses_tests": "conformance/test_*.py",
-    "clauses_reference": "reference/**/*.py",
-    "clauses_mutants": "conformance/mutants/*.py",
+    "clauses_tests": "conformance/sharedtensor_conformance/chapters/test_*.py",
+    "clauses_reference": "reference/sharedtensor/**/*.py",
+    "clauses_mutants": "conformance/sharedtensor_conformance/mutants/chapters/*.py",
     "clauses_reports": "docs/reports/*.jsonl",
-    "clauses_faults": "conformance/faults.py",
+    "clauses_faults": "conformance/sharedtensor_conformance/chapters/fault_table.py",
 }
 
 

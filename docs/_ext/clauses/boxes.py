@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from docutils import nodes
 from sharedtensor_conformance.clauses import Clause
-from sharedtensor_conformance.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Verdict
 from sphinx.application import Sphinx
 
 from clauses.domain import reference

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from docutils import nodes
-from sharedtensor_conformance.report import Case
-from sharedtensor_conformance.verdicts import Verdict
+from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.verdicts import Verdict
 from sphinx.application import Sphinx
 
 from clauses import boxes, tables

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from sharedtensor_conformance.report import Case
+from sharedtensor_conformance.report.records import Case
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sharedtensor_conformance.report import (
+from sharedtensor_conformance.report.records import (
     Case,
     Report,
     ReportError,
     Summary,
     read_report,
 )
-from sharedtensor_conformance.verdicts import Verdict
+from sharedtensor_conformance.report.verdicts import Verdict
 from sphinx.errors import ExtensionError
 
 SHOWN = 3

@@ -16,8 +16,8 @@ from typing import Any
 from clauses.domain import reference
 from clauses.evidence import Citation, citing, mutants
 from docutils import nodes
-from endurance.tables import in_words, paragraph, table
 from sharedtensor_conformance.clauses import Clause, load_clauses
+from soak.tables import in_words, paragraph, table
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
@@ -33,7 +33,9 @@ class Kills:
     """The mutants that there are, and what the committed run says of each."""
 
     def __init__(self, root: Path, file: Path) -> None:
-        self.mutants = mutants(root, "conformance/mutants/*.py")
+        self.mutants = mutants(
+            root, "conformance/sharedtensor_conformance/mutants/chapters/*.py"
+        )
         self.outcomes = {one["name"]: one for one in read(file)}
 
     def fate(self, mutant: Citation) -> str:
@@ -88,7 +90,9 @@ class TrustDirective(SphinxDirective):
         root = Path(self.env.srcdir).parent
         file = Path(self.env.srcdir, self.config.trust_record)
         self.env.note_dependency(str(file))
-        for source in sorted(root.glob("conformance/mutants/*.py")):
+        for source in sorted(
+            root.glob("conformance/sharedtensor_conformance/mutants/chapters/*.py")
+        ):
             self.env.note_dependency(str(source))
         return render(Kills(root, file), self.env.docname)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from endurance.tables import paragraph, table
+from soak.tables import paragraph, table
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 

@@ -1,7 +1,7 @@
 """How precise the suite is: what else turns red when one clause is broken.
 
 ``shared-tensor-spec mutants --run --json`` with ``--beside=whole`` runs all cases on
-each mutant, with ``--beside=representatives`` one of each clause, and names the clauses
+each mutant, with ``--beside=one_per_clause`` one of each clause, and names the clauses
 that broke though the mutant does not name them.
 """
 
@@ -13,7 +13,7 @@ from statistics import mean, median
 from typing import Any
 
 from docutils import nodes
-from endurance.tables import paragraph, table
+from soak.tables import paragraph, table
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 

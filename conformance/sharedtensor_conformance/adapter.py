@@ -1,0 +1,481 @@
+"""The contract between the suite and an implementation: the adapter.
+
+An adapter has two halves. `Implementation` is plain data that the suite reads before
+anything runs: what is claimed, where names appear, how long cleanup may take.
+`Operations` is what owner and peers do with tensors; the suite imports it in those
+processes only, so a crash there is a verdict and never the end of the run.
+
+Claims are declared, never detected. Each profile in `PROFILES` names the operations
+that claiming it needs; a claim without its operations, or operations without their
+claim, is an error of the adapter (`shared-tensor-spec check-adapter` says which).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+ADAPTER_VERSION = 1
+
+Tensor = Any
+"""A tensor of the implementation under test; the suite never looks inside."""
+
+Index = tuple[int, ...]
+Number = bool | int | float | complex
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """What an implementation says about itself.
+
+    Args:
+        name: the name that reports and expectations use.
+        operations: ``"module:attribute"`` of a callable without arguments that returns
+            the `Operations`; imported in owner and peers, never by pytest.
+        claims: the profiles that are claimed, of those in `PROFILES`; ``core`` always.
+        version: the version, or ``"distribution:NAME"`` to read it from the metadata
+            of an installed distribution.
+        strategies: the sharing strategies to judge, by their own names.
+        start_methods: the start methods to judge.
+        dtypes: the dtypes that are claimed, by their NumPy names.
+        channels: the channels to judge, of ``queue``, ``simple_queue``, ``pipe``.
+        devices: ``cpu``, and ``simulated`` or ``cuda`` where the profile ``cuda`` is
+            claimed.
+        segment_pattern: a regular expression; files in ``/dev/shm`` whose names it
+            matches belong to the implementation. ``{pid}`` stands for the process id.
+        manager_pattern: a regular expression for the command line of the manager,
+            where there is one.
+        grace: seconds after which everything that was dropped has to be gone.
+        deadline: seconds that one operation in one process may take.
+        patience: seconds that a process may take to start and to import the
+            implementation.
+        adapter_version: the version of this contract that the adapter was written for.
+    """
+
+    name: str
+    operations: str
+    claims: frozenset[str]
+    version: str = ""
+    strategies: tuple[str, ...] = ("default",)
+    start_methods: tuple[str, ...] = ("fork", "spawn", "forkserver")
+    dtypes: tuple[str, ...] = ("float32", "float64", "int32", "int64", "uint8")
+    channels: tuple[str, ...] = ("queue", "simple_queue", "pipe")
+    devices: tuple[str, ...] = ("cpu",)
+    segment_pattern: str = ""
+    manager_pattern: str = ""
+    grace: float = 3.0
+    deadline: float = 20.0
+    patience: float = 90.0
+    adapter_version: int = field(default=ADAPTER_VERSION)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the fields as JSON-ready data."""
+        return asdict(self) | {"claims": sorted(self.claims)}
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Implementation:
+        """Return the implementation that `as_data` described."""
+        plain = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return cls(**plain | {"claims": frozenset(data["claims"])})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A window on a one-dimensional base tensor, in elements."""
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class CoreOperations(Protocol):
+    """Profile ``core``: cannot be unclaimed."""
+
+    multiprocessing: ModuleType
+    """The drop-in module (`multiprocessing` itself where channels are plain)."""
+
+    def enter_child(self, strategy: str) -> None:
+        """Prepare this process: called once in the owner and in each peer."""
+
+    def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
+        """Return a new tensor of `shape` with the flat row-major `values`."""
+
+    def is_tensor(self, value: object) -> bool:
+        """Tell whether a received object is a tensor (or encoded as one)."""
+
+    def shape(self, tensor: Tensor) -> Index:
+        """Return the shape."""
+
+    def dtype(self, tensor: Tensor) -> str:
+        """Return the dtype by its NumPy name."""
+
+    def values(self, tensor: Tensor) -> list[Number]:
+        """Return all values, flat, row-major, as Python numbers."""
+
+    def read(self, tensor: Tensor, index: Index) -> Number:
+        """Return the value of one element."""
+
+    def write(self, tensor: Tensor, index: Index, value: Number) -> None:
+        """Write one element in place."""
+
+    def encode(self, tensor: Tensor) -> object:
+        """Return what is put on a channel to send the tensor (often the tensor)."""
+
+    def decode(self, message: object) -> Tensor:
+        """Return the tensor for what `encode` produced on the other side."""
+
+    def release(self, tensor: Tensor) -> None:
+        """Give up the tensor: the suite forgets it right after this call."""
+
+
+class ShareOperations(Protocol):
+    """Profile ``share``: moving into shared memory on request."""
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """Move the tensor's storage into shared memory; return the call's result."""
+
+    def is_shared(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor's storage is in shared memory."""
+
+    def clone(self, tensor: Tensor) -> Tensor:
+        """Return a tensor with the same values in memory of its own."""
+
+
+class IdentityOperations(Protocol):
+    """Profile ``identity``: addresses can be observed."""
+
+    def address(self, tensor: Tensor) -> int:
+        """Return the address of the tensor's first element in this process."""
+
+
+class ViewOperations(Protocol):
+    """Profile ``views``: windows on a storage."""
+
+    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """Return the window `layout` on the one-dimensional contiguous `tensor`."""
+
+    def strides(self, tensor: Tensor) -> Index:
+        """Return the strides in elements."""
+
+    def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
+        """Return a view of the same bytes with another dtype."""
+
+
+class ResizeOperations(Protocol):
+    """Profile ``resize``: a tensor can be asked to grow in place."""
+
+    def resize(self, tensor: Tensor, count: int) -> None:
+        """Resize the tensor in place to one dimension of `count` elements."""
+
+
+class ArrayOperations(Protocol):
+    """Profile ``arrays``: NumPy arrays over the tensor's memory."""
+
+    def array(self, tensor: Tensor) -> Any:
+        """Return a NumPy array over the same memory."""
+
+
+class LazyOperations(Protocol):
+    """Profile ``lazy``: views whose values are computed when they are read."""
+
+    def conjugate(self, tensor: Tensor) -> Tensor:
+        """Return the lazily conjugated view of a complex tensor."""
+
+
+class GradOperations(Protocol):
+    """Profile ``grad``: the state of differentiation."""
+
+    def requires_grad(self, tensor: Tensor) -> bool:
+        """Return the flag."""
+
+    def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
+        """Set the flag of a leaf."""
+
+    def is_leaf(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor is a leaf."""
+
+    def grad(self, tensor: Tensor) -> Tensor | None:
+        """Return ``.grad``."""
+
+    def set_grad(self, tensor: Tensor, grad: Tensor | None) -> None:
+        """Set ``.grad``."""
+
+    def non_leaf(self, tensor: Tensor) -> Tensor:
+        """Return a tensor computed from `tensor`, which requires grad."""
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        """Return a view of the same memory that requires no grad."""
+
+
+class ModuleOperations(Protocol):
+    """Profile ``modules``: parameters and modules."""
+
+    def make_module(self, parameters: dict[str, list[float]]) -> Any:
+        """Return a module with one-dimensional float32 parameters of these names."""
+
+    def tie(self, module: Any, name: str, other: str) -> None:
+        """Make the parameter `other` of the module the same object as `name`."""
+
+    def parameters(self, module: Any) -> dict[str, Tensor]:
+        """Return the parameters by name, tied ones under each of their names."""
+
+    def state_dict(self, module: Any) -> dict[str, Tensor]:
+        """Return the ``state_dict()``."""
+
+    def share_module(self, module: Any) -> None:
+        """Call the module's ``share_memory()``."""
+
+    def is_parameter(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor is a parameter."""
+
+
+class CudaOperations(Protocol):
+    """Profile ``cuda``: device memory, on a real device or a simulated one.
+
+    Where other profiles are claimed too, some tests call these operations of theirs
+    with device tensors: ``address``, ``view`` and ``strides``, ``resize``, ``share``
+    and ``is_shared``, and those for flag and grad of a leaf. Work on a device is work
+    on any of them; memory is that of the device that `use_device` chose.
+    """
+
+    def device_unavailable(self, device: str) -> str:
+        """Return why `device` (``cuda`` or ``simulated``) cannot be used, or ``""``."""
+
+    def use_device(self, device: str) -> None:
+        """Make `device` the one that the other operations use in this process."""
+
+    def make_on_device(self, values: list[Number], dtype: str) -> Tensor:
+        """Return a one-dimensional device tensor in an allocation of its own."""
+
+    def carve(self, parts: list[tuple[list[Number], str]]) -> list[Tensor]:
+        """Return device tensors that lie in one allocation, one for each part."""
+
+    def write_later(self, tensor: Tensor, index: int, value: Number) -> None:
+        """Enqueue a write of one element and return without waiting for it."""
+
+    def device_values(self, tensor: Tensor) -> list[Number]:
+        """Return the values that the device holds after `synchronize`."""
+
+    def synchronize(self) -> None:
+        """Wait for this process's work on the device, and for what it depends on."""
+
+    def collect(self) -> None:
+        """Free what no other process uses any more."""
+
+    def device_memory_used(self) -> int:
+        """Return the bytes in use on the device, by the driver's own figures."""
+
+    def device_memory_free(self) -> int:
+        """Return the bytes that are free on the device, by the driver's own figures."""
+
+    def make_block(self, nbytes: int) -> Tensor:
+        """Return an uninitialised uint8 tensor in an allocation of its own.
+
+        It may take most of the device: an implementation that keeps freed memory for
+        later allocations takes the room from the driver, not from what it keeps.
+        """
+
+    def device_count(self) -> int:
+        """Return how many devices this process can use, at least 1."""
+
+    def make_on(self, index: int, values: list[Number], dtype: str) -> Tensor:
+        """Do as `make_on_device`, on the device with this index.
+
+        The device that `use_device` chose stays the one of the other operations.
+        """
+
+    def device_of(self, tensor: Tensor) -> int:
+        """Return the index of the device on which the tensor lies, in this process."""
+
+    def record_event(self) -> Any:
+        """Return a new event behind the work that this process has queued so far.
+
+        It is an object of the implementation that other processes can be sent. It
+        stands for that work wherever it is waited for, and its maker keeps it until
+        it is dropped.
+        """
+
+    def wait_event(self, event: Any) -> None:
+        """Let the work that this process queues from now on come after the event.
+
+        The event is its own or was received. The call does not wait for the work.
+        """
+
+
+class ForgeryOperations(Protocol):
+    """Profile ``forgery``: messages that lie, to see that they are refused."""
+
+    def forge(self, tensor: Tensor, how: str) -> object:
+        """Return what is put on a channel to send `tensor` with one lie in its message.
+
+        The message is the implementation's own, made when it is sent, but for the lie:
+
+        - ``"size"``: the handle claims more bytes than the segment has;
+        - ``"window"``: the tensor claims elements beyond the end of its storage;
+        - ``"outside"``: the handle names a file that is large enough and no segment, by
+          a path that leads out of the directory of segments, or by a descriptor;
+        - ``"truncated"``: the handle ends after its first half;
+        - ``"again"``: each time it is sent, the very handle of the first time is sent;
+          the tensor is not kept alive by it. This is asked of device tensors too.
+        """
+
+
+class TraceOperations(Protocol):
+    """Profile ``trace-points``: a process can be held at each step of the protocol.
+
+    Without it the faults of the profile ``fault-table`` strike between operations.
+    """
+
+    def break_at(self, step: str, pause: Callable[[], str]) -> None:
+        """Call `pause` when this process is about to perform `step` for the next time.
+
+        `step` is one of the steps in `sharedtensor_conformance.chapters.fault_table`
+        that an owner or a peer performs. What `pause` raises comes out of the step.
+        What it returns says how to go on: ``""`` performs the step, ``"twice"``
+        performs it twice, and ``"skip"`` returns as if it had been performed; the last
+        two are asked for where the fault table has the faults ``duplicate`` and
+        ``drop``.
+        """
+
+
+PROFILES: dict[str, type | None] = {
+    "core": CoreOperations,
+    "share": ShareOperations,
+    "identity": IdentityOperations,
+    "views": ViewOperations,
+    "resize": ResizeOperations,
+    "arrays": ArrayOperations,
+    "lazy": LazyOperations,
+    "grad": GradOperations,
+    "modules": ModuleOperations,
+    "cuda": CudaOperations,
+    "drop-in": None,
+    "spawn": None,
+    "strategies": None,
+    "strategy-fd": None,
+    "strategy-fs": None,
+    "manager": None,
+    "lifetime": None,
+    "faults": None,
+    "forgery": ForgeryOperations,
+    "fault-table": None,
+    "trace-points": TraceOperations,
+}
+"""The profiles and the operations that claiming each one needs."""
+
+
+LONG_PROFILES = frozenset({"fault-table"})
+"""Profiles that are judged only when they are asked for: they take minutes."""
+
+
+def operations_of(profile: str) -> frozenset[str]:
+    """Return the names of the operations that `profile` needs."""
+    protocol = PROFILES[profile]
+    if protocol is None:
+        return frozenset()
+    names = set(vars(protocol)) | set(getattr(protocol, "__annotations__", {}))
+    return frozenset(name for name in names if not name.startswith("_"))
+
+
+def problems_of(implementation: Implementation, operations: object) -> list[str]:
+    """Return what is wrong with the two halves of an adapter, a sentence each."""
+    problems = _problems_of_claims(implementation)
+    for profile in PROFILES:
+        claimed = profile in implementation.claims
+        for name in sorted(operations_of(profile)):
+            present = hasattr(operations, name)
+            if claimed and not present:
+                problems.append(
+                    f"profile {profile!r} is claimed but the operation {name!r} is "
+                    f"missing: add it, or drop the claim"
+                )
+            elif present and not _is_claimed(name, implementation):
+                problems.append(
+                    f"the operation {name!r} is there but its profile {profile!r} is "
+                    f"not claimed: claim it, or remove the operation"
+                )
+    return problems
+
+
+def _is_claimed(name: str, implementation: Implementation) -> bool:
+    return any(name in operations_of(p) for p in implementation.claims & set(PROFILES))
+
+
+def problems_of_fields(implementation: Implementation) -> list[str]:
+    """Return which fields hold something of a wrong kind, a sentence each."""
+    problems = []
+    for field_name, kind in _KINDS.items():
+        value = getattr(implementation, field_name)
+        if not _is_of_kind(value, kind):
+            problems.append(f"{field_name} has to be {kind}; it is {value!r:.80}")
+    for field_name, known in _KNOWN.items():
+        value = getattr(implementation, field_name)
+        if not isinstance(value, tuple | list) or not set(map(str, value)) <= {*known}:
+            problems.append(
+                f"{field_name} has to be some of {', '.join(known)}; "
+                f"it is {value!r:.80}"
+            )
+    return problems
+
+
+_KINDS = (
+    dict.fromkeys(("name", "operations", "version"), "a string")
+    | dict.fromkeys(("segment_pattern", "manager_pattern"), "a regular expression")
+    | dict.fromkeys(("claims",), "a set of strings")
+    | dict.fromkeys(("strategies", "dtypes"), "a tuple of at most 100 strings")
+    | dict.fromkeys(("grace", "deadline", "patience"), "a positive number of seconds")
+)
+_KNOWN = {
+    "start_methods": ("fork", "spawn", "forkserver"),
+    "channels": ("queue", "simple_queue", "pipe"),
+    "devices": ("cpu", "simulated", "cuda"),
+}
+
+
+def _is_of_kind(value: Any, kind: str) -> bool:
+    match kind:
+        case "a string":
+            return isinstance(value, str)
+        case "a regular expression":
+            return isinstance(value, str) and _compiles(value)
+        case "a set of strings":
+            return isinstance(value, set | frozenset) and _are_strings(value)
+        case "a positive number of seconds":
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            return number and math.isfinite(value) and value > 0
+    return isinstance(value, tuple | list) and len(value) <= 100 and _are_strings(value)
+
+
+def _are_strings(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
+
+
+def _problems_of_claims(implementation: Implementation) -> list[str]:
+    problems = [
+        f"the claim {claim!r} is no profile; profiles are {', '.join(PROFILES)}"
+        for claim in sorted(implementation.claims - set(PROFILES))
+    ]
+    if "core" not in implementation.claims:
+        problems.append("the profile 'core' is not claimed, and it cannot be unclaimed")
+    if implementation.adapter_version != ADAPTER_VERSION:
+        problems.append(
+            f"the adapter was written for version {implementation.adapter_version} of "
+            f"the contract; this suite speaks version {ADAPTER_VERSION}"
+        )
+    for field_name in ("strategies", "start_methods", "dtypes", "channels", "devices"):
+        if not getattr(implementation, field_name):
+            problems.append(f"{field_name} is empty, so nothing could be judged")
+    return problems

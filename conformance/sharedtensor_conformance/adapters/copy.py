@@ -1,0 +1,86 @@
+"""A control: the reference, but what is sent is a copy.
+
+It claims everything that the reference claims. Three steps of the reference's protocol
+are replaced: a message carries the bytes that a tensor looks at instead of a handle,
+the same for device tensors, and the move into shared memory leaves the memory private.
+Flags, grads, windows and types arrive as they should. So every clause that observes
+sharing has to fail, and none that observes values alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+
+from sharedtensor_conformance.adapter import Tensor
+from sharedtensor_conformance.adapters import reference
+from sharedtensor_conformance.adapters.numpy_copy import span
+from sharedtensor_conformance.adapters.reference import ReferenceOperations
+
+conformance_adapter = replace(
+    reference.conformance_adapter,
+    name="copy",
+    operations="sharedtensor_conformance.adapters.copy:CopyOperations",
+)
+
+
+class CopyOperations(ReferenceOperations):
+    """What owner and peers do with tensors of the reference that are copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        steps = _steps()
+        steps.export_tensor = export_copy
+        steps.map_segment = leave_private
+        ForkingPickler.register(self.cuda.CudaTensor, export_device_copy)
+
+
+def _steps() -> Any:
+    return import_module("sharedtensor.steps").steps
+
+
+def export_copy(tensor: Tensor) -> tuple[Any, ...]:
+    """Reduce a tensor to its bytes, its window on them, its flags and its grad."""
+    steps = _steps()
+    steps.refuse_non_leaf(tensor)
+    dtype, offset, shape, strides = steps.export_window(tensor)
+    size = tensor.dtype.itemsize
+    lowest, nbytes = span(shape, tuple(stride * size for stride in strides), size)
+    start = offset * size + lowest
+    data = bytes(tensor.storage.bytes[start : start + nbytes])
+    window = (dtype, -lowest // size, shape, strides)
+    arguments = (type(tensor), data, window, steps.export_flags(tensor))
+    state = steps.export_state(tensor)
+    if state is None:
+        return rebuild_copy, arguments
+    return rebuild_copy, arguments, state, None, None, attach_state
+
+
+def rebuild_copy(kind: Any, data: bytes, window: Any, flags: Any) -> Tensor:
+    """Return a tensor over private memory with these bytes."""
+    storage = import_module("sharedtensor").Storage(len(data))
+    storage.bytes[: len(data)] = np.frombuffer(data, np.uint8)
+    return _steps().rebuild_tensor(kind, storage, window, flags)
+
+
+def attach_state(tensor: Tensor, state: Any) -> None:
+    """Give a rebuilt tensor its grad and its attributes."""
+    _steps().attach_state(tensor, state)
+
+
+def export_device_copy(tensor: Tensor) -> tuple[Any, ...]:
+    """Reduce a device tensor to its values."""
+    return rebuild_device_copy, (tensor.cpu(), tensor.device)
+
+
+def rebuild_device_copy(values: Any, device: str) -> Tensor:
+    """Return a device tensor with these values in an allocation of its own."""
+    return import_module("sharedtensor.cuda").tensor(values, device=device)
+
+
+def leave_private(target: object, fd: int) -> None:
+    """Map nothing: the memory says that it is shared, and is not."""

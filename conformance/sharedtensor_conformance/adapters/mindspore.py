@@ -1,0 +1,149 @@
+"""MindSpore on the CPU.
+
+`mindspore.multiprocessing` registers reducers for tensors and for their storages, which
+travel as descriptors; the rest is Python's `multiprocessing`. So `encode` and `decode`
+have nothing to do. What is claimed is what MindSpore's public interface offers, whether
+it keeps the promise or not:
+
+* A storage travels as a descriptor and in no other way: there are no ``strategies``.
+* There is no public call that shares a tensor: ``share`` is not claimed, nor is
+  ``modules``, which rests on it.
+* Tensors have no ``is_leaf``, ``grad`` and ``detach``: ``grad`` is not claimed.
+* ``conj()`` computes, and ``resize()`` returns another tensor: ``lazy`` and ``resize``
+  are not claimed.
+* The module's own `Process` and `Pool` prepare for a fork. Those of its contexts, which
+  the suite uses, do not, and a forked worker gave no answer: ``fork`` is not judged.
+* The kernel counts who holds a descriptor, so ``lifetime`` is claimed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from sharedtensor_conformance.adapter import (
+    Implementation,
+    Index,
+    Layout,
+    Number,
+    Tensor,
+)
+
+conformance_adapter = Implementation(
+    name="mindspore",
+    operations="sharedtensor_conformance.adapters.mindspore:MindsporeOperations",
+    claims=frozenset(
+        {"core", "identity", "views", "arrays", "drop-in", "lifetime", "strategy-fd"}
+    ),
+    version="distribution:mindspore",
+    strategies=("file_descriptor",),
+    start_methods=("spawn", "forkserver"),
+    dtypes=(
+        "bool",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ),
+    segment_pattern=r"mindspore_{pid}_.*",
+    deadline=30.0,
+    patience=120.0,
+)
+"""Both cover the import, which takes many seconds on a busy machine: the patience that
+of a peer, the deadline that of a manager, which an operation starts."""
+
+
+class MindsporeOperations:
+    """What owner and peers do with tensors of MindSpore."""
+
+    def __init__(self) -> None:
+        self.mindspore = import_module("mindspore")
+        self.multiprocessing = import_module("mindspore.multiprocessing")
+        operations = import_module("mindspore.ops.auto_generate")
+        self.as_strided = operations.as_strided
+
+    def enter_child(self, strategy: str) -> None:
+        """Write once: the first operations start threads, which MindSpore keeps.
+
+        There is one strategy, so there is none to set.
+        """
+        tensor = self.mindspore.Tensor(np.zeros(1, "float32"))
+        self.write(tensor, (0,), 1)
+        self.values(tensor)
+
+    def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
+        """Return a new tensor, made from a NumPy array, which MindSpore copies."""
+        return self.mindspore.Tensor(np.array(values, dtype).reshape(shape))
+
+    def is_tensor(self, value: object) -> bool:
+        """Tell whether `value` is a tensor."""
+        return isinstance(value, self.mindspore.Tensor)
+
+    def shape(self, tensor: Tensor) -> Index:
+        """Return the shape."""
+        return tuple(tensor.shape)
+
+    def dtype(self, tensor: Tensor) -> str:
+        """Return the dtype; in small letters, MindSpore's names are NumPy's."""
+        return str(tensor.dtype).lower()
+
+    def values(self, tensor: Tensor) -> list[Number]:
+        """Return all values, flat."""
+        values: list[Number] = tensor.asnumpy().ravel().tolist()
+        return values
+
+    def read(self, tensor: Tensor, index: Index) -> Number:
+        """Return the value of one element."""
+        value: Number = tensor.asnumpy()[index].item()
+        return value
+
+    def write(self, tensor: Tensor, index: Index, value: Number) -> None:
+        """Write one element."""
+        tensor[index] = self.mindspore.Tensor(value, dtype=tensor.dtype)
+
+    def encode(self, tensor: Tensor) -> object:
+        """Return the tensor: its reducer is registered."""
+        return tensor
+
+    def decode(self, message: object) -> Tensor:
+        """Return the message: it is a tensor."""
+        return message
+
+    def release(self, tensor: Tensor) -> None:
+        """Do nothing: the tensor goes with its last reference."""
+
+    def address(self, tensor: Tensor) -> int:
+        """Return ``data_ptr()``."""
+        return int(tensor.data_ptr())
+
+    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """Return a window by the operation behind MindSpore's own views.
+
+        A tensor that is made by ``set_()`` over the storage is left behind when the
+        storage moves, which slices and transposed views are not.
+        """
+        offset = tensor.storage_offset() + layout.offset
+        return self.as_strided(tensor, layout.shape, layout.strides, offset)
+
+    def strides(self, tensor: Tensor) -> Index:
+        """Return the strides in elements."""
+        return tuple(tensor.stride())
+
+    def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
+        """Return ``view(dtype)``."""
+        return tensor.view(getattr(self.mindspore, dtype))
+
+    def array(self, tensor: Tensor) -> Any:
+        """Return ``numpy()``."""
+        return tensor.numpy()

@@ -1,0 +1,175 @@
+"""Paddle on the CPU, under both ways in which its reducers name a segment.
+
+`paddle.incubate.multiprocessing` registers reducers for tensors and hands on the rest
+of Python's `multiprocessing`, so `encode` and `decode` have nothing to do. What is
+claimed is what Paddle's public interface offers, whether it keeps the promise or not:
+
+* Its two strategies have no functions to choose them but a flag, so ``strategies`` is
+  not claimed; the adapter sets the flag. Its names: filename is ``file_system``.
+* There is no public call that shares a tensor: ``share`` is not claimed, nor is
+  ``modules``, which rests on it.
+* ``numpy()`` copies and ``conj()`` computes: ``arrays`` and ``lazy`` are not claimed.
+* Segments carry a count of their holders, so ``lifetime`` is claimed. No process looks
+  after the names, so ``manager`` is not.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import numpy as np
+
+from sharedtensor_conformance.adapter import (
+    Implementation,
+    Index,
+    Layout,
+    Number,
+    Tensor,
+)
+
+conformance_adapter = Implementation(
+    name="paddle",
+    operations="sharedtensor_conformance.adapters.paddle:PaddleOperations",
+    claims=frozenset(
+        {
+            "core",
+            "identity",
+            "views",
+            "grad",
+            "drop-in",
+            "lifetime",
+            "strategy-fd",
+            "strategy-fs",
+        }
+    ),
+    version="distribution:paddlepaddle",
+    strategies=("file_descriptor", "file_system"),
+    dtypes=(
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ),
+    segment_pattern=r"paddle_{pid}_.*",
+    deadline=8.0,
+    patience=120.0,
+)
+"""The patience covers the import, which takes many seconds on a busy machine."""
+
+FLAG = "FLAGS_dataloader_use_file_descriptor"
+"""Decides how the reducers name a segment, whatever its own name says."""
+
+
+class PaddleOperations:
+    """What owner and peers do with tensors of Paddle."""
+
+    def __init__(self) -> None:
+        self.paddle = import_module("paddle")
+        self.multiprocessing = import_module("paddle.incubate.multiprocessing")
+
+    def enter_child(self, strategy: str) -> None:
+        """Set the flag of the strategy, which does not cross spawn, and the device."""
+        self.paddle.set_flags({FLAG: strategy == "file_descriptor"})
+        self.paddle.set_device("cpu")
+
+    def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
+        """Return a new tensor, made from a NumPy array, which Paddle copies."""
+        return self.paddle.to_tensor(np.array(values, dtype).reshape(shape))
+
+    def is_tensor(self, value: object) -> bool:
+        """Tell whether `value` is a tensor."""
+        return isinstance(value, self.paddle.Tensor)
+
+    def shape(self, tensor: Tensor) -> Index:
+        """Return the shape."""
+        return tuple(tensor.shape)
+
+    def dtype(self, tensor: Tensor) -> str:
+        """Return the dtype; but for bfloat16, Paddle's names are NumPy's."""
+        return str(tensor.dtype).removeprefix("paddle.")
+
+    def values(self, tensor: Tensor) -> list[Number]:
+        """Return all values, flat."""
+        values: list[Number] = tensor.numpy().ravel().tolist()
+        return values
+
+    def read(self, tensor: Tensor, index: Index) -> Number:
+        """Return the value of one element."""
+        value: Number = tensor.numpy()[index].item()
+        return value
+
+    def write(self, tensor: Tensor, index: Index, value: Number) -> None:
+        """Write one element, through a view of it alone.
+
+        An assignment to an element of the tensor itself is refused where the tensor has
+        no dimensions, and is lost where its elements overlap.
+        """
+        strides = zip(index, self.strides(tensor), strict=True)
+        element = sum(place * stride for place, stride in strides)
+        at = Layout("element", element, (1,), (1,))
+        self.view(tensor.detach(), at)[0] = self.make([value], (), self.dtype(tensor))
+
+    def encode(self, tensor: Tensor) -> object:
+        """Return the tensor: its reducer is registered."""
+        return tensor
+
+    def decode(self, message: object) -> Tensor:
+        """Return the message: it is a tensor."""
+        return message
+
+    def release(self, tensor: Tensor) -> None:
+        """Do nothing: the tensor goes with its last reference."""
+
+    def address(self, tensor: Tensor) -> int:
+        """Return ``data_ptr()``."""
+        return int(tensor.data_ptr())
+
+    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """Return a window by ``as_strided()``, whose offset is in bytes."""
+        offset = tensor.offset + layout.offset * tensor.element_size()
+        return self.paddle.as_strided(
+            tensor, list(layout.shape), list(layout.strides), offset
+        )
+
+    def strides(self, tensor: Tensor) -> Index:
+        """Return the strides in elements."""
+        return tuple(tensor.strides)
+
+    def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
+        """Return ``view(dtype)``."""
+        return tensor.view(dtype)
+
+    def requires_grad(self, tensor: Tensor) -> bool:
+        """Return the opposite of ``stop_gradient``."""
+        return not tensor.stop_gradient
+
+    def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
+        """Set ``stop_gradient`` to the opposite."""
+        tensor.stop_gradient = not flag
+
+    def is_leaf(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor is a leaf."""
+        return bool(tensor.is_leaf)
+
+    def grad(self, tensor: Tensor) -> Tensor | None:
+        """Return ``.grad``."""
+        return tensor.grad
+
+    def set_grad(self, tensor: Tensor, grad: Tensor | None) -> None:
+        """Set ``.grad``."""
+        tensor.grad = grad
+
+    def non_leaf(self, tensor: Tensor) -> Tensor:
+        """Return a result computed from the tensor."""
+        return tensor * 2
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        """Return ``detach()``."""
+        return tensor.detach()

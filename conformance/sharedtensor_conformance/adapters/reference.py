@@ -1,0 +1,440 @@
+"""The reference, `sharedtensor`: it claims every profile.
+
+Its tensors pickle themselves into shared memory, so `encode` and `decode` have nothing
+to do. Device tensors are a class of their own, on the simulated device or, with CuPy,
+on a real one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable
+from functools import cached_property, partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from sharedtensor_conformance.adapter import (
+    PROFILES,
+    Implementation,
+    Index,
+    Layout,
+    Number,
+    Tensor,
+)
+
+conformance_adapter = Implementation(
+    name="reference",
+    operations="sharedtensor_conformance.adapters.reference:ReferenceOperations",
+    claims=frozenset(PROFILES),
+    version="distribution:shared-tensor-spec",
+    strategies=("file_descriptor", "file_system"),
+    dtypes=(
+        "bool",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ),
+    devices=("cpu", "simulated", "cuda"),
+    segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
+    manager_pattern=r"\bsharedtensor-manager\b",
+    grace=5.0,
+)
+
+TRACE_POINTS = {
+    "share": ("move_storage",),
+    "register": ("register_name",),
+    "export": ("export_handle",),
+    "announce": ("post_names",),
+    "send": ("write_at_once", "write_message"),
+    "receive": ("read_message",),
+    "acknowledge": ("acknowledge_name",),
+    "map": ("map_segment",),
+    "release": ("release_segment",),
+    "last-release": ("release_segment",),
+}
+"""The methods of the reference's protocol that perform each step of the fault table."""
+
+ALIGNMENT = 16
+"""Bytes at multiples of which parts of one allocation begin."""
+
+
+class ReferenceOperations:
+    """What owner and peers do with tensors of the reference."""
+
+    def __init__(self) -> None:
+        self.library = import_module("sharedtensor")
+        self.multiprocessing = import_module("sharedtensor.multiprocessing")
+        self._kind = "cuda"  # of devices
+
+    @cached_property
+    def cuda(self) -> Any:
+        """The part for devices, which only some cases need: imported by the first."""
+        return import_module("sharedtensor.cuda")
+
+    def enter_child(self, strategy: str) -> None:
+        """Set the strategy."""
+        self.multiprocessing.set_sharing_strategy(strategy)
+
+    def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
+        """Return a new tensor in host memory."""
+        return self.library.tensor(np.array(values, dtype).reshape(shape))
+
+    def is_tensor(self, value: object) -> bool:
+        """Tell whether `value` is a tensor, in host memory or on a device."""
+        if isinstance(value, self.library.Tensor):
+            return True
+        imported = "sharedtensor.cuda" in sys.modules  # else there is no such tensor
+        return imported and isinstance(value, self.cuda.CudaTensor)
+
+    def shape(self, tensor: Tensor) -> Index:
+        """Return the shape."""
+        return tuple(tensor.shape)
+
+    def dtype(self, tensor: Tensor) -> str:
+        """Return the dtype."""
+        return str(tensor.dtype)
+
+    def values(self, tensor: Tensor) -> list[Number]:
+        """Return all values, flat."""
+        values: list[Number] = np.asarray(tensor).ravel().tolist()
+        return values
+
+    def read(self, tensor: Tensor, index: Index) -> Number:
+        """Return the value of one element."""
+        value: Number = tensor[index].item()
+        return value
+
+    def write(self, tensor: Tensor, index: Index, value: Number) -> None:
+        """Write one element."""
+        tensor[index] = value
+
+    def encode(self, tensor: Tensor) -> object:
+        """Return the tensor: it pickles itself."""
+        return tensor
+
+    def decode(self, message: object) -> Tensor:
+        """Return the message: it is a tensor."""
+        return message
+
+    def release(self, tensor: Tensor) -> None:
+        """Do nothing: the tensor goes with its last reference."""
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """Call ``share_memory_()``."""
+        return tensor.share_memory_()
+
+    def is_shared(self, tensor: Tensor) -> bool:
+        """Call ``is_shared()``."""
+        return bool(tensor.is_shared())
+
+    def clone(self, tensor: Tensor) -> Tensor:
+        """Call ``clone()``."""
+        return tensor.clone()
+
+    def address(self, tensor: Tensor) -> int:
+        """Return ``data_ptr()``."""
+        return int(tensor.data_ptr())
+
+    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """Return a window by ``as_strided()``."""
+        offset = tensor.storage_offset() + layout.offset
+        return tensor.as_strided(layout.shape, layout.strides, offset)
+
+    def strides(self, tensor: Tensor) -> Index:
+        """Return the strides in elements."""
+        return tuple(tensor.stride())
+
+    def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
+        """Return ``view_dtype()``."""
+        return tensor.view_dtype(dtype)
+
+    def resize(self, tensor: Tensor, count: int) -> None:
+        """Call ``resize_()``."""
+        tensor.resize_(count)
+
+    def array(self, tensor: Tensor) -> Any:
+        """Return ``numpy()``."""
+        return tensor.numpy()
+
+    def conjugate(self, tensor: Tensor) -> Tensor:
+        """Return ``conj()``, which is lazy."""
+        return tensor.conj()
+
+    def requires_grad(self, tensor: Tensor) -> bool:
+        """Return the flag."""
+        return bool(tensor.requires_grad)
+
+    def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
+        """Set the flag."""
+        tensor.requires_grad_(flag)
+
+    def is_leaf(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor is a leaf."""
+        return bool(tensor.is_leaf)
+
+    def grad(self, tensor: Tensor) -> Tensor | None:
+        """Return ``.grad``."""
+        return tensor.grad
+
+    def set_grad(self, tensor: Tensor, grad: Tensor | None) -> None:
+        """Set ``.grad``."""
+        tensor.grad = grad
+
+    def non_leaf(self, tensor: Tensor) -> Tensor:
+        """Return a result computed from the tensor."""
+        return tensor * 2
+
+    def detach(self, tensor: Tensor) -> Tensor:
+        """Return ``detach()``."""
+        return tensor.detach()
+
+    def make_module(self, parameters: dict[str, list[float]]) -> Any:
+        """Return a bare module with these parameters."""
+        module = self.library.Module()
+        for name, values in parameters.items():
+            data = self.library.tensor(values, dtype="float32")
+            setattr(module, name, self.library.Parameter(data))
+        return module
+
+    def tie(self, module: Any, name: str, other: str) -> None:
+        """Register the parameter `name` as `other` too."""
+        setattr(module, other, getattr(module, name))
+
+    def parameters(self, module: Any) -> dict[str, Tensor]:
+        """Return the parameters under all of their names."""
+        return {name: getattr(module, name) for name in module.state_dict()}
+
+    def state_dict(self, module: Any) -> dict[str, Tensor]:
+        """Return the ``state_dict()``."""
+        state: dict[str, Tensor] = module.state_dict()
+        return state
+
+    def share_module(self, module: Any) -> None:
+        """Call the module's ``share_memory()``."""
+        module.share_memory()
+
+    def is_parameter(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor is a `Parameter`."""
+        return isinstance(tensor, self.library.Parameter)
+
+    def device_unavailable(self, device: str) -> str:
+        """Return why a device cannot be used; the simulated one always can."""
+        if device == "simulated":
+            return ""
+        return self.cuda.unavailable_reason() or ""
+
+    def use_device(self, device: str) -> None:
+        """Make a device the default; the real one is unless the other is asked for.
+
+        Each of its kind is used once, so that children find the same ones.
+        """
+        if device == "simulated":
+            self._kind = "sim"
+            self.cuda.use_simulated_device()
+        for index in range(self.device_count()):
+            self.cuda.memory_info(f"{self._kind}:{index}")
+
+    def make_on_device(self, values: list[Number], dtype: str) -> Tensor:
+        """Return a tensor in an allocation of its own."""
+        return self.cuda.tensor(values, dtype)
+
+    def carve(self, parts: list[tuple[list[Number], str]]) -> list[Tensor]:
+        """Return tensors that lie in one allocation, one for each part."""
+        arrays = [np.array(values, dtype) for values, dtype in parts]
+        sizes = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
+        block = self.cuda.empty_block(sum(sizes))
+        tensors = []
+        for number, array in enumerate(arrays):
+            offset = sum(sizes[:number])
+            tensors.append(self.cuda.carve(block, offset, array.shape, array.dtype))
+            tensors[-1].write(..., array)
+        return tensors
+
+    def write_later(self, tensor: Tensor, index: int, value: Number) -> None:
+        """Write one element; the device does it later."""
+        tensor.write(index, value)
+
+    def device_values(self, tensor: Tensor) -> list[Number]:
+        """Return the values on the device, after this process's own writes."""
+        values: list[Number] = tensor.cpu().ravel().tolist()
+        return values
+
+    def synchronize(self) -> None:
+        """Call ``synchronize()`` for each device."""
+        for index in range(self.device_count()):
+            self.cuda.synchronize(f"{self._kind}:{index}")
+
+    def collect(self) -> None:
+        """Call ``ipc_collect()`` for each device."""
+        for index in range(self.device_count()):
+            self.cuda.ipc_collect(f"{self._kind}:{index}")
+
+    def device_memory_used(self) -> int:
+        """Return the bytes in use, over all processes."""
+        free, total = self.cuda.memory_info()
+        return int(total - free)
+
+    def device_memory_free(self) -> int:
+        """Return the bytes that are free."""
+        return int(self.cuda.memory_info()[0])
+
+    def make_block(self, nbytes: int) -> Tensor:
+        """Return bytes that nobody has written."""
+        block = self.cuda.empty_block(nbytes)
+        return self.cuda.carve(block, 0, (nbytes,), "uint8")
+
+    def device_count(self) -> int:
+        """Return how many devices there are of the kind in use."""
+        return int(self.cuda.device_count(self._kind))
+
+    def make_on(self, index: int, values: list[Number], dtype: str) -> Tensor:
+        """Return a tensor on the device with this index."""
+        return self.cuda.tensor(values, dtype, f"{self._kind}:{index}")
+
+    def device_of(self, tensor: Tensor) -> int:
+        """Return the number in the device's name."""
+        return int(tensor.device.partition(":")[2])
+
+    def record_event(self) -> Any:
+        """Return a recorded event."""
+        event = self.cuda.Event()
+        event.record()
+        return event
+
+    def wait_event(self, event: Any) -> None:
+        """Call the event's ``wait()``."""
+        event.wait()
+
+    def forge(self, tensor: Tensor, how: str) -> object:
+        """Return the tensor in a form that pickles as it does, but for one lie."""
+        return Forgery(tensor, how)
+
+    def break_at(self, step: str, pause: Callable[[], str]) -> None:
+        """Call `pause` before the next performance of a step."""
+        steps = import_module("sharedtensor.steps").steps
+        names = TRACE_POINTS[step]
+        originals = {name: getattr(steps, name) for name in names}
+
+        def held(name: str, *arguments: Any, **options: Any) -> Any:
+            for other, original in originals.items():
+                setattr(steps, other, original)
+            how = pause()
+            if how == "skip":
+                return True
+            if how == "twice":
+                originals[name](*arguments, **options)
+            return originals[name](*arguments, **options)
+
+        for name in names:
+            setattr(steps, name, partial(held, name))
+
+
+class Forgery:
+    """Pickles as a tensor of the reference, but for one lie."""
+
+    def __init__(self, tensor: Tensor, how: str) -> None:
+        self.library = import_module("sharedtensor")
+        self.steps = import_module("sharedtensor.steps").steps
+        self.tensor = tensor
+        self.how = how
+        self.first: tuple[Any, ...] | None = None
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Reduce the tensor, with a storage or a window that lies."""
+        if self.first is not None:
+            return self.first
+        if not isinstance(self.tensor, self.library.Tensor):  # on a device: "again"
+            reducers = import_module("sharedtensor.cuda.reducers")
+            self.first, self.tensor = reducers.reduce_tensor(self.tensor), None
+            return self.first
+        rebuild, (kind, storage, window, flags) = self.steps.export_tensor(self.tensor)
+        if self.how == "window":
+            dtype, offset, shape, strides = window
+            window = dtype, offset + (1 << 20), shape, strides
+        else:
+            storage = ForgedStorage(*self.reduce_storage(storage))
+        forged = rebuild, (kind, storage, window, flags)
+        if self.how == "again":
+            self.first, self.tensor = forged, None
+        return forged
+
+    def reduce_storage(self, storage: Any) -> tuple[Any, ...]:
+        """Return the reduced storage with a handle that lies."""
+        rebuild, (kind, handle) = self.steps.export_storage(storage)
+        name, token, nbytes, where = handle
+        if self.how == "size":
+            nbytes += 1 << 20
+        elif self.how == "truncated":
+            return rebuild, (kind, handle[:2])
+        elif self.how == "outside" and storage.segment.descriptor is None:
+            path = _other_file()
+            weakref.finalize(self, os.unlink, path)
+            token = os.path.relpath(path, "/dev/shm")
+        elif self.how == "outside":
+            where = self.steps.export_handle(_impostor(storage.segment))[3]
+        return rebuild, (kind, (name, token, nbytes, where))
+
+
+class ForgedStorage:
+    """Pickles as it was told to."""
+
+    def __init__(self, *reduced: Any) -> None:
+        self.reduced = reduced
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Return what it was told."""
+        return self.reduced
+
+
+def _other_file() -> str:
+    """Return the path of a file of this user that is no segment."""
+    descriptor, path = tempfile.mkstemp()
+    os.truncate(descriptor, 1 << 20)
+    os.close(descriptor)
+    return path
+
+
+def _impostor(segment: Any) -> Any:
+    """Return a segment with the descriptor of something else.
+
+    In turn that of a file without a name, and that of memory with the segment's name.
+    """
+    descriptor, inode = next(_impostors)(segment)
+    return type(segment)(
+        segment.strategy, segment.token, segment.nbytes, descriptor, inode
+    )
+
+
+def _unlinked_file(segment: Any) -> tuple[int, int]:
+    path = _other_file()
+    descriptor = os.open(path, os.O_RDWR)
+    os.unlink(path)
+    return descriptor, os.fstat(descriptor).st_ino
+
+
+def _namesake(segment: Any) -> tuple[int, int]:
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    descriptor = os.memfd_create(f"sharedtensor-{segment.token}", flags)
+    os.truncate(descriptor, os.fstat(segment.descriptor).st_size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return descriptor, segment.inode
+
+
+_impostors = itertools.cycle([_unlinked_file, _namesake])

@@ -1,0 +1,384 @@
+"""Asks the drivers in turn, so that they all meet the same machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.bench.machine import (
+    machine,
+    memory_available,
+    mode_of,
+    wake_up,
+)
+from sharedtensor_conformance.bench.results import (
+    NOT_CLAIMED,
+    Result,
+    Results,
+    Subject,
+)
+from sharedtensor_conformance.bench.rows import ROWS, Cell
+from sharedtensor_conformance.bench.scaling import NEEDS, SIZES
+from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
+from sharedtensor_conformance.harness.wire import (
+    Wire,
+    WireClosed,
+    WireTimeout,
+    folder_for_sockets,
+)
+
+DEADLINE = 120.0
+SCRIPT = "from sharedtensor_conformance.bench.driver import main; main({!r}, {!r})"
+COPIES_OF_LARGEST = 5
+"""How often the memory of a tensor has to be there before it is shared."""
+
+
+class BenchError(Exception):
+    """The benchmark cannot go on; the message is one sentence."""
+
+
+class CannotStart(BenchError):
+    """What was asked for cannot be measured at all; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An implementation that is to be measured, and with which interpreter."""
+
+    name: str
+    interpreter: str = sys.executable
+
+
+class Driver:
+    """The controller's end of a driver."""
+
+    def __init__(self, wanted: Wanted, root: str) -> None:
+        self.wanted = wanted
+        self.log = Path(root, "log")
+        listening = socket.socket(socket.AF_UNIX)
+        address = str(Path(root, "s"))
+        listening.bind(address)
+        listening.listen(1)
+        self.supervisor = Supervisor(self._job(root, address), DEADLINE)
+        try:
+            self.wire = Wire(self._accepted(listening))
+            self._answer("start")
+            data = self.ask("describe")
+        except BaseException:
+            self.supervisor.close()
+            raise
+        finally:
+            listening.close()
+        self.python: str = data.pop("python")
+        self.implementation = Implementation.from_data(data)
+        self.strategy = ""
+
+    def _job(self, root: str, address: str) -> dict[str, Any]:
+        """Return what the driver's supervisor is told."""
+        temporary = Path(root, "t")
+        temporary.mkdir()
+        script = SCRIPT.format(self.wanted.name, address)
+        variables = {
+            "TMPDIR": str(temporary),
+            # Else each child would compile what it imports, and be timed with that.
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+        return {
+            "argv": [self.wanted.interpreter, "-c", script],
+            "environment": os.environ | variables,
+            "root": root,
+            "folder": str(temporary),
+            "log": str(self.log),
+            "pattern": "",
+            "manager": "",
+            "private": True,
+        }
+
+    def _accepted(self, listening: socket.socket) -> socket.socket:
+        """Return the driver's connection, unless it ends before it is there."""
+        listening.settimeout(0.2)
+        deadline = time.monotonic() + DEADLINE
+        while time.monotonic() < deadline:
+            try:
+                return listening.accept()[0]
+            except TimeoutError:
+                if self.supervisor.ask("status") is not None:
+                    break
+        raise CannotStart(f"{self.wanted.name!r} cannot be loaded: {self._said()}")
+
+    def _said(self) -> str:
+        return last_line(self.log) or "its process said nothing"
+
+    def ask(self, do: str, **details: Any) -> Any:
+        """Return the driver's answer.
+
+        Raises:
+            BenchError: there is none, or a value was wrong.
+        """
+        self.wire.send({"do": do} | details)
+        return self._answer(" ".join([do, *map(_in_words, details.values())]))
+
+    def _answer(self, what: str) -> Any:
+        name = f"{self.wanted.name} {getattr(self, 'strategy', '')}".strip()
+        try:
+            answer = self.wire.receive(time.monotonic() + DEADLINE)
+        except WireTimeout:
+            raise BenchError(
+                f"{name} did not finish {what!r} within {DEADLINE:g} s: {self._said()}"
+            ) from None
+        except WireClosed:
+            raise BenchError(f"{name} ended in {what!r}: {self._said()}") from None
+        if "ok" in answer:
+            return answer["ok"]
+        if "unusable" in answer:
+            raise CannotStart(answer["unusable"])
+        if "wrong" in answer:
+            raise BenchError(f"{name} delivers wrong values: {answer['wrong']}")
+        raise BenchError(f"{name} could not do {what!r}: {answer['error']}")
+
+    def enter(self, strategy: str) -> None:
+        """Let the driver become an owner under a strategy."""
+        self.ask("enter", strategy=strategy)
+        self.strategy = strategy
+
+    @property
+    def subject(self) -> Subject:
+        """What is measured here."""
+        found = self.implementation
+        return Subject(found.name, self.strategy, found.version, self.python)
+
+
+def _in_words(detail: Any) -> str:
+    parts = detail.values() if isinstance(detail, dict) else [detail]
+    return " ".join(str(part) for part in parts if part)
+
+
+@contextmanager
+def started(wanted: Wanted) -> Iterator[Driver]:
+    """Start a driver; when the block is left, nothing of it is there any more."""
+    root = folder_for_sockets()
+    try:
+        driver = Driver(wanted, root)
+    except BaseException:
+        shutil.rmtree(root, ignore_errors=True)  # the supervisor, if any, has
+        raise
+    try:
+        yield driver
+    finally:
+        driver.wire.close()
+        driver.supervisor.close()
+
+
+class Bench:
+    """One run over several subjects.
+
+    Args:
+        wanted: the implementations, in the order of the table.
+        strategies: those to measure, or none for all that each has.
+        announce: is told in a few words how far it is.
+    """
+
+    def __init__(
+        self,
+        wanted: Sequence[Wanted],
+        strategies: Sequence[str],
+        announce: Callable[[str], None],
+    ) -> None:
+        self.wanted = wanted
+        self.strategies = strategies
+        self.announce = announce
+        self.drivers: list[Driver] = []
+        self.wake_ups: list[float] = []
+        self.results: dict[tuple[str, str, Cell], Result] = {}
+
+    def run(
+        self,
+        cells: Sequence[Cell],
+        repeats: int,
+        options: dict[str, Any],
+        scaling: Sequence[str] = (),
+    ) -> Results:
+        """Measure everything; raises `BenchError`."""
+        began = time.monotonic()
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        found = Results(now, machine(), options | {"repeats": repeats})
+        with ExitStack() as stack:
+            self.start(stack)
+            found.implementations = [driver.subject for driver in self.drivers]
+            for number in range(repeats):
+                self.repeat(cells, number, repeats)
+            found.scaling = [*self.scale(scaling, repeats)]
+            self.wake_ups.append(wake_up())
+        found.results = list(self.results.values())
+        found.seconds = round(time.monotonic() - began, 1)
+        found.machine["wake_up"] = summary_of(self.wake_ups)
+        return found
+
+    def start(self, stack: ExitStack) -> None:
+        """Start a driver for each implementation under each of its strategies."""
+        for wanted in self.wanted:
+            driver = stack.enter_context(started(wanted))
+            self.require_new(driver)
+            chosen = self.strategies_of(driver.implementation)
+            for strategy in chosen[1:]:
+                another = stack.enter_context(started(wanted))
+                another.enter(strategy)
+                self.drivers.append(another)
+            driver.enter(chosen[0])
+            self.drivers.insert(len(self.drivers) - len(chosen) + 1, driver)
+
+    def require_new(self, driver: Driver) -> None:
+        """Refuse an implementation whose figures would count as another's."""
+        name = driver.implementation.name
+        if any(other.implementation.name == name for other in self.drivers):
+            raise CannotStart(
+                f"two of the implementations are called {name!r}; give the adapter "
+                f"{driver.wanted.name!r} another name"
+            )
+
+    def strategies_of(self, implementation: Implementation) -> list[str]:
+        """Return the strategies under which an implementation is measured.
+
+        One that has a single strategy has no choice.
+        """
+        offered = list(implementation.strategies)
+        if not self.strategies or len(offered) == 1:
+            return offered
+        chosen = [strategy for strategy in offered if strategy in self.strategies]
+        if not chosen:
+            raise CannotStart(
+                f"{implementation.name} has no strategy "
+                f"{' or '.join(map(repr, self.strategies))}; it has "
+                f"{', '.join(map(repr, offered))}"
+            )
+        return chosen
+
+    def repeat(self, cells: Sequence[Cell], repeat: int, repeats: int) -> None:
+        """Measure each cell once, by all drivers in turn.
+
+        Another one begins each time: who is first may have to wait for memory that the
+        host took back, and leaves it to those who follow.
+        """
+        words = f"repeat {repeat + 1} of {repeats}"
+        begins = repeat % len(self.drivers)
+        in_turn = self.drivers[begins:] + self.drivers[:begins]
+        for number, cell in enumerate(cells):
+            if number % 10 == 0:
+                self.announce(f"{words}, cell {number + 1} of {len(cells)}")
+                self.wake_ups.append(wake_up())
+            for driver in in_turn:
+                self.measure(driver, cell)
+
+    def measure(self, driver: Driver, cell: Cell) -> None:
+        """Add one sample of a cell to its result."""
+        key = (*_names_of(driver), cell)
+        if key not in self.results:
+            absent = why_absent(driver.implementation, cell)
+            result = Result(*_names_of(driver), cell.row, *cell.axes, _unit(cell))
+            result.absent = absent
+            self.results[key] = result
+        result = self.results[key]
+        if result.absent:
+            return
+        taken, floor = driver.ask("measure", cell=asdict(cell))
+        result.samples.append(taken)
+        if floor is not None:
+            result.floor.append(floor)
+
+    def scale(self, kinds: Sequence[str], repeats: int) -> Iterator[dict[str, Any]]:
+        """Measure what a message costs as something grows."""
+        for what in kinds:
+            for size in SIZES[what]:
+                self.announce(f"scaling, {what}: {size:,}")
+                for driver in self.drivers:
+                    yield self.point(driver, what, size, repeats)
+
+    def point(
+        self, driver: Driver, what: str, size: int, repeats: int
+    ) -> dict[str, Any]:
+        """Return one point of the scaling."""
+        point: dict[str, Any] = {"what": what, "to": size}
+        name, strategy = _names_of(driver)
+        point |= {"implementation": name, "strategy": strategy}
+        found: list[float | None] = [None]
+        absent = NOT_CLAIMED
+        if set(NEEDS[what]) <= driver.implementation.claims:
+            request = {"what": what, "size": size}
+            found = [driver.ask("scale", **request) for _ in range(repeats)]
+            absent = "beyond a limit of this machine" if None in found else ""
+        samples = [sample for sample in found if sample is not None]
+        middle = median(samples) if samples else None
+        return point | {"samples": samples, "median": middle, "absent": absent}
+
+
+def _names_of(driver: Driver) -> tuple[str, str]:
+    return driver.implementation.name, driver.strategy
+
+
+def _unit(cell: Cell) -> str:
+    return ROWS[cell.row].unit
+
+
+def why_absent(implementation: Implementation, cell: Cell) -> str:
+    """Return why an implementation is not measured in a cell, or nothing."""
+    row = ROWS[cell.row]
+    missing = set(row.needs) - implementation.claims
+    if cell.channel and cell.channel not in implementation.channels:
+        missing.add(cell.channel)
+    if cell.start_method and cell.start_method not in implementation.start_methods:
+        missing.add(cell.start_method)
+    if missing:
+        return f"{NOT_CLAIMED}: {', '.join(sorted(missing))}"
+    if row.kind == "first_share" and memory_available() < COPIES_OF_LARGEST * (
+        row.nbytes
+    ):
+        return "there is too little memory"
+    return ""
+
+
+def summary_of(wake_ups: list[float]) -> dict[str, Any]:
+    """Return what was found of the machine's wake-ups."""
+    return {
+        "mode": mode_of(wake_ups),
+        "median_us": round(median(wake_ups), 2),
+        "samples_us": [round(sample, 2) for sample in wake_ups],
+    }
+
+
+def valid_interpreter(path: str) -> str:
+    """Return the path of an interpreter, whole.
+
+    Raises:
+        CannotStart: there is none.
+    """
+    found = shutil.which(path)
+    if found is None:
+        raise CannotStart(f"there is no interpreter {path!r} that can be run")
+    return os.path.abspath(found)
+
+
+def parsed_interpreters(given: Sequence[str]) -> dict[str, str]:
+    """Return the interpreters of ``IMPL=INTERPRETER``, by implementation.
+
+    Raises:
+        CannotStart: one is not of this form, or there is no such interpreter.
+    """
+    found = {}
+    for text in given:
+        parts = re.fullmatch(r"([^=]+)=(.+)", text)
+        if parts is None:
+            raise CannotStart(f"--python takes IMPL=INTERPRETER, not {text!r}")
+        found[parts[1]] = valid_interpreter(parts[2])
+    return found

@@ -1,0 +1,80 @@
+"""The driver: the owner of one implementation under one strategy.
+
+The controller starts it with the interpreter of the implementation's environment and
+talks to it over a socket: what is claimed, then one batch of one cell at a time.
+"""
+
+from __future__ import annotations
+
+import platform
+import resource
+import socket
+from typing import Any
+
+from sharedtensor_conformance.adapters import loader
+from sharedtensor_conformance.bench.measuring import Measuring, WrongValue
+from sharedtensor_conformance.bench.rows import Cell
+from sharedtensor_conformance.bench.scaling import Scaling
+from sharedtensor_conformance.harness import inspection
+from sharedtensor_conformance.harness.wire import Wire, WireClosed
+
+
+class Driver:
+    """Answers the controller until it has gone."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.implementation = inspection.loaded(name)
+        self.measuring: Measuring | None = None
+
+    def answer(self, request: dict[str, Any]) -> Any:
+        """Do what the controller asks for."""
+        match request["do"]:
+            case "describe":
+                python = {"python": platform.python_version()}
+                return self.implementation.as_data() | python
+            case "enter":
+                return self.enter(request["strategy"])
+            case "measure" if self.measuring:
+                return self.measuring.measure(Cell(**request["cell"]))
+            case "scale" if self.measuring:
+                return Scaling(self.measuring).measure(request["what"], request["size"])
+            case "end" if self.measuring:
+                return self.measuring.end()
+        raise ValueError(f"unknown request {request!r}")
+
+    def enter(self, strategy: str) -> None:
+        """Become an owner under a strategy; use all descriptors that are permitted."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        operations = loader.load_operations(self.name)
+        operations.enter_child(strategy)
+        self.measuring = Measuring(self.name, strategy, self.implementation, operations)
+
+
+def main(name: str, address: str) -> None:
+    """Connect to the controller and serve it."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(address)
+    wire = Wire(sock)
+    try:
+        driver = Driver(name)
+    except loader.LoadingError as error:
+        wire.send({"unusable": str(error)})
+        return
+    wire.send({"ok": None})
+    while True:
+        try:
+            request = wire.receive()
+        except WireClosed:
+            return
+        wire.send(_answered(driver, request))
+
+
+def _answered(driver: Driver, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"ok": driver.answer(request)}
+    except WrongValue as error:
+        return {"wrong": str(error)}
+    except (Exception, SystemExit) as error:  # whatever the implementation raises
+        return {"error": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,118 @@
+"""Shows results as plain text, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sharedtensor_conformance.bench.results import Result, Results, times_faster
+from sharedtensor_conformance.bench.rows import ROWS
+from sharedtensor_conformance.report.terminal import plural
+
+HEAD = ("implementation", "strategy", "median", "quartiles", "over floor", "others")
+
+
+def render(results: Results) -> str:
+    """Return the whole as text: the machine, then a table for each cell."""
+    parts = ["\n".join(circumstances(results))]
+    for title, found in by_cell(results.results).items():
+        lines = [row_of(result, found) for result in found]
+        parts.append(f"{title}\n{aligned([HEAD, *lines])}")
+    if results.scaling:
+        parts.append(scaling(results))
+    return "\n\n".join(parts) + "\n"
+
+
+def circumstances(results: Results) -> list[str]:
+    """Return lines that say where and how it was measured."""
+    machine, wake_up = results.machine, results.machine["wake_up"]
+    lines = [
+        f"{machine['processor']}, {machine['cores']} cores, {machine['kernel']}, "
+        f"Python {machine['python']}, load {machine['load']}",
+        f"wake-up: {wake_up['mode']} ({wake_up['median_us']:.1f} us for a byte there "
+        "and back)",
+        f"{plural(results.options['repeats'], 'repeat')} in {results.seconds:.0f} s; "
+        "median and quartiles over the repeats",
+        "over floor: times what bytes of the same size, a copy of memory or a plain "
+        "child take",
+        "others: how many times as long another implementation takes",
+    ]
+    return lines + ([warning] if (warning := busy(results)) else [])
+
+
+def busy(results: Results) -> str:
+    """Return a warning where others kept the machine busy, or nothing."""
+    machine = results.machine
+    if machine["load"] <= machine["cores"] / 2:
+        return ""
+    return (
+        f"the machine was busy with other work (load {machine['load']} on "
+        f"{machine['cores']} cores): take no more than orders of magnitude from these "
+        "figures, and nothing from its wake-ups"
+    )
+
+
+def by_cell(found: Iterable[Result]) -> dict[str, list[Result]]:
+    """Return the results by the title of their cell."""
+    cells: dict[str, list[Result]] = {}
+    for result in found:
+        axes = [axis for axis in (result.channel, result.start_method) if axis]
+        where = f" ({', '.join(axes)})" if axes else ""
+        title = f"{result.row}{where}: {ROWS[result.row].meaning}"
+        cells.setdefault(title, []).append(result)
+    return cells
+
+
+def row_of(result: Result, others: list[Result]) -> tuple[str, ...]:
+    """Return one line of a table."""
+    name, strategy = result.implementation, result.strategy
+    if result.absent:
+        return name, strategy, result.absent, "", "", ""
+    middle, quartiles, times = result.median, result.quartiles, result.over_floor
+    spread = " to ".join(plain(q, result.unit) for q in quartiles or ())
+    faster = times_faster(result, others)
+    compared = ", ".join(f"{other} {ratio:.2g}" for other, ratio in faster.items())
+    shown = "" if middle is None else figure(middle, result.unit)
+    return name, strategy, shown, spread, f"{times:.2f}" if times else "", compared
+
+
+def figure(value: float, unit: str) -> str:
+    """Return a figure with its unit."""
+    if unit != "us":
+        return f"{value:.1f} {unit}"
+    return f"{plain(value, unit)} us"
+
+
+def plain(value: float, unit: str) -> str:
+    """Return a figure with as many digits as mean something."""
+    return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def aligned(lines: list[tuple[str, ...]]) -> str:
+    """Return lines of cells as text in columns."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  "
+        + "  ".join(
+            cell.ljust(width) for cell, width in zip(line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def scaling(results: Results) -> str:
+    """Return the cost of a message as something grows."""
+    lines: list[tuple[str, ...]] = [
+        ("grows", "to", "implementation", "strategy", "round trip")
+    ]
+    for point in results.scaling:
+        taken = point["median"]
+        lines.append(
+            (
+                point["what"],
+                f"{point['to']:,}",
+                point["implementation"],
+                point["strategy"],
+                point["absent"] if taken is None else figure(taken, "us"),
+            )
+        )
+    return f"scaling\n{aligned(lines)}"

@@ -1,0 +1,466 @@
+"""Plays one cell of the fault table: a round of the protocol with a fault in it.
+
+Where the implementation has trace points the fault strikes exactly at the step: the
+process that performs it is held there. Otherwise it strikes from outside, before or
+after the operation that the step is a part of.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sharedtensor_conformance.chapters.fault_table import (
+    ENDS,
+    MANAGER,
+    OWNER,
+    SHORTAGES,
+    Cell,
+)
+from sharedtensor_conformance.harness.checks import check, eventually, wait_until
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    NotRun,
+    RemoteRaised,
+)
+from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
+from sharedtensor_conformance.harness.stage import Stage
+
+VALUES = [11.0, 12.0, 13.0]
+OPERATIONS = ("share", "put", "get", "drop", "last-drop")
+HOW = {"exception": "raise", "exit": "exit", "duplicate": "twice", "drop": "skip"}
+"""What a process that is held at a step is told, by the fault that strikes it."""
+
+
+class Scene:
+    """The actors of one cell, and what each of them has."""
+
+    def __init__(self, play: Stage, cell: Cell, *, exact: bool) -> None:
+        self.play = play
+        self.cell = cell
+        self.exact = exact and cell.step.actor != MANAGER
+        self.actors = {a.name: a for a in (play.owner, play.peer, play.bystander)}
+        self.gone: set[str] = set()
+        self.busy = ""  # who is held at a step, and cannot be asked for anything else
+        self.tensor: Remote | None = None
+        self.arrived: list[Remote] = []
+        self.messages = 0
+        self.errors: list[str] = []
+        self.relief: list[Callable[[], None]] = []
+
+    # The story
+
+    def run(self) -> None:
+        """Play the round and check what the clauses promise to everybody else."""
+        self.prepare()
+        for operation in OPERATIONS:
+            if operation == self.cell.step.operation:
+                self.strike_in(operation)
+            else:
+                self.perform(operation)
+        self.nobody_failed_without_a_reason()
+        self.others_are_unharmed()
+        self.others_share_anew()
+        self.nothing_is_left()
+
+    def prepare(self) -> None:
+        """Do everything once that is made lazily; then let all share a tensor."""
+        owner = self.play.owner
+        self.play.ensure(owner)
+        for actor in self.actors.values():
+            self.play.ensure(actor)
+        for operation in OPERATIONS:
+            self.perform(operation)
+        self.others_share_anew()
+        self.before = self.account()
+        kept = owner.make([1, 2, 3])
+        self.kept = {OWNER: kept}
+        for name, actor in self.actors.items():
+            if name != OWNER:
+                self.kept[name] = owner.send(kept, actor)
+
+    # Operations
+
+    def perform(self, operation: str) -> None:
+        """Perform an operation as far as that is possible; an exception is noted."""
+        if not self.is_possible(operation):
+            return
+        try:
+            getattr(self, f"_{operation.replace('-', '_')}")()
+        except RemoteRaised as raised:
+            self.errors.append(str(raised))
+
+    def is_possible(self, operation: str) -> bool:
+        """Tell whether who performs an operation is there and has what it takes."""
+        actor = "peer" if operation in ("get", "last-drop") else OWNER
+        has = {
+            "put": self.tensor,
+            "drop": self.tensor,
+            "last-drop": self.arrived,
+        }.get(operation, True)
+        return actor not in self.gone and bool(has)
+
+    def _share(self) -> None:
+        self.tensor = self.play.owner.make(VALUES)
+        self.tensor.share()
+
+    def _put(self) -> None:
+        self.play.owner.put(self.tensor, self.play.peer)
+        self.messages += 1
+
+    def _get(self) -> None:
+        owner, peer = self.play.owner, self.play.peer
+
+        def waiting() -> bool:
+            return peer.has_message(owner)
+
+        if OWNER in self.gone:
+            self.messages = 0  # what its threads had not written is lost with it
+        if self.messages:
+            eventually(waiting, "what was put can be received", self.play.grace)
+        while self.messages or waiting():
+            self.messages = max(0, self.messages - 1)
+            self._take(peer.get(owner))
+
+    def _take(self, arrived: Remote) -> None:
+        check(isinstance(arrived, Remote), "what arrives is a tensor")
+        self.arrived.append(arrived)
+        check.equal(arrived.values(), VALUES, "what arrives has the values sent")
+
+    def _drop(self) -> None:
+        assert self.tensor is not None, "it is possible"
+        tensor, self.tensor = self.tensor, None
+        tensor.drop()
+
+    def _last_drop(self) -> None:
+        for tensor in self.arrived:
+            check.equal(tensor.values(), VALUES, "the last holder has the values")
+        while self.arrived:
+            self.arrived.pop().drop()
+
+    # The fault
+
+    def strike_in(self, operation: str) -> None:
+        """Perform an operation with the fault at its step."""
+        if self.cell.step.name == "unlink":
+            self.strike_while_the_manager_waits(operation)
+        elif self.is_exact(operation):
+            self.strike_at_the_step(operation)
+        else:
+            self.strike_beside(operation)
+        self.relieve()
+
+    def is_exact(self, operation: str) -> bool:
+        """Tell whether the process can be held; a message is repeated from outside."""
+        repeats = operation == "put" and self.cell.fault == "duplicate"
+        return self.exact and not repeats and self.is_possible(operation)
+
+    def strike_at_the_step(self, operation: str) -> None:
+        """Hold the process at the step, let the fault strike, and let it go on."""
+        actor = self.actors[self.cell.step.actor]
+        how = HOW.get(self.cell.fault, "") if self.cell.strikes_the_actor else ""
+        self.hold(actor, operation)
+        if not how:
+            self.strike()
+        actor.go(how)
+        if self.cell.fault == "SIGSTOP" and self.cell.strikes_the_actor:
+            self.others_share_anew()
+            self.relieve()
+        self.end_of(actor, operation, how)
+        if self.cell.fault == "SIGSTOP":
+            self.others_share_anew()
+
+    def hold(self, actor: ActorProxy, operation: str) -> None:
+        """Hold an actor at the step in an operation."""
+        if operation == "share":
+            self.tensor = self.play.owner.make(VALUES)
+        if operation == "get" and self.messages:
+            waiting = lambda: actor.has_message(self.play.owner)  # noqa: E731
+            eventually(waiting, "what was put can be received", self.play.grace)
+        what, arguments = self.request(operation)
+        actor.request("break_at", self.cell.step.name)
+        self.busy = actor.name
+        check(actor.begin(what, *arguments), f"the process comes to {operation}")
+
+    def request(self, operation: str) -> tuple[str, tuple[Any, ...]]:
+        """Return what an actor is asked for in an operation."""
+        owner, peer, channel = self.play.owner, self.play.peer, self.channel
+        if operation == "share":
+            return "operate", ("share", self.tensor)
+        if operation == "put":
+            return "put", (peer.name, channel, self.tensor)
+        if operation == "get":
+            return "get", (owner.name, channel)
+        dropped = self.tensor if operation == "drop" else self.arrived[-1]
+        assert dropped is not None, "it is possible"
+        return "drop", (dropped.key,)
+
+    def end_of(self, actor: ActorProxy, operation: str, how: str) -> None:
+        """Take the result of an operation that was held, or the end of its process."""
+        result, failed = None, False
+        try:
+            result = actor.finish(operation)
+        except RemoteRaised as raised:
+            self.errors.append(str(raised))
+            failed = True
+        except ActorDied:
+            if actor.name not in self.gone:
+                raise
+        self.busy = ""
+        if how == "exit":
+            self.leaves(actor, told=True)
+        elif actor.name not in self.gone:
+            self.note(operation, result, failed=failed, lost=how == "skip")
+
+    def note(self, operation: str, result: Any, *, failed: bool, lost: bool) -> None:
+        """Keep the books after an operation that was held."""
+        if operation == "put":
+            self.messages += not failed and not lost
+        elif operation == "get":
+            self.messages = 0
+            if not failed:
+                self._take(result)
+            self.perform("get")  # what was not read is still there
+        elif operation == "drop":
+            self.tensor = None
+        elif operation == "last-drop":
+            self.arrived.pop()
+
+    def strike_beside(self, operation: str) -> None:
+        """From outside: let the fault strike before or after an operation."""
+        if self.cell.fault in ("exception", "drop"):
+            raise NotRun("without trace points no exception or loss can be put there")
+        if self.cell.fault == "duplicate":
+            if operation != "put":
+                raise NotRun("without trace points this step cannot be repeated")
+            self.perform(operation)
+        if self.cell.step.after:
+            self.perform(operation)
+        self.strike()
+        performed = self.cell.step.after
+        if self.cell.fault == "SIGSTOP":
+            if not performed and not self.cell.strikes_the_actor:
+                self.perform(operation)
+                performed = True
+            self.others_share_anew()
+            self.relieve()
+        if not performed:
+            self.perform(operation)
+
+    def strike_while_the_manager_waits(self, operation: str) -> None:
+        """Stop the manager before it hears of the last drop, and let it go on after."""
+        managers = self.managers()
+        for pid in managers:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            self.perform(operation)
+            self.strike()
+        finally:
+            for pid in set(managers) & set(self.managers()):
+                os.kill(pid, signal.SIGCONT)
+
+    def strike(self) -> None:
+        """Let the fault strike its role."""
+        fault, role = self.cell.fault, self.cell.role
+        if role == MANAGER:
+            self.strike_the_manager()
+        elif role in self.gone:
+            return
+        elif fault == "exit":
+            self.leaves(self.actors[role])
+        elif fault in ENDS:
+            self.ends(self.actors[role], signal.Signals[fault])
+        elif fault == "SIGSTOP":
+            self.stop(self.actors[role].pid)
+        elif fault in SHORTAGES:
+            self.make_short(self.actors[role].pid)
+
+    def strike_the_manager(self) -> None:
+        """Let the fault strike all managers that run."""
+        managers = self.managers()
+        check(managers, "there is a manager")
+        for pid in managers:
+            if self.cell.fault == "SIGSTOP":
+                self.stop(pid)
+            elif self.cell.fault in SHORTAGES:
+                self.make_short(pid)
+            else:
+                os.kill(pid, signal.Signals[self.cell.fault])
+        if self.cell.fault in ENDS and self.cell.step.name != "unlink":
+            ended = lambda: not set(managers) & set(self.managers())  # noqa: E731
+            eventually(ended, "the manager ends", self.play.grace)
+
+    def leaves(self, actor: ActorProxy, *, told: bool = False) -> None:
+        """Let an actor exit; an owner waits at its end for the ends of the others."""
+        if not told:
+            actor.exchange("leave")
+        if actor.name != OWNER:
+            self.has_ended(actor, "it exits")
+        self.is_gone(actor)
+
+    def is_gone(self, actor: ActorProxy) -> None:
+        """Ask an actor for nothing any more."""
+        self.gone.add(actor.name)
+        self.kept.pop(actor.name, None)
+        if actor.name != self.busy and actor.wire:
+            actor.wire.close()
+            actor.wire = None
+
+    def has_ended(self, actor: ActorProxy, sentence: str) -> None:
+        """Wait for the end of an actor's process."""
+        ended = lambda: self.play.has_ended(actor)  # noqa: E731
+        eventually(ended, sentence, self.play.grace)
+
+    def ends(self, actor: ActorProxy, how: signal.Signals) -> None:
+        """Let a signal end an actor."""
+        os.kill(actor.pid, how)
+        self.has_ended(actor, f"{how.name} ends it")
+        self.is_gone(actor)
+
+    def stop(self, pid: int) -> None:
+        """Stop a process until `relieve`."""
+        os.kill(pid, signal.SIGSTOP)
+        self.relief.append(lambda: os.kill(pid, signal.SIGCONT))
+
+    def make_short(self, pid: int) -> None:
+        """Let a process get no more of something until `relieve`."""
+        kind, used = SHORTAGE_OF[self.cell.fault]
+        before = resource.prlimit(pid, kind)
+        resource.prlimit(pid, kind, (used(pid), before[1]))
+        self.relief.append(lambda: _restore(pid, kind, before))
+
+    def relieve(self) -> None:
+        """End the stop or the shortage."""
+        while self.relief:
+            self.relief.pop()()
+
+    # What everybody is promised
+
+    def nobody_failed_without_a_reason(self) -> None:
+        """Check that nothing was raised where the fault struck nobody who took part.
+
+        Without its manager a call may raise, though it was only stopped: FAULT-5.
+        """
+        cell = self.cell
+        passes = cell.fault == "SIGSTOP" and cell.role != MANAGER
+        if cell.role == "bystander" or passes or cell.fault == "duplicate":
+            check.equal(self.errors, [], "owner and peer finish without an exception")
+
+    def living(self) -> list[ActorProxy]:
+        """Return the actors that are there and are not stopped."""
+        away = self.gone | {self.busy} | ({self.cell.role} if self.relief else set())
+        names = [name for name in self.actors if name not in away]
+        return [self.actors[name] for name in names]
+
+    def others_are_unharmed(self) -> None:
+        """Check that what was shared before keeps its values and is still shared."""
+        held = list(self.kept.values())
+        for turn, writer in enumerate(held):
+            writer.write(turn, 50 + turn)
+            for reader in held:
+                check.equal(reader.read(turn), 50 + turn, "a write is seen by all")
+
+    def others_share_anew(self) -> None:
+        """Check that those who are left can share with one another."""
+        living = self.living()
+        for number, sender in enumerate(living):
+            for receiver in living:
+                if sender is not receiver:
+                    self.shares(sender, receiver, [number, 21.0, 22.0])
+
+    def shares(self, sender: ActorProxy, receiver: ActorProxy, values: Any) -> None:
+        """Let one send to another; where the manager was struck, it may be refused."""
+        try:
+            tensor = sender.make(values)
+            # On another channel: a message of the round may still wait in the first.
+            other = self.play.implementation.channels[-1]
+            arrived = sender.send(tensor, receiver, other)
+            check.equal(arrived.values(), values, "a new tensor arrives")
+            arrived.drop()
+            tensor.drop()
+        except RemoteRaised:
+            if self.cell.role != MANAGER:
+                raise
+
+    def nothing_is_left(self) -> None:
+        """Check that nothing is left, first while the others live and then at all."""
+        self.nobody_waits_for_the_gone()
+        for actor in self.living():
+            actor.exchange("drop_all")
+        if self.can_be_as_before():
+            wait_until(lambda: not self.growth(), self.play.grace)
+            sentence = "those who live have no more than before"
+            check.equal(self.growth(), {}, sentence)
+        for actor in reversed(self.living()):
+            self.play.leave(actor)
+        wait_until(lambda: not self.left(), self.play.grace)
+        sentence = "in the end no segment and no process is left"
+        check.equal(self.left(), [], sentence)
+
+    def nobody_waits_for_the_gone(self) -> None:
+        """Close the channels of who is gone, with the messages that are in them."""
+        for name in self.gone - {OWNER}:
+            if OWNER not in self.gone:
+                self.play.owner.exchange("forget_links", name)
+
+    def can_be_as_before(self) -> bool:
+        """Tell whether something has to be gone already.
+
+        A successor of a manager keeps names until its users leave, and an owner that
+        exits has its tensors until its children have ended.
+        """
+        owner_exits = self.cell.fault == "exit" and self.cell.role == OWNER
+        return self.cell.role != MANAGER and not owner_exits
+
+    def growth(self) -> dict[str, int]:
+        """Return by how much each count is above what it was."""
+        more = {what: n - self.before[what] for what, n in self.account().items()}
+        return {what: number for what, number in more.items() if number > 0}
+
+    def account(self) -> dict[str, int]:
+        """Count segments, and descriptors and mappings of those who live."""
+        ledger = self.play.ledger()
+        counts = {"segments": len(ledger["segments"])}
+        for actor in self.living():
+            held = ledger["processes"].get(str(actor.pid), {})
+            for what in ("descriptors", "mappings"):
+                counts[f"{actor.name} {what}"] = held.get(what, 0)
+        return counts
+
+    def left(self) -> list[str]:
+        """Return the segments and processes that are there now."""
+        return [*self.play.segments(), *self.play.processes().values()]
+
+    def managers(self) -> list[int]:
+        """Return the pids of the managers that run."""
+        return [manager["pid"] for manager in self.play.managers()]
+
+    @property
+    def channel(self) -> str:
+        """The channel of the round."""
+        return self.play.implementation.channels[0]
+
+
+def _first_free_descriptor(pid: int) -> int:
+    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    return min(set(range(len(used) + 1)) - used)
+
+
+def _size(pid: int) -> int:
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _restore(pid: int, kind: int, before: tuple[int, int]) -> None:
+    with suppress(ProcessLookupError):  # it did not survive: not for here to judge
+        resource.prlimit(pid, kind, before)
+
+
+SHORTAGE_OF = {
+    "descriptors": (resource.RLIMIT_NOFILE, _first_free_descriptor),
+    "memory": (resource.RLIMIT_AS, _size),
+}

@@ -1,0 +1,315 @@
+"""Chapter CHAN: what is shared does not depend on the channel that carried it."""
+
+from functools import partial
+
+import pytest
+
+from sharedtensor_conformance.chapters.stories import each_sees_the_writes_of_the_others
+from sharedtensor_conformance.harness import attempt, check, clause, eventually
+
+PLAIN = [
+    None,
+    True,
+    False,
+    -7,
+    2**70,
+    0.1,
+    -0.0,
+    float("inf"),
+    1.5 - 2.5j,
+    "",
+    "grüße \x00 🙂",
+    b"\x00\xff bytes",
+    [],
+    (),
+    {},
+    [1, (2, [3, {"four": (5.0, b"6")}])],
+    {"key": None, 3: [True, "x"], (4, "t"): {"deep": {"deeper": 1}}},
+]
+"""Plain values, of each kind that a message can have, nested and empty ones too."""
+
+MANY = 100
+TEXT = "x" * 30_000
+"""So much text in so many messages is more than a pipe or a socket holds."""
+
+
+@clause("CHAN-1")
+def test_pool_worker_shares_the_tensors_of_its_tasks(owner):
+    """The owner submits two tasks; the worker writes to the tensors of each."""
+    tensor, other = owner.make([1, 2, 3]), owner.make([4, 5, 6])
+    with owner.pool() as pool:
+        pool.write_and_return(tensor, 1, 20)
+        check.equal(tensor.values(), [1, 20, 3], "the owner reads the worker's write")
+        pool.write_and_return({"tensors": [tensor, other]}, 2, 30)
+        check.equal(tensor.values(), [1, 20, 30], "and that of the second task")
+        check.equal(other.values(), [4, 5, 30], "to both of its tensors")
+
+
+@clause("CHAN-1", vary=("strategy",))
+def test_pool_worker_shares_a_tensor_that_the_peer_holds(owner, peer):
+    """The owner submits a tensor that it got from the peer; all three share it."""
+    tensor = peer.make([7, 8, 9])
+    arrived = peer.send(tensor, owner)
+    with owner.pool() as pool:
+        pool.write_and_return(arrived, 0, 70)
+        check.equal(arrived.values(), [70, 8, 9], "the owner reads the worker's write")
+        check.equal(tensor.values(), [70, 8, 9], "and so does the peer")
+
+
+@clause("CHAN-2")
+def test_pool_result_is_shared_with_its_worker(owner):
+    """The worker keeps what it returned; owner and worker write in turn."""
+    with owner.pool() as pool:
+        result = pool.make_and_keep([10, 11, 12])
+        check.equal(result.values(), [10, 11, 12], "the result has its values")
+        pool.write_kept(0, 100)
+        check.equal(result.values(), [100, 11, 12], "the owner reads the write")
+        result.write(2, 120)
+        check.equal(pool.read_kept(2), 120, "the worker reads the owner's write")
+        check.equal(pool.read_kept(1), 11, "and its own value beside it")
+
+
+@clause("CHAN-2", vary=("strategy",))
+def test_later_results_of_a_pool_are_shared_with_its_worker(owner):
+    """The worker returns three tensors, one after another, and writes to each."""
+    with owner.pool() as pool:
+        for number in range(3):
+            result = pool.make_and_keep([number + 13, number + 14])
+            pool.write_kept(1, 140 + number)
+            expected = [number + 13, 140 + number]
+            check.equal(result.values(), expected, "the owner reads the write")
+
+
+@clause("CHAN-3")
+def test_every_tensor_in_a_container_is_shared(sender, receiver, channel):
+    """The sender nests four tensors; each is found in its place and shared."""
+    tensors = [sender.make([10 * n + 1, 10 * n + 2, 10 * n + 3]) for n in range(4)]
+    message = [tensors[0], {"two": (tensors[1], [[tensors[2]]])}, ({"x": tensors[3]},)]
+    arrived = sender.send(message, receiver, channel)
+    pair = arrived[1]["two"]
+    places = [arrived[0], pair[0], pair[1][0][0], arrived[2][0]["x"]]
+    for tensor, found in zip(tensors, places, strict=True):
+        check.equal(found.values(), tensor.values(), "each is in its place")
+        each_sees_the_writes_of_the_others(tensor, found)
+
+
+@clause("CHAN-3", vary=("strategy",))
+def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
+    """The sender sends forty tensors at once; the receiver writes to each."""
+    tensors = [sender.make([n, n + 100], dtype="int32") for n in range(40)]
+    arrived = sender.send(tensors, receiver, channel)
+    for number, found in enumerate(arrived):
+        found.write(0, 200 + number)
+    for number, tensor in enumerate(tensors):
+        check.equal(tensor.values(), [200 + number, number + 100], "each is its own")
+
+
+@clause("CHAN-4", vary=("strategy",))
+def test_messages_arrive_in_the_order_in_which_they_were_sent(
+    sender, receiver, channel
+):
+    """The sender puts ten messages before the receiver gets the first."""
+    for number in range(10):
+        tensor = sender.make([number + 20, 2 * number, 3 * number + 1])
+        sender.put({"number": number, "tensor": tensor}, receiver, channel)
+    for number in range(10):
+        arrived = receiver.get(sender, channel)
+        expected = [number + 20, 2 * number, 3 * number + 1]
+        check.equal(arrived["number"], number, "the message is the next one")
+        check.equal(arrived["tensor"].values(), expected, "with its own tensor")
+
+
+@clause("CHAN-4", vary=("strategy",))
+def test_order_is_kept_when_more_is_put_than_the_system_takes(owner):
+    """The owner puts 3 MB on a queue before a child gets the first message."""
+    channel = owner.open_channel("queue")  # whose thread goes with it: see LIFE-12
+    child = owner.start_peer(arguments=channel)
+    for number in range(MANY):
+        message = {"number": number, "tensor": owner.make([number, 7]), "text": TEXT}
+        owner.situation("put_on", channel, message)
+    for number in range(MANY):
+        arrived = child.situation("get_from", child.arguments)
+        check.equal(arrived["number"], number, "the message is the next one")
+        check.equal(arrived["tensor"].values(), [number, 7], "with its own tensor")
+
+
+@clause("CHAN-4", vary=("strategy",))
+def test_messages_of_two_senders_keep_their_own_order(owner, peer, bystander, channel):
+    """Owner and peer each put three messages for the bystander, in turn."""
+    for number in range(3):
+        for sender, base in ((owner, 30), (peer, 60)):
+            sender.put([number, sender.make([base + number, 5])], bystander, channel)
+    for sender, base in ((peer, 60), (owner, 30)):
+        for number in range(3):
+            counted, tensor = bystander.get(sender, channel)
+            check.equal(counted, number, "the message is the next of its sender")
+            check.equal(tensor.values(), [base + number, 5], "with its own tensor")
+
+
+@clause("CHAN-5")
+def test_tensor_in_several_messages_at_once_is_one_memory(sender, receiver, channel):
+    """The sender puts one tensor three times before the receiver gets the first."""
+    tensor = sender.make([41, 42, 43, 44])
+    for _ in range(3):
+        sender.put(tensor, receiver, channel)
+    arrived = [receiver.get(sender, channel) for _ in range(3)]
+    each_sees_the_writes_of_the_others(*arrived, tensor)
+
+
+@clause("CHAN-5", vary=("strategy",))
+def test_tensor_in_messages_to_two_processes_at_once_is_one_memory(
+    sender, receiver, bystander, channel
+):
+    """The sender puts one tensor for both others before either gets it."""
+    tensor = sender.make([45, 46, 47])
+    sender.put(tensor, receiver, channel)
+    sender.put([tensor], bystander, channel)
+    second = bystander.get(sender, channel)[0]
+    first = receiver.get(sender, channel)
+    each_sees_the_writes_of_the_others(first, second, tensor)
+
+
+@clause("CHAN-5", vary=("strategy",))
+def test_tensor_on_every_channel_at_once_is_one_memory(
+    sender, receiver, implementation
+):
+    """The sender puts one tensor on each channel before the receiver gets any."""
+    tensor = sender.make([48, 49, 50, 51])
+    for channel in implementation.channels:
+        sender.put(tensor, receiver, channel)
+    arrived = [receiver.get(sender, channel) for channel in implementation.channels]
+    each_sees_the_writes_of_the_others(tensor, *arrived)
+
+
+@clause("CHAN-6", vary=("strategy",))
+def test_plain_objects_travel_unchanged(sender, receiver, channel):
+    """The sender sends plain values one by one and all in one message."""
+    for value in PLAIN:
+        arrived = sender.send(value, receiver, channel)
+        check.equal(repr(arrived), repr(value), "the value arrives as it was")
+    together = sender.send(PLAIN, receiver, channel)
+    check.equal(repr(together), repr(PLAIN), "and so do all of them at once")
+
+
+@clause("CHAN-6", vary=("strategy",))
+def test_plain_objects_travel_beside_tensors_unchanged(sender, receiver, channel):
+    """The sender sends a message of plain values with tensors between them."""
+    message = {"before": PLAIN, "tensor": sender.make([52, 53, 54]), "after": [-1, "z"]}
+    arrived = sender.send(message, receiver, channel)
+    check.equal(list(arrived), ["before", "tensor", "after"], "the keys are in order")
+    check.equal(repr(arrived["before"]), repr(PLAIN), "what came before is as it was")
+    check.equal(arrived["tensor"].values(), [52, 53, 54], "the tensor has its values")
+    check.equal(arrived["after"], [-1, "z"], "what came after is as it was")
+
+
+@clause("CHAN-7")
+def test_tensor_is_shared_when_put_returns(sender, receiver, channel):
+    """The sender asks the tensor right after each put, then writes to it."""
+    for number in range(5):
+        tensor = sender.make([number + 1, number + 2, number + 3])
+        sender.put(tensor, receiver, channel)
+        check.equal(tensor.is_shared(), True, "it is shared when put has returned")
+        tensor.write(1, 90 + number)
+        arrived = receiver.get(sender, channel)
+        expected = [number + 1, 90 + number, number + 3]
+        check.equal(arrived.values(), expected, "the receiver reads the later write")
+        check.equal(tensor.values(), expected, "and so does the sender")
+
+
+@clause("CHAN-7", profiles=("identity",), vary=("strategy",))
+def test_nothing_moves_a_tensor_after_put_has_returned(sender, receiver, channel):
+    """The sender notes the address after the put and after the receive."""
+    tensor = sender.make([61, 62, 63])
+    sender.put(tensor, receiver, channel)
+    address = tensor.address()
+    tensor.write(0, 610)
+    arrived = receiver.get(sender, channel)
+    check.equal(tensor.address(), address, "the address is the same")
+    check.equal(arrived.values(), [610, 62, 63], "the receiver reads the write")
+
+
+@clause("CHAN-8")
+def test_joinable_queue_carries_tensors(owner):
+    """The owner puts two tensors for a child, and joins when both were dealt with."""
+    channel = owner.open_channel("joinable_queue")
+    child = owner.start_peer(arguments=channel)
+    tensors = [owner.make([number, 171, 172]) for number in (170, 180)]
+    for tensor in tensors:
+        owner.situation("put_on", channel, {"tensor": tensor})
+    for tensor in tensors:
+        arrived = child.situation("get_from", child.arguments)["tensor"]
+        each_sees_the_writes_of_the_others(arrived, tensor)
+        child.situation("task_done", child.arguments)
+    owner.situation("join_channel", channel)
+    check(child.is_alive(), "joining waits for the tasks and not for the process")
+
+
+@clause("CHAN-9", isolated=True)
+def test_executor_shares_the_tensors_of_calls_and_results(stage):
+    """The owner submits a tensor; the worker writes, and keeps a result of its own.
+
+    The standard library keeps a thread and a socket for channels that are its own, so
+    the processes are new ones.
+    """
+    with stage.fresh() as play:
+        tensor = play.owner.make([191, 192, 193])
+        with play.owner.pool(kind="executor") as pool:
+            pool.write_and_return({"tensor": tensor}, 1, 20)
+            check.equal(tensor.values(), [191, 20, 193], "the owner reads the write")
+            result = pool.make_and_keep([194, 195])
+            pool.write_kept(0, 40)
+            check.equal(
+                result.values(), [40, 195], "the owner reads that to the result"
+            )
+            result.write(1, 50)
+            check.equal(pool.read_kept(1), 50, "and the worker reads the owner's")
+
+
+@clause("CHAN-10", isolated=True)
+def test_queue_of_a_manager_carries_tensors(stage):
+    """The owner puts a tensor on a manager's queue, and a child gets it."""
+    with stage.fresh() as play:
+        channel = play.owner.open_channel("proxy")
+        child = play.owner.start_peer(arguments=channel)
+        tensor = play.owner.make([201, 202, 203])
+        put = partial(play.owner.situation, "put_on", channel, tensor)
+        _, refused = attempt(put)
+        if refused:
+            check.equal(tensor.values(), [201, 202, 203], "nothing is lost")
+            return
+        arrived = child.situation("get_from", child.arguments)
+        each_sees_the_writes_of_the_others(arrived, tensor)
+
+
+@clause("CHAN-11", vary=("start_method",))
+def test_pipe_carries_bytes_and_their_receiver_waits(owner, stage):
+    """A child waits for bytes twice; then the owner sends a tensor and more bytes."""
+    channel = owner.open_channel("pipe")
+    child = owner.start_peer(arguments=channel)
+    end = child.arguments
+    for content in ("first", "second" * 100_000):
+        waiting = child.waiting_for(end, "get_bytes")
+        eventually(waiting.is_waiting, "the child waits for bytes", within=stage.grace)
+        owner.situation("put_bytes", channel, content)
+        check(waiting.answer() == content, f"{len(content)} bytes arrive whole")
+    owner.situation("put_on", channel, {"tensor": owner.make([211, 212])})
+    owner.situation("put_bytes", channel, "last")
+    arrived = child.situation("get_from", end)["tensor"]
+    check.equal(arrived.values(), [211, 212], "the tensor comes before the bytes")
+    check.equal(child.situation("get_bytes", end), "last", "the bytes after it")
+
+
+@clause("CHAN-12", vary=("start_method",))
+@pytest.mark.parametrize("kind", ["queue", "joinable_queue"])
+def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
+    """The owner asks an empty queue so often that waits would not fit in its deadline.
+
+    So nothing is measured that a busy machine makes longer.
+    """
+    channel = owner.open_channel(kind)
+    for how in ({"timeout": 0}, {"timeout": 0.001}, {"block": False}):
+        empty = owner.situation("find_empty", channel, 100, how)
+        check.equal(empty, 100, f"it is empty each time: get({how})")
+    owner.situation("put_on", channel, {"tensor": owner.make([221])})
+    arrived = owner.situation("get_from", channel)["tensor"]
+    check.equal(arrived.values(), [221], "what was put after that arrives")

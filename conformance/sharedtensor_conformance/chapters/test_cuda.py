@@ -1,0 +1,672 @@
+"""Chapter CUDA: device memory, whose allocations are handed over by handle."""
+
+from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.matrix import LAYOUTS
+
+LARGE = 2048
+"""Elements of a tensor whose allocation the driver's figures show."""
+
+IN_FLIGHT = 75
+"""Tensors in one of two messages that nobody receives yet; they fit a pipe."""
+
+
+def write_and_wait(tensor, index, value):
+    """Write one element on the device and wait for it."""
+    tensor.write_later(index, value)
+    tensor.actor.synchronize()
+
+
+def values_after_waiting(tensor):
+    """Wait for the device and return the values that it holds."""
+    tensor.actor.synchronize()
+    return tensor.device_values()
+
+
+def refill(*actors):
+    """Let the actors collect, and use again what was freed; hold what they made."""
+    made = []
+    for actor in actors:
+        actor.collect()
+        made += [actor.make_on_device([-1.5] * 4, "float64") for _ in range(3)]
+        actor.synchronize()
+    return made
+
+
+def memory_used(*actors):
+    """Return the device memory in use when the actors have collected."""
+    for actor in actors:
+        actor.collect()
+    return actors[0].device_memory_used()
+
+
+def is_given_back(before, stage, *actors):
+    """Check that no more memory than before is in use."""
+    eventually(
+        lambda: memory_used(*actors) <= before,
+        "as much device memory is in use as before",
+        within=stage.grace,
+    )
+
+
+def are_shared(tensors, expected):
+    """Let each tensor be written in turn; check that all show every write."""
+    expected = list(expected)
+    for number, writer in enumerate(tensors):
+        index = number % len(expected)
+        expected[index] += 31
+        write_and_wait(writer, index, expected[index])
+        found = [values_after_waiting(reader) for reader in tensors]
+        check.equal(found, [expected] * len(tensors), "a write is read by all")
+    return expected
+
+
+@clause("CUDA-1", vary=())
+def test_device_tensor_is_refused_in_a_forked_child(owner, device):
+    """The owner forks with a device tensor; the child uses it and makes another."""
+    tensor = owner.make_on_device([1, 2, 3], "float32")
+    child = owner.start_peer(arguments=[tensor], start_method="fork")
+    with refusal("using the tensor is refused"):
+        child.arguments[0].device_values()
+    for _ in range(2):
+        with refusal("making a tensor is refused"):
+            child.make_on_device([4, 5, 6], "float32")
+    check.equal(values_after_waiting(tensor), [1, 2, 3], "the owner's is as it was")
+
+
+@clause("CUDA-2", vary=("start_method",))
+def test_tensors_in_one_allocation_arrive_at_their_offsets(sender, receiver, device):
+    """The sender carves one allocation in three and sends the parts apart."""
+    parts = [([1, 2, 3], "float32"), ([4, 5], "float64"), ([6, 7, 8, 9], "int32")]
+    tensors = sender.carve(parts)
+    sender.synchronize()
+    order = (2, 0, 1)
+    arrived = {n: sender.send(tensors[n], receiver) for n in order}
+    for number, (values, dtype) in enumerate(parts):
+        found = values_after_waiting(arrived[number])
+        check.equal(found, values, "it has its own values")
+        check.equal(arrived[number].dtype(), dtype, "it has its own dtype")
+    for number in order:
+        write_and_wait(arrived[number], 1, 50 + number)
+        parts[number][0][1] = 50 + number
+        found = [values_after_waiting(tensor) for tensor in tensors]
+        expected = [values for values, _ in parts]
+        check.equal(found, expected, "the sender reads the write where it belongs")
+
+
+@clause("CUDA-2", vary=())
+def test_tensors_in_one_allocation_arrive_in_one_message(sender, receiver, device):
+    """The sender carves one allocation in two and sends both; it writes to each."""
+    tensors = sender.carve([([11, 12], "float64"), ([13, 14, 15], "uint8")])
+    sender.synchronize()
+    arrived = sender.send(tensors, receiver)
+    write_and_wait(tensors[0], 0, 16)
+    write_and_wait(tensors[1], 2, 17)
+    check.equal(values_after_waiting(arrived[0]), [16, 12], "the first is shared")
+    check.equal(values_after_waiting(arrived[1]), [13, 14, 17], "so is the second")
+
+
+@clause("CUDA-3", vary=("start_method",))
+def test_writes_to_device_memory_are_seen_in_both_directions(
+    sender, receiver, channel, device
+):
+    """Both sides write in turn and wait for their devices; both read."""
+    tensor = sender.make_on_device([21, 22, 23], "float32")
+    arrived = sender.send(tensor, receiver, channel)
+    expected = [21, 22, 23]
+    for index, writer in ((1, tensor), (2, arrived), (0, tensor), (1, arrived)):
+        expected[index] += 31
+        write_and_wait(writer, index, expected[index])
+        for reader in (tensor, arrived):
+            found = values_after_waiting(reader)
+            check.equal(found, expected, "the write is read on both sides")
+
+
+@clause("CUDA-4", vary=("start_method",))
+def test_allocation_stays_while_a_receiver_holds_it(sender, receiver, stage, device):
+    """The sender drops and collects; the receiver still reads; then it drops too."""
+    tensor = sender.make_on_device([1, 2], "float32")
+    arrived = sender.send(tensor, receiver)
+    tensor.drop()
+    arrived.drop()
+    receiver.collect()
+    sender.collect()
+    before = sender.device_memory_used()
+    values = [n + 0.25 for n in range(LARGE)]
+    tensor = sender.make_on_device(values, "float64")
+    arrived = sender.send(tensor, receiver)
+    tensor.drop()
+    sender.collect()
+    others = [sender.make_on_device([-1.5] * LARGE, "float64") for _ in range(3)]
+    check.equal(values_after_waiting(arrived), values, "the receiver's is as it was")
+    for other in others:
+        other.drop()
+    sender.collect()
+    used = sender.device_memory_used()
+    check(used > before, "the allocation is there")
+    arrived.drop()
+    receiver.collect()
+
+    def freed():
+        sender.collect()
+        return sender.device_memory_used() <= before
+
+    eventually(freed, "the allocation is freed", within=stage.grace)
+
+
+@clause("CUDA-4", vary=("start_method",))
+def test_allocation_stays_while_a_message_is_in_flight(
+    sender, receiver, channel, device
+):
+    """The sender drops and collects between the send and the receive."""
+    tensor = sender.make_on_device([27, 28, 29], "float32")
+    sender.synchronize()
+    sender.put(tensor, receiver, channel)
+    tensor.drop()
+    sender.collect()
+    others = [sender.make_on_device([90, 91, 92], "float32") for _ in range(3)]
+    arrived = receiver.get(sender, channel)
+    check.equal(values_after_waiting(arrived), [27, 28, 29], "it has its values")
+    check.equal(values_after_waiting(others[0]), [90, 91, 92], "no other is hit")
+
+
+@clause("CUDA-5", vary=("strategy",))
+def test_strategy_does_not_matter_to_device_memory(
+    sender, receiver, channel, stage, device
+):
+    """A device tensor is sent under a strategy; the segments are listed."""
+    before = stage.segments()
+    tensor = sender.make_on_device([31, 32, 33], "float32")
+    sender.synchronize()
+    sender.put(tensor, receiver, channel)
+    check.equal(stage.segments() - before, set(), "no segment is made in flight")
+    arrived = receiver.get(sender, channel)
+    check.equal(values_after_waiting(arrived), [31, 32, 33], "it has its values")
+    check.equal(stage.segments() - before, set(), "no segment is made for its data")
+
+
+@clause("CUDA-6", vary=("start_method",))
+def test_write_that_is_pending_at_the_send_is_there_when_the_receiver_reads(
+    sender, receiver, channel, device
+):
+    """The sender enqueues a write and sends without waiting, twice."""
+    tensor = sender.make_on_device([41, 42, 43], "float32")
+    sender.synchronize()
+    expected = [41, 42, 43]
+    for index in (1, 0):
+        expected[index] = 60 + index
+        tensor.write_later(index, expected[index])
+        arrived = sender.send(tensor, receiver, channel)
+        found = values_after_waiting(arrived)
+        check.equal(found, expected, "the receiver reads the pending write")
+
+
+@clause("CUDA-7", vary=(), profiles=("views",))
+def test_view_of_device_memory_arrives_as_a_view(sender, receiver, device):
+    """The sender sends windows on a tensor and writes through the whole of it."""
+    base = sender.make_on_device(list(range(24)), "float32")
+    for number, layout in enumerate(LAYOUTS):
+        view = base.view(layout)
+        arrived = sender.send(view, receiver)
+        check.equal(arrived.shape(), layout.shape, "it has its shape")
+        check.equal(arrived.strides(), layout.strides, "it has its strides")
+        check.equal(
+            values_after_waiting(arrived),
+            values_after_waiting(view),
+            "it has its values",
+        )
+        write_and_wait(base, layout.offset, 100 + number)
+        found = values_after_waiting(arrived)
+        check.equal(found[0], 100 + number, "it begins where it began")
+        check.equal(found, values_after_waiting(view), "it is still the same window")
+
+
+@clause("CUDA-8", vary=())
+def test_every_dtype_arrives_as_it_was_on_a_device(
+    sender, receiver, implementation, device
+):
+    """The sender makes a tensor of each claimed dtype and sends all."""
+    dtypes = implementation.dtypes
+    tensors = [sender.make_on_device([1, 0, 1], dtype) for dtype in dtypes]
+    arrived = sender.send(tensors, receiver)
+    for dtype, tensor in zip(dtypes, arrived, strict=True):
+        check.equal(tensor.dtype(), dtype, "it has its dtype")
+        check.equal(values_after_waiting(tensor), [1, 0, 1], "it has its values")
+
+
+@clause("CUDA-9", vary=("start_method",))
+def test_device_tensor_that_is_received_twice_stays_until_both_are_dropped(
+    sender, receiver, stage, device
+):
+    """The receiver gets a tensor twice and drops one, then the other."""
+    before = memory_used(sender, receiver)
+    values = [n + 0.5 for n in range(LARGE)]
+    tensor = sender.make_on_device(values, "float64")
+    first, second = (sender.send(tensor, receiver) for _ in range(2))
+    values = are_shared([tensor, first, second], values)
+    first.drop()
+    are_shared([second, tensor], values)
+    tensor.drop()
+    held = refill(sender, receiver)
+    check.equal(values_after_waiting(second)[2:], values[2:], "the second stays")
+    for other in held:
+        other.drop()
+    second.drop()
+    is_given_back(before, stage, sender, receiver)
+
+
+@clause("CUDA-10", vary=(), profiles=("identity",))
+def test_tensors_of_one_allocation_lie_apart_as_in_the_sender(sender, receiver, device):
+    """The receiver gets three parts of an allocation, apart, and one of them again."""
+    parts = [([1, 2, 3], "float64"), ([4, 5, 6], "int32"), ([7, 8, 9], "float32")]
+    tensors = sender.carve(parts)
+    arrived = [sender.send(tensors[n], receiver) for n in (1, 2, 0, 2)]
+    sent = [tensors[n].address() for n in (1, 2, 0, 2)]
+    found = [tensor.address() for tensor in arrived]
+    apart = [address - sent[0] for address in sent]
+    check.equal([address - found[0] for address in found], apart, "they lie as sent")
+    are_shared([tensors[2], arrived[1], arrived[3]], [7, 8, 9])
+
+
+@clause("CUDA-11", vary=())
+def test_allocations_of_several_senders_are_not_mixed_up(
+    sender, receiver, bystander, device
+):
+    """The receiver gets tensors of one size from two processes, in turn."""
+    pairs = []
+    for number, actor in enumerate((sender, bystander, sender, bystander)):
+        values = [10 * number + 1, 10 * number + 2]
+        tensor = actor.make_on_device(values, "float32")
+        pairs.append((values, tensor, actor.send(tensor, receiver)))
+    after = [are_shared([one, other], values) for values, one, other in pairs]
+    for expected, (_, tensor, arrived) in zip(after, pairs, strict=True):
+        check.equal(values_after_waiting(tensor), expected, "no other write hit it")
+        check.equal(values_after_waiting(arrived), expected, "nor its other end")
+
+
+@clause("CUDA-12", vary=())
+def test_memory_that_is_used_again_arrives_as_what_it_is_now(sender, receiver, device):
+    """A tensor is sent, dropped and freed; the next one is sent, three times."""
+    for number in range(3):
+        values = [10 * number + 1, 10 * number + 2, 10 * number + 3]
+        tensor = sender.make_on_device(values, "float32")
+        arrived = sender.send(tensor, receiver)
+        check.equal(values_after_waiting(arrived), values, "it has its own values")
+        are_shared([tensor, arrived], values)
+        arrived.drop()
+        tensor.drop()
+        receiver.collect()
+        sender.collect()
+
+
+@clause("CUDA-13", vary=())
+def test_receiver_that_drops_early_takes_nothing_away(sender, receiver, device):
+    """The receiver drops; the sender writes, sends again, and drops in turn."""
+    tensor = sender.make_on_device([51, 52, 53], "float32")
+    sender.send(tensor, receiver).drop()
+    held = refill(receiver, sender)
+    check.equal(values_after_waiting(tensor), [51, 52, 53], "the sender's is there")
+    write_and_wait(tensor, 0, 54)
+    arrived = sender.send(tensor, receiver)
+    tensor.drop()
+    held += refill(sender)
+    check.equal(values_after_waiting(arrived), [54, 52, 53], "the receiver's stays")
+
+
+@clause("CUDA-14", vary=())
+def test_each_receiver_keeps_the_allocation_by_itself(
+    sender, receiver, bystander, stage, device
+):
+    """Two processes get a tensor; the sender drops it, then one of them, then both."""
+    before = memory_used(sender, receiver, bystander)
+    values = [n + 0.75 for n in range(LARGE)]
+    tensor = sender.make_on_device(values, "float64")
+    one, other = (sender.send(tensor, actor) for actor in (receiver, bystander))
+    tensor.drop()
+    one.drop()
+    held = refill(sender, receiver)
+    check.equal(values_after_waiting(other), values, "the other receiver's stays")
+    for made in held:
+        made.drop()
+    other.drop()
+    is_given_back(before, stage, sender, receiver, bystander)
+
+
+@clause("CUDA-15", vary=())
+def test_death_of_a_receiver_takes_nothing_from_the_others(owner, peer, device):
+    """Two processes get a tensor, one is killed, and the owner drops its own."""
+    kept = owner.make_on_device([61, 62, 63], "float32")
+    tensor = owner.make_on_device([64, 65, 66], "float32")
+    child = owner.start_peer()
+    for sent in (kept, tensor):
+        owner.send(sent, child).write_later(0, 99)
+    arrived = owner.send(tensor, peer)
+    child.kill()
+    owner.collect()
+    tensor.drop()
+    held = refill(owner, peer)
+    check.equal(values_after_waiting(arrived)[1:], [65, 66], "the peer's stays")
+    check.equal(values_after_waiting(kept)[1:], [62, 63], "the owner's stays")
+    again = owner.send(held[0], peer)
+    check.equal(values_after_waiting(again), [-1.5] * 4, "the owner goes on sending")
+
+
+@clause("CUDA-16", vary=())
+def test_memory_that_a_killed_receiver_held_is_freed(owner, stage, device):
+    """A child gets a tensor, the owner drops its own, and the child is killed."""
+    child = owner.start_peer()
+    before = memory_used(owner)
+    tensor = owner.make_on_device([1.5] * LARGE, "float64")
+    arrived = owner.send(tensor, child)
+    tensor.drop()
+    check.equal(values_after_waiting(arrived), [1.5] * LARGE, "the child holds it")
+    child.kill()
+    is_given_back(before, stage, owner)
+
+
+@clause("CUDA-17", vary=())
+def test_receiver_goes_on_when_the_owner_of_an_allocation_has_ended(
+    owner, peer, device
+):
+    """Children send a tensor and end, one by SIGKILL; the receiver drops it."""
+    for end in ("leave", "kill"):
+        child = owner.start_peer()
+        tensor = child.make_on_device([71, 72, 73], "float32")
+        arrived = child.send(tensor, owner)
+        check.equal(values_after_waiting(arrived), [71, 72, 73], "it arrived")
+        getattr(child, end)()
+        arrived.drop()
+        owner.collect()
+        own = owner.make_on_device([74, 75, 76], "float32")
+        are_shared([own, owner.send(own, peer)], [74, 75, 76])
+
+
+@clause("CUDA-18", vary=())
+def test_message_whose_sender_has_ended_is_refused(owner, channel, device):
+    """A child sends a tensor and ends before it is received."""
+    child = owner.start_peer()
+    tensor = child.make_on_device([77, 78, 79], "float32")
+    child.put(tensor, owner, channel)
+    child.leave()
+    with refusal("receiving it is refused"):
+        owner.get(child, channel)
+    own = owner.make_on_device([80, 81], "float32")
+    check.equal(values_after_waiting(own), [80, 81], "the receiver goes on")
+
+
+@clause("CUDA-19", vary=("start_method",))
+def test_received_tensor_that_is_sent_on_is_shared_or_refused(
+    sender, receiver, bystander, device
+):
+    """The receiver sends a device tensor on, if it can; all three write and read."""
+    tensor = sender.make_on_device([24, 25, 26], "int32")
+    arrived = sender.send(tensor, receiver)
+    onward, refused = attempt(lambda: receiver.send(arrived, bystander, "pipe"))
+    tensors = [tensor, arrived] if refused else [tensor, arrived, onward]
+    are_shared(tensors, [24, 25, 26])
+
+
+@clause("CUDA-20", vary=())
+def test_received_tensor_can_be_sent_on(sender, receiver, bystander, device):
+    """The receiver writes, sends the tensor on, and all three write and read."""
+    tensor = sender.make_on_device([44, 45, 46], "int32")
+    arrived = sender.send(tensor, receiver)
+    receiver.synchronize()
+    arrived.write_later(2, 64)
+    onward = receiver.send(arrived, bystander)
+    check.equal(values_after_waiting(onward), [44, 45, 64], "the third reads it")
+    are_shared([tensor, arrived, onward], [44, 45, 64])
+
+
+@clause("CUDA-35", vary=())
+def test_allocation_stays_for_the_one_to_whom_a_tensor_was_sent_on(
+    sender, receiver, bystander, stage, device
+):
+    """Sender and receiver drop a tensor that was sent on; then the third does."""
+    before = memory_used(sender, receiver, bystander)
+    tensor = sender.make_on_device([2.5] * LARGE, "float64")
+    arrived = sender.send(tensor, receiver)
+    receiver.put(arrived, bystander, "pipe")
+    arrived.drop()
+    tensor.drop()
+    held = refill(receiver, sender)
+    onward = bystander.get(receiver, "pipe")
+    check.equal(values_after_waiting(onward), [2.5] * LARGE, "it has its values")
+    for made in held:
+        made.drop()
+    onward.drop()
+    is_given_back(before, stage, sender, receiver, bystander)
+
+
+@clause("CUDA-20", vary=())
+def test_tensor_that_comes_home_is_shared(sender, receiver, device):
+    """The receiver sends a device tensor back, whose owner has dropped it."""
+    tensor = sender.make_on_device([84, 85, 86], "float32")
+    arrived = sender.send(tensor, receiver)
+    home = receiver.send(arrived, sender)
+    are_shared([tensor, home, arrived], [84, 85, 86])
+    last = values_after_waiting(home)
+    tensor.drop()
+    home.drop()
+    home = receiver.send(arrived, sender)
+    arrived.drop()
+    held = refill(receiver, sender)
+    check.equal(values_after_waiting(home), last, "its owner has it again")
+    check.equal(values_after_waiting(held[-1]), [-1.5] * 4, "no other is hit")
+
+
+@clause("CUDA-21", vary=())
+def test_tensor_that_is_received_where_it_was_sent_is_shared_or_refused(owner, device):
+    """The owner puts a device tensor on a channel of its own and gets it."""
+    tensor = owner.make_on_device([87, 88, 89], "float32")
+    for kind in ("simple_queue", "pipe"):
+        channel = owner.open_channel(kind)
+        owner.situation("put_on", channel, tensor)
+        again, refused = attempt(
+            lambda channel=channel: owner.situation("get_from", channel)
+        )
+        owner.situation("close_channel", channel)
+        both = [tensor] if refused else [tensor, again]
+        are_shared(both, values_after_waiting(tensor))
+
+
+@clause("CUDA-22", vary=())
+def test_device_tensor_without_elements_arrives(sender, receiver, channel, device):
+    """A tensor without elements is sent between two that have some."""
+    parts = [sender.make_on_device(values, "int16") for values in ([91], [], [92])]
+    arrived = sender.send(parts, receiver, channel)
+    check.equal(arrived[1].shape(), (0,), "it has its shape")
+    check.equal(arrived[1].dtype(), "int16", "it has its dtype")
+    found = [values_after_waiting(tensor) for tensor in arrived]
+    check.equal(found, [[91], [], [92]], "all have their values")
+
+
+@clause("CUDA-23", vary=(), profiles=("resize",))
+def test_received_device_tensor_does_not_grow(sender, receiver, device):
+    """The receiver asks for more elements than the allocation can have."""
+    tensor = sender.make_on_device([93, 94, 95], "float32")
+    arrived = sender.send(tensor, receiver)
+    with refusal("growing is refused"):
+        arrived.resize(1 << 24)
+    check.equal(arrived.shape(), (3,), "it has the shape that it had")
+    are_shared([tensor, arrived], [93, 94, 95])
+
+
+@clause("CUDA-24", vary=())
+def test_order_holds_with_many_tensors_in_flight(sender, receiver, device):
+    """Many tensors are in flight when the sender writes and sends the last one."""
+    tensors = sender.carve([([n], "float32") for n in range(2 * IN_FLIGHT + 1)])
+    sender.synchronize()
+    sender.put(tensors[:IN_FLIGHT], receiver, "simple_queue")
+    sender.put(tensors[IN_FLIGHT:-1], receiver, "pipe")
+    tensors[-1].write_later(0, -5)
+    last = sender.send(tensors[-1], receiver, "queue")
+    check.equal(values_after_waiting(last), [-5], "the pending write is there")
+    arrived = receiver.get(sender, "simple_queue") + receiver.get(sender, "pipe")
+    for number in (0, IN_FLIGHT, 2 * IN_FLIGHT - 1):
+        found = values_after_waiting(arrived[number])
+        check.equal(found, [number], "those before have their values")
+
+
+@clause("CUDA-25", vary=())
+def test_pending_writes_of_a_receiver_do_not_outlive_its_tensor(
+    sender, receiver, device
+):
+    """The receiver writes without waiting; the sender uses the memory again."""
+    tensor = sender.make_on_device([96, 97, 98, 99], "float64")
+    arrived = sender.send(tensor, receiver)
+    receiver.synchronize()
+    arrived.write_later(1, 11)
+    arrived.drop()
+    tensor.drop()
+    held = refill(sender)
+    receiver.synchronize()
+    for other in held:
+        check.equal(values_after_waiting(other), [-1.5] * 4, "no other is hit")
+
+
+@clause("CUDA-25", vary=())
+def test_pending_writes_of_the_sender_do_not_outlive_its_tensor(
+    sender, receiver, device
+):
+    """The sender writes without waiting; the receiver uses the memory again."""
+    tensor = sender.make_on_device([86, 87, 88, 89], "float64")
+    sender.synchronize()
+    sender.send(tensor, receiver).drop()
+    tensor.write_later(2, 12)
+    tensor.drop()
+    held = refill(receiver)
+    sender.synchronize()
+    for other in held:
+        check.equal(values_after_waiting(other), [-1.5] * 4, "no other is hit")
+
+
+@clause("CUDA-26", vary=())
+def test_allocation_for_which_there_is_no_room_collects_first(sender, receiver, device):
+    """More than half of the device is sent, dropped on both sides, and asked again."""
+    sender.collect()
+    most = sender.device_memory_free() * 6 // 10
+    block = sender.make_block(most)
+    arrived = sender.send(block, receiver)
+    block.drop()
+    arrived.drop()
+    again = sender.make_block(most)
+    check.equal(again.shape(), (most,), "there is room again")
+
+
+@clause("CUDA-27", vary=("start_method",))
+def test_many_sends_leave_nothing_behind(sender, receiver, channel, stage, device):
+    """A tensor is made, sent, and dropped on both sides, many times."""
+    before = memory_used(sender, receiver)
+    for number in range(12):
+        tensor = sender.make_on_device([number + 0.5] * LARGE, "float64")
+        arrived = sender.send(tensor, receiver, channel)
+        check.equal(arrived.device_values()[-1], number + 0.5, "it has its values")
+        for dropped in (arrived, tensor) if number % 2 else (tensor, arrived):
+            dropped.drop()
+    is_given_back(before, stage, sender, receiver)
+
+
+@clause("CUDA-28", vary=("start_method",))
+def test_device_tensors_among_the_arguments_of_a_process_are_shared(owner, device):
+    """The owner starts a child with a device tensor, whose last write is pending."""
+    tensor = owner.make_on_device([13, 14, 15], "float32")
+    owner.synchronize()
+    tensor.write_later(1, 16)
+    child = owner.start_peer(arguments=[tensor])
+    arrived = child.arguments[0]
+    check.equal(values_after_waiting(arrived), [13, 16, 15], "it has its values")
+    are_shared([tensor, arrived], [13, 16, 15])
+
+
+@clause("CUDA-29", vary=("start_method",))
+def test_event_can_be_sent_and_orders_the_work_of_two_processes(
+    sender, receiver, channel, device
+):
+    """The sender writes to what is shared and sends an event, four times."""
+    tensor = sender.make_on_device([17, 18, 19], "float32")
+    arrived = sender.send(tensor, receiver)
+    expected = are_shared([tensor, arrived], [17, 18, 19])
+    for number in range(4):
+        expected[number % 3] = 100 + number
+        tensor.write_later(number % 3, 100 + number)
+        event = sender.record_event()
+        receiver.wait_event(sender.send(event, receiver, channel))
+        found = values_after_waiting(arrived)
+        check.equal(found, expected, "what was before the event is there")
+
+
+@clause("CUDA-30", vary=("start_method",))
+def test_tensor_arrives_on_the_device_on_which_it_lies(sender, receiver, device):
+    """A tensor on each of the first devices is sent, the last one first."""
+    for index in reversed(range(min(sender.device_count(), 2))):
+        values = [30 + index, 40 + index]
+        tensor = sender.make_on(index, values, "float32")
+        check.equal(tensor.device_of(), index, "it lies there")
+        arrived = sender.send(tensor, receiver)
+        check.equal(arrived.device_of(), index, "it arrives there")
+        check.equal(values_after_waiting(arrived), values, "it has its values")
+
+
+@clause("CUDA-31", vary=(), profiles=("grad",))
+def test_grad_of_a_device_tensor_arrives_and_is_shared(sender, receiver, device):
+    """A leaf is sent before it has a grad, and again when it has one."""
+    tensor = sender.make_on_device([1, 2, 3], "float32")
+    tensor.set_requires_grad(True)
+    arrived = sender.send(tensor, receiver)
+    check.equal(arrived.requires_grad(), True, "it has its flag")
+    check.equal(arrived.grad(), None, "it has no grad either")
+    grad = sender.make_on_device([0.5, 1.5, 2.5], "float32")
+    tensor.set_grad(grad)
+    arrived = sender.send(tensor, receiver).grad()
+    check(arrived is not None, "the grad arrives")
+    check.equal(values_after_waiting(arrived), [0.5, 1.5, 2.5], "it has its values")
+    are_shared([grad, arrived], [0.5, 1.5, 2.5])
+
+
+@clause("CUDA-32", vary=(), profiles=("share", "identity"))
+def test_moving_a_device_tensor_into_shared_memory_does_nothing(
+    sender, receiver, device
+):
+    """Sender and receiver ask a device tensor whether it is shared, and share it."""
+    tensor = sender.make_on_device([7, 8, 9], "float32")
+    for held in (tensor, sender.send(tensor, receiver)):
+        address = held.address()
+        check.equal(held.is_shared(), True, "it says that it is shared")
+        held.share()
+        check.equal(held.is_shared(), True, "it still says so")
+        check.equal(held.address(), address, "it lies where it lay")
+        check.equal(values_after_waiting(held), [7, 8, 9], "it has its values")
+
+
+@clause("CUDA-33", vary=("strategy",))
+def test_tensor_in_host_memory_is_not_bound_to_the_life_of_its_sender(owner, device):
+    """A child sends two tensors in one message and ends."""
+    child = owner.start_peer()
+    on_device = child.make_on_device([3, 2, 1], "float32")
+    on_host = child.make([4, 5, 6])
+    arrived = child.send([on_device, on_host], owner)
+    check.equal(values_after_waiting(arrived[0]), [3, 2, 1], "both arrive")
+    child.leave()
+    arrived[0].drop()
+    check.equal(arrived[1].values(), [4, 5, 6], "the one in host memory is there")
+    arrived[1].write(1, 50)
+    check.equal(arrived[1].values(), [4, 50, 6], "it can be written to")
+
+
+@clause("CUDA-34", vary=(), profiles=("forgery",))
+def test_message_that_is_loaded_a_second_time_takes_nothing_away(
+    sender, receiver, device
+):
+    """The sender sends the very same message twice and drops its tensor."""
+    tensor = sender.make_on_device([4, 3, 2], "float32")
+    forged = sender.forge(tensor, "again")
+    first = sender.send(forged, receiver, "pipe")
+    second, refused = attempt(lambda: sender.send(forged, receiver, "pipe"))
+    are_shared([tensor, first] if refused else [tensor, first, second], [4, 3, 2])
+    expected = values_after_waiting(first)
+    tensor.drop()
+    if second is not None:
+        second.drop()
+    held = refill(receiver, sender)
+    check.equal(values_after_waiting(first), expected, "the first one stays")
+    check.equal(values_after_waiting(held[-1]), [-1.5] * 4, "no other is hit")

@@ -1,0 +1,428 @@
+"""Chapter FAIL: what is left when the system refuses.
+
+Each story takes something away from a process, lets it try, gives it back, and lets it
+try again. An implementation that does not need what is missing succeeds at once, and
+then has to have done it right.
+"""
+
+from sharedtensor_conformance.chapters.stories import (
+    ROUNDS,
+    direct,
+    each_sees_the_writes_of_the_others,
+    nothing_is_added,
+    opened,
+)
+from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+
+LENGTH = 2048
+"""Elements of a tensor that has four pages of memory."""
+
+SIZE = 8 * LENGTH
+TOO_LITTLE = 3 * SIZE + SIZE // 2
+"""Bytes that three such tensors and half of another one need."""
+
+SOON = 3.0
+"""Seconds within which a message that was accepted has left its sender."""
+
+SHORTAGES = (("descriptors", 1), ("memory", 0), ("descriptors", 2), ("descriptors", 0))
+"""What the actors run short of in turn."""
+
+NO_MAPPINGS = (("memory", 0), ("memory", SIZE), ("mappings", 0))
+"""How a process comes to have none, or too few for a message of two tensors."""
+
+
+def large(actor, number):
+    """Return a tensor of four pages and its values."""
+    values = [number + 0.25 * n for n in range(LENGTH)]
+    return actor.make(values, dtype="float64"), values
+
+
+def several(actor, number, count=3):
+    """Return some tensors and the values of each."""
+    rows = [[10 * number + n, 20 + n, 30 + n] for n in range(count)]
+    return [actor.make(row) for row in rows], rows
+
+
+def have_values(tensors, rows, sentence):
+    """Check that each tensor has the values of its row."""
+    check.equal([tensor.values() for tensor in tensors], rows, sentence)
+
+
+def can_be_written(tensor, values):
+    """Write the first element of every page and the last; check all of them."""
+    changed = list(values)
+    for index in {*range(0, len(values), 512), len(values) - 1}:
+        changed[index] += 0.5
+        tensor.write(index, changed[index])
+    check.equal(tensor.values(), changed, "every element can be written")
+    return changed
+
+
+def no_more_files(count, before, stage):
+    """Wait until only so many files have been added to those of `before`."""
+    few = lambda: len(stage.segments() - before) <= count  # noqa: E731
+    eventually(few, "no file is left of what was refused", within=stage.grace)
+
+
+def drop(*tensors):
+    """Drop all of them."""
+    for tensor in tensors:
+        tensor.drop()
+
+
+def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
+    """Put a message; what is accepted has to become receivable, and is received."""
+    _, refused = attempt(lambda: sender.put(tensors, receiver, channel))
+    if refused is None:
+        # While the shortage lasts: a thread may still have to write the message.
+        arrives = lambda: receiver.has_message(sender, channel)  # noqa: E731
+        sentence = "what put accepted can be received"
+        eventually(arrives, sentence, within=SOON)
+        arrived = receiver.get(sender, channel)
+        have_values(arrived, rows, "what put accepted arrives")
+        drop(*arrived)
+    have_values(tensors, rows, "the sender's tensors have their values")
+    return refused
+
+
+def get_works_or_is_refused(rows, receiver, sender, channel):
+    """Receive a message, all of it or nothing."""
+    arrived, refused = attempt(lambda: receiver.get(sender, channel))
+    if refused is not None:
+        receiver.stage.in_flight -= 1  # it may be lost
+        return
+    have_values(arrived["tensors"], rows, "what is received is all of the message")
+    drop(*arrived["tensors"])
+
+
+def put_three_messages(turn, tensors, sender, receiver, channel):
+    """Put one message that may be refused and two that come after it."""
+    later = [several(sender, turn + after, count=1) for after in (100, 200)]
+    sender.put({"turn": turn, "tensors": tensors}, receiver, channel)
+    for after, (others, _) in zip((100, 200), later, strict=True):
+        sender.put({"turn": turn + after, "tensors": others}, receiver, channel)
+    return later
+
+
+def later_messages_arrive(turn, later, sender, receiver, channel):
+    """Receive what came after; the one that was refused may come before it."""
+    arrived = receiver.get(sender, channel)
+    if arrived["turn"] == turn:
+        drop(*arrived["tensors"])
+        receiver.stage.in_flight += 1
+        arrived = receiver.get(sender, channel)
+    check.equal(arrived["turn"], turn + 100, "the next message arrives")
+    have_values(arrived["tensors"], later[0][1], "with its values")
+    last = receiver.get(sender, channel)
+    check.equal(last["turn"], turn + 200, "the one after it arrives")
+    have_values(last["tensors"], later[1][1], "with its values")
+    drop(*arrived["tensors"], *last["tensors"], *later[0][0], *later[1][0])
+
+
+@clause("FAIL-1", vary=("strategy",))
+def test_put_without_descriptors_works_or_is_refused(sender, receiver, channel):
+    """The sender puts three tensors with descriptors for none, some and all of them."""
+    for spare in (3, 0, 1, 2, 5):
+        tensors, rows = several(sender, spare)
+        with sender.short_of("descriptors", spare):
+            put_works_or_is_refused(tensors, rows, sender, receiver, channel)
+        arrived = sender.send(tensors, receiver, channel)
+        have_values(arrived, rows, "the same tensors can be sent afterwards")
+        drop(*tensors, *arrived)
+
+
+@clause("FAIL-1", profiles=("share",), vary=("strategy",))
+def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
+    """Owner and peer share a tensor with no, one and two descriptors left."""
+    for actor, other in ((owner, peer), (peer, owner)):
+        for spare in (0, 1, 2):
+            tensor = actor.make([spare, 8, 9])
+            with actor.short_of("descriptors", spare):
+                _, refused = attempt(tensor.share)
+                shared = tensor.is_shared()
+                check.equal(shared, refused is None, "it is shared if nothing raised")
+                tensor.write(1, 80)
+            tensor.share()
+            check.equal(tensor.is_shared(), True, "it can be shared afterwards")
+            arrived = actor.send(tensor, other)
+            check.equal(arrived.values(), [spare, 80, 9], "it has its values")
+            each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("FAIL-1", profiles=("share",), vary=("strategy",))
+def test_first_sharing_without_descriptors_works_or_is_refused(stage):
+    """An owner that has never shared tries with more and more descriptors left."""
+    with stage.fresh() as play:
+        made = []
+        for spare in range(10):
+            tensor = play.owner.make([spare, 8, 9])
+            with play.owner.short_of("descriptors", spare):
+                _, refused = attempt(tensor.share)
+            check.equal(tensor.is_shared(), refused is None, "shared or refused")
+            made.append(tensor)
+        for spare, tensor in enumerate(made):
+            tensor.share()
+            check.equal(tensor.is_shared(), True, "each can be shared afterwards")
+            check.equal(tensor.values(), [spare, 8, 9], "each has its values")
+        check(len(play.managers()) <= 1, "no manager is left of what was refused")
+
+
+@clause("FAIL-2", vary=("strategy",))
+def test_receive_without_descriptors_works_or_is_refused(sender, receiver, channel):
+    """The receiver gets three tensors with descriptors for none, some and all."""
+    for spare in (3, 0, 1, 2, 4):
+        tensors, rows = several(sender, spare)
+        later = put_three_messages(spare, tensors, sender, receiver, channel)
+        with receiver.short_of("descriptors", spare):
+            get_works_or_is_refused(rows, receiver, sender, channel)
+        have_values(tensors, rows, "the sender's tensors have their values")
+        later_messages_arrive(spare, later, sender, receiver, channel)
+        drop(*tensors)
+
+
+@clause("FAIL-3", "FAIL-4", profiles=("share",), vary=("strategy",))
+def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
+    """The owner shares six tensors where three and a half have room."""
+    before = stage.segments()
+    made = [large(owner, number) for number in range(6)]
+    with stage.little_shm(TOO_LITTLE):
+        refused = [attempt(tensor.share)[1] for tensor, _ in made]
+        shared = [tensor.is_shared() for tensor, _ in made]
+        check.equal(shared, [r is None for r in refused], "shared if nothing raised")
+        no_more_files(sum(shared), before, stage)
+        for tensor, values in made:
+            check.equal(tensor.values(), values, "each has its values")
+        made = [(tensor, can_be_written(tensor, values)) for tensor, values in made]
+    for tensor, values in made:
+        tensor.share()
+        check.equal(tensor.is_shared(), True, "each can be shared when there is room")
+        arrived = owner.send(tensor, peer)
+        check.equal(arrived.values(), values, "and sent, with its values")
+        arrived.drop()
+
+
+@clause("FAIL-3", "FAIL-4", vary=("strategy",))
+def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
+    """The sender puts tensors of which three and a half have room; both sides write."""
+    channel, before = direct(stage), stage.segments()
+    made = [large(sender, number) for number in range(5)]
+    arrived = []
+    with stage.little_shm(TOO_LITTLE):
+        for tensor, values in made:
+            _, refused = attempt(lambda t=tensor: sender.put(t, receiver, channel))
+            check.equal(tensor.values(), values, "the sender's has its values")
+            if refused is None:
+                come = lambda: receiver.has_message(sender, channel)  # noqa: E731
+                eventually(come, "what put accepted arrives", within=SOON)
+                arrived.append(receiver.get(sender, channel))
+                check.equal(arrived[-1].values(), values, "it arrives with its values")
+                can_be_written(arrived[-1], values)
+            can_be_written(tensor, tensor.values())
+        no_more_files(len(arrived), before, stage)
+    drop(*arrived)
+    for tensor, _ in made:
+        again = sender.send(tensor, receiver, channel)
+        check.equal(again.values(), tensor.values(), "each can be sent afterwards")
+        drop(again, tensor)
+
+
+@clause("FAIL-4", vary=("strategy",))
+def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
+    sender, receiver, stage
+):
+    """A tensor of zeros is sent; then `/dev/shm` is filled, and both sides write."""
+    tensor = sender.make([0.0] * LENGTH, dtype="float64")
+    arrived = sender.send(tensor, receiver)
+    with stage.little_shm(0):
+        values = can_be_written(arrived, [0.0] * LENGTH)
+        can_be_written(tensor, tensor.values())
+    check.equal(len(arrived.values()), len(values), "the receiver lives")
+
+
+@clause("FAIL-5", vary=("strategy",))
+def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, stage):
+    """The sender puts four pages where a file may have two, and then little."""
+    channel = direct(stage)
+    tensor, values = large(sender, 5)
+    with sender.short_of("file_size", SIZE // 2):
+        put_works_or_is_refused([tensor], [values], sender, receiver, channel)
+        little, rows = several(sender, 6)
+        arrived = sender.send(little, receiver, channel)
+        have_values(arrived, rows, "what is small enough can be sent")
+    values = can_be_written(tensor, values)
+    again = sender.send(tensor, receiver, channel)
+    check.equal(again.values(), values, "the same tensor can be sent afterwards")
+
+
+@clause("FAIL-6", vary=("strategy",))
+def test_put_without_mappings_works_or_is_refused(sender, receiver, stage):
+    """The sender puts two tensors when it can map no more memory, or too little."""
+    channel = direct(stage)
+    for number, (what, spare) in enumerate(NO_MAPPINGS):
+        made = [large(sender, number), large(sender, number + 0.125)]
+        tensors, rows = [m[0] for m in made], [m[1] for m in made]
+        with sender.short_of(what, spare):
+            put_works_or_is_refused(tensors, rows, sender, receiver, channel)
+        rows = [can_be_written(tensor, values) for tensor, values in made]
+        arrived = sender.send(tensors, receiver, channel)
+        have_values(arrived, rows, "the same tensors can be sent afterwards")
+        drop(*tensors, *arrived)
+
+
+@clause("FAIL-7", vary=("strategy",))
+def test_receive_without_mappings_works_or_is_refused(sender, receiver, stage):
+    """The receiver gets two tensors when it can map no more memory, or too little."""
+    channel = direct(stage)
+    for number, (what, spare) in enumerate(NO_MAPPINGS):
+        made = [large(sender, number), large(sender, number + 0.125)]
+        tensors, rows = [m[0] for m in made], [m[1] for m in made]
+        later = put_three_messages(number, tensors, sender, receiver, channel)
+        with receiver.short_of(what, spare):
+            get_works_or_is_refused(rows, receiver, sender, channel)
+        have_values(tensors, rows, "the sender's tensors have their values")
+        later_messages_arrive(number, later, sender, receiver, channel)
+        drop(*tensors)
+
+
+@clause("FAIL-8", vary=("strategy",))
+def test_nothing_is_left_of_many_refusals(sender, receiver, stage):
+    """Many messages are refused, by the sender and by the receiver in turn."""
+    channel = direct(stage)
+
+    def go_round(turn):
+        what, spare = SHORTAGES[turn % len(SHORTAGES)]
+        tensors, rows = several(sender, turn)
+        with sender.short_of(what, spare):
+            put_works_or_is_refused(tensors, rows, sender, receiver, channel)
+        later = put_three_messages(turn, tensors, sender, receiver, channel)
+        with receiver.short_of(what, spare):
+            get_works_or_is_refused(rows, receiver, sender, channel)
+        later_messages_arrive(turn, later, sender, receiver, channel)
+        drop(*tensors)
+
+    go_round(0)
+    before = opened(stage, sender, receiver)
+    for turn in range(ROUNDS // 2):
+        go_round(turn)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("FAIL-8", vary=("strategy",))
+def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, stage):
+    """Messages for which `/dev/shm` has no room are put and dropped."""
+    channel = direct(stage)
+    first, _ = several(sender, 1)
+    drop(*first, *sender.send(first, receiver, channel))
+    before = opened(stage, sender, receiver)
+    with stage.little_shm(SIZE + SIZE // 2):
+        for turn in range(ROUNDS // 2):
+            made = [large(sender, turn), large(sender, turn + 0.125)]
+            tensors, rows = [m[0] for m in made], [m[1] for m in made]
+            put_works_or_is_refused(tensors, rows, sender, receiver, channel)
+            drop(*tensors)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("FAIL-8", vary=("strategy",))
+def test_nothing_is_left_of_refusals_for_want_of_file_size(sender, receiver, stage):
+    """Messages of tensors that are larger than a file may be are put and dropped."""
+    channel = direct(stage)
+    first, _ = several(sender, 1)
+    drop(*first, *sender.send(first, receiver, channel))
+    before = opened(stage, sender, receiver)
+    with sender.short_of("file_size", SIZE // 2):
+        for turn in range(ROUNDS // 2):
+            tensor, values = large(sender, turn)
+            put_works_or_is_refused([tensor], [values], sender, receiver, channel)
+            drop(tensor)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("FAIL-9", vary=("strategy",))
+def test_signals_disturb_no_message(sender, receiver, channel):
+    """Both sides are interrupted all the time while batches of messages cross."""
+    with sender.interrupted() as at_sender, receiver.interrupted() as at_receiver:
+        for turn in range(ROUNDS // 2):
+            made = [large(sender, turn), large(sender, turn + 0.125)]
+            for number, (tensor, _) in enumerate(made):
+                sender.put([turn, number, tensor], receiver, channel)
+            for number, (tensor, values) in enumerate(made):
+                *order, arrived = receiver.get(sender, channel)
+                check.equal(order, [turn, number], "they arrive in order, each once")
+                check.equal(arrived.values(), values, "with their values")
+                drop(tensor, arrived)
+    check(at_sender.times > 0, "the sender was interrupted")
+    check(at_receiver.times > 0, "the receiver was interrupted")
+
+
+@clause("FAIL-9", vary=("strategy",))
+def test_signals_do_not_end_the_wait_for_a_message(sender, receiver, channel, stage):
+    """The receiver waits and is interrupted; then the sender, interrupted, sends."""
+    tensor = sender.make([91, 92, 93])
+    with sender.interrupted(), receiver.interrupted():
+        with receiver.getting(sender, channel) as pending:
+            before = pending.times_woken()
+            woken = lambda: pending.times_woken() > before + 5  # noqa: E731
+            eventually(woken, "the waiting receiver is interrupted", stage.grace)
+            sender.put(tensor, receiver, channel)
+        check.equal(pending.payload.values(), [91, 92, 93], "the tensor arrives")
+
+
+@clause("FAIL-9", vary=("start_method",))
+def test_signals_do_not_disturb_the_start_of_a_process(owner):
+    """An owner that is interrupted starts a child with a tensor, which it reads."""
+    tensor = owner.make([94, 95, 96])
+    owner.send(tensor, owner.stage.peer).drop()
+    with owner.interrupted() as at_owner:
+        child = owner.start_peer(arguments=[tensor])
+        (arrived,) = child.arguments
+        check.equal(arrived.values(), [94, 95, 96], "the tensor arrives")
+    check(at_owner.times > 0, "the owner was interrupted")
+
+
+@clause("FAIL-10", profiles=("strategies",), vary=("strategy",))
+def test_strategy_of_a_wrong_type_is_refused_and_changes_nothing(owner, peer):
+    """Owner and peer set what is no string; both can share afterwards."""
+    for actor, other in ((owner, peer), (peer, owner)):
+        before = actor.module("get_sharing_strategy")
+        for wrong in (None, 3, b"file_system", [before], {"name": before}, True):
+            with refusal(f"{wrong!r} is refused"):
+                actor.module("set_sharing_strategy", wrong)
+            found = actor.module("get_sharing_strategy")
+            check.equal(found, before, "the strategy is the one it was before")
+        tensor = actor.make([101, 102])
+        arrived = actor.send(tensor, other)
+        check.equal(arrived.values(), [101, 102], "it shares as before")
+
+
+@clause("FAIL-10", profiles=("drop-in",), vary=())
+def test_start_method_of_a_wrong_type_is_refused_and_changes_nothing(owner):
+    """The owner asks for contexts of wrong types, and sets them."""
+    before = owner.module("get_start_method", True)
+    for wrong in (3, b"spawn", ["spawn"], "Spawn", True):
+        with refusal(f"get_context({wrong!r}) is refused"):
+            owner.try_context(wrong)
+        with refusal(f"set_start_method({wrong!r}) is refused"):
+            owner.module("set_start_method", wrong, True)
+        found = owner.module("get_start_method", True)
+        check.equal(found, before, "the start method is the one it was before")
+
+
+@clause("FAIL-11", vary=("strategy",))
+def test_shortage_of_one_process_leaves_the_others_unharmed(
+    sender, receiver, bystander, channel
+):
+    """The sender is refused while the others go on; what all share stays shared."""
+    shared = sender.make([111, 112, 113])
+    first = sender.send(shared, receiver, channel)
+    second = receiver.send(first, bystander, channel)
+    refused, rows = several(sender, 114)
+    for what in ("descriptors", "memory"):
+        with sender.short_of(what):
+            attempt(lambda: sender.put(large(sender, 1)[0], receiver, channel))
+            tensor = receiver.make([115, 116])
+            arrived = receiver.send(tensor, bystander, channel)
+            each_sees_the_writes_of_the_others(tensor, arrived)
+            each_sees_the_writes_of_the_others(shared, first, second)
+    each_sees_the_writes_of_the_others(first, shared, second)
+    have_values(refused, rows, "the sender's other tensors have their values")

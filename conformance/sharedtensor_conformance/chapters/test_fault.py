@@ -1,0 +1,111 @@
+"""Chapter FAULT: one fault, for one role, at one step of the protocol."""
+
+from typing import Any
+
+import pytest
+
+from sharedtensor_conformance.chapters.fault_round import Scene
+from sharedtensor_conformance.chapters.fault_table import cells_of
+from sharedtensor_conformance.harness import clause
+
+PLAIN: dict[str, Any] = {
+    "vary": ("strategy",),
+    "start_methods": ("fork",),
+    "isolated": True,
+}
+"""Where the cells of both strategies run: forked peers are there at once."""
+
+MANAGED: dict[str, Any] = {
+    **PLAIN,
+    "strategies": ("file_system",),
+    "profiles": ("manager",),
+}
+"""Where the cells run that have a manager in them."""
+
+
+def over(id: str, *, managed: bool = False) -> Any:
+    """Run a test over the cells that judge the clause `id`."""
+    cells = cells_of(id, managed=managed)
+    return pytest.mark.parametrize("cell", cells, ids=[cell.name for cell in cells])
+
+
+def strike(cell, stage, implementation):
+    """Play the cell in processes of its own."""
+    with stage.fresh() as play:
+        exact = "trace-points" in implementation.claims
+        Scene(play, cell, exact=exact).run()
+
+
+@clause("FAULT-1", **PLAIN)
+@over("FAULT-1")
+def test_process_that_ends_takes_nobody_along(cell, stage, implementation):
+    """One process ends at a step; the others finish, share anew, and leave nothing."""
+    strike(cell, stage, implementation)
+
+
+@clause("FAULT-1", **MANAGED)
+@over("FAULT-1", managed=True)
+def test_process_that_ends_at_a_step_with_the_manager_takes_nobody_along(
+    cell, stage, implementation
+):
+    """The same at the steps in which the manager is told something."""
+    strike(cell, stage, implementation)
+
+
+@clause("FAULT-2", **PLAIN)
+@over("FAULT-2")
+def test_step_that_raises_or_is_repeated_or_lost_costs_one_message(
+    cell, stage, implementation
+):
+    """A step raises, is repeated or is lost; all go on, and nothing is left."""
+    strike(cell, stage, implementation)
+
+
+@clause("FAULT-2", **MANAGED)
+@over("FAULT-2", managed=True)
+def test_step_with_the_manager_that_raises_costs_one_message(
+    cell, stage, implementation
+):
+    """The same at the steps in which the manager is told something."""
+    strike(cell, stage, implementation)
+
+
+@clause("FAULT-3", **PLAIN)
+@over("FAULT-3")
+def test_process_that_is_stopped_stops_nobody_else(cell, stage, implementation):
+    """One process is stopped at a step; the others share, then it goes on."""
+    strike(cell, stage, implementation)
+
+
+@clause("FAULT-3", **MANAGED)
+@over("FAULT-3", managed=True)
+def test_process_that_is_stopped_at_a_step_with_the_manager_stops_nobody_else(
+    cell, stage, implementation
+):
+    """The same at the steps in which the manager is told something."""
+    strike(cell, stage, implementation)
+
+
+@clause("FAULT-4", **PLAIN)
+@over("FAULT-4")
+def test_process_that_runs_out_of_something_gets_an_exception_at_worst(
+    cell, stage, implementation
+):
+    """One process is out of descriptors or memory at a step, and then no more."""
+    strike(cell, stage, implementation)
+
+
+@clause("FAULT-4", **MANAGED)
+@over("FAULT-4", managed=True)
+def test_process_out_of_something_at_a_step_with_the_manager_gets_an_exception(
+    cell, stage, implementation
+):
+    """The same at the steps in which the manager is told something."""
+    strike(cell, stage, implementation)
+
+
+@clause("FAULT-5", **MANAGED)
+@over("FAULT-5", managed=True)
+def test_fault_of_the_manager_takes_nobody_along(cell, stage, implementation):
+    """The manager is ended, stopped or out of something at a step of the others."""
+    strike(cell, stage, implementation)

@@ -1,0 +1,233 @@
+"""Chapter FD: segments without a name, and the descriptors that stand for them."""
+
+from collections import Counter
+
+from sharedtensor_conformance.chapters.stories import (
+    ROUNDS,
+    each_sees_the_writes_of_the_others,
+)
+from sharedtensor_conformance.harness import check, clause, eventually
+from sharedtensor_conformance.harness.matrix import LAYOUTS
+
+HELD = 6
+"""Tensors over one storage that a process holds at once."""
+
+MANY = 300
+"""Storages in one message: more than the kernel takes descriptors at once."""
+
+LONG = 50_000
+"""Bytes in one message: more than an implementation may write at once."""
+
+ROOM = 16
+"""Descriptors that a process near its limit may still open."""
+
+
+@clause("FD-1", vary=("strategy",))
+def test_storage_that_is_sent_has_no_name(sender, receiver, channel, stage):
+    """The ledger is read while a tensor is in flight, received, and sent on."""
+    before = stage.segments()
+    tensor = sender.make([1, 2, 3])
+    sender.put(tensor, receiver, channel)
+    check.equal(stage.segments() - before, set(), "no name in flight")
+    arrived = receiver.get(sender, channel)
+    check.equal(arrived.values(), [1, 2, 3], "the tensor arrives")
+    check.equal(stage.segments() - before, set(), "no name when it is received")
+    receiver.send(arrived, sender, channel)
+    check.equal(stage.segments() - before, set(), "no name when it is sent on")
+
+
+@clause("FD-1", profiles=("share",), vary=("strategy",))
+def test_storage_that_is_shared_on_request_has_no_name(owner, peer, stage):
+    """Owner and peer share tensors; the ledger is read while they are held."""
+    before = stage.segments()
+    for actor in (owner, peer):
+        tensor = actor.make([4, 5, 6])
+        tensor.share()
+        check.equal(tensor.is_shared(), True, "the tensor is shared")
+        check.equal(stage.segments() - before, set(), "no name belongs to it")
+
+
+def returns_to(before, *actors):
+    """Tell whether no actor has more descriptors open than `before`."""
+    now = [actor.descriptors() for actor in actors]
+    return all(count <= then for count, then in zip(now, before, strict=True))
+
+
+@clause("FD-2")
+def test_descriptors_do_not_grow_with_rounds(sender, receiver, channel, stage):
+    """Tensors are sent and dropped, the sender's first and the receiver's in turn."""
+
+    def go_round(number):
+        tensor = sender.make([number, 8, 9])
+        arrived = sender.send(tensor, receiver, channel)
+        check.equal(arrived.values(), [number, 8, 9], "the tensor arrives")
+        for dropped in (tensor, arrived)[:: -1 if number % 2 else 1]:
+            dropped.drop()
+
+    go_round(50)
+    before = [sender.descriptors(), receiver.descriptors()]
+    for number in range(ROUNDS):
+        go_round(number)
+    sentence = "sender and receiver have as many descriptors as before"
+    eventually(lambda: returns_to(before, sender, receiver), sentence, stage.grace)
+
+
+@clause("FD-2", profiles=("share",), vary=("strategy",))
+def test_descriptors_do_not_grow_with_tensors_that_are_shared(owner, peer, stage):
+    """Owner and peer share tensors, send some of them twice, and drop all."""
+
+    def go_round(number):
+        tensor = owner.make([number, 18, 19])
+        tensor.share()
+        tensors = [tensor, *(owner.send(tensor, peer) for _ in range(number % 3))]
+        for dropped in tensors:
+            check.equal(dropped.values(), [number, 18, 19], "each has the values")
+            dropped.drop()
+
+    go_round(2)
+    before = [owner.descriptors(), peer.descriptors()]
+    for number in range(ROUNDS):
+        go_round(number)
+    sentence = "owner and peer have as many descriptors as before"
+    eventually(lambda: returns_to(before, owner, peer), sentence, stage.grace)
+
+
+@clause("FD-3", vary=("strategy",))
+def test_one_storage_received_often_costs_one_descriptor(
+    sender, receiver, channel, stage
+):
+    """The receiver gets and holds one tensor six times, in six messages."""
+    sender.send(sender.make([1, 2]), receiver, channel).drop()
+    before = [sender.descriptors() + 1, receiver.descriptors() + 1]
+    tensor = sender.make([21, 22, 23])
+    arrived = [sender.send(tensor, receiver, channel) for _ in range(HELD)]
+    check.equal(arrived[-1].values(), [21, 22, 23], "the tensor arrives")
+    sentence = "each side has at most one descriptor for the storage"
+    eventually(lambda: returns_to(before, sender, receiver), sentence, stage.grace)
+
+
+@clause("FD-3", profiles=("views",), vary=("strategy",))
+def test_views_over_one_storage_cost_one_descriptor(sender, receiver, stage):
+    """The sender sends its base and a view of each layout, apart and together."""
+    sender.send(sender.make([1, 2]), receiver).drop()
+    before = [sender.descriptors() + 1, receiver.descriptors() + 1]
+    base = sender.make(list(range(800, 824)))
+    views = [sender.view(base, layout) for layout in LAYOUTS]
+    together = sender.send([base, *views], receiver)
+    apart = [sender.send(view, receiver) for view in views]
+    check.equal(apart[0].values(), together[1].values(), "the views arrive")
+    sentence = "each side has at most one descriptor for the storage"
+    eventually(lambda: returns_to(before, sender, receiver), sentence, stage.grace)
+
+
+def descriptors(*actors):
+    """Return how many descriptors each of the actors has open."""
+    return [actor.descriptors() for actor in actors]
+
+
+def costs_at_most(sentence, before, more, stage, *actors):
+    """Wait until each actor has at most so many more descriptors than `before`."""
+    allowed = [count + each for count, each in zip(before, more, strict=True)]
+    eventually(lambda: returns_to(allowed, *actors), sentence, within=stage.grace)
+
+
+@clause("FD-4", profiles=("share",), vary=("strategy",))
+def test_descriptors_are_counted_at_each_step(sender, receiver, channel, stage):
+    """A storage is shared, sent twice, received twice, and dropped by its sender."""
+    both = sender, receiver
+    sender.send(sender.make([1, 2]), receiver, channel).drop()
+    before = descriptors(*both)
+    tensor = sender.make([31, 32, 33])
+    tensor.share()
+    costs_at_most("sharing costs one", before, [1, 0], stage, *both)
+    sender.put(tensor, receiver, channel)
+    sender.put([tensor, tensor], receiver, channel)
+    first = receiver.get(sender, channel)
+    second, alias = receiver.get(sender, channel)
+    check.equal(second.values(), [31, 32, 33], "the tensor arrives")
+    costs_at_most("receiving costs each side one", before, [1, 1], stage, *both)
+    tensor.drop()
+    costs_at_most("its drop frees the sender's", before, [0, 1], stage, *both)
+    back = receiver.send(second, sender, channel)
+    check.equal(back.values(), [31, 32, 33], "the last holder sends it")
+    costs_at_most("the way back costs one", before, [1, 1], stage, *both)
+    for kept in (first, second, alias):
+        kept.drop()
+    check.equal(back.values(), [31, 32, 33], "it stays")
+    costs_at_most("its drop frees the receiver's", before, [1, 0], stage, *both)
+
+
+def inherits_nothing_but(own, actor, stage):
+    """Start a program from `actor`; it has no descriptor that is not in `own`."""
+
+    def has_nothing_new():
+        return Counter(stage.details(pid)["targets"]) <= own
+
+    with actor.program() as pid:
+        sentence = "the program has nothing that its parent had not before"
+        eventually(has_nothing_new, sentence, within=stage.grace)
+        check(pid in stage.processes(), "the program runs")
+
+
+@clause("FD-5", profiles=("share",), vary=("strategy",))
+def test_program_that_is_started_has_no_descriptor_of_a_storage(
+    sender, receiver, stage
+):
+    """Both sides hold tensors, and start a program that inherits what it can."""
+    sender.send(sender.make([1, 2]), receiver).drop()
+    before = {actor: Counter(actor.targets()) for actor in (sender, receiver)}
+    shared = sender.make([41, 42])
+    shared.share()
+    sent = [sender.make([43 + n, 44]) for n in range(3)]
+    arrived = sender.send(sent, receiver)
+    check.equal(arrived[0].values(), [43, 44], "the tensors arrive")
+    for actor, own in before.items():
+        inherits_nothing_but(own, actor, stage)
+    each_sees_the_writes_of_the_others(sent[0], arrived[0])
+
+
+@clause("FD-6", vary=("strategy",))
+def test_message_has_more_storages_than_a_packet_has_descriptors(
+    sender, receiver, channel, stage
+):
+    """Three hundred tensors are sent in one message; some are written, all dropped."""
+    sender.send(sender.make([1, 2]), receiver, channel).drop()
+    before = descriptors(sender, receiver)
+    tensors = [sender.make([number, 50]) for number in range(MANY)]
+    arrived = sender.send(tensors, receiver, channel)
+    values = [tensor.values() for tensor in arrived]
+    expected = [[number, 50] for number in range(MANY)]
+    check.equal(values, expected, "all arrive with their values")
+    for number in (0, 252, 253, MANY - 1):
+        each_sees_the_writes_of_the_others(tensors[number], arrived[number])
+    for actor in (sender, receiver):
+        actor.request("drop_all")
+    costs_at_most("nothing is left", before, [0, 0], stage, sender, receiver)
+
+
+@clause("FD-6", "CHAN-3", vary=("strategy",))
+def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver):
+    """About as many tensors as a packet has descriptors, with few bytes and many."""
+    for count, length in ((253, 0), (254, 0), (252, LONG), (253, LONG)):
+        tensors = [sender.make([number, 51]) for number in range(count)]
+        text, *arrived = sender.send(["x" * length, *tensors], receiver)
+        check.equal(len(text), length, "what is beside them arrives")
+        values = [tensor.values() for tensor in arrived]
+        expected = [[number, 51] for number in range(count)]
+        check.equal(values, expected, "all arrive with their values")
+        each_sees_the_writes_of_the_others(tensors[-1], arrived[-1])
+        for actor in (sender, receiver):
+            actor.request("drop_all")
+
+
+@clause("FD-7", vary=("strategy",))
+def test_process_near_its_limit_goes_on(sender, receiver, channel):
+    """Sender and receiver have room for sixteen descriptors and make many rounds."""
+    sender.send(sender.make([1, 2]), receiver, channel).drop()
+    with sender.short_of("descriptors", ROOM), receiver.short_of("descriptors", ROOM):
+        for number in range(4 * ROOM):
+            tensor = sender.make([number, 61])
+            arrived = sender.send(tensor, receiver, channel)
+            check.equal(arrived.values(), [number, 61], "the tensor arrives")
+            for dropped in (tensor, arrived)[:: -1 if number % 2 else 1]:
+                dropped.drop()

@@ -1,0 +1,225 @@
+"""Chapter GRAD: flags and gradients that travel with a tensor."""
+
+from functools import partial
+
+from sharedtensor_conformance.chapters.stories import (
+    each_keeps_its_writes_to_itself,
+    each_sees_the_writes_of_the_others,
+)
+from sharedtensor_conformance.harness import attempt, check, clause, refusal
+from sharedtensor_conformance.harness.matrix import LAYOUTS
+
+
+def make_leaf(actor, values, grad=None):
+    """Make a leaf that requires grad and, where one is given, has a grad."""
+    tensor = actor.make(values)
+    tensor.set_requires_grad(True)
+    if grad is not None:
+        tensor.set_grad(actor.make(grad))
+    return tensor
+
+
+@clause("GRAD-1", vary=("strategy",))
+def test_leaf_arrives_as_a_leaf_with_its_flag(sender, receiver, channel):
+    """The sender sends a leaf that requires grad between two that do not."""
+    for flag in (False, True, False):
+        tensor = sender.make([1, 2, 3])
+        tensor.set_requires_grad(flag)
+        arrived = sender.send(tensor, receiver, channel)
+        check.equal(arrived.requires_grad(), flag, "the flag is the sender's")
+        check.equal(arrived.is_leaf(), True, "it is a leaf")
+        check.equal(arrived.values(), [1, 2, 3], "it has its values")
+
+
+@clause("GRAD-1", vary=("strategy",))
+def test_flag_of_each_send_is_the_one_at_that_send(sender, receiver):
+    """The sender changes the flag between two sends of one tensor."""
+    tensor = sender.make([4, 5, 6])
+    for flag in (False, True, False):
+        tensor.set_requires_grad(flag)
+        arrived = sender.send(tensor, receiver)
+        check.equal(arrived.requires_grad(), flag, "the flag is that of the send")
+        arrived.drop()
+
+
+@clause("GRAD-2")
+def test_grad_that_is_present_arrives_with_its_values(sender, receiver, channel):
+    """The sender sends a leaf with a grad; the receiver reads both."""
+    tensor = make_leaf(sender, [1, 2, 3], grad=[0.25, -0.5, 0.75])
+    arrived = sender.send(tensor, receiver, channel)
+    grad = arrived.grad()
+    check(grad is not None, "the grad has arrived")
+    check.equal(grad.values(), [0.25, -0.5, 0.75], "it has the sender's values")
+    check.equal(arrived.values(), [1, 2, 3], "the tensor has its own values")
+
+
+@clause("GRAD-2", vary=("strategy",))
+def test_grads_in_a_container_arrive_at_their_tensors(sender, receiver):
+    """The sender sends two leaves with grads and one without between them."""
+    message = {
+        "first": make_leaf(sender, [1, 2], grad=[10, 20]),
+        "bare": make_leaf(sender, [3, 4]),
+        "second": make_leaf(sender, [5, 6], grad=[50, 60]),
+    }
+    arrived = sender.send(message, receiver)
+    check(arrived["bare"].grad() is None, "the one without has none")
+    for name, expected in (("first", [10, 20]), ("second", [50, 60])):
+        grad = arrived[name].grad()
+        check(grad is not None, f"{name} has a grad")
+        check.equal(grad.values(), expected, "its values are its own")
+
+
+@clause("GRAD-2", vary=("strategy",))
+def test_grad_made_between_two_sends_arrives_with_the_second(sender, receiver):
+    """The sender sends a leaf, gives it a grad, and sends it again."""
+    tensor = make_leaf(sender, [7, 8, 9])
+    first = sender.send(tensor, receiver)
+    check(first.grad() is None, "the first has none")
+    first.drop()
+    tensor.set_grad(sender.make([70, 80, 90]))
+    second = sender.send(tensor, receiver)
+    grad = second.grad()
+    check(grad is not None, "the second has a grad")
+    check.equal(grad.values(), [70, 80, 90], "it has the sender's values")
+
+
+@clause("GRAD-3")
+def test_grad_that_is_present_is_shared(sender, receiver, channel):
+    """Sender and receiver write to the grad in turn, and to the tensor."""
+    tensor = make_leaf(sender, [1, 2, 3], grad=[4, 5, 6])
+    arrived = sender.send(tensor, receiver, channel)
+    grad = arrived.grad()
+    check(grad is not None, "the grad has arrived")
+    each_sees_the_writes_of_the_others(grad, tensor.grad())
+    detached = [sender.detach(tensor), receiver.detach(arrived)]
+    each_sees_the_writes_of_the_others(*detached)
+    check.equal(grad.values(), tensor.grad().values(), "both grads are as they were")
+
+
+@clause("GRAD-3", vary=("strategy",))
+def test_grad_of_a_tensor_that_was_shared_before_is_shared(sender, receiver):
+    """The sender sends a leaf, gives it a grad, sends it again; both write."""
+    tensor = make_leaf(sender, [11, 12, 13])
+    first = sender.send(tensor, receiver)
+    tensor.set_grad(sender.make([14, 15, 16]))
+    first.drop()
+    second = sender.send(tensor, receiver)
+    grad = second.grad()
+    check(grad is not None, "the grad has arrived")
+    each_sees_the_writes_of_the_others(tensor.grad(), grad)
+
+
+@clause("GRAD-4", vary=("strategy",))
+def test_grad_made_after_the_send_is_private(sender, receiver, channel):
+    """Both sides give their tensor a grad after the receive and write to it."""
+    tensor = make_leaf(sender, [1, 2, 3])
+    arrived = sender.send(tensor, receiver, channel)
+    check(arrived.grad() is None, "the receiver's grad is None")
+    arrived.set_grad(receiver.make([10, 20, 30]))
+    check(tensor.grad() is None, "the sender's is still None")
+    tensor.set_grad(sender.make([40, 50, 60]))
+    check.equal(arrived.grad().values(), [10, 20, 30], "the receiver's is its own")
+    each_keeps_its_writes_to_itself(arrived.grad(), tensor.grad())
+
+
+@clause("GRAD-5")
+def test_non_leaf_that_requires_grad_is_refused_in_put(sender, receiver, channel):
+    """The sender puts a non-leaf alone and in a container; both calls raise."""
+    leaf = make_leaf(sender, [1, 2, 3])
+    non_leaf = sender.non_leaf(leaf)
+    check.equal(non_leaf.is_leaf(), False, "it is no leaf")
+    for message in (non_leaf, {"deep": [sender.make([4, 5]), non_leaf]}):
+        with refusal("the put raises"):
+            sender.put(message, receiver, channel)
+
+
+@clause("GRAD-5", vary=("strategy",))
+def test_non_leaf_is_refused_each_time(sender, receiver, channel):
+    """The sender puts one non-leaf twice, after the leaf that it came from."""
+    leaf = make_leaf(sender, [6, 7, 8])
+    arrived = sender.send(leaf, receiver, channel)
+    check.equal(arrived.values(), [6, 7, 8], "the leaf is accepted")
+    non_leaf = sender.non_leaf(leaf)
+    for attempted in ("first", "second"):
+        with refusal(f"the {attempted} put raises"):
+            sender.put(non_leaf, receiver, channel)
+
+
+@clause("GRAD-5", profiles=("views",), vary=("strategy",))
+def test_view_of_a_leaf_is_refused_as_any_result(sender, receiver, channel):
+    """The sender puts a view of a leaf that requires grad, which is no leaf."""
+    leaf = make_leaf(sender, list(range(24)))
+    for layout in LAYOUTS[:2]:
+        view = sender.view(leaf, layout)
+        check.equal(view.is_leaf(), False, "it is no leaf")
+        with refusal("the put raises"):
+            sender.put(view, receiver, channel)
+
+
+@clause("GRAD-6", vary=("strategy",))
+def test_refused_message_leaves_the_channel_usable(sender, receiver, channel):
+    """The sender puts a message with a non-leaf in it, and a good one after it."""
+    non_leaf = sender.non_leaf(make_leaf(sender, [1, 2, 3]))
+    for number in (1, 2):
+        refused = [sender.make([90, 91]), non_leaf]
+        attempt(lambda refused=refused: sender.put(refused, receiver, channel))
+        good = sender.make([10 * number, 10 * number + 1])
+        arrived = sender.send({"number": number, "good": good}, receiver, channel)
+        check(isinstance(arrived, dict), "the good message arrives")
+        check.equal(sorted(arrived), ["good", "number"], "as it was sent")
+        check.equal(arrived["number"], number, "in its turn")
+        check.equal(arrived["good"].values(), good.values(), "with its values")
+
+
+@clause("GRAD-6", vary=("strategy",))
+def test_refused_message_takes_no_place_in_a_bounded_queue(owner):
+    """The owner puts non-leaves on a queue with one place, then a good message."""
+    channel = owner.open_channel("queue_of_one")
+    child = owner.start_peer(arguments=channel)
+    non_leaf = owner.non_leaf(make_leaf(owner, [1, 2, 3]))
+    for number in (10, 20):
+        attempt(partial(owner.situation, "put_on", channel, non_leaf))
+        good = owner.make([number, number + 1])
+        owner.situation("put_on", channel, good)
+        arrived = child.situation("get_from", child.arguments)
+        check.equal(arrived.values(), good.values(), "the good message arrives")
+
+
+@clause("GRAD-7", vary=("strategy",))
+def test_detached_tensor_is_sent_and_shares_its_memory(sender, receiver, channel):
+    """The sender detaches a leaf and a non-leaf and sends what it detached."""
+    leaf = make_leaf(sender, [1, 2, 3])
+    for original in (leaf, sender.non_leaf(leaf)):
+        detached = sender.detach(original)
+        arrived = sender.send(detached, receiver, channel)
+        check.equal(arrived.requires_grad(), False, "what arrives requires no grad")
+        arrived.write(1, 25)
+        check.equal(original.read(1), 25, "the original reads the receiver's write")
+        detached.write(2, 35)
+        check.equal(original.read(2), 35, "and that of the detached one")
+        check.equal(arrived.values(), original.values(), "both are one memory")
+
+
+@clause("GRAD-8", vary=("strategy",))
+def test_grad_keeps_its_role_when_the_tensor_is_sent_on(
+    sender, receiver, bystander, channel
+):
+    """The receiver sends a tensor with a grad on; all three write to the grad."""
+    tensor = make_leaf(sender, [1, 2, 3, 4], grad=[5, 6, 7, 8])
+    arrived = sender.send(tensor, receiver, channel)
+    onward = receiver.send(arrived, bystander, channel)
+    grad = onward.grad()
+    check(grad is not None, "the grad has arrived at the third process")
+    check.equal(onward.values(), [1, 2, 3, 4], "the tensor is not its grad")
+    each_sees_the_writes_of_the_others(grad, tensor.grad(), arrived.grad())
+
+
+@clause("GRAD-8", vary=("strategy",))
+def test_grad_keeps_its_role_when_the_tensor_comes_back(sender, receiver):
+    """The receiver sends a tensor with a grad back to the sender; both write."""
+    tensor = make_leaf(sender, [9, 8, 7], grad=[6, 5, 4])
+    arrived = sender.send(tensor, receiver)
+    back = receiver.send(arrived, sender)
+    grad = back.grad()
+    check(grad is not None, "the grad has come back")
+    each_sees_the_writes_of_the_others(tensor.grad(), grad, arrived.grad())

@@ -1,0 +1,40 @@
+"""LIFE-7 and LIFE-12, judged over all of a configuration's cases after the last."""
+
+from sharedtensor_conformance.harness import check, clause
+from sharedtensor_conformance.harness.checks import wait_until
+
+SHOWN = 5
+"""How many leaks the evidence names."""
+
+
+@clause("LIFE-7", runs_last=True)
+def test_nothing_is_left_of_what_the_cases_dropped(stage):
+    """Each case dropped what it had made; the ledger was read after each of them."""
+    for channel in stage.implementation.channels:
+        tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])
+        stage.owner.send(tensor, stage.peer, channel)
+    leaks = stage.leaks["LIFE-7"] + stage.settle().items
+    shown = "; ".join(leaks[:SHOWN])
+    check(not leaks, f"nothing stayed after any case ({len(leaks)} times: {shown})")
+
+
+@clause("LIFE-12", runs_last=True)
+def test_no_case_added_a_thread_a_process_a_socket_or_a_temporary_file(stage):
+    """The ledger was read after each case; what it shows of these is the same."""
+    tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])
+    stage.owner.send(tensor, stage.peer, stage.implementation.channels[0])
+    leaks = stage.leaks["LIFE-12"] + stage.settle().use
+    shown = "; ".join(leaks[:SHOWN])
+    check(not leaks, f"nothing was added by any case ({len(leaks)} times: {shown})")
+
+
+@clause("LIFE-7", runs_last=True, vary=("strategy",))
+def test_nothing_is_left_when_the_processes_have_exited(stage):
+    """All is dropped and all processes exit; the supervisor lists what is left."""
+    tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])
+    stage.owner.send(tensor, stage.peer, stage.implementation.channels[0])
+    stage.drop_all()
+    stage.leave_all()
+    wait_until(lambda: not stage.left_behind(), stage.grace)
+    sentence = "no segment, temporary file or process is left"
+    check.equal(stage.left_behind(), [], sentence)

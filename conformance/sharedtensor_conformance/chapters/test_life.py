@@ -1,0 +1,826 @@
+"""Chapter LIFE: who must outlive whom, and what is left in the end."""
+
+from collections import Counter
+
+from sharedtensor_conformance.chapters.stories import (
+    ROUNDS,
+    each_sees_the_writes_of_the_others,
+    hold_other_tensors,
+    nothing_is_added,
+    opened,
+)
+from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+
+
+def keeps_its_values(tensor, expected):
+    """Check the values of `tensor`, write one of them, and check all again."""
+    check.equal(tensor.values(), expected, "it has its values")
+    changed = [-expected[0], *expected[1:]]
+    tensor.write(0, changed[0])
+    check.equal(tensor.values(), changed, "it can be written")
+
+
+@clause("LIFE-1", vary=("strategy",))
+def test_received_tensor_outlives_the_tensor_of_its_sender(sender, receiver, channel):
+    """The sender drops its tensor and makes others; the receiver keeps what it got."""
+    tensor = sender.make([1, 2, 3, 4])
+    arrived = sender.send(tensor, receiver, channel)
+    tensor.drop()
+    held = hold_other_tensors(sender)
+    keeps_its_values(arrived, [1, 2, 3, 4])
+    check.equal(held[0].values(), [200, 201, 202, 203], "no other tensor is hit")
+
+
+@clause("LIFE-1", vary=("strategy",), profiles=("lifetime",))
+def test_receivers_share_when_the_sender_has_dropped_its_tensor(
+    sender, receiver, bystander
+):
+    """The sender sends to both others and drops; each of them keeps the tensor."""
+    tensor = sender.make([5, 6, 7])
+    first, second = (sender.send(tensor, to) for to in (receiver, bystander))
+    tensor.drop()
+    onward = receiver.send(first, sender)
+    first.drop()
+    for kept in (second, onward):
+        check.equal(kept.values(), [5, 6, 7], "it has its values")
+    keeps_its_values(second, [5, 6, 7])
+
+
+@clause("LIFE-2")
+def test_message_in_flight_keeps_its_data(sender, receiver, channel):
+    """The sender drops each of three tensors before the receiver gets the first."""
+    rows = [[10 * n + 1, 10 * n + 2, 10 * n + 3, 10 * n + 4] for n in range(3)]
+    for row in rows:
+        tensor = sender.make(row)
+        sender.put(tensor, receiver, channel)
+        tensor.drop()
+    held = hold_other_tensors(sender)
+    arrived = [receiver.get(sender, channel) for _ in rows]
+    for tensor, row in zip(arrived, rows, strict=True):
+        keeps_its_values(tensor, row)
+    check.equal(held[-1].values(), [270, 271, 272, 273], "no other tensor is hit")
+
+
+@clause("LIFE-2", vary=("strategy",))
+def test_message_in_flight_keeps_what_its_sender_had_received(
+    sender, receiver, bystander, channel
+):
+    """The receiver sends on what it got; it and the sender drop before the receive."""
+    tensor = sender.make([15, 16, 17])
+    arrived = sender.send(tensor, receiver, channel)
+    receiver.put(arrived, bystander, channel)
+    arrived.drop()
+    tensor.drop()
+    keeps_its_values(bystander.get(receiver, channel), [15, 16, 17])
+
+
+@clause("LIFE-3")
+def test_received_tensor_outlives_the_exit_of_its_sender(owner, peer):
+    """A child sends a tensor to the owner and exits; the owner sends it on."""
+    child = owner.start_peer()
+    arrived = child.send(child.make([21, 22, 23]), owner)
+    check.equal(child.leave(), 0, "the child exits normally")
+    keeps_its_values(arrived, [21, 22, 23])
+    onward = owner.send(arrived, peer)
+    check.equal(onward.values(), [-21, 22, 23], "it arrives where it is sent on")
+
+
+@clause("LIFE-3", vary=("strategy",))
+def test_tensor_of_an_exited_sender_is_kept_by_two_receivers(stage):
+    """The peer sends to both others and exits; they keep the tensor in turn."""
+    with stage.fresh() as play:
+        tensor = play.peer.make([24, 25, 26])
+        first = play.peer.send(tensor, play.bystander)
+        second = play.peer.send(tensor, play.owner)
+        play.peer.leave()
+        check.equal(first.values(), [24, 25, 26], "the bystander has the values")
+        second.drop()
+        keeps_its_values(first, [24, 25, 26])
+        onward = play.bystander.send(first, play.owner)
+        check.equal(onward.values(), [-24, 25, 26], "the owner gets it again")
+
+
+@clause("LIFE-4")
+def test_received_tensor_outlives_the_killing_of_its_sender(owner, peer):
+    """A child sends a tensor to the owner and is killed; the owner sends it on."""
+    child = owner.start_peer()
+    arrived = child.send(child.make([31, 32, 33]), owner)
+    child.kill()
+    keeps_its_values(arrived, [31, 32, 33])
+    onward = owner.send(arrived, peer)
+    check.equal(onward.values(), [-31, 32, 33], "it arrives where it is sent on")
+
+
+@clause("LIFE-4", vary=("strategy",))
+def test_tensor_of_a_killed_owner_is_kept_by_two_peers(stage):
+    """The owner sends to both peers and is killed; one sends it to the other."""
+    with stage.fresh() as play:
+        tensor = play.owner.make([34, 35, 36])
+        first = play.owner.send(tensor, play.peer)
+        second = play.owner.send(tensor, play.bystander)
+        play.owner.kill()
+        for kept in (first, second):
+            check.equal(kept.values(), [34, 35, 36], "each peer has the values")
+        second.drop()
+        keeps_its_values(first, [34, 35, 36])
+        onward = play.peer.send(first, play.bystander)
+        check.equal(onward.values(), [-34, 35, 36], "the bystander gets it again")
+
+
+@clause("LIFE-5")
+def test_message_survives_the_exit_of_its_sender(owner, channel):
+    """A child puts two messages and exits; the owner receives them afterwards."""
+    child = owner.start_peer()
+    child.put(child.make([41, 42, 43]), owner, channel)
+    child.put({"later": child.make([44, 45])}, owner, channel)
+    check.equal(child.leave(), 0, "the child exits normally")
+    keeps_its_values(owner.get(child, channel), [41, 42, 43])
+    later = owner.get(child, channel)["later"]
+    check.equal(later.values(), [44, 45], "the second message arrives as well")
+
+
+@clause("LIFE-5", vary=())
+def test_message_between_peers_survives_the_exit_of_its_sender(stage, channel):
+    """The peer puts a message for the bystander and exits; the bystander gets it."""
+    with stage.fresh() as play:
+        tensor = play.peer.make([46, 47, 48])
+        play.peer.put(tensor, play.bystander, channel)
+        play.peer.leave()
+        keeps_its_values(play.bystander.get(play.peer, channel), [46, 47, 48])
+
+
+def is_sent(sender, receiver, channel, stage):
+    """Wait until a message has left its sender, where a thread may write it."""
+    sentence = "the message can be received"
+    eventually(lambda: receiver.has_message(sender, channel), sentence, stage.grace)
+
+
+@clause("LIFE-6")
+def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(
+    owner, channel, stage
+):
+    """A child sends a message and is killed; the owner receives."""
+    child = owner.start_peer()
+    child.put(child.make([51, 52, 53]), owner, channel)
+    is_sent(child, owner, channel, stage)
+    child.kill()
+    arrived, raised = attempt(lambda: owner.get(child, channel))
+    if raised is None:
+        check.equal(arrived.values(), [51, 52, 53], "it has the values that were sent")
+
+
+@clause("LIFE-6", vary=())
+def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, channel):
+    """The owner sends a message to the peer and is killed; the peer receives."""
+    with stage.fresh() as play:
+        play.owner.put(play.owner.make([54, 55, 56]), play.peer, channel)
+        is_sent(play.owner, play.peer, channel, stage)
+        play.owner.kill()
+        arrived, raised = attempt(lambda: play.peer.get(play.owner, channel))
+        if raised is None:
+            check.equal(arrived.values(), [54, 55, 56], "it has the values sent")
+
+
+@clause("LIFE-7", vary=("strategy",))
+def test_nothing_is_left_of_tensors_that_were_sent_and_dropped(
+    sender, receiver, channel, stage
+):
+    """Both sides drop what they sent and got, now one first and now the other."""
+
+    def send_and_drop(number):
+        tensor = sender.make([number, 62, 63])
+        arrived = sender.send([tensor, tensor], receiver, channel)[1]
+        check.equal(arrived.values(), [number, 62, 63], "the tensor arrives")
+        for dropped in (tensor, arrived)[:: -1 if number % 2 else 1]:
+            dropped.drop()
+
+    send_and_drop(60)
+    before = opened(stage, sender, receiver)
+    for number in range(ROUNDS):
+        send_and_drop(number)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("LIFE-7", profiles=("share",), vary=("strategy",))
+def test_nothing_is_left_of_tensors_that_were_shared_and_never_sent(owner, stage):
+    """The owner shares tensors and drops them without sending any."""
+    warm = owner.make([64, 65])
+    warm.share()
+    warm.drop()
+    before = opened(stage, owner)
+    for number in range(ROUNDS):
+        tensor = owner.make([number, 66, 67])
+        tensor.share()
+        check.equal(tensor.values(), [number, 66, 67], "sharing keeps the values")
+        tensor.drop()
+    nothing_is_added(before, stage, owner)
+
+
+@clause("LIFE-7", profiles=("grad",), vary=("strategy",))
+def test_nothing_is_left_of_messages_that_were_refused(
+    sender, receiver, channel, stage
+):
+    """The sender puts messages that a non-leaf spoils and drops their tensors."""
+    leaf = sender.make([1, 2, 3])
+    leaf.set_requires_grad(True)
+    non_leaf = sender.non_leaf(leaf)
+
+    def put_and_drop():
+        good = sender.make([68, 69])
+        _, raised = attempt(lambda: sender.put([good, non_leaf], receiver, channel))
+        check.equal(good.values(), [68, 69], "the good tensor is as it was")
+        good.drop()
+        if raised is None:
+            attempt(lambda: receiver.get(sender, channel))
+
+    put_and_drop()
+    before = opened(stage, sender, receiver)
+    for _ in range(ROUNDS):
+        put_and_drop()
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("LIFE-8")
+def test_receiver_that_is_killed_leaves_nothing_behind(owner, peer, stage):
+    """A child that holds two tensors of the owner is killed; the owner drops them."""
+    child = owner.start_peer()
+    warm = owner.send(owner.make([1, 2]), child)
+    warm.drop()
+    before = opened(stage, owner, peer)
+    tensors = [owner.make([71 + n, 72, 73]) for n in range(2)]
+    arrived = [owner.send(tensor, child) for tensor in tensors]
+    check.equal(arrived[1].values(), [72, 72, 73], "the child holds them")
+    child.kill()
+    for number, tensor in enumerate(tensors):
+        keeps_its_values(tensor, [71 + number, 72, 73])
+        onward = owner.send(tensor, peer)
+        each_sees_the_writes_of_the_others(tensor, onward)
+        onward.drop()
+        tensor.drop()
+    nothing_is_added(before, stage, owner, peer)
+
+
+@clause("LIFE-8", vary=("strategy",))
+def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, stage):
+    """A child is killed when it is the last that holds the owner's tensor."""
+    child = owner.start_peer()
+    owner.send(owner.make([1, 2]), child).drop()
+    before = opened(stage, owner)
+    tensor = owner.make([74, 75, 76])
+    arrived = owner.send(tensor, child)
+    tensor.drop()
+    check.equal(arrived.values(), [74, 75, 76], "the child holds it alone")
+    child.kill()
+    nothing_is_added(before, stage, owner)
+
+
+def everybody_holds_tensors(play):
+    """Let each actor hold a tensor it made and sent, and those that it received."""
+    actors = (play.owner, play.peer, play.bystander)
+    for number, sender in enumerate(actors):
+        tensor = sender.make([80 + number, 84, 85])
+        for receiver in actors:
+            if receiver is not sender:
+                arrived = sender.send(tensor, receiver)
+                check.equal(arrived.values(), [80 + number, 84, 85], "it arrives")
+
+
+@clause("LIFE-9")
+def test_processes_that_exit_with_live_tensors_leave_nothing_behind(stage):
+    """All three hold tensors of all others and exit, the owner last."""
+    with stage.fresh() as play:
+        everybody_holds_tensors(play)
+        for actor in (play.peer, play.bystander, play.owner):
+            check.equal(actor.leave(), 0, "it exits normally")
+        sentence = "no segment, temporary file or process is left"
+        eventually(lambda: not play.left_behind(), sentence, within=stage.grace)
+
+
+@clause("LIFE-10")
+def test_processes_that_are_killed_leave_nothing_behind(stage):
+    """All three hold tensors of all others and are killed, the owner last."""
+    with stage.fresh() as play:
+        everybody_holds_tensors(play)
+        for actor in (play.bystander, play.peer, play.owner):
+            actor.kill()
+        sentence = "no segment and no process is left"
+        eventually(lambda: not left(play), sentence, within=stage.grace)
+
+
+@clause("LIFE-10", "LIFE-14", vary=("strategy",))
+def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
+    """All hold tensors, messages are on all channels; the owner is killed first."""
+    with stage.fresh() as play:
+        everybody_holds_tensors(play)
+        messages_are_everywhere(play)
+        for actor in (play.owner, play.peer, play.bystander):
+            actor.kill()
+        sentence = "no segment and no process is left"
+        eventually(lambda: not left(play), sentence, within=stage.grace)
+
+
+def left(play):
+    """Return the segments and processes of `play` that are there now."""
+    return [*play.segments(), *play.processes().values()]
+
+
+@clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
+def test_tensor_that_a_forked_child_dropped_can_be_sent_by_its_parent(owner, peer):
+    """A child drops all that it inherited and lives on; its parent sends the tensor."""
+    tensor = owner.make([91, 92, 93])
+    tensor.share()
+    child = owner.start_peer(start_method="fork")
+    check.equal(child.make([1]).values(), [1], "the child runs, without the tensor")
+    arrived = owner.send(tensor, peer)
+    check.equal(arrived.values(), [91, 92, 93], "it has its values")
+    keeps_its_values(arrived, [91, 92, 93])
+
+
+@clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
+def test_tensor_outlives_a_forked_child_that_ends_with_it(owner, peer):
+    """A child holds what it inherited until it exits; its parent sends the tensor."""
+    tensor = owner.make([94, 95, 96])
+    tensor.share()
+    child = owner.start_peer(arguments=tensor, start_method="fork")
+    check.equal(child.arguments.values(), [94, 95, 96], "the child has it")
+    child.leave()
+    arrived = owner.send(tensor, peer)
+    check.equal(arrived.values(), [94, 95, 96], "it has its values")
+    keeps_its_values(arrived, [94, 95, 96])
+
+
+# Messages that nobody receives
+
+
+KINDS = ("queue", "simple_queue")
+"""Channels that several processes may receive from."""
+
+FAILURES = 4
+"""Messages that fail: each would leave something."""
+
+COUNT = 8
+"""Messages that a story loses, or splits between consumers."""
+
+
+def queues(stage):
+    """Return the kinds of channels that several processes may receive from."""
+    return [kind for kind in KINDS if kind in stage.implementation.channels]
+
+
+def lose(actor, channel, count=COUNT):
+    """Put messages on a channel and drop their tensors."""
+    for number in range(count):
+        tensors = [actor.make([100 + number, 1]), actor.make([number, 2, 3])]
+        actor.situation("put_on", channel, tensors)
+        check.equal(tensors[0].values(), [100 + number, 1], "sending keeps the values")
+        for tensor in tensors:
+            tensor.drop()
+
+
+def machinery(stage, *actors):
+    """Count temporary files and processes, and threads and sockets of the actors."""
+    shown = stage.ledger()
+    held = [shown["processes"][str(actor.pid)] for actor in actors]
+    counts = [len(shown["files"]), len(shown["processes"])]
+    return counts + [one[what] for one in held for what in ("threads", "sockets")]
+
+
+@clause("LIFE-12", vary=("strategy",))
+def test_no_thread_process_socket_or_file_is_added_by_messages(
+    sender, receiver, channel, stage
+):
+    """Messages are sent and dropped, and then more of them: all is as before."""
+
+    def send_some():
+        for number in range(ROUNDS):
+            tensor = sender.make([number, 231])
+            arrived = sender.send(tensor, receiver, channel)
+            check.equal(arrived.values(), [number, 231], "the tensor arrives")
+            arrived.drop()
+            tensor.drop()
+
+    send_some()
+    before = machinery(stage, sender, receiver)
+    send_some()
+
+    def as_before():
+        now = machinery(stage, sender, receiver)
+        return all(count <= then for count, then in zip(now, before, strict=True))
+
+    sentence = "threads, processes, sockets and temporary files are as before"
+    eventually(as_before, sentence, within=stage.grace)
+
+
+@clause("LIFE-13", vary=("strategy",))
+def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage):
+    """Owner and peer put messages on channels of their own, and drop the channels."""
+    kinds = stage.implementation.channels
+
+    def lose_all(actor):
+        for number, kind in enumerate(kinds):
+            channel = actor.open_channel(kind)
+            lose(actor, channel)
+            if number % 2:
+                actor.situation("close_channel", channel)
+            channel.drop()
+
+    for actor in (owner, peer):
+        lose_all(actor)
+    before = opened(stage, owner, peer)
+    for actor in (owner, peer):
+        lose_all(actor)
+    nothing_is_added(before, stage, owner, peer)
+
+
+@clause("LIFE-13", vary=("strategy",))
+def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
+    """A child is killed before it receives; the owner drops what it has put."""
+    before = opened(stage, owner)
+    child = owner.start_peer()
+    for channel in stage.implementation.channels:
+        tensors = [owner.make([101, 102]), owner.make([103])]
+        owner.put(tensors, child, channel)
+        stage.in_flight -= 1
+        for tensor in tensors:
+            tensor.drop()
+    check.equal(child.make([1]).values(), [1], "the child lives and receives nothing")
+    child.kill()
+    stage.end_extra()
+    nothing_is_added(before, stage, owner)
+
+
+@clause("LIFE-14", vary=("strategy",))
+def test_processes_that_exit_with_messages_in_flight_leave_nothing(stage):
+    """Each puts messages for the others on all channels; all exit, the owner last."""
+    with stage.fresh() as play:
+        messages_are_everywhere(play)
+        for actor in (play.peer, play.bystander, play.owner):
+            check.equal(actor.leave(), 0, "it exits normally")
+        sentence = "no segment, temporary file or process is left"
+        eventually(lambda: not play.left_behind(), sentence, within=stage.grace)
+
+
+def messages_are_everywhere(play):
+    """Let each put two messages on each channel to each other; nobody receives."""
+    actors = (play.owner, play.peer, play.bystander)
+    for sender in actors:
+        for receiver in actors:
+            if receiver is not sender:
+                for channel in play.implementation.channels:
+                    tensor = sender.make([111, 112, 113])
+                    sender.put(tensor, receiver, channel)
+                    sender.put({"once more": tensor}, receiver, channel)
+                    tensor.drop()
+        check.equal(sender.make([1, 2]).values(), [1, 2], "it lives")
+
+
+# Several consumers of one queue
+
+
+@clause("LIFE-15", vary=())
+def test_message_is_received_by_one_of_two_consumers(owner, stage):
+    """Two children wait for messages at the same time; the owner puts two, and again.
+
+    Each gets one of them, and owner and consumer see each other's writes.
+    """
+    channels = [owner.open_channel(kind) for kind in queues(stage)]
+    consumers = [owner.start_peer(arguments=channels) for _ in range(2)]
+    ends = [consumer.arguments for consumer in consumers]
+    for number in range(COUNT):
+        which = number % len(channels)
+        pending = [
+            consumer.waiting_for(end[which])
+            for consumer, end in zip(consumers, ends, strict=True)
+        ]
+        sent = [owner.make([number, 20 + one, 30]) for one in range(2)]
+        for tensor in sent:
+            owner.situation("put_on", channels[which], tensor)
+        arrived = sorted((p.answer() for p in pending), key=lambda t: t.read(1))
+        for tensor, received in zip(sent, arrived, strict=True):
+            check.equal(received.values(), tensor.values(), "each gets another one")
+            each_sees_the_writes_of_the_others(tensor, received)
+
+
+@clause("LIFE-16", vary=())
+def test_consumer_that_is_killed_while_it_waits_takes_no_message(owner, stage):
+    """Two children wait on one queue; whoever did so first or last is killed."""
+    channels = [owner.open_channel(kind) for kind in queues(stage)]
+    survivor = owner.start_peer(arguments=channels)
+
+    def begin_to_wait(actor, end):
+        waiting = actor.waiting_for(end)
+        eventually(waiting.is_waiting, f"{actor.name} waits", within=stage.grace)
+        return waiting
+
+    for channel, end in zip(channels, survivor.arguments, strict=True):
+        for victim_is_first in (True, False):
+            victim = owner.start_peer(arguments=channel)
+            both = [(victim, victim.arguments), (survivor, end)]
+            in_order = both if victim_is_first else both[::-1]
+            waiting = {actor: begin_to_wait(actor, on) for actor, on in in_order}
+            victim.kill()
+            for turn in range(2):
+                owner.situation("put_on", channel, owner.make([121, turn]))
+            arrived = [waiting[survivor].answer(), survivor.situation("get_from", end)]
+            values = [tensor.values() for tensor in arrived]
+            check.equal(values, [[121, 0], [121, 1]], "the other receives all messages")
+
+
+# References of messages
+
+
+@clause("LIFE-17", vary=("strategy",))
+def test_each_message_has_a_reference_of_its_own(sender, receiver, channel, stage):
+    """One tensor is in three messages; the first is dropped before the next is got."""
+
+    def send_thrice(number):
+        tensor = sender.make([number, 132, 133])
+        for payload in (tensor, [tensor, tensor], {"again": tensor}):
+            sender.put(payload, receiver, channel)
+        tensor.drop()
+        held = hold_other_tensors(sender, 3)
+        first = receiver.get(sender, channel)
+        keeps_its_values(first, [number, 132, 133])
+        first.drop()
+        second, alias = receiver.get(sender, channel)
+        keeps_its_values(second, [-number, 132, 133])
+        alias.drop()
+        third = receiver.get(sender, channel)["again"]
+        second.drop()
+        keeps_its_values(third, [number, 132, 133])
+        for tensor in (third, *held):
+            tensor.drop()
+
+    send_thrice(131)
+    before = opened(stage, sender, receiver)
+    send_thrice(134)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("LIFE-17", vary=("strategy",))
+def test_each_receiver_has_a_reference_of_its_own(sender, receiver, bystander, stage):
+    """Two get a tensor twice each and drop it in turn; one sends it back."""
+    for actor in (receiver, bystander):
+        sender.send(sender.make([1]), actor).drop()
+    before = opened(stage, sender, receiver, bystander)
+    tensor = sender.make([135, 136, 137])
+    kept = [sender.send(tensor, to) for to in (receiver, bystander, receiver)]
+    sender.put(tensor, bystander)
+    kept.pop(0).drop()
+    each_sees_the_writes_of_the_others(tensor, *kept)
+    tensor.drop()
+    kept.pop(0).drop()
+    kept += [bystander.get(sender), receiver.send(kept[0], sender)]
+    each_sees_the_writes_of_the_others(*kept)
+    for one in kept:
+        one.drop()
+    nothing_is_added(before, stage, sender, receiver, bystander)
+
+
+# Messages that fail half-way
+
+
+@clause("LIFE-18", vary=("strategy",))
+def test_message_that_cannot_be_pickled_leaves_nothing(
+    sender, receiver, channel, stage
+):
+    """What cannot be pickled is between two tensors; the next message arrives."""
+    bad = sender.situation("unpicklable")
+
+    def fail_and_send(number):
+        tensors = [sender.make([number, 141]), sender.make([number, 142])]
+        message = [tensors[0], bad, tensors[1]]
+        _, raised = attempt(lambda: sender.put(message, receiver, channel))
+        stage.in_flight -= raised is None
+        arrived = sender.send({"next": tensors}, receiver, channel)["next"]
+        for tensor, received in zip(tensors, arrived, strict=True):
+            check.equal(received.values(), tensor.values(), "it can be sent")
+            each_sees_the_writes_of_the_others(tensor, received)
+            received.drop()
+            tensor.drop()
+
+    fail_and_send(140)
+    before = opened(stage, sender, receiver)
+    for number in range(FAILURES):
+        fail_and_send(number)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("LIFE-19", vary=("strategy",))
+def test_message_that_cannot_be_rebuilt_leaves_nothing(
+    sender, receiver, channel, stage
+):
+    """What cannot be unpickled is between two tensors; the next message arrives."""
+    bad = sender.situation("unreceivable")
+
+    def fail_and_send(number):
+        tensors = [sender.make([number, 144]), sender.make([number, 145])]
+        sender.put([tensors[0], bad, tensors[1]], receiver, channel)
+        tensors.append(sender.make([number, 146]))
+        sender.put(tensors[1:], receiver, channel)
+        with refusal("receiving raises the exception of the object") as refused:
+            receiver.get(sender, channel)
+        stage.in_flight -= 1
+        check("of the suite" in str(refused.error), "it is the object's exception")
+        arrived = receiver.get(sender, channel)
+        for tensor, received in zip(tensors[1:], arrived, strict=True):
+            check.equal(received.values(), tensor.values(), "the next message arrives")
+        for tensor in (*tensors, *arrived):
+            tensor.drop()
+        receiver.situation("collect")
+
+    fail_and_send(143)
+    before = opened(stage, sender, receiver)
+    for number in range(FAILURES):
+        fail_and_send(number)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+# Ends of processes
+
+
+ENDS = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
+"""How processes end, besides returning, and their exit codes."""
+
+
+@clause("LIFE-20", vary=("strategy",))
+def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
+    """Children that hold their own and the owner's tensors end; the others drop."""
+    owner.send(owner.make([1, 2]), peer).drop()
+    before = opened(stage, owner, peer)
+    for number, (how, code) in enumerate((ENDS | {"normally": 0}).items()):
+        child = owner.start_peer()
+        mine, its = owner.make([150 + number, 1]), child.make([160 + number, 2])
+        held = owner.send(mine, child)
+        arrived = child.send(its, owner)
+        onward = owner.send(arrived, peer)
+        check.equal(held.values(), [150 + number, 1], "the child holds both")
+        ended = child.leave() if how == "normally" else child.end(how)
+        check.equal(ended, code, f"the child ends {how}")
+        check.equal(mine.values(), [150 + number, 1], f"it stays ({how})")
+        each_sees_the_writes_of_the_others(arrived, onward)
+        again = owner.send([mine, arrived], peer)
+        check.equal(again[0].values(), [150 + number, 1], "it can be sent")
+        for tensor in (mine, arrived, onward, *again):
+            tensor.drop()
+        stage.end_extra()
+    nothing_is_added(before, stage, owner, peer)
+
+
+@clause("LIFE-9", vary=("strategy",))
+def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
+    """All three hide tensors where no destructor finds them, and exit."""
+    places = ("a cycle", "a module", "the main module", "a cycle of a module")
+    more = ("a thread", "an exit function", "a class")
+    with stage.fresh() as play:
+        actors = (play.peer, play.bystander, play.owner)
+        for actor in actors:
+            for place in (*places, *more):
+                tensor = actor.make([170, 171])
+                for other in actors:
+                    if other is not actor:
+                        arrived = actor.send(tensor, other)
+                        check.equal(arrived.values(), [170, 171], "it arrives")
+                        other.situation("hide", arrived.key, place)
+                actor.situation("hide", tensor.key, place)
+        for actor in actors:
+            check.equal(actor.leave(), 0, "it exits normally")
+        sentence = "no segment, temporary file or process is left"
+        eventually(lambda: not play.left_behind(), sentence, within=stage.grace)
+
+
+# Tensors that are sent on
+
+
+def chain(owner, channel):
+    """Start two processes; the first sends through the second towards the owner."""
+    onward = owner.open_channel(channel)
+    maker, middle = (owner.start_peer(arguments=onward) for _ in range(2))
+    maker.situation("put_on", maker.arguments, maker.make([181, 182, 183]))
+    arrived = middle.situation("get_from", middle.arguments)
+    check.equal(arrived.values(), [181, 182, 183], "it arrives in the middle")
+    middle.put({"onward": arrived}, owner, channel)
+    return maker, middle
+
+
+@clause("LIFE-21", vary=("strategy",))
+def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage):
+    """First the middle exits and then the maker, before the owner receives."""
+    kind = queues(stage)[0]
+    maker, middle = chain(owner, kind)
+    for actor in (middle, maker):
+        check.equal(actor.leave(), 0, "it exits normally")
+    arrived = owner.get(middle, kind)["onward"]
+    keeps_its_values(arrived, [181, 182, 183])
+    onward = owner.send(arrived, peer)
+    each_sees_the_writes_of_the_others(arrived, onward)
+
+
+@clause("LIFE-21", vary=("strategy",))
+def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage):
+    """The maker is killed before the owner receives, the middle after that."""
+    kind = queues(stage)[-1]
+    maker, middle = chain(owner, kind)
+    maker.kill()
+    arrived = owner.get(middle, kind)["onward"]
+    middle.kill()
+    keeps_its_values(arrived, [181, 182, 183])
+    onward = owner.send(arrived, peer)
+    each_sees_the_writes_of_the_others(arrived, onward)
+
+
+@clause("LIFE-22", start_methods=("fork",), vary=("strategy",), profiles=("share",))
+def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
+    """Two children inherit a tensor, the parent drops it; one of them sends it."""
+    before = opened(stage, owner, peer)
+    tensor = owner.make([191, 192, 193])
+    tensor.share()
+    children = [owner.start_peer(arguments=tensor, start_method="fork") for _ in "ab"]
+    tensor.write(1, -192)
+    held = [child.arguments for child in children]
+    tensor.drop()
+    for one in held:
+        check.equal(one.values(), [191, -192, 193], "each child has the values")
+    each_sees_the_writes_of_the_others(*held)
+    arrived = children[0].send(held[0], owner)
+    held[0].drop()
+    children[0].kill()
+    each_sees_the_writes_of_the_others(held[1], arrived)
+    arrived.drop()
+    children[1].kill()
+    stage.end_extra()
+    nothing_is_added(before, stage, owner, peer)
+
+
+def has_only(own, program, stage):
+    """Check that a program has no descriptor that is not in `own`, and no mapping."""
+    now = lambda: Counter(stage.details(program.pid)["targets"])  # noqa: E731
+    sentence = "the program has no descriptor that sharing made"
+    eventually(lambda: now() <= own, sentence, within=stage.grace)
+    check(program.pid in stage.processes(), "the program runs")
+    check.equal(program.mappings(), 0, "it has no mapping of shared memory")
+
+
+@clause("LIFE-23", vary=("strategy",))
+def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, stage):
+    """A child holds its own and the owner's tensors and becomes another program."""
+    owner.send(owner.make([1, 2]), peer).drop()
+    child = owner.start_peer()
+    counts = opened(stage, owner, peer)
+    own = Counter(child.targets())
+    mine, its = owner.make([201, 202]), child.make([203, 204])
+    held, arrived = owner.send(mine, child), child.send(its, owner)
+    check.equal(held.values(), [201, 202], "the child holds both")
+    with child.as_a_program():
+        has_only(own, child, stage)
+        keeps_its_values(mine, [201, 202])
+        onward = owner.send(arrived, peer)
+        each_sees_the_writes_of_the_others(arrived, onward)
+        for tensor in (mine, arrived, onward):
+            tensor.drop()
+        nothing_is_added(counts, stage, owner, peer)
+
+
+@clause("LIFE-24", vary=("strategy",))
+def test_received_tensor_outlives_its_channel(owner, peer, stage):
+    """A child gets tensors on a queue, both close it, and the tensors stay."""
+    kinds = stage.implementation.channels
+    channels = [owner.open_channel(kind) for kind in kinds]
+    child = owner.start_peer(arguments=channels)
+    pairs = []
+    for mine, its in zip(channels, child.arguments, strict=True):
+        tensor = owner.make([211, 212, 213])
+        owner.situation("put_on", mine, tensor)
+        pairs.append((tensor, child.situation("get_from", its)))
+        for actor, end in ((child, its), (owner, mine)):
+            actor.situation("close_channel", end)
+            end.drop()
+    for tensor, arrived in pairs:
+        each_sees_the_writes_of_the_others(tensor, arrived, child.send(arrived, owner))
+
+
+@clause("LIFE-25", vary=("strategy",))
+def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
+    """Both sides let go of tensors in cycles and in threads."""
+
+    def let_go(actor, tensor, number):
+        if number % 2:
+            actor.situation("drop_in_a_thread", tensor.key)
+        else:
+            actor.situation("hide", tensor.key, "a cycle")
+            actor.situation("collect")
+
+    def send_and_let_go(number):
+        tensor = sender.make([number, 221])
+        arrived = sender.send(tensor, receiver)
+        check.equal(arrived.values(), [number, 221], "the tensor arrives")
+        let_go(sender, tensor, number)
+        check.equal(arrived.values(), [number, 221], "and stays")
+        let_go(receiver, arrived, number // 2)
+
+    for number in range(2):
+        send_and_let_go(number)
+    before = opened(stage, sender, receiver)
+    for number in range(ROUNDS):
+        send_and_let_go(number)
+    nothing_is_added(before, stage, sender, receiver)

@@ -1,0 +1,214 @@
+"""Chapter RESHARE: what is shared already is neither moved nor copied again."""
+
+from sharedtensor_conformance.chapters.stories import (
+    ROUNDS,
+    all_strategies,
+    each_sees_the_writes_of_the_others,
+    nothing_is_added,
+    opened,
+    sender_and_receiver,
+    strategy_set,
+)
+from sharedtensor_conformance.harness import check, clause
+from sharedtensor_conformance.harness.matrix import LAYOUTS
+
+MANY = 200
+"""More storages than an implementation may be expected to look through at once."""
+
+
+@clause("RESHARE-1", vary=("strategy",))
+def test_sharing_a_sent_tensor_again_keeps_the_receiver(sender, receiver):
+    """Both sides share again a tensor that one has sent; both write afterwards."""
+    tensor = sender.make([1, 2, 3])
+    arrived = sender.send(tensor, receiver)
+    for shared in (tensor, arrived, tensor):
+        shared.share()
+        each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("RESHARE-1", profiles=("identity",), vary=("strategy",))
+def test_sharing_a_shared_tensor_again_leaves_its_address(sender, receiver, channel):
+    """Both sides note the address, share again, and compare; both write."""
+    tensor = sender.make([4, 5, 6])
+    tensor.share()
+    shared_at = tensor.address()
+    arrived = sender.send(tensor, receiver, channel)
+    arrived_at = arrived.address()
+    for _ in range(2):
+        tensor.share()
+        arrived.share()
+        check.equal(tensor.address(), shared_at, "the sender's address is the same")
+        check.equal(arrived.address(), arrived_at, "and so is the receiver's")
+    each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("RESHARE-2")
+def test_tensor_sent_again_is_the_same_memory(sender, receiver, channel):
+    """The sender sends one tensor three times to one process; all write in turn."""
+    tensor = sender.make([7, 8, 9, 10])
+    arrived = [sender.send(tensor, receiver, channel) for _ in range(3)]
+    each_sees_the_writes_of_the_others(*arrived, tensor)
+
+
+@clause("RESHARE-2", vary=("strategy",))
+def test_tensor_sent_later_to_another_process_is_the_same_memory(
+    sender, receiver, bystander
+):
+    """The sender sends, writes, and sends the tensor to the third process."""
+    tensor = sender.make([11, 12, 13])
+    first = sender.send(tensor, receiver)
+    tensor.write(0, 110)
+    second = sender.send(tensor, bystander)
+    check.equal(second.values(), [110, 12, 13], "the later one reads the write")
+    each_sees_the_writes_of_the_others(second, first, tensor)
+
+
+@clause("RESHARE-2", vary=("strategy",))
+def test_tensor_sent_again_after_the_first_was_dropped_is_shared(sender, receiver):
+    """The receiver drops what it received before it receives the tensor again."""
+    tensor = sender.make([14, 15, 16])
+    for _ in range(3):
+        arrived = sender.send(tensor, receiver)
+        each_sees_the_writes_of_the_others(arrived, tensor)
+        arrived.drop()
+
+
+@clause("RESHARE-3", vary=("strategy",))
+def test_storage_received_twice_is_mapped_once(sender, receiver, channel):
+    """The receiver holds a tensor when the same tensor arrives again."""
+    tensor = sender.make([17, 18, 19])
+    first = sender.send(tensor, receiver, channel)
+    second = sender.send(tensor, receiver, channel)
+    check.equal(second.address(), first.address(), "both have one address")
+    first.drop()
+    third = sender.send(tensor, receiver, channel)
+    check.equal(third.address(), second.address(), "and so has a third, later one")
+
+
+@clause("RESHARE-3", profiles=("views",), vary=("strategy",))
+def test_storage_of_a_base_and_its_view_is_mapped_once(sender, receiver):
+    """The receiver holds a base when a view of it arrives in another message."""
+    layout = next(layout for layout in LAYOUTS if layout.name == "slice")
+    base = sender.make(list(range(700, 724)), dtype="int32")
+    first = sender.send(base, receiver)
+    second = sender.send(sender.view(base, layout), receiver)
+    distance = second.address() - first.address()
+    check.equal(distance, 4 * layout.offset, "the view lies at its offset in the base")
+
+
+@clause("RESHARE-3", vary=("strategy",))
+def test_storage_received_again_among_many_is_mapped_once(sender, receiver):
+    """The receiver holds two hundred tensors when the first of them come again."""
+    tensors = [sender.make([number, 34]) for number in range(MANY)]
+    held = sender.send(tensors, receiver)
+    for number in (0, 1, MANY - 1):
+        again = sender.send(tensors[number], receiver)
+        check.equal(again.address(), held[number].address(), "both have one address")
+        each_sees_the_writes_of_the_others(tensors[number], held[number], again)
+
+
+@clause("RESHARE-4", vary=("strategy",))
+def test_tensor_that_comes_back_is_the_memory_of_its_owner(sender, receiver, channel):
+    """The receiver sends a tensor back while the sender holds it, twice."""
+    tensor = sender.make([20, 21, 22])
+    for _ in range(2):
+        arrived = sender.send(tensor, receiver, channel)
+        back = receiver.send(arrived, sender, channel)
+        check.equal(back.address(), tensor.address(), "it has the original's address")
+
+
+@clause("RESHARE-4", vary=("strategy",))
+def test_tensor_that_comes_back_from_a_third_is_the_memory_of_its_owner(
+    sender, receiver, bystander
+):
+    """The tensor goes from the sender to the receiver, on to the third, and back."""
+    tensor = sender.make([23, 24, 25])
+    arrived = sender.send(tensor, receiver)
+    onward = receiver.send(arrived, bystander)
+    arrived.drop()
+    back = bystander.send(onward, sender)
+    check.equal(back.address(), tensor.address(), "it has the original's address")
+
+
+@clause("RESHARE-3", "RESHARE-4", profiles=("strategies",), vary=())
+def test_change_of_strategy_maps_nothing_again(stage, direction):
+    """Sender and receiver have each strategy in turn when a tensor comes again."""
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        tensor = sender.make([35, 36, 37])
+        arrived = sender.send(tensor, receiver)
+        for name in all_strategies(receiver):
+            with strategy_set(receiver, name):
+                again = sender.send(tensor, receiver)
+            check.equal(again.address(), arrived.address(), "it is mapped once")
+        for name in all_strategies(sender):
+            with strategy_set(sender, name):
+                back = receiver.send(arrived, sender)
+            check.equal(back.address(), tensor.address(), "it is the owner's memory")
+
+
+@clause("RESHARE-5")
+def test_received_tensor_that_is_sent_on_is_one_memory(
+    sender, receiver, bystander, channel
+):
+    """The receiver sends what it received on to the third; all three write."""
+    tensor = sender.make([26, 27, 28, 29])
+    arrived = sender.send(tensor, receiver, channel)
+    onward = receiver.send(arrived, bystander, channel)
+    each_sees_the_writes_of_the_others(tensor, arrived, onward)
+
+
+@clause("RESHARE-5", vary=("strategy",))
+def test_tensor_that_went_round_is_still_one_memory(sender, receiver, bystander):
+    """The third process sends the tensor to the receiver again; all four write."""
+    tensor = sender.make([30, 31, 32, 33])
+    arrived = sender.send(tensor, receiver)
+    onward = receiver.send(arrived, bystander)
+    again = bystander.send(onward, receiver)
+    each_sees_the_writes_of_the_others(tensor, arrived, onward, again)
+
+
+@clause("RESHARE-6", vary=("strategy",))
+def test_tensor_named_twice_in_a_message_arrives_as_one_tensor(
+    sender, receiver, channel
+):
+    """The sender names a tensor three times, and another once, in one message."""
+    tensor, other = sender.make([34, 35]), sender.make([36, 37])
+    message = [tensor, other, {"again": tensor, "deep": (tensor,)}]
+    arrived = sender.send(message, receiver, channel)
+    first, names = arrived[0], arrived[2]
+    check(names["again"].same_object_as(first), "the second name is the same tensor")
+    check(names["deep"][0].same_object_as(first), "and so is the third")
+    check(not arrived[1].same_object_as(first), "the other is another tensor")
+    check.equal(arrived[1].values(), [36, 37], "with its own values")
+
+
+@clause("RESHARE-6", profiles=("modules",), vary=("strategy",))
+def test_tied_parameters_arrive_as_one_parameter(sender, receiver):
+    """The sender ties two of three parameters of a module and sends it."""
+    module = sender.make_module({"a": [1, 2], "b": [3, 4], "c": [5, 6]})
+    sender.tie(module, "a", "b")
+    arrived = receiver.parameters(sender.send(module, receiver))
+    check(arrived["b"].same_object_as(arrived["a"]), "the tied ones are one parameter")
+    check(not arrived["c"].same_object_as(arrived["a"]), "the third is not")
+    check.equal(arrived["c"].values(), [5, 6], "and has its own values")
+
+
+@clause("RESHARE-7", vary=("strategy",))
+def test_buffer_that_goes_round_and_round_costs_nothing(
+    sender, receiver, channel, stage
+):
+    """The sender sends one tensor to the receiver and back, many times."""
+    tensor = sender.make([38, 39, 40])
+
+    def go_round():
+        arrived = sender.send(tensor, receiver, channel)
+        back = receiver.send(arrived, sender, channel)
+        back.drop()
+        arrived.drop()
+
+    go_round()
+    before = opened(stage, sender, receiver)
+    for _ in range(ROUNDS):
+        go_round()
+    nothing_is_added(before, stage, sender, receiver)

@@ -1,0 +1,276 @@
+"""Chapter SEC: who else may touch what is shared."""
+
+import os
+import re
+import stat
+from contextlib import contextmanager
+
+from sharedtensor_conformance.chapters.stories import (
+    direct,
+    each_sees_the_writes_of_the_others,
+    hold_other_tensors,
+    nothing_is_added,
+    opened,
+    sender_and_receiver,
+)
+from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+NAMES = 20
+FORBIDDEN = ("EACCES", "EPERM")
+LIES = ("size", "window", "outside", "truncated")
+
+
+def check_that_owner_alone_has_access(stage, names):
+    """Check mode and user of each of the files."""
+    for name in names:
+        status = stage.segment_status(name)
+        check.equal(status["mode"] & OTHERS, 0, "group and others may do nothing")
+        check.equal(status["uid"], os.getuid(), "it belongs to the user")
+
+
+@clause("SEC-1", vary=("strategy",))
+def test_segment_is_accessible_to_its_owner_alone(sender, receiver, channel, stage):
+    """A process sends a tensor; its file is looked at in flight and when received."""
+    before = stage.segments()
+    tensor = sender.make([1, 2, 3])
+    sender.put(tensor, receiver, channel)
+    is_there = lambda: stage.segments() - before  # noqa: E731
+    eventually(is_there, "the storage has a file", within=stage.grace)
+    check_that_owner_alone_has_access(stage, stage.segments() - before)
+    arrived = receiver.get(sender, channel)
+    check.equal(arrived.values(), [1, 2, 3], "the tensor arrives")
+    check_that_owner_alone_has_access(stage, stage.segments() - before)
+
+
+@clause("SEC-1", profiles=("share",), vary=("strategy",))
+def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage):
+    """The owner shares tensors of several sizes; their files are looked at."""
+    before = stage.segments()
+    for size in (1, 100, 3000):
+        owner.make([n + 0.5 for n in range(size)]).share()
+    names = stage.segments() - before
+    check.equal(len(names), 3, "each storage has a file")
+    check_that_owner_alone_has_access(stage, names)
+
+
+@clause("SEC-2", profiles=("share",), vary=("strategy",))
+def test_socket_of_the_manager_lies_in_a_directory_of_its_user_alone(stage):
+    """The owner shares a tensor; the directories of the manager's sockets are read."""
+    with stage.fresh() as play:
+        tensor = play.owner.make([4, 5, 6])
+        tensor.share()
+        check.equal(tensor.is_shared(), True, "the tensor is shared")
+        managers = play.managers()
+        check(managers, "there is a manager")
+        sockets = [path for manager in managers for path in manager["sockets"]]
+        for path in sockets:
+            if path.startswith("/"):
+                status = os.stat(os.path.dirname(path))
+                forbidden = status.st_mode & OTHERS
+                check.equal(forbidden, 0, "group and others may do nothing there")
+                check.equal(status.st_uid, os.getuid(), "it belongs to the user")
+
+
+@contextmanager
+def umask(actor, mask):
+    """Give new files of `actor` all permissions that are asked for, for a while."""
+    before = actor.set_umask(mask)
+    try:
+        yield
+    finally:
+        actor.set_umask(before)
+
+
+@clause("SEC-1", "SEC-4", vary=("strategy",))
+def test_segment_is_closed_to_others_under_a_umask_of_zero(sender, receiver, stage):
+    """A process that forbids nothing sends; another user tries to open the file."""
+    before = stage.segments()
+    with umask(sender, 0):
+        tensor = sender.make([4, 5, 6])
+        arrived = sender.send(tensor, receiver)
+    names = stage.segments() - before
+    check(names, "the storage has a file")
+    check_that_owner_alone_has_access(stage, names)
+    for name in names:
+        for action in ("read", "write"):
+            outcome = stage.as_nobody(action, f"/dev/shm/{name}")
+            check(outcome in FORBIDDEN, f"another user may not {action} it")
+    each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("SEC-2", "SEC-5", profiles=("share",), vary=())
+def test_manager_is_closed_to_others_under_a_umask_of_zero(stage):
+    """An owner that forbids nothing shares; another user tries to connect."""
+    with stage.fresh() as play:
+        with umask(play.owner, 0):
+            play.owner.make([7, 8, 9]).share()
+        sockets = {path for manager in play.managers() for path in manager["sockets"]}
+        check(sockets, "the manager has a socket")
+        for path in sockets:
+            if path.startswith("/"):
+                mode = os.stat(os.path.dirname(path)).st_mode
+                check.equal(mode & OTHERS, 0, "others may do nothing in its directory")
+            outcome = play.as_nobody("connect", path)
+            refused = (*FORBIDDEN, "turned away")
+            check(outcome in refused, "another user cannot connect")
+        tensor = play.owner.make([10, 11])
+        tensor.share()
+        check.equal(tensor.is_shared(), True, "the manager serves its own user")
+
+
+@clause("SEC-3", profiles=("share",), vary=("strategy",))
+def test_names_are_neither_counted_nor_used_twice(owner, stage):
+    """The owner shares tensors one after the other, each when the last one is gone."""
+    known, names = stage.segments(), []
+    for number in range(NAMES):
+        tensor = owner.make([number, 12])
+        tensor.share()
+        (name,) = stage.segments() - known
+        names.append(name)
+        tensor.drop()
+        gone = lambda: stage.segments() <= known  # noqa: E731
+        eventually(gone, "its file is removed", within=stage.grace)
+    check.equal(len(set(names)), NAMES, "no name occurs twice")
+    columns = zip(*(re.split(r"[^0-9A-Za-z]", name) for name in names), strict=True)
+    check(any(is_random(column) for column in columns), "a part of it is random")
+
+
+def is_random(parts):
+    """Tell whether parts of names are neither constant nor in an order."""
+    padded = [part.rjust(40, "0") for part in parts]
+    return len(set(parts)) > 1 and padded not in (
+        sorted(padded),
+        sorted(padded, reverse=True),
+    )
+
+
+@clause("SEC-6", vary=("strategy",))
+def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
+    """While a message is in flight its file is replaced; then it is received."""
+    with stage.fresh() as play:
+        sender, receiver = sender_and_receiver(play, direction)
+        for how in ("link", "nobody"):
+            tensor = sender.make([13, 14, 15])
+            channel, before = direct(play), play.segments()
+            sender.put(tensor, receiver, channel)
+            (name,) = play.segments() - before
+            play.replace_segment(name, how)
+            get = lambda c=channel: receiver.get(sender, c)  # noqa: E731
+            arrived, refused = attempt(get)
+            if refused is None:
+                check.equal(arrived.values(), [13, 14, 15], "it has its values")
+            check.equal(tensor.values(), [13, 14, 15], "so has the sender's")
+            other = receiver.send(receiver.make([16, 17]), sender)
+            check.equal(other.values(), [16, 17], "both go on")
+
+
+def is_refused(how, sender, receiver, channel, stage):
+    """Send a message with a lie, which is refused, and one without after it."""
+    tensor = sender.make([21, 22, 23])
+    forged = sender.forge(tensor, how)
+    with refusal(f"what is forged ({how}) is refused"):
+        sender.put(forged, receiver, channel)
+        files = set(stage.ledger()["files"])
+        receiver.get(sender, channel)
+    stage.in_flight -= 1
+    check(files <= set(stage.ledger()["files"]), "no file is removed")
+    arrived = sender.send(tensor, receiver, channel)
+    check.equal(arrived.values(), [21, 22, 23], "the tensor itself can be received")
+    each_sees_the_writes_of_the_others(tensor, arrived)
+    for dropped in (forged, tensor, arrived):
+        dropped.drop()
+
+
+def each_is_refused(kinds, sender, receiver, channel, stage):
+    """Send messages with each kind of lie, twice."""
+    for how in (*kinds, *kinds):
+        is_refused(how, sender, receiver, channel, stage)
+
+
+@clause("FAIL-8", profiles=("forgery",), vary=("strategy",))
+def test_nothing_is_left_of_messages_that_lie(sender, receiver, stage):
+    """Messages with each kind of lie are sent, again and again."""
+    channel = direct(stage)
+
+    def go_round(how):
+        tensor = sender.make([27, 28, 29])
+        forged = sender.forge(tensor, how)
+        arrived = received_or_refused(forged, sender, receiver, channel, stage)
+        check.equal(tensor.values(), [27, 28, 29], "the sender's is as it was")
+        for dropped in (forged, tensor, *([arrived] if arrived else [])):
+            dropped.drop()
+
+    for how in LIES:
+        go_round(how)
+    before = opened(stage, sender, receiver)
+    for how in (*LIES, *LIES):
+        go_round(how)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("SEC-7", vary=("strategy",))
+def test_handle_that_claims_too_much_is_refused(sender, receiver, channel, stage):
+    """The sender sends handles that claim too many bytes or elements."""
+    each_is_refused(("size", "window"), sender, receiver, channel, stage)
+
+
+@clause("SEC-7", vary=("strategy",))
+def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver, stage):
+    """The receiver has the storage already when a message claims too much of it."""
+    tensor = sender.make([24, 25, 26])
+    arrived = sender.send(tensor, receiver)
+    for how in ("size", "window"):
+        forged = sender.forge(tensor, how)
+        with refusal(f"what is forged ({how}) is refused"):
+            sender.put(forged, receiver)
+            receiver.get(sender)
+        stage.in_flight -= 1
+        each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("SEC-8", vary=("strategy",))
+def test_handle_that_names_no_segment_is_refused(sender, receiver, channel, stage):
+    """The sender sends handles that name a file elsewhere."""
+    each_is_refused(("outside",), sender, receiver, channel, stage)
+
+
+@clause("SEC-9", vary=("strategy",))
+def test_incomplete_handle_is_refused(sender, receiver, channel, stage):
+    """The sender sends handles that lack their last fields."""
+    each_is_refused(("truncated",), sender, receiver, channel, stage)
+
+
+@clause("SEC-10", vary=("strategy",))
+def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
+    sender, receiver, channel, stage
+):
+    """A handle is sent again while its tensor lives, and when it has gone."""
+    tensor = sender.make([31, 32, 33])
+    forged = sender.forge(tensor, "again")
+    arrived = sender.send(forged, receiver, channel)
+    each_sees_the_writes_of_the_others(tensor, arrived)
+    again = received_or_refused(forged, sender, receiver, channel, stage)
+    if again is not None:
+        each_sees_the_writes_of_the_others(tensor, again, arrived)
+        again.drop()
+    values = tensor.values()
+    tensor.drop()
+    arrived.drop()
+    others = hold_other_tensors(sender, length=3)
+    held = sender.send(others[0], receiver, channel)
+    # In a message with another's descriptor, the handle might take that one.
+    for message in ([forged], [forged, others[0]]):
+        late = received_or_refused(message, sender, receiver, channel, stage)
+        if late is not None:
+            check.equal(late[0].values(), values, "it is the same memory, still")
+    each_sees_the_writes_of_the_others(others[0], held)
+
+
+def received_or_refused(message, sender, receiver, channel, stage):
+    """Send a message; return what arrives, or None where it is refused."""
+    sender.put(message, receiver, channel)
+    arrived, refused = attempt(lambda: receiver.get(sender, channel))
+    if refused is not None:
+        stage.in_flight -= 1
+    return arrived

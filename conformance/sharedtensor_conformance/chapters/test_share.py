@@ -1,0 +1,291 @@
+"""Chapter SHARE: a storage that was sent is one memory for all who hold it."""
+
+from sharedtensor_conformance.chapters.extremes import extremes_of
+from sharedtensor_conformance.chapters.stories import (
+    each_keeps_its_writes_to_itself,
+    each_sees_the_writes_of_the_others,
+)
+from sharedtensor_conformance.harness import attempt, check, clause, refusal
+from sharedtensor_conformance.harness.matrix import LAYOUTS
+
+
+@clause("SHARE-1")
+def test_receiver_sees_what_the_sender_writes_after_the_send(sender, receiver, channel):
+    """The sender writes twice after the receive; the receiver reads each write."""
+    tensor = sender.make([1, 2, 3, 4])
+    arrived = sender.send(tensor, receiver, channel)
+    tensor.write(1, 40)
+    check.equal(arrived.values(), [1, 40, 3, 4], "the receiver reads the write")
+    tensor.write(3, 50)
+    check.equal(arrived.values(), [1, 40, 3, 50], "and the second one")
+
+
+@clause("SHARE-1", vary=("strategy",))
+def test_receiver_sees_what_is_written_to_later_tensors(sender, receiver):
+    """The sender sends three tensors, one after another, and writes to each."""
+    for number in range(3):
+        tensor = sender.make([10 * number + 1, 10 * number + 2])
+        arrived = sender.send(tensor, receiver)
+        tensor.write(0, 77)
+        check.equal(arrived.values(), [77, 10 * number + 2], "the write is read")
+
+
+@clause("SHARE-2")
+def test_sender_sees_what_the_receiver_writes(sender, receiver, channel):
+    """The receiver writes twice; the sender reads each write."""
+    tensor = sender.make([5, 6, 7, 8])
+    arrived = sender.send(tensor, receiver, channel)
+    arrived.write(2, 70)
+    check.equal(tensor.values(), [5, 6, 70, 8], "the sender reads the write")
+    arrived.write(0, 90)
+    check.equal(tensor.values(), [90, 6, 70, 8], "and the second one")
+
+
+@clause("SHARE-2", vary=("strategy",))
+def test_sender_sees_what_is_written_to_later_tensors(sender, receiver):
+    """The receiver gets three tensors, one after another, and writes to each."""
+    for number in range(3):
+        tensor = sender.make([10 * number + 3, 10 * number + 4])
+        arrived = sender.send(tensor, receiver)
+        arrived.write(1, 78)
+        check.equal(tensor.values(), [10 * number + 3, 78], "the write is read")
+
+
+@clause("SHARE-3")
+def test_receiver_finds_values_shape_and_dtype(sender, receiver, channel):
+    """The sender sends two tensors of different shapes; the receiver reads them."""
+    row = sender.make([1.5, -2.25, 3.125], dtype="float64")
+    grid = sender.make([1, 2, 3, 4, 5, 6], shape=(3, 2), dtype="int32")
+    for tensor in (row, grid):
+        arrived = sender.send(tensor, receiver, channel)
+        check.equal(arrived.values(), tensor.values(), "the values are the sender's")
+        check.equal(arrived.shape(), tensor.shape(), "the shape is the sender's")
+        check.equal(arrived.dtype(), tensor.dtype(), "the dtype is the sender's")
+    check.equal(arrived.values(), [1, 2, 3, 4, 5, 6], "the values are those made")
+
+
+@clause("SHARE-3", vary=("strategy",))
+def test_receiver_finds_what_was_written_just_before_the_send(sender, receiver):
+    """The sender writes between two sends of one tensor; both find what was there."""
+    tensor = sender.make([4, 5, 6])
+    tensor.write(1, 55)
+    arrived = sender.send(tensor, receiver)
+    check.equal(arrived.values(), [4, 55, 6], "the first write is there")
+    tensor.write(2, 66)
+    again = sender.send(tensor, receiver)
+    check.equal(again.values(), [4, 55, 66], "and so is the second, later")
+
+
+@clause("SHARE-3", vary=("strategy",))
+def test_tensor_of_odd_size_over_several_pages_arrives_whole(sender, receiver):
+    """The sender sends 9001 bytes, a length that is no multiple of a page."""
+    values = [(7 * number + number // 256) % 251 for number in range(9001)]
+    tensor = sender.make(values, dtype="uint8")
+    arrived = sender.send(tensor, receiver)
+    check.equal(arrived.values(), values, "every element arrives, to the last")
+
+
+@clause("SHARE-4")
+def test_three_processes_share_one_memory(sender, receiver, bystander, channel):
+    """The sender sends one tensor to both others; all three write in turn."""
+    tensor = sender.make([2, 4, 6, 8])
+    first = sender.send(tensor, receiver, channel)
+    second = sender.send(tensor, bystander, channel)
+    each_sees_the_writes_of_the_others(tensor, first, second)
+
+
+@clause("SHARE-5", vary=("strategy",))
+def test_sharing_a_tensor_says_so(sender):
+    """A process makes two tensors and shares one."""
+    tensor, other = sender.make([3, 5, 7]), sender.make([4, 6, 8])
+    check.equal(tensor.is_shared(), False, "a new tensor is not shared")
+    tensor.share()
+    check.equal(tensor.is_shared(), True, "it is shared once the call has returned")
+    check.equal(other.is_shared(), False, "the other tensor is not")
+
+
+@clause("SHARE-5", vary=("strategy",))
+def test_sharing_a_tensor_returns_the_tensor(sender):
+    """A process shares a tensor twice and looks at what each call returns."""
+    tensor = sender.make([9, 11, 13])
+    for call in ("first", "second"):
+        returned = tensor.share()
+        check(returned is not None, f"the {call} call returns something")
+        check(returned.same_object_as(tensor), f"the {call} call returns the tensor")
+
+
+@clause("SHARE-6", vary=("strategy",))
+def test_tensor_that_was_sent_is_shared_on_both_sides(sender, receiver, channel):
+    """Sender and receiver ask the tensor whether it is shared after the receive."""
+    tensor = sender.make([14, 15, 16])
+    arrived = sender.send(tensor, receiver, channel)
+    check.equal(tensor.is_shared(), True, "the sender's tensor is shared")
+    check.equal(arrived.is_shared(), True, "the receiver's tensor is shared")
+
+
+@clause("SHARE-7", vary=())
+def test_sharing_changes_neither_values_shape_nor_dtype(owner, dtype):
+    """The owner shares a tensor of two dimensions and reads it again."""
+    values = extremes_of(dtype)[:4]
+    tensor = owner.make(values, shape=(2, 2), dtype=dtype)
+    before = repr(tensor.values())
+    tensor.share()
+    check.equal(repr(tensor.values()), before, "the values are as they were")
+    check.equal(tensor.shape(), (2, 2), "the shape is as it was")
+    check.equal(tensor.dtype(), dtype, "the dtype is as it was")
+
+
+@clause("SHARE-7", profiles=("views",), vary=("strategy",))
+def test_sharing_a_view_changes_neither_its_window_nor_its_base(owner, layout):
+    """A process shares a view and writes through it; base and view still agree."""
+    base = owner.make(list(range(100, 124)))
+    view = owner.view(base, layout)
+    values, shape, strides = view.values(), view.shape(), view.strides()
+    view.share()
+    check.equal(view.values(), values, "the values are as they were")
+    check.equal(view.shape(), shape, "the shape is as it was")
+    check.equal(view.strides(), strides, "the strides are as they were")
+    check.equal(base.values(), list(range(100, 124)), "the base is as it was")
+    view.write((0,) * len(shape), 7)
+    check.equal(base.read(layout.offset), 7, "the offset is as it was")
+
+
+@clause("SHARE-8", may_corrupt=True, profiles=("share",), vary=("strategy",))
+def test_growing_a_shared_tensor_is_refused_and_changes_nothing(sender):
+    """A process shares a tensor and asks for more elements than there are."""
+    tensor = sender.make([17, 18, 19, 20])
+    tensor.share()
+    for count in (5, 100_000):
+        with refusal("growing the tensor is refused"):
+            tensor.resize(count)
+        check.equal(tensor.values(), [17, 18, 19, 20], "the values are as before")
+        check.equal(tensor.shape(), (4,), "the shape is as before")
+        check.equal(tensor.is_shared(), True, "it is shared as before")
+
+
+@clause("SHARE-8", may_corrupt=True, vary=("strategy",))
+def test_growing_a_sent_tensor_is_refused_on_both_sides(sender, receiver):
+    """The receiver asks its tensor to grow, then the sender does."""
+    tensor = sender.make([27, 28, 29])
+    arrived = sender.send(tensor, receiver)
+    for asked in (arrived, tensor):
+        with refusal("growing the tensor is refused"):
+            asked.resize(50_000)
+        check.equal(asked.values(), tensor.values(), "the values are as before")
+        check.equal(asked.shape(), (3,), "the shape is as before")
+        each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("SHARE-8", may_corrupt=True, profiles=("share", "views"), vary=("strategy",))
+def test_growing_a_view_beyond_the_storage_is_refused(sender):
+    """A view asks for as many elements as its base has, though it begins later."""
+    base = sender.make(list(range(24)))
+    view = sender.view(base, LAYOUTS[0])
+    base.share()
+    for count in (24, 24 - LAYOUTS[0].offset + 1):
+        with refusal("growing the view is refused"):
+            view.resize(count)
+        check.equal(view.shape(), LAYOUTS[0].shape, "the shape is as before")
+        check.equal(view.values(), list(range(5, 12)), "the values are as before")
+    view.write(6, 111)
+    check.equal(base.read(11), 111, "the base reads the view's write")
+
+
+@clause("SHARE-9", may_corrupt=True, vary=("strategy",))
+def test_view_taken_before_the_send_still_aliases_the_tensor(sender, receiver, layout):
+    """The sender takes a view, sends the base, and writes through each of the three."""
+    base = sender.make(list(range(200, 224)))
+    view = sender.view(base, layout)
+    arrived = sender.send(base, receiver)
+    start = (0,) * len(view.shape())
+    for number, writer in enumerate((base, arrived)):
+        writer.write(layout.offset, 61 + number)
+        check.equal(view.read(start), 61 + number, "the view reads the write")
+    view.write(start, 63)
+    check.equal(arrived.read(layout.offset), 63, "the receiver reads the view's write")
+    check.equal(base.read(layout.offset), 63, "and so does the base")
+
+
+@clause("SHARE-9", may_corrupt=True, vary=("strategy",))
+def test_base_still_aliases_a_view_that_was_sent(sender, receiver):
+    """The sender sends a view alone; its base stays over the same memory."""
+    layout = next(layout for layout in LAYOUTS if layout.name == "slice")
+    base = sender.make(list(range(300, 324)))
+    view = sender.view(base, layout)
+    arrived = sender.send(view, receiver)
+    base.write(layout.offset, 71)
+    check.equal(arrived.read(0), 71, "the receiver reads the write to the base")
+    arrived.write(0, 72)
+    check.equal(base.read(layout.offset), 72, "the base reads the receiver's write")
+    check.equal(view.read(0), 72, "and so does the view")
+
+
+@clause("SHARE-10", may_corrupt=True, vary=("strategy",))
+def test_array_over_the_tensor_survives_the_send(sender, receiver, channel):
+    """The sender takes an array over a tensor, sends the tensor, and uses the array."""
+    tensor = sender.make([31, 32, 33, 34])
+    array = tensor.array()
+    arrived, refused = attempt(lambda: sender.send(tensor, receiver, channel))
+    others = [sender.make([60, 61, 62, 63]) for _ in range(8)]
+    check.equal(array.read_array(2), 33, "the array reads what it read before")
+    array.write_array(1, 320)
+    check.equal(tensor.values(), [31, 320, 33, 34], "the tensor reads its write")
+    check.equal(others[-1].values(), [60, 61, 62, 63], "no other tensor is hit")
+    if refused is None:
+        check.equal(arrived.values(), [31, 320, 33, 34], "and so does the receiver")
+        arrived.write(3, 340)
+        check.equal(array.read_array(3), 340, "the array reads the receiver's write")
+
+
+@clause("SHARE-10", may_corrupt=True, profiles=("share",), vary=("strategy",))
+def test_array_over_the_tensor_survives_sharing(sender, receiver):
+    """The sender takes an array, shares the tensor, and sends it afterwards."""
+    tensor = sender.make([41, 42, 43])
+    array = tensor.array()
+    _, refused = attempt(tensor.share)
+    array.write_array(0, 410)
+    check.equal(tensor.values(), [410, 42, 43], "the tensor reads the array's write")
+    if refused is None:
+        arrived = sender.send(tensor, receiver)
+        array.write_array(2, 430)
+        check.equal(arrived.values(), [410, 42, 430], "and so does the receiver")
+
+
+@clause("SHARE-11", vary=("strategy",))
+def test_clone_of_a_shared_tensor_is_private(sender, receiver):
+    """Sender and receiver clone one shared tensor; nobody sees writes to a clone."""
+    tensor = sender.make([51, 52, 53])
+    arrived = sender.send(tensor, receiver)
+    for original in (tensor, arrived):
+        clone = original.clone()
+        check.equal(clone.is_shared(), False, "the clone is not shared")
+        check.equal(clone.values(), original.values(), "it has the original's values")
+        each_keeps_its_writes_to_itself(original, clone)
+
+
+@clause("SHARE-11", vary=("strategy",))
+def test_clone_of_a_tensor_shared_on_request_is_private(owner):
+    """The owner shares a tensor and clones it."""
+    tensor = owner.make([54, 55, 56])
+    tensor.share()
+    clone = tensor.clone()
+    check.equal(clone.is_shared(), False, "the clone is not shared")
+    check.equal(tensor.is_shared(), True, "the tensor still is")
+    each_keeps_its_writes_to_itself(clone, tensor)
+
+
+@clause("SHARE-3", "SHARE-12", vary=("start_method", "strategy"))
+def test_first_tensors_of_new_processes_are_told_apart(stage):
+    """Three processes that share nothing yet send their first tensors round."""
+    with stage.fresh() as play:
+        actors = [play.owner, play.peer, play.bystander]
+        made = [actor.make([n, 7, 8]) for n, actor in enumerate(actors)]
+        for number, actor in enumerate(actors):
+            for other in actors[number + 1 :] + actors[:number]:
+                arrived = actor.send(made[number], other)
+                check.equal(arrived.values(), [number, 7, 8], "each has its own values")
+        for number, tensor in enumerate(made):
+            tensor.write(1, 20 + number)
+        found = [tensor.values() for tensor in made]
+        expected = [[number, 20 + number, 8] for number in range(3)]
+        check.equal(found, expected, "and none is another's memory")

@@ -1,0 +1,139 @@
+"""Chapter START: what a child has, depending on how it was started."""
+
+from sharedtensor_conformance.chapters.stories import (
+    each_keeps_its_writes_to_itself,
+    each_sees_the_writes_of_the_others,
+    strategy_set,
+)
+from sharedtensor_conformance.harness import check, clause, refusal
+
+
+@clause("START-1")
+def test_process_argument_arrives_with_its_values(owner):
+    """The owner starts a child with two tensors; the child reads both."""
+    row = owner.make([3, 1, 4, 1.5])
+    grid = owner.make([10, 20, 30, 40, 50, 60], shape=(2, 3), dtype="int64")
+    child = owner.start_peer(arguments=[row, {"grid": grid}])
+    first, second = child.arguments[0], child.arguments[1]["grid"]
+    check.equal(first.values(), [3, 1, 4, 1.5], "the first has its values")
+    check.equal(first.shape(), (4,), "the first has its shape")
+    check.equal(first.dtype(), "float32", "the first has its dtype")
+    check.equal(second.values(), [10, 20, 30, 40, 50, 60], "so has the second")
+    check.equal(second.shape(), (2, 3), "with its shape")
+    check.equal(second.dtype(), "int64", "and its dtype")
+
+
+@clause("START-1", vary=("start_method",))
+def test_later_child_finds_what_was_written_in_between(owner):
+    """The owner starts a child, writes, and starts another with the same tensor."""
+    tensor = owner.make([7, 8, 9])
+    child = owner.start_peer(arguments=tensor)
+    check.equal(child.arguments.values(), [7, 8, 9], "the first child reads the values")
+    tensor.write(2, 90)
+    later = owner.start_peer(arguments=tensor)
+    check.equal(later.arguments.values(), [7, 8, 90], "the later one reads the write")
+
+
+@clause("START-2", start_methods=("spawn", "forkserver"))
+def test_process_argument_is_shared_with_the_child(owner):
+    """Owner and child write in turn to a tensor that the child got at its start."""
+    tensor = owner.make([11, 12, 13])
+    child = owner.start_peer(arguments={"weights": [tensor]})
+    each_sees_the_writes_of_the_others(child.arguments["weights"][0], tensor)
+
+
+@clause("START-2", start_methods=("spawn", "forkserver"), vary=("start_method",))
+def test_tensor_given_to_two_children_is_one_memory(owner):
+    """The owner starts two children with one tensor; all three write."""
+    tensor = owner.make([21, 22, 23, 24])
+    first = owner.start_peer(arguments=tensor)
+    second = owner.start_peer(arguments=tensor)
+    each_sees_the_writes_of_the_others(first.arguments, second.arguments, tensor)
+
+
+@clause("START-3", start_methods=("fork",))
+def test_tensor_shared_before_a_fork_is_shared_with_the_child(owner):
+    """The owner shares a tensor and forks; child and owner write in turn."""
+    tensor = owner.make([5, 6, 7])
+    tensor.share()
+    child = owner.start_peer(arguments=tensor)
+    each_sees_the_writes_of_the_others(child.arguments, tensor)
+
+
+@clause("START-3", start_methods=("fork",))
+def test_tensor_sent_before_a_fork_is_shared_with_the_child(owner, peer):
+    """The owner sends a tensor to the peer and forks; all three write in turn."""
+    tensor = owner.make([15, 16, 17, 18])
+    arrived = owner.send(tensor, peer)
+    child = owner.start_peer(arguments=tensor)
+    each_sees_the_writes_of_the_others(child.arguments, arrived, tensor)
+
+
+@clause("START-4", start_methods=("fork",))
+def test_tensor_that_is_not_shared_is_private_after_a_fork(owner):
+    """The owner forks with a tensor that was never shared; both write."""
+    tensor = owner.make([25, 26, 27])
+    child = owner.start_peer(arguments=tensor)
+    each_keeps_its_writes_to_itself(child.arguments, tensor)
+
+
+@clause("START-4", start_methods=("fork",))
+def test_unsent_tensor_is_private_after_a_fork_beside_a_sent_one(owner, peer):
+    """The owner sends one tensor and forks with another that it never shared."""
+    sent = owner.make([35, 36, 37])
+    owner.send(sent, peer)
+    unsent = owner.make([45, 46, 47])
+    child = owner.start_peer(arguments=unsent)
+    each_keeps_its_writes_to_itself(unsent, child.arguments)
+
+
+@clause("START-5", vary=())
+def test_unknown_start_method_is_refused(owner, peer):
+    """Owner and peer ask for contexts under names that are no start methods."""
+    for actor in (owner, peer):
+        for name in ("spawned", "Fork", "fork-server", ""):
+            with refusal(f"{name!r} is refused") as refused:
+                actor.try_context(name)
+            check("ValueError" in refused.error.bases, "the exception is a ValueError")
+
+
+@clause("START-5", vary=("start_method",))
+def test_known_start_method_is_accepted_after_a_refusal(owner, start_method):
+    """The owner is refused one context and gets the next."""
+    with refusal("a name that is no start method is refused"):
+        owner.try_context("sporn")
+    owner.try_context(start_method)
+    found = owner.context_start_method(start_method)
+    check.equal(found, start_method, "the context is that of the method asked for")
+
+
+@clause("START-6")
+def test_child_starts_with_the_strategy_of_its_parent(owner, strategy):
+    """The owner starts a child that sets no strategy; the child says which it has."""
+    child = owner.start_peer(enter=False)
+    found = child.module("get_sharing_strategy")
+    check.equal(found, strategy, "the child has the strategy of its parent")
+
+
+@clause("START-6", vary=("start_method",))
+def test_child_starts_with_the_strategy_that_its_parent_has_by_then(stage):
+    """The owner changes its strategy twice and starts a child after each change."""
+    with stage.fresh() as play:
+        for name in sorted(play.owner.module("get_all_sharing_strategies")):
+            with strategy_set(play.owner, name):
+                child = play.owner.start_peer(enter=False)
+            found = child.module("get_sharing_strategy")
+            check.equal(found, name, "the child has the strategy of its parent then")
+
+
+@clause("START-6", vary=("start_method",))
+def test_child_that_was_made_before_has_the_strategy_of_its_start(stage):
+    """The owner makes a process under one strategy and starts it under another."""
+    with stage.fresh() as play:
+        first, *others = sorted(play.owner.module("get_all_sharing_strategies"))
+        for made, started in ((first, others[-1]), (others[-1], first)):
+            play.owner.module("set_sharing_strategy", made)
+            with play.peer_made(enter=False) as child:
+                play.owner.module("set_sharing_strategy", started)
+            found = child.module("get_sharing_strategy")
+            check.equal(found, started, "the child has the strategy of its parent then")

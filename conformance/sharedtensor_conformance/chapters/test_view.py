@@ -1,0 +1,327 @@
+"""Chapter VIEW: the window that a message describes, on the storage it shares."""
+
+from sharedtensor_conformance.chapters.extremes import extremes_of
+from sharedtensor_conformance.chapters.stories import each_sees_the_writes_of_the_others
+from sharedtensor_conformance.harness import attempt, check, clause
+from sharedtensor_conformance.harness.matrix import BASE, LAYOUTS
+
+
+def contiguous(layout):
+    """Tell whether the window lies in memory without gaps, in row-major order."""
+    expected = 1
+    for length, stride in zip(layout.shape[::-1], layout.strides[::-1], strict=True):
+        if length != 1 and stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def element(layout, index):
+    """Return the position in the base of the element `index` of the window."""
+    steps = zip(index, layout.strides, strict=True)
+    return layout.offset + sum(place * stride for place, stride in steps)
+
+
+def corners(layout):
+    """Return the indices of the first and of the last element of the window."""
+    return [(0,) * len(layout.shape), tuple(length - 1 for length in layout.shape)]
+
+
+@clause("VIEW-1", vary=("strategy",))
+def test_view_arrives_with_its_window_and_values(sender, receiver, layout):
+    """The sender sends a view of a base of distinct values; the receiver reads it."""
+    base = sender.make(list(range(100, 124)))
+    view = sender.view(base, layout)
+    arrived = sender.send(view, receiver)
+    check.equal(arrived.shape(), layout.shape, "the shape is the view's")
+    check.equal(arrived.values(), view.values(), "the values are the view's")
+    if not contiguous(layout):
+        check.equal(arrived.strides(), layout.strides, "the strides are the view's")
+
+
+@clause("VIEW-1", vary=("strategy",))
+def test_views_arrive_over_each_channel(sender, receiver, channel):
+    """The sender sends a view of each layout; the receiver reads them by index."""
+    base = sender.make([5 * n + 3 for n in range(24)], dtype="int64")
+    for layout in LAYOUTS:
+        arrived = sender.send(sender.view(base, layout), receiver, channel)
+        check.equal(arrived.shape(), layout.shape, "the shape is the view's")
+        for index in corners(layout):
+            expected = 5 * element(layout, index) + 3
+            check.equal(arrived.read(index), expected, "the element is the view's")
+
+
+def numbered(dtype):
+    """Return values for a base of a dtype, neighbours among them distinct."""
+    return [bool(n % 2) if dtype == "bool" else n for n in range(BASE)]
+
+
+def another(value, dtype):
+    """Return another value of a dtype, which no element of `numbered` has."""
+    return not value if dtype == "bool" else value + 50
+
+
+@clause("VIEW-1", "VIEW-5", pairwise=True)
+def test_view_of_each_dtype_arrives_on_each_way(
+    sender, receiver, channel, dtype, layout
+):
+    """The sender sends a view; the receiver reads its dtype, shape and values."""
+    view = sender.view(sender.make(numbered(dtype), dtype=dtype), layout)
+    arrived = sender.send(view, receiver, channel)
+    check.equal(arrived.dtype(), dtype, "the dtype is the view's")
+    check.equal(arrived.shape(), layout.shape, "the shape is the view's")
+    check.equal(arrived.values(), view.values(), "the values are the view's")
+
+
+@clause("VIEW-2", "VIEW-6", pairwise=True)
+def test_view_of_each_dtype_is_shared_on_each_way(
+    sender, receiver, channel, dtype, layout
+):
+    """The receiver writes to the first element of a view, the sender to the last."""
+    base = sender.make(numbered(dtype), dtype=dtype)
+    expected = base.values()
+    arrived = sender.send(sender.view(base, layout), receiver, channel)
+    first, last = corners(layout)
+    for writer, index in ((arrived, first), (base, element(layout, last))):
+        place = element(layout, first) if writer is arrived else index
+        expected[place] = another(expected[place], dtype)
+        writer.write(index, expected[place])
+        check.equal(base.values(), expected, "that element changed and no other")
+    found, place = arrived.read(last), element(layout, last)
+    check.equal(found, expected[place], "the receiver reads what the sender wrote")
+
+
+@clause("VIEW-2", vary=("strategy",))
+def test_write_through_a_received_view_lands_on_its_element(sender, receiver, layout):
+    """The receiver writes to both ends of a view; the sender reads its whole base."""
+    expected = list(range(100, 124))
+    base = sender.make(expected)
+    arrived = sender.send(sender.view(base, layout), receiver)
+    for number, index in enumerate(corners(layout)):
+        arrived.write(index, 51 + number)
+        expected[element(layout, index)] = 51 + number
+        check.equal(base.values(), expected, "that element changed and no other")
+
+
+@clause("VIEW-2", vary=("strategy",))
+def test_writes_to_the_base_are_read_through_received_views(sender, receiver, channel):
+    """The sender writes to its base at both ends of each view that it sent."""
+    base = sender.make([n * n for n in range(24)], dtype="float64")
+    for number, layout in enumerate(LAYOUTS):
+        arrived = sender.send(sender.view(base, layout), receiver, channel)
+        for sign, index in zip((1, -1), corners(layout), strict=True):
+            written = sign * (1000 + number)
+            base.write(element(layout, index), written)
+            check.equal(arrived.read(index), written, "the view reads the write")
+
+
+@clause("VIEW-3", vary=("strategy",))
+def test_base_and_view_in_one_message_alias_in_the_receiver(sender, receiver, layout):
+    """The sender sends base and view together; the receiver writes through each."""
+    base = sender.make(list(range(300, 324)))
+    arrived = sender.send([base, sender.view(base, layout)], receiver)
+    first, last = corners(layout)
+    arrived[1].write(last, 81)
+    found = arrived[0].read(element(layout, last))
+    check.equal(found, 81, "the base reads the write to the view")
+    arrived[0].write(element(layout, first), 82)
+    check.equal(arrived[1].read(first), 82, "the view reads the write to the base")
+
+
+@clause("VIEW-3", vary=("strategy",))
+def test_views_before_their_base_in_one_message_alias_it(sender, receiver, channel):
+    """The sender names a view of each layout first and the base last."""
+    base = sender.make([3 * n for n in range(24)], dtype="int32")
+    views = [sender.view(base, layout) for layout in LAYOUTS]
+    arrived = sender.send({"views": views, "base": base}, receiver, channel)
+    for number, (layout, view) in enumerate(
+        zip(LAYOUTS, arrived["views"], strict=True)
+    ):
+        for sign, index in zip((1, -1), corners(layout), strict=True):
+            view.write(index, sign * (2000 + number))
+            found = arrived["base"].read(element(layout, index))
+            check.equal(found, sign * (2000 + number), "the base reads the write")
+
+
+@clause("VIEW-4", vary=("strategy",))
+def test_view_sent_after_its_base_aliases_it(sender, receiver, layout):
+    """The receiver holds the base when it receives the view; it writes to both."""
+    base = sender.make(list(range(400, 424)))
+    view = sender.view(base, layout)
+    first, second = sender.send(base, receiver), sender.send(view, receiver)
+    start, end = corners(layout)
+    second.write(end, 91)
+    check.equal(first.read(element(layout, end)), 91, "the base reads the write")
+    first.write(element(layout, start), 92)
+    check.equal(second.read(start), 92, "the view reads the write")
+
+
+@clause("VIEW-4", vary=("strategy",))
+def test_base_sent_after_a_view_of_it_aliases_it(sender, receiver, channel):
+    """The receiver holds a view when it receives the base; it writes to both."""
+    for number, layout in enumerate(LAYOUTS):
+        base = sender.make([2 * n for n in range(24)], dtype="int64")
+        first = sender.send(sender.view(base, layout), receiver, channel)
+        second = sender.send(base, receiver, channel)
+        for sign, index in zip((1, -1), corners(layout), strict=True):
+            first.write(index, sign * (3000 + number))
+            found = second.read(element(layout, index))
+            check.equal(found, sign * (3000 + number), "the base reads the write")
+
+
+@clause("VIEW-5", vary=())
+def test_dtype_arrives_with_its_extremes(sender, receiver, dtype):
+    """The sender sends both ends of the range of a dtype; each bit arrives."""
+    tensor = sender.make(extremes_of(dtype), dtype=dtype)
+    made = tensor.values()
+    arrived = sender.send(tensor, receiver)
+    check.equal(arrived.dtype(), dtype, "the dtype is the sender's")
+    check.equal(repr(arrived.values()), repr(made), "the values are the sender's")
+    check.equal(arrived.shape(), tensor.shape(), "the shape is the sender's")
+
+
+@clause("VIEW-5", vary=("strategy",))
+def test_every_dtype_arrives_in_one_message(sender, receiver, channel, implementation):
+    """The sender sends one tensor of each dtype in one dictionary."""
+    dtypes = implementation.dtypes
+    message = {name: sender.make(extremes_of(name), dtype=name) for name in dtypes}
+    made = {name: repr(tensor.values()) for name, tensor in message.items()}
+    arrived = sender.send(message, receiver, channel)
+    for name in dtypes:
+        check.equal(arrived[name].dtype(), name, "the dtype is the sender's")
+        check.equal(repr(arrived[name].values()), made[name], f"{name} has its values")
+
+
+@clause("VIEW-6", vary=("strategy",))
+def test_dtype_is_shared_in_both_directions(sender, receiver, dtype):
+    """Sender and receiver each write a value of the dtype; the other reads it."""
+    values = extremes_of(dtype)
+    tensor = sender.make(values, dtype=dtype)
+    arrived = sender.send(tensor, receiver)
+    tensor.write(1, values[0])
+    check.equal(arrived.read(1), values[0], "the receiver reads the write")
+    arrived.write(2, values[-1])
+    check.equal(tensor.read(2), values[-1], "the sender reads the write")
+    check.equal(repr(arrived.values()), repr(tensor.values()), "both read the same")
+
+
+@clause("VIEW-7", vary=("strategy",))
+def test_empty_tensor_arrives_and_leaves_the_channel_usable(sender, receiver, channel):
+    """The sender sends empty tensors of several shapes and a full one after each."""
+    for shape, dtype in [((0,), "float32"), ((3, 0, 2), "int64"), ((0, 4), "uint8")]:
+        empty = sender.make([], shape=shape, dtype=dtype)
+        arrived = sender.send(empty, receiver, channel)
+        check.equal(arrived.shape(), shape, "the shape is the sender's")
+        check.equal(arrived.dtype(), dtype, "the dtype is the sender's")
+        check.equal(arrived.values(), [], "there are no values")
+        after = sender.send(sender.make([6, 7, 8]), receiver, channel)
+        check.equal(after.values(), [6, 7, 8], "the next message arrives")
+
+
+@clause("VIEW-7", vary=("strategy",))
+def test_empty_tensor_arrives_beside_a_full_one(sender, receiver):
+    """The sender sends an empty tensor, a full one and the empty one again."""
+    empty, full = sender.make([], shape=(0, 5)), sender.make([9, 10])
+    arrived = sender.send([empty, full, empty], receiver)
+    shapes = [tensor.shape() for tensor in arrived]
+    check.equal(shapes, [(0, 5), (2,), (0, 5)], "each has its shape")
+    check.equal(arrived[1].values(), [9, 10], "the full one has its values")
+
+
+@clause("VIEW-8", vary=("strategy",))
+def test_tensor_of_no_dimensions_is_shared(sender, receiver, channel):
+    """Sender and receiver write in turn to a tensor of shape ()."""
+    tensor = sender.make([17], shape=())
+    arrived = sender.send(tensor, receiver, channel)
+    check.equal(arrived.shape(), (), "the shape is ()")
+    check.equal(arrived.values(), [17], "the value is the sender's")
+    tensor.write((), 18)
+    check.equal(arrived.read(()), 18, "the receiver reads the sender's write")
+    arrived.write((), 19)
+    check.equal(tensor.read(()), 19, "the sender reads the receiver's write")
+
+
+def complex_dtype(implementation):
+    """Return the first complex dtype that is claimed."""
+    names = [name for name in implementation.dtypes if name.startswith("complex")]
+    return names[0] if names else "complex64"
+
+
+@clause("VIEW-9", vary=("strategy",))
+def test_conjugated_view_arrives_equal_or_is_refused(
+    sender, receiver, channel, implementation
+):
+    """The sender sends a conjugated view, then conjugates that view and sends it."""
+    tensor = sender.make([1 + 2j, 3 - 4j, 5j], dtype=complex_dtype(implementation))
+    view = sender.conjugate(tensor)
+    check.equal(view.values(), [1 - 2j, 3 + 4j, -5j], "the view is the conjugate")
+    for sent in (view, sender.conjugate(view), tensor):
+        arrived, refused = attempt(
+            lambda sent=sent: sender.send(sent, receiver, channel)
+        )
+        if refused is None:
+            check.equal(arrived.values(), sent.values(), "the values are the sender's")
+
+
+@clause("VIEW-9", vary=("strategy",))
+def test_conjugated_view_beside_its_base_arrives_equal_or_is_refused(
+    sender, receiver, implementation
+):
+    """The sender sends a base and its conjugate in one message."""
+    tensor = sender.make([2 + 7j, 4 - 9j], dtype=complex_dtype(implementation))
+    view = sender.conjugate(tensor)
+    arrived, refused = attempt(lambda: sender.send([tensor, view], receiver))
+    check.equal(view.values(), [2 - 7j, 4 + 9j], "the sender's view is as it was")
+    if refused is None:
+        check.equal(arrived[0].values(), [2 + 7j, 4 - 9j], "the base is the sender's")
+        check.equal(arrived[1].values(), [2 - 7j, 4 + 9j], "and so is the conjugate")
+
+
+@clause("VIEW-10", vary=("strategy",))
+def test_views_of_two_dtypes_alias_in_the_receiver(sender, receiver, channel):
+    """The receiver writes bits through int32 and reads them through float32."""
+    floats = sender.make([1.5, -2.0, 8.25], dtype="float32")
+    message = [floats, sender.reinterpret(floats, "int32")]
+    arrived = sender.send(message, receiver, channel)
+    arrived[1].write(2, 0x40200000)
+    check.equal(arrived[0].values(), [1.5, -2.0, 2.5], "float32 reads int32's bits")
+    arrived[0].write(0, 0.5)
+    check.equal(arrived[1].read(0), 0x3F000000, "int32 reads float32's bits")
+    check.equal(arrived[0].dtype(), "float32", "the first has its dtype")
+    check.equal(arrived[1].dtype(), "int32", "the second has its dtype")
+
+
+@clause("VIEW-10", vary=("strategy",))
+def test_view_of_another_item_size_aliases_in_the_receiver(sender, receiver):
+    """The receiver writes a byte of one element and reads the element."""
+    numbers = sender.make([1, 2, 3], dtype="int32")
+    message = {"bytes": sender.reinterpret(numbers, "uint8"), "numbers": numbers}
+    arrived = sender.send(message, receiver)
+    check.equal(arrived["bytes"].shape(), (12,), "four bytes to an element")
+    arrived["bytes"].write(5, 4)
+    check.equal(arrived["numbers"].values(), [1, 1026, 3], "the element has the byte")
+
+
+@clause("VIEW-2", vary=("strategy",))
+def test_received_view_that_is_sent_back_lands_on_its_element(sender, receiver):
+    """The receiver sends a view of each layout back; the sender writes through it."""
+    expected = list(range(600, 624))
+    base = sender.make(expected)
+    for number, layout in enumerate(LAYOUTS):
+        arrived = sender.send(sender.view(base, layout), receiver)
+        back = receiver.send(arrived, sender)
+        index = corners(layout)[1]
+        back.write(index, 51 + number)
+        expected[element(layout, index)] = 51 + number
+        check.equal(base.values(), expected, "that element changed and no other")
+        check.equal(arrived.read(index), 51 + number, "the receiver's view reads it")
+
+
+@clause("VIEW-6", vary=())
+def test_tensors_of_two_dtypes_are_shared_beside_each_other(sender, receiver, channel):
+    """The sender sends two tensors of different dtypes; both sides write to both."""
+    narrow = sender.make([1, 2, 3], dtype="uint8")
+    wide = sender.make([1.25, 2.5, 3.75], dtype="float64")
+    arrived = sender.send((wide, narrow), receiver, channel)
+    each_sees_the_writes_of_the_others(narrow, arrived[1])
+    each_sees_the_writes_of_the_others(wide, arrived[0])

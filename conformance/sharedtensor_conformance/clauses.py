@@ -1,0 +1,144 @@
+"""Reads the clauses from the spec: one source, parsed the same way by suite and site.
+
+A clause is a fenced directive in a chapter of ``spec/``: options, then the normative
+paragraph, then "Why." and the reasons. The hash covers what binds (level, profile and
+normative text), so a report can say which text it judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from markdown_it import MarkdownIt
+
+SPEC_VERSION = "0.1.0"
+LEVELS = ("MUST", "SHOULD", "MAY")
+OBSERVES = ("sharing", "values", "lifetime", "errors")
+
+_OPTION = re.compile(r":(?P<name>[a-z]+):\s*(?P<value>.*)")
+_ID = re.compile(r"(?P<chapter>[A-Z]+)-(?P<number>\d+)")
+
+
+class SpecError(Exception):
+    """The source of the spec is malformed; the message names the file and clause."""
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One numbered statement of the spec."""
+
+    id: str
+    title: str
+    level: str
+    profile: str
+    observes: str
+    promises: tuple[str, ...]
+    text: str
+    why: str
+    file: str
+    line: int
+
+    @property
+    def chapter(self) -> str:
+        """The chapter, such as ``GRAD``."""
+        return self.id.partition("-")[0]
+
+    @property
+    def order(self) -> int:
+        """The number within the chapter."""
+        return int(self.id.partition("-")[2])
+
+    @property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits over everything that binds."""
+        binding = " ".join([self.level, self.profile, *self.text.split()])
+        return hashlib.sha256(binding.encode()).hexdigest()[:12]
+
+
+def parse_clause(id: str, content: str, file: str, line: int = 0) -> Clause:
+    """Return the clause `id` whose directive has the body `content`.
+
+    Raises:
+        SpecError: an option or the normative paragraph is missing or unknown.
+    """
+    options, body = _split_options(content)
+    text, _, why = body.partition("\nWhy.")
+    clause = Clause(
+        id=id,
+        title=options.get("title", ""),
+        level=options.get("level", ""),
+        profile=options.get("profile", ""),
+        observes=options.get("observes", ""),
+        promises=tuple(options.get("promises", "").split()),
+        text=text.strip(),
+        why=why.strip(),
+        file=file,
+        line=line,
+    )
+    _verify(clause)
+    return clause
+
+
+def _split_options(content: str) -> tuple[dict[str, str], str]:
+    options: dict[str, str] = {}
+    lines = content.splitlines()
+    while lines and (found := _OPTION.fullmatch(lines[0].strip())):
+        options[found["name"]] = found["value"].strip()
+        lines.pop(0)
+    return options, "\n".join(lines)
+
+
+def _verify(clause: Clause) -> None:
+    complaints = {
+        "an id such as GRAD-3": _ID.fullmatch(clause.id),
+        f"a :level: of {', '.join(LEVELS)}": clause.level in LEVELS,
+        f"an :observes: of {', '.join(OBSERVES)}": clause.observes in OBSERVES,
+        "a :title:": clause.title,
+        "a :profile:": clause.profile,
+        "a normative paragraph": clause.text,
+        "a paragraph that begins with 'Why.'": clause.why,
+    }
+    for needed, present in complaints.items():
+        if not present:
+            raise SpecError(f"{clause.file}:{clause.line}: {clause.id} needs {needed}")
+
+
+def parse_chapter(source: str, file: str) -> list[Clause]:
+    """Return the clauses in the MyST `source` of one chapter, in order."""
+    found = []
+    for token in MarkdownIt("commonmark").parse(source):
+        if token.type == "fence" and token.info.startswith("{clause}"):
+            id = token.info.removeprefix("{clause}").strip()
+            line = token.map[0] + 1 if token.map else 0
+            found.append(parse_clause(id, token.content, file, line))
+    return found
+
+
+def spec_files() -> list[Traversable]:
+    """Return the chapters of the spec, as files, in the order of their names."""
+    package = files("sharedtensor_conformance")
+    installed, checkout = package / "spec", package / ".." / ".." / "spec"
+    root = installed if installed.is_dir() else checkout
+    chapters = (entry for entry in root.iterdir() if entry.name.endswith(".md"))
+    return sorted(chapters, key=lambda entry: entry.name)
+
+
+@cache
+def load_clauses() -> dict[str, Clause]:
+    """Return all clauses by id, in the order of the chapters' names.
+
+    Raises:
+        SpecError: a clause is malformed, or an id is used twice.
+    """
+    clauses: dict[str, Clause] = {}
+    for file in spec_files():
+        for clause in parse_chapter(file.read_text(encoding="utf-8"), file.name):
+            if clause.id in clauses:
+                raise SpecError(f"{file.name}: the id {clause.id} is used twice")
+            clauses[clause.id] = clause
+    return clauses

@@ -1,0 +1,465 @@
+"""An actor: a process that uses the implementation because a test asks it to.
+
+Owner and peers run the same loop. What the implementation does is called through
+`from_implementation`, so that its exceptions are told from faults of the suite.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import socket
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from sharedtensor_conformance.adapter import Layout
+from sharedtensor_conformance.harness import actions, exhaustion, links, tasks, wire
+from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.setting import Setting
+from sharedtensor_conformance.sanitize import printable
+
+
+class FromImplementation(Exception):
+    """Wraps an exception that the implementation raised."""
+
+
+class Injected(Exception):
+    """An exception that the suite puts into a step of the implementation."""
+
+
+class Mistake(Exception):
+    """The suite asked for something that cannot be: the suite's own fault."""
+
+
+class from_implementation:
+    """Mark the exceptions of the block as the implementation's.
+
+    No generator: from Python 3.12 on, one that raises another exception leaves a cycle
+    of tracebacks, and what the implementation had in its hands would stay in it.
+    """
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if error is not None and not isinstance(error, FromImplementation):
+            raise FromImplementation from error
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """Return an exception as plain data."""
+    return {
+        "type": type(error).__name__,
+        "bases": [kind.__name__ for kind in type(error).__mro__],
+        "message": _shown(lambda: str(error)[:2000]),
+        "traceback": _shown(lambda: "".join(traceback.format_exception(error))[-4000:]),
+    }
+
+
+def _shown(text: Callable[[], str]) -> str:
+    """Return a text of the implementation so that every terminal can show it."""
+    try:
+        said = text()
+    except Exception as error:  # its `__str__` is the implementation's too
+        said = f"(no text: {type(error).__name__})"
+    return printable(said)
+
+
+class Actor:
+    """Executes what the controller asks for, one request at a time."""
+
+    def __init__(self, name: str, setting: Setting) -> None:
+        self.name = name
+        self.setting = setting
+        self.pid = os.getpid()
+        self.objects: dict[str, Any] = {}
+        self.made = 0
+        self.links: dict[str, links.Link] = {}
+        self.children: dict[str, Any] = {}
+        self.pools: dict[str, Any] = {}
+        self.reliefs: dict[str, exhaustion.Relief] = {}
+        self.interruptions: exhaustion.Interruptions | None = None
+        self.operations: Any = None
+        self.arguments: Any = None
+        self.inherits = False
+        self.leaving = False
+        self.uncaught: Exception | None = None
+        self.programs: list[Any] = []
+
+    # Life
+
+    def prepare(self, enter: bool) -> dict[str, Any]:
+        """Import the implementation and, unless not to `enter`, set its strategy."""
+        with from_implementation():
+            self.operations = self.setting.operations()
+            if enter:
+                self.operations.enter_child(self.setting.strategy)
+        gc.collect()
+        gc.freeze()  # what was imported is not searched again after each case
+        return {"pid": os.getpid()}
+
+    def serve(self) -> None:
+        """Answer requests until the controller closes the connection or says leave."""
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(self.setting.control)
+        self.wire = wire.Wire(sock)
+        self.wire.send({"name": self.name})
+        try:
+            while (request := self.wire.receive())["do"] != "leave":
+                self.wire.send(self.answer(request))
+                if self.leaving:
+                    break
+                if self.uncaught:
+                    raise self.uncaught
+            else:
+                self.wire.send({"ok": None})
+        except wire.WireClosed:
+            os._exit(0)  # the controller has gone: so does everything
+        self.wire.close()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to one request."""
+        try:
+            arguments = [wire.decode(a, self.resolve) for a in request.get("with", [])]
+            result = getattr(self, f"do_{request['do']}")(*arguments)
+            return {"ok": wire.encode(result, self.refer)}
+        except FromImplementation as wrapped:
+            return {"raised": describe_error(wrapped.__cause__ or wrapped)}
+        except BaseException as error:
+            return {"fault": describe_error(error)}
+
+    def by_implementation(self, action: Callable[[], Any]) -> Any:
+        """Return what `action` returns; what it raises is the implementation's."""
+        with from_implementation():
+            return action()
+
+    def do_situation(self, name: str, *arguments: Any) -> Any:
+        return getattr(actions, name)(self, *arguments)
+
+    # References
+
+    def refer(self, value: object) -> dict[str, Any]:
+        """Keep `value` here and return its reference."""
+        for key, known in self.objects.items():
+            if known is value:
+                return {"reference": key}
+        self.made += 1
+        key = str(self.made)
+        self.objects[key] = value
+        return {"reference": key}
+
+    def resolve(self, data: dict[str, Any]) -> Any:
+        """Return the object that a reference names, or the layout that it is."""
+        if "layout" in data:
+            given = data["layout"].items()
+            fields: dict[str, Any] = {
+                key: tuple(value) if type(value) is list else value
+                for key, value in given
+            }
+            return Layout(**fields)
+        try:
+            return self.objects[data["reference"]]
+        except KeyError:
+            raise Mistake(f"{self.name} has no object {data!r}") from None
+
+    # Requests
+
+    def do_prepare(self, enter: bool) -> dict[str, Any]:
+        return self.prepare(enter)
+
+    def do_operate(self, name: str, *arguments: Any) -> Any:
+        operation = getattr(self.operations, name, None)
+        if operation is None:
+            raise Mistake(f"the adapter has no operation {name!r}")
+        with from_implementation():
+            return operation(*arguments)
+
+    def do_drop(self, *keys: str) -> None:
+        for key in keys:
+            if key in self.objects:
+                self._release(self.objects.pop(key))
+        gc.collect()
+
+    def do_drop_all(self) -> None:
+        self.do_drop(*self.objects)
+
+    def _release(self, value: Any) -> None:
+        with from_implementation():
+            if self.operations.is_tensor(value):
+                self.operations.release(value)
+
+    def do_same(self, one: Any, other: Any) -> bool:
+        return one is other
+
+    def do_read_array(self, array: Any, index: int) -> Any:
+        return array[index].item()
+
+    def do_write_array(self, array: Any, index: int, value: Any) -> None:
+        array[index] = value
+
+    def do_module(self, name: str, *arguments: Any) -> Any:
+        with from_implementation():
+            return getattr(self.operations.multiprocessing, name)(*arguments)
+
+    def do_module_lacks(self, names: list[str]) -> list[str]:
+        module = self.operations.multiprocessing
+        return [name for name in names if not hasattr(module, name)]
+
+    def do_context_lacks(self, method: str, names: list[str]) -> list[str]:
+        context = self.context(method)
+        return [name for name in names if not hasattr(context, name)]
+
+    def do_context_start_method(self, method: str) -> str:
+        context = self.context(method)
+        with from_implementation():
+            return str(context.get_start_method())
+
+    def do_try_context(self, method: str) -> None:
+        self.context(method)
+
+    def context(self, method: str) -> Any:
+        """Return the implementation's context for a start method."""
+        with from_implementation():
+            return self.operations.multiprocessing.get_context(method)
+
+    def do_set_limit(self, name: str, value: int) -> int:
+        kind = getattr(resource, f"RLIMIT_{name}")
+        soft, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (value, hard))
+        return soft
+
+    def do_set_umask(self, mask: int) -> int:
+        return os.umask(mask)
+
+    def do_ignore_signal(self, number: int) -> None:
+        signal.signal(number, signal.SIG_IGN)
+
+    def do_exhaust(self, what: str, spare: int) -> None:
+        self.reliefs[what] = exhaustion.exhaust(what, spare)
+
+    def do_relieve(self, what: str) -> None:
+        self.reliefs.pop(what)()
+
+    def do_interrupt(self, interval: float) -> None:
+        self.interruptions = exhaustion.Interruptions(interval)
+
+    def do_stop_interrupting(self) -> int:
+        assert self.interruptions is not None, "it was started before"
+        return self.interruptions.end()
+
+    def do_break_at(self, step: str) -> None:
+        with from_implementation():
+            self.operations.break_at(step, self.pause)
+
+    def pause(self) -> str:
+        """Wait at a step until the controller says how to go on.
+
+        Raises:
+            Injected: the controller wants an exception here.
+            SystemExit: it wants this process to exit.
+        """
+        self.wire.send({"at": True})
+        how: str = self.wire.receive()["go"]
+        if how == "raise":
+            raise Injected("this exception was put here by the suite")
+        if how == "exit":
+            self.leaving = True
+            raise SystemExit(0)
+        return how
+
+    def do_open_pipe(self) -> list[int]:
+        ends = list(os.pipe())
+        for end in ends:
+            os.set_inheritable(end, True)  # as one from a C library or a shell would be
+        return ends
+
+    def do_close_descriptor(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    # Messages
+
+    def do_put(self, to: str, channel: str, payload: Any) -> None:
+        message = self.outgoing(payload)
+        link = self.link_with(to)
+        with from_implementation():
+            link.put(self.name, channel, message)
+
+    def do_get(self, sender: str, channel: str) -> Any:
+        link = self.link_with(sender)
+        with from_implementation():
+            message = link.get(self.name, channel)
+        return self.incoming(message)
+
+    def do_has_message(self, sender: str, channel: str) -> bool:
+        link = self.link_with(sender)
+        with from_implementation():
+            return link.has_message(self.name, channel)
+
+    def link_with(self, other: str) -> links.Link:
+        """Return the link with another actor."""
+        if other not in self.links:
+            raise Mistake(f"{self.name} has no channels with {other}")
+        return self.links[other]
+
+    def outgoing(self, payload: Any) -> Any:
+        """Return the payload with each tensor encoded, one that occurs twice once."""
+        return tasks.mapped(payload, self.encode)
+
+    def encode(self, value: Any) -> Any:
+        """Return what travels for `value`."""
+        with from_implementation():
+            tensor = self.operations.is_tensor(value)
+            return self.operations.encode(value) if tensor else value
+
+    def incoming(self, message: Any) -> Any:
+        """Return the message with each tensor decoded, one that occurs twice once."""
+        return tasks.mapped(message, self.decode)
+
+    def decode(self, value: Any) -> Any:
+        """Return the tensor for what travelled."""
+        with from_implementation():
+            tensor = self.operations.is_tensor(value)
+            return self.operations.decode(value) if tensor else value
+
+    # Children
+
+    def do_make_links(self, pairs: list[list[str]], method: str) -> None:
+        """Make the channels between pairs of actors, before either is started."""
+        context = self.context(method)
+        for one, other in pairs:
+            with from_implementation():
+                link = links.Link(context, one, other, self.setting.channels)
+            self.links[f"{one}|{other}"] = link
+            if self.name in (one, other):
+                self.links[other if self.name == one else one] = link
+
+    def do_make_peer(self, name: str, method: str, payload: Any) -> None:
+        """Make the process of a peer, with all the links that name it."""
+        context = self.context(method)
+        own = {
+            key: link
+            for key, link in self.links.items()
+            if "|" in key and name in key.split("|")
+        }
+        # What a forked child inherits is not sent, so it is not encoded either.
+        sent = payload if method == "fork" else self.outgoing(payload)
+        arguments = (name, self.setting, own, sent, method == "fork")
+        with from_implementation():
+            process = context.Process(target=peer_main, args=arguments, daemon=False)
+        self.children[name] = process
+
+    def do_start_peer(self, name: str, method: str, payload: Any) -> int:
+        """Start a peer, which may have been made before; return its pid."""
+        if name not in self.children:
+            self.do_make_peer(name, method, payload)
+        process = self.children[name]
+        with from_implementation():
+            process.start()
+            return int(process.pid)
+
+    def do_forget_links(self, name: str) -> None:
+        """Close this process's copies of the links of a peer that has gone."""
+        for key in [k for k in self.links if name in k.split("|")]:
+            self.links.pop(key).close()
+        process = self.children.pop(name, None)
+        if process is not None and process.exitcode is not None:
+            process.close()
+
+    def do_join(self, name: str, timeout: float) -> int | None:
+        # Not `join`: it waits for a pipe that the child's own children may hold open.
+        process = self.children[name]
+        if wait_until(lambda: process.exitcode is not None, timeout):
+            process.join()
+        status: int | None = process.exitcode
+        return status
+
+    def do_arguments(self) -> Any:
+        return self.arguments if self.inherits else self.incoming(self.arguments)
+
+    # Pools
+
+    def do_open_pool(self, name: str, processes: int, method: str, kind: str) -> None:
+        context = self.context(method)
+        entrance: dict[str, Any] = {
+            "initializer": tasks.enter,
+            "initargs": (self.setting,),
+        }
+        with from_implementation():
+            if kind == "executor":
+                from sharedtensor_conformance.harness.executor import Executor
+
+                pool: Any = Executor(processes, mp_context=context, **entrance)
+            else:
+                pool = context.Pool(processes, **entrance)
+            self.pools[name] = pool
+
+    def do_run_task(self, name: str, task: str, arguments: list[Any]) -> Any:
+        with from_implementation():
+            outgoing = [self.outgoing(argument) for argument in arguments]
+            result = self.pools[name].apply(getattr(tasks, task), outgoing)
+        return self.incoming(result)
+
+    def do_close_pool(self, name: str) -> None:
+        pool = self.pools.pop(name)
+        with from_implementation():
+            pool.close()
+            pool.join()
+
+
+def run(actor: Actor, prepare: Callable[[], None] | None = None) -> None:
+    """Serve until told to leave; then let go of everything and return normally."""
+    if prepare:
+        prepare()
+    actor.serve()
+    actor.links.clear()
+
+
+def peer_main(
+    name: str,
+    setting: Setting,
+    own: dict[str, links.Link],
+    arguments: Any,
+    inherits: bool,
+) -> None:
+    """Run a peer: the target of the processes that the owner starts."""
+    forget_parent()
+    actor = Actor(name, setting)
+    actor.arguments = arguments
+    actor.inherits = inherits
+    for key, link in own.items():
+        one, other = key.split("|")
+        link.enter(name)
+        actor.links[other if name == one else one] = link
+    global _current
+    _current = actor
+    run(actor)
+
+
+_current: Actor | None = None
+
+
+def forget_parent() -> None:
+    """Under fork: let go of what belongs to the parent's actor.
+
+    Where the "child" is the parent's own process, that is for the controller to find.
+    """
+    global _current
+    if _current is not None and _current.pid != os.getpid():
+        _current.wire.close()
+        _current.objects.clear()
+        _current.links.clear()
+        _current.children.clear()
+        _current.pools.clear()
+        _current = None
+
+
+def owner_main() -> None:
+    """Run an owner: the main program of a stage."""
+    global _current
+    setting = Setting.from_environment()
+    _current = Actor("owner", setting)
+    run(_current)

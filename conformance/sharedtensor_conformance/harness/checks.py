@@ -1,0 +1,136 @@
+"""The statements of a test: each is counted, and a test that made none is an error.
+
+`eventually` is the only waiting in the suite, and it is for cleanup alone: order comes
+from messages, never from time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sharedtensor_conformance.harness.outcomes import (
+    CheckFailed,
+    RemoteError,
+    RemoteRaised,
+)
+
+SHOWN = 300
+"""How many characters of a value evidence shows."""
+
+
+@dataclass
+class Tally:
+    """How much a case has checked, and how often it asked another process."""
+
+    checks: int = 0
+    remote_calls: int = 0
+
+    def reset(self) -> None:
+        """Begin a case."""
+        self.checks = self.remote_calls = 0
+
+
+tally = Tally()
+
+
+def shown(value: object) -> str:
+    """Return `value` as evidence shows it: a tensor may be long, a report is not."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+class Check:
+    """Call it with a condition and the sentence that holds when it is true."""
+
+    def __call__(self, condition: object, sentence: str) -> None:
+        """Check that `condition` is true.
+
+        Raises:
+            CheckFailed: it is not.
+        """
+        tally.checks += 1
+        if not condition:
+            raise CheckFailed(f"not so: {sentence}")
+
+    def equal(self, actual: object, expected: object, sentence: str) -> None:
+        """Check that `actual` equals `expected`."""
+        tally.checks += 1
+        if actual != expected:
+            said = f"got {shown(actual)}, not {shown(expected)}"
+            raise CheckFailed(f"not so: {sentence}: {said}")
+
+    def not_equal(self, actual: object, other: object, sentence: str) -> None:
+        """Check that `actual` differs from `other`."""
+        tally.checks += 1
+        if actual == other:
+            raise CheckFailed(f"not so: {sentence}: both are {shown(actual)}")
+
+    def close(
+        self, actual: float, expected: float, sentence: str, tolerance: float = 1e-6
+    ) -> None:
+        """Check that two numbers differ by at most `tolerance`."""
+        tally.checks += 1
+        if not abs(actual - expected) <= tolerance:
+            raise CheckFailed(f"not so: {sentence}: got {actual!r}, not {expected!r}")
+
+
+check = Check()
+
+
+@dataclass
+class Refusal:
+    """What a `refusal` block caught."""
+
+    error: RemoteError | None = None
+
+
+@contextmanager
+def refusal(sentence: str) -> Iterator[Refusal]:
+    """Check that the block raises an exception of the implementation.
+
+    Raises:
+        CheckFailed: the block raised nothing. A crash or a hang goes through as such.
+    """
+    tally.checks += 1
+    caught = Refusal()
+    try:
+        yield caught
+    except RemoteRaised as raised:
+        caught.error = raised.error
+        return
+    raise CheckFailed(f"not so: {sentence}: nothing was raised")
+
+
+def attempt(action: Callable[[], Any]) -> tuple[Any, RemoteError | None]:
+    """Return what `action` returned, or the implementation's exception."""
+    try:
+        return action(), None
+    except RemoteRaised as raised:
+        return None, raised.error
+
+
+def eventually(predicate: Callable[[], object], sentence: str, within: float) -> None:
+    """Check that `predicate` becomes true within so many seconds.
+
+    Raises:
+        CheckFailed: it did not.
+    """
+    tally.checks += 1
+    if not wait_until(predicate, within):
+        raise CheckFailed(f"not so within {within:g} s: {sentence}")
+
+
+def wait_until(predicate: Callable[[], object], within: float) -> bool:
+    """Return whether `predicate` became true within so many seconds."""
+    deadline = time.monotonic() + within
+    pause = 0.001
+    while not predicate():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+    return True

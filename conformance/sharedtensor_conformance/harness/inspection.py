@@ -1,0 +1,154 @@
+"""Describes an adapter without importing it here.
+
+Importing somebody's adapter may import, and crash, the implementation; so `describe`
+does it in a child with a deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from sharedtensor_conformance.adapter import (
+    Implementation,
+    problems_of,
+    problems_of_fields,
+)
+from sharedtensor_conformance.adapters import loader
+from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
+from sharedtensor_conformance.sanitize import first_line, printable
+
+DEADLINE = 120.0
+LONGEST = 2000  # characters of a reason why an adapter cannot be loaded
+
+
+@dataclass(frozen=True)
+class Description:
+    """An adapter as the controller sees it: plain data."""
+
+    implementation: Implementation
+    problems: list[str]
+    operations: list[str]
+
+
+def loaded(name: str) -> Implementation:
+    """Return an adapter's first half, with the version that is installed.
+
+    Raises:
+        LoadingError: there is none of this name, it is no `Implementation`, or what it
+            is for is not installed.
+    """
+    found = loader.load_implementation(name)
+    return replace(found, version=_version(found.version))
+
+
+def _version(declared: str) -> str:
+    prefix = "distribution:"
+    if not declared.startswith(prefix):
+        return declared or "unknown"
+    try:
+        return version(declared.removeprefix(prefix))
+    except PackageNotFoundError as error:
+        raise loader.LoadingError(
+            f"the distribution {declared.removeprefix(prefix)!r} is not installed in "
+            f"this environment: install it next to the suite"
+        ) from error
+
+
+def describe(name: str, deadline: float = DEADLINE) -> Description:
+    """Return what the adapter declares, loaded in a child with a deadline.
+
+    The child has a supervisor, so nothing of it is left, whatever it starts or ignores.
+    What it prints is not looked at, and it is not waited for once it has answered.
+
+    Raises:
+        LoadingError: it cannot be loaded, crashes, hangs or is no adapter.
+    """
+    if not name.startswith("mutant:"):
+        loader.target_of(name)  # a name that cannot be needs no child
+    with tempfile.TemporaryDirectory(prefix="sts-", ignore_cleanup_errors=True) as root:
+        answer, log = Path(root, "answer"), Path(root, "log")
+        supervisor = Supervisor(_describing(name, root), deadline)
+
+        def answered_or_ended() -> bool:
+            return answer.exists() or supervisor.ask("status") is not None
+
+        try:
+            wait_until(answered_or_ended, deadline)
+            if answer.exists():
+                return _described(json.loads(answer.read_text()))
+            how = _how_it_ended(supervisor.ask("status"), deadline)
+            said = last_line(log) or "it printed nothing"
+        finally:
+            supervisor.close()
+    raise loader.LoadingError(f"the adapter {name!r} {how}: {said}")
+
+
+def _describing(name: str, root: str) -> dict[str, Any]:
+    """Return the job of the supervisor of the child that describes an adapter."""
+    temporary = Path(root, "t")
+    temporary.mkdir()
+    variables = {"SHAREDTENSOR_CONFORMANCE_DESCRIBE": "1", "TMPDIR": str(temporary)}
+    return {
+        "argv": [sys.executable, "-m", __name__, name, str(Path(root, "answer"))],
+        "environment": os.environ | variables,
+        "root": root,
+        "folder": str(temporary),
+        "log": str(Path(root, "log")),
+        "pattern": "",
+        "manager": "",
+        "private": True,
+    }
+
+
+def _how_it_ended(status: int | None, deadline: float) -> str:
+    if status is None:
+        return f"did not finish loading within {deadline:g} s"
+    how = f"status {status}" if status >= 0 else f"signal {-status}"
+    return f"could not be loaded: its process ended with {how}"
+
+
+def _described(data: dict[str, Any]) -> Description:
+    if "error" in data:
+        raise loader.LoadingError(data["error"])
+    return Description(
+        Implementation.from_data(data["implementation"]),
+        data["problems"],
+        data["operations"],
+    )
+
+
+def _describe_here(name: str) -> dict[str, Any]:
+    try:
+        implementation = loaded(name)
+        if problems := problems_of_fields(implementation):
+            return {"error": f"the adapter {name!r} is malformed: {problems[0]}"}
+        operations = loader.resolve(implementation.operations)()
+        return {
+            "implementation": implementation.as_data(),
+            "problems": problems_of(implementation, operations),
+            "operations": sorted(n for n in dir(operations) if not n.startswith("_")),
+        }
+    except loader.LoadingError as error:
+        return {"error": printable(str(error)[:LONGEST])}
+    except BaseException as error:  # it may call `sys.exit`
+        said = first_line(error)
+        return {"error": f"the adapter {name!r} cannot be loaded: {said}"}
+
+
+def _answer(name: str, file: Path) -> None:
+    """Write the description of an adapter, whole or not at all."""
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(_describe_here(name)))
+    part.rename(file)
+
+
+if __name__ == "__main__":
+    _answer(sys.argv[1], Path(sys.argv[2]))

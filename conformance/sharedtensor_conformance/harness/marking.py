@@ -1,0 +1,89 @@
+"""The decorator that ties a test to its clauses and says over what it varies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sharedtensor_conformance.clauses import load_clauses
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+STRATEGY_OF = {
+    "strategy-fd": "file_descriptor",
+    "strategy-fs": "file_system",
+    "manager": "file_system",
+}
+"""Profiles that make sense under one strategy only."""
+
+
+@dataclass(frozen=True)
+class Marking:
+    """What `clause` says about a test."""
+
+    clauses: tuple[str, ...]
+    profiles: frozenset[str]
+    vary: tuple[str, ...]
+    start_methods: tuple[str, ...] | None
+    strategies: tuple[str, ...] | None
+    runs_last: bool
+    may_corrupt: bool
+    isolated: bool
+    pairwise: bool
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the test is about device memory."""
+        return "cuda" in self.profiles
+
+
+def clause(
+    *ids: str,
+    vary: tuple[str, ...] = ("strategy", "start_method"),
+    start_methods: tuple[str, ...] | None = None,
+    strategies: tuple[str, ...] | None = None,
+    profiles: tuple[str, ...] = (),
+    runs_last: bool = False,
+    may_corrupt: bool = False,
+    isolated: bool = False,
+    pairwise: bool = False,
+) -> Callable[[Test], Test]:
+    """Tie a test to the clauses `ids`.
+
+    Args:
+        ids: the clauses that the test judges.
+        vary: the axes of the configuration that the test runs over.
+        start_methods: only these.
+        strategies: only these.
+        profiles: claims that the test needs besides the profiles of its clauses.
+        runs_last: the test runs after all others of its configuration.
+        may_corrupt: where the test fails, memory may be corrupt, so the processes are
+            not used again.
+        isolated: the test starts all its processes itself, so its cases can be spread
+            over workers, and wait side by side.
+        pairwise: of all combinations of its configurations and axes, so many that each
+            two values of two of them meet.
+
+    Raises:
+        KeyError: the spec has no such clause.
+    """
+    needed = frozenset({load_clauses()[id].profile for id in ids} | set(profiles))
+    bound = tuple(STRATEGY_OF[p] for p in sorted(needed) if p in STRATEGY_OF)
+    marking = Marking(
+        ids,
+        needed,
+        vary,
+        start_methods,
+        strategies or bound or None,
+        runs_last,
+        may_corrupt,
+        isolated,
+        pairwise,
+    )
+
+    def decorate(test: Test) -> Test:
+        test.conformance = marking  # type: ignore[attr-defined]
+        return test
+
+    return decorate

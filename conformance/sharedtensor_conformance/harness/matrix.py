@@ -1,0 +1,156 @@
+"""The matrix: every axis over which a test can vary, declared in this one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation, Layout
+from sharedtensor_conformance.harness.marking import Marking
+
+DIRECTIONS = ("to_peer", "to_owner")
+"""Who sends: the owner or the peer."""
+
+BASE = 24
+"""The number of elements of the base tensor that `LAYOUTS` are windows on."""
+
+LAYOUTS = (
+    Layout("slice", offset=5, shape=(7,), strides=(1,)),
+    Layout("step", offset=1, shape=(8,), strides=(3,)),
+    Layout("column", offset=2, shape=(4,), strides=(6,)),
+    Layout("block", offset=7, shape=(2, 3), strides=(6, 1)),
+    Layout("transposed", offset=0, shape=(6, 4), strides=(1, 6)),
+    Layout("expanded", offset=3, shape=(3, 5), strides=(0, 1)),
+    Layout("overlapping", offset=4, shape=(5, 3), strides=(2, 1)),
+)
+
+PREFERRED = ("spawn", "forkserver", "fork")
+"""Which start method a test runs under that does not vary over them."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Where a case runs; `why_not` is set where it cannot."""
+
+    strategy: str
+    start_method: str
+    device: str = "cpu"
+    why_not: str = ""
+    unsupported: bool = False
+
+    @property
+    def id(self) -> str:
+        """The part of a case's id that names its configuration."""
+        if self.why_not:
+            return "unsupported" if self.unsupported else "not-run"
+        device = [] if self.device == "cpu" else [self.device]
+        return "-".join([*device, self.strategy, self.start_method])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the options of the run choose; an empty tuple chooses everything."""
+
+    clauses: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
+    start_methods: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ("cpu", "simulated")
+    cases: tuple[str, ...] = ()
+    one_per_clause: bool = False
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing was left out but devices."""
+        return not (
+            self.clauses
+            or self.profiles
+            or self.strategies
+            or self.start_methods
+            or self.cases
+            or self.one_per_clause
+        )
+
+
+def pairwise(axes: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return rows, one value of each axis, in which all pairs of values occur.
+
+    A fault that needs two values to meet is found so, at the price of the two longest
+    axes and not of the product of all (the idea is older: D. R. Kuhn, D. R. Wallace,
+    A. M. Gallo, IEEE Transactions on Software Engineering 30(6), 2004).
+    """
+    if len(axes) < 2:
+        return [[value] for axis in axes for value in axis]
+    from allpairspy import AllPairs  # here: most selections have no such test
+
+    # By their places: it compares values, and those of ours need not be hashable.
+    places = AllPairs([list(range(len(axis))) for axis in axes])
+    return [
+        [axis[place] for axis, place in zip(axes, row, strict=True)] for row in places
+    ]
+
+
+def _chosen(all_of: tuple[str, ...], *limits: tuple[str, ...] | None) -> list[str]:
+    return [one for one in all_of if all(not limit or one in limit for limit in limits)]
+
+
+def _unsupported(why: str) -> Configuration:
+    return Configuration("", "", why_not=why, unsupported=True)
+
+
+def configurations(
+    marking: Marking, implementation: Implementation, selection: Selection
+) -> list[Configuration]:
+    """Return where a test with this marking runs; empty where it is not selected.
+
+    What the implementation does not claim is one configuration that says so.
+    """
+    if missing := sorted(marking.profiles - implementation.claims):
+        return [_unsupported(f"the profile {missing[0]!r} is not claimed")]
+    for what, needed, claimed in (
+        ("strategies", marking.strategies, implementation.strategies),
+        ("start methods", marking.start_methods, implementation.start_methods),
+    ):
+        if needed and not set(needed) & set(claimed):
+            return [_unsupported(f"none of the {what} {', '.join(needed)} is claimed")]
+    return list(_claimed(marking, implementation, selection))
+
+
+def _claimed(
+    marking: Marking, implementation: Implementation, selection: Selection
+) -> Iterator[Configuration]:
+    strategies = _chosen(
+        implementation.strategies, marking.strategies, selection.strategies
+    )
+    if "strategy" not in marking.vary:
+        strategies = strategies[:1]
+    methods = _start_methods(marking, implementation, selection)
+    for device in _devices(marking, implementation, selection):
+        for strategy in strategies:
+            for method in methods:
+                yield Configuration(strategy, method, device)
+
+
+def _start_methods(
+    marking: Marking, implementation: Implementation, selection: Selection
+) -> list[str]:
+    claimed = implementation.start_methods
+    if marking.on_device and not marking.start_methods:
+        claimed = tuple(method for method in claimed if method != "fork")
+    methods = _chosen(claimed, marking.start_methods, selection.start_methods)
+    if "start_method" not in marking.vary:
+        methods = [method for method in PREFERRED if method in methods][:1]
+    return methods
+
+
+def _devices(
+    marking: Marking, implementation: Implementation, selection: Selection
+) -> list[str]:
+    if not marking.on_device:
+        return ["cpu"] if "cpu" in selection.devices else []
+    return [
+        device
+        for device in selection.devices
+        if device != "cpu" and device in implementation.devices
+    ]

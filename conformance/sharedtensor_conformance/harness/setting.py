@@ -1,0 +1,49 @@
+"""What every process of a stage has to know; small, plain and picklable.
+
+It travels to the owner in the environment, since a child that is spawned needs it
+before it has unpickled anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sharedtensor_conformance.adapters import loader
+
+VARIABLE = "SHAREDTENSOR_CONFORMANCE_SETTING"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The implementation and the configuration that the processes of a stage run."""
+
+    implementation: str
+    strategy: str
+    channels: tuple[str, ...]
+    control: str
+
+    @classmethod
+    def from_environment(cls) -> Setting:
+        """Return the setting that `environment` described."""
+        data = json.loads(os.environ[VARIABLE])
+        return cls(**data | {"channels": tuple(data["channels"])})
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that carry this setting."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    def apply_mutant(self) -> None:
+        """Break the reference where the implementation is ``mutant:NAME``."""
+        _, _, name = self.implementation.partition("mutant:")
+        if name:
+            from sharedtensor_conformance.mutants import registry
+
+            registry.apply(name)
+
+    def operations(self) -> Any:
+        """Import the implementation in this process and return its operations."""
+        self.apply_mutant()
+        return loader.load_operations(self.implementation)

@@ -1,0 +1,143 @@
+"""The controller's end of a supervisor, and what to do when the supervisor fails.
+
+A supervisor kills all below it and removes its folder. Where it was stopped or killed,
+as by an implementation that signals its parent, the controller does both: all that was
+started below a supervisor has its folder in the environment or on the command line.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness.outcomes import HarnessFault
+from sharedtensor_conformance.sanitize import LINE, printable
+
+SCRIPT = Path(__file__).with_name("supervisor.py")
+CLOSING = 30.0
+"""Seconds that a supervisor gets to end what it keeps."""
+
+SWEEPING = 5.0
+"""Seconds in which what a supervisor left is looked for and killed."""
+
+_LAST_WORDS = 4096
+
+
+class Supervisor:
+    """The controller's end of a supervisor.
+
+    Args:
+        job: what the supervisor is told, see ``supervisor.py``.
+        patience: seconds that an answer may take.
+
+    Raises:
+        HarnessFault: no supervisor could be started.
+    """
+
+    def __init__(self, job: dict[str, Any], patience: float) -> None:
+        self.root: str = job["root"]
+        self.patience = patience
+        ours, theirs = socket.socketpair()
+        script = [sys.executable, "-I", "-S", str(SCRIPT)]
+        self.process = subprocess.Popen(
+            [*script, str(theirs.fileno()), self.root],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self.wire = wire.Wire(ours)
+        self.wire.limit_sending(patience)
+        try:
+            self.wire.send(job)
+        except (wire.WireClosed, wire.WireTimeout) as error:
+            self.close()
+            raise HarnessFault(f"no supervisor could be started: {error}") from None
+
+    def ask(self, do: str, **details: Any) -> Any:
+        """Return the supervisor's answer.
+
+        Raises:
+            HarnessFault: the supervisor failed, or has gone.
+        """
+        try:
+            self.wire.send({"do": do} | details)
+            answer = self.wire.receive(time.monotonic() + self.patience)
+        except wire.WireTimeout:
+            raise HarnessFault(
+                f"the supervisor gave no answer to {do!r} within {self.patience:g} s"
+            ) from None
+        except wire.WireClosed as error:
+            raise HarnessFault(
+                f"the supervisor did not answer to {do!r}: {error}"
+            ) from None
+        if "error" in answer:
+            raise HarnessFault(f"the supervisor could not do {do!r}: {answer['error']}")
+        return answer["ok"]
+
+    def close(self) -> None:
+        """Let the supervisor end everything, and wait for it; else do it here."""
+        self.wire.close()
+        try:
+            status = self.process.wait(timeout=min(CLOSING, self.patience))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
+        if status != 0:
+            sweep(self.root)
+
+    def abandon(self) -> None:
+        """Kill the supervisor and all that it kept, from any thread, at any time."""
+        self.process.kill()
+        sweep(self.root)
+
+
+def sweep(root: str) -> None:
+    """Kill what was started below the supervisor of `root`; remove that folder.
+
+    Raises:
+        HarnessFault: `root` is not a stage's, so everything might match it.
+    """
+    if not Path(root).name.startswith("sts-"):
+        raise HarnessFault(f"{root!r} is no folder of a stage: nothing is swept")
+    deadline = time.monotonic() + SWEEPING
+    while (found := marked(root)) and time.monotonic() < deadline:
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes that have `mark` in their environment or command."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                told = Path(entry.path, "environ").read_bytes()
+                told += Path(entry.path, "cmdline").read_bytes()
+                if mark.encode() in told:
+                    found.append(int(entry.name))
+    return found
+
+
+def last_line(log: Path) -> str:
+    """Return the last line that the processes of a stage have printed."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_WORDS))
+            lines = file.read().decode(errors="backslashreplace").splitlines()
+    except OSError:
+        return ""
+    words = [line.strip() for line in lines if line.strip()]
+    return printable(words[-1][:LINE]) if words else ""

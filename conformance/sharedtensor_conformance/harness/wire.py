@@ -1,0 +1,178 @@
+"""How controller, supervisor and actors talk: JSON with a length, few types.
+
+Plain values travel as themselves. Everything else stays in the process that has it and
+is named by a key (a *reference*), so nothing of an implementation is ever unpickled in
+the pytest process, and a process that lies can at worst send bad JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+_LENGTH = struct.Struct(">I")
+_CREDENTIALS = struct.Struct("3i")  # pid, uid and gid, see SO_PEERCRED in unix(7)
+_LONGEST = 256 << 20  # bytes of a message: more is no message
+_SUN_PATH = 107  # bytes of a path that fit into the address of a socket, unix(7)
+_ROOM = 55  # of them for what is put below the temporary folder, also by others
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def folder_for_sockets() -> str:
+    """Make a temporary folder in which sockets can be, and return its path."""
+    return tempfile.mkdtemp(prefix="sts-", dir=place_for_sockets())
+
+
+def place_for_sockets() -> str:
+    """Return the folder for temporary files, or ``/tmp`` where its path is long."""
+    usual = tempfile.gettempdir()
+    return "/tmp" if len(os.fsencode(usual)) > _SUN_PATH - _ROOM else usual
+
+
+class WireClosed(Exception):
+    """The other end has gone, or sent something that is no message."""
+
+
+class WireTimeout(Exception):
+    """No whole message came within the deadline."""
+
+
+class Wire:
+    """A socket that carries messages."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.garbled = ""  # why what came was no message; nothing comes after it
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message.
+
+        Raises:
+            WireClosed: the other end has gone.
+            WireTimeout: it did not read, see `limit_sending`.
+        """
+        data = json.dumps(message).encode()
+        try:
+            self.socket.sendall(_LENGTH.pack(len(data)) + data)
+        except BlockingIOError:
+            raise WireTimeout from None
+        except OSError as error:
+            raise WireClosed(f"the other end is gone: {error}") from error
+
+    def process(self) -> int:
+        """Return the pid of the process that connected, as the kernel saw it."""
+        credentials = self.socket.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
+        pid, _, _ = _CREDENTIALS.unpack(credentials)
+        return int(pid)
+
+    def limit_sending(self, seconds: float) -> None:
+        """Let `send` fail when the other end has not read for so many seconds."""
+        interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
+
+    def receive(self, deadline: float | None = None, *, also: int = -1) -> Any:
+        """Return the next message; `deadline` is a time of `time.monotonic`.
+
+        `also` is a descriptor that becomes readable when the other process has ended.
+
+        Raises:
+            WireClosed: the other end has gone, or sent no message.
+            WireTimeout: the deadline passed.
+        """
+        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size, deadline, also))
+        if length > _LONGEST:
+            raise self._no_message(f"it has {length} bytes")
+        try:
+            message = json.loads(self._exactly(length, deadline, also))
+        except (ValueError, RecursionError) as error:
+            raise self._no_message(str(error)) from error
+        if not isinstance(message, dict):
+            raise self._no_message(f"{message!r:.80}")
+        return message
+
+    def _no_message(self, why: str) -> WireClosed:
+        self.garbled = f"this is no message: {why}"
+        return WireClosed(self.garbled)
+
+    def _exactly(self, count: int, deadline: float | None, also: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            self._wait(deadline, also)
+            try:
+                part = self.socket.recv(count - len(parts))
+            except OSError as error:
+                raise WireClosed(f"the other end is gone: {error}") from error
+            if not part:
+                raise WireClosed("the other end is gone")
+            parts += part
+        return bytes(parts)
+
+    def _wait(self, deadline: float | None, also: int) -> None:
+        if deadline is None:
+            return
+        poller = select.poll()
+        poller.register(self.socket, select.POLLIN)
+        if also >= 0:
+            poller.register(also, select.POLLIN)
+        remaining = max(0.0, deadline - time.monotonic())
+        ready = {fd for fd, _ in poller.poll(remaining * 1000)}
+        if not ready:
+            raise WireTimeout
+        if self.socket.fileno() not in ready:
+            raise WireClosed("the process has ended")
+
+    def close(self) -> None:
+        """Close this end."""
+        self.socket.close()
+
+
+def encode(value: Any, refer: Callable[[Any], dict[str, Any]]) -> Any:
+    """Return `value` as JSON-ready data; `refer` names what is not plain."""
+    match value:
+        case bool() | int() | float() | str() | None:
+            return value
+        case complex():
+            return {"complex": [value.real, value.imag]}
+        case bytes():
+            return {"bytes": value.hex()}
+        case list():
+            return [encode(item, refer) for item in value]
+        case tuple() if type(value) is tuple:
+            return {"tuple": [encode(item, refer) for item in value]}
+        case set() | frozenset():
+            return {"set": [encode(item, refer) for item in value]}
+        case dict():
+            pairs = [[encode(k, refer), encode(v, refer)] for k, v in value.items()]
+            return {"dict": pairs}
+        case _:
+            return refer(value)
+
+
+def decode(data: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return the value that `encode` described; `resolve` finds references."""
+    match data:
+        case list():
+            return [decode(item, resolve) for item in data]
+        case {"complex": [real, imag]}:
+            return complex(real, imag)
+        case {"bytes": digits}:
+            return bytes.fromhex(digits)
+        case {"tuple": items}:
+            return tuple(decode(item, resolve) for item in items)
+        case {"set": items}:
+            return {decode(item, resolve) for item in items}
+        case {"dict": pairs}:
+            return {decode(k, resolve): decode(v, resolve) for k, v in pairs}
+        case dict():
+            return resolve(data)
+        case _:
+            return data

@@ -1,0 +1,1 @@
+"""The mutants, one module each chapter of the specification."""

@@ -1,0 +1,134 @@
+"""Mutants: the reference with one fault each, to show that the suite can see it.
+
+A mutant says which functions of the reference it replaces, and is a function that gets
+the originals and returns what takes their places:
+
+    @mutant("drops_grad", "GRAD-2", replaces="protocol.export_grad")
+    def drops_grad(export_grad):
+        \"\"\"A grad that is present is not sent.\"\"\"
+        return lambda tensor: None
+
+Its decorator also names the clauses that it breaks; a test that cites one of them has
+to fail. One module each chapter.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sharedtensor_conformance.mutants import chapters
+
+Fault = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One named fault of the reference."""
+
+    name: str
+    clauses: tuple[str, ...]
+    replaces: tuple[str, ...]
+    sentence: str
+    fault: Fault
+    file: str
+    line: int
+
+
+class UnknownMutant(LookupError):
+    """There is no mutant of that name."""
+
+
+class UnknownTarget(LookupError):
+    """The reference has nothing of the name that a mutant replaces."""
+
+
+_registry: dict[str, Mutant] = {}
+
+
+def mutant(
+    name: str, *clauses: str, replaces: str | tuple[str, ...] = ()
+) -> Callable[[Fault], Fault]:
+    """Register a fault that breaks `clauses`; its docstring is its sentence.
+
+    Args:
+        name: its name, after ``mutant:`` in ``--impl``.
+        clauses: the clauses that it breaks.
+        replaces: what it replaces, as dotted names below `sharedtensor`; the fault gets
+            the originals in this order and returns as many replacements.
+
+    Raises:
+        ValueError: another fault has the name.
+    """
+
+    def register(fault: Fault) -> Fault:
+        if name in _registry:
+            raise ValueError(f"there are two mutants {name!r}")
+        code = getattr(fault, "__wrapped__", fault).__code__
+        sentence = " ".join((fault.__doc__ or "").split())
+        file = code.co_filename.rpartition("/")[2]
+        targets = (replaces,) if isinstance(replaces, str) else replaces
+        _registry[name] = Mutant(
+            name, clauses, targets, sentence, fault, file, code.co_firstlineno
+        )
+        return fault
+
+    return register
+
+
+@cache
+def catalogue() -> list[Mutant]:
+    """Return all mutants, by file and line."""
+    for module in pkgutil.iter_modules(chapters.__path__, f"{chapters.__name__}."):
+        importlib.import_module(module.name)
+    return sorted(_registry.values(), key=lambda found: (found.file, found.line))
+
+
+def find(name: str) -> Mutant:
+    """Return the mutant `name`.
+
+    Raises:
+        UnknownMutant: there is none.
+    """
+    catalogue()
+    if name not in _registry:
+        raise UnknownMutant(f"there is no mutant {name!r}")
+    return _registry[name]
+
+
+def locate(target: str) -> tuple[Any, str]:
+    """Return the module or class that has what `target` names, and its name there.
+
+    Raises:
+        UnknownTarget: the reference has nothing of that name.
+    """
+    *path, attribute = target.split(".")
+    holder: Any = importlib.import_module("sharedtensor")
+    for part in path:
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(f"{holder.__name__}.{part}")
+        holder = getattr(holder, part, None)
+    if not hasattr(holder, attribute):
+        raise UnknownTarget(f"the reference has no {target}")
+    return holder, attribute
+
+
+@cache
+def apply(name: str) -> None:
+    """Break the reference in this process, once."""
+    found = find(name)
+    if not found.replaces:
+        from sharedtensor.steps import steps
+
+        found.fault(steps)
+        return
+    places = [locate(target) for target in found.replaces]
+    returned = found.fault(*(getattr(*place) for place in places))
+    replacements = returned if len(places) > 1 else (returned,)
+    for (holder, attribute), replacement in zip(places, replacements, strict=True):
+        setattr(holder, attribute, replacement)

@@ -1,0 +1,97 @@
+"""Compares two reports: what is newly broken, and what newly holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sharedtensor_conformance.report.records import Case, Report
+from sharedtensor_conformance.report.verdicts import Verdict, of_clause
+
+
+@dataclass(frozen=True)
+class Change:
+    """A clause or a case whose verdict has changed; None where there was none."""
+
+    id: str
+    before: Verdict | None
+    after: Verdict | None
+
+    @property
+    def newly_broken(self) -> bool:
+        """Whether it is broken and was not."""
+        return _broken(self.after) and not _broken(self.before)
+
+    @property
+    def newly_held(self) -> bool:
+        """Whether it was broken, or judged by nothing, and holds."""
+        return self.after is Verdict.PASS
+
+    @property
+    def no_longer_judged(self) -> bool:
+        """Whether it was judged and is no more."""
+        return _judged(self.before) and not (_judged(self.after) or _broken(self.after))
+
+    def __str__(self) -> str:
+        before, after = self.before or "not there", self.after or "not there"
+        return f"{self.id}: {before}, now {after}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed from one report to another."""
+
+    clauses: tuple[Change, ...]
+    cases: tuple[Change, ...]
+
+    @property
+    def newly_broken(self) -> bool:
+        """Whether any clause or any case is newly broken."""
+        return any(change.newly_broken for change in (*self.clauses, *self.cases))
+
+    def render(self) -> str:
+        """Return the changes as text, the bad ones first."""
+        blocks = []
+        for kind in ("newly_broken", "no_longer_judged", "newly_held"):
+            for what, changes in (("clauses", self.clauses), ("cases", self.cases)):
+                chosen = [str(change) for change in changes if getattr(change, kind)]
+                if chosen:
+                    head = f"{what} {kind.replace('_', ' ')} ({len(chosen)})"
+                    blocks.append("\n  ".join([head, *chosen]))
+        return "\n\n".join(blocks) or "nothing was newly broken or newly held"
+
+
+def compare(before: Report, after: Report) -> Comparison:
+    """Return what changed from `before` to `after`, judged by their cases."""
+    return Comparison(
+        _changes(_clause_verdicts(before.cases), _clause_verdicts(after.cases)),
+        _changes(_case_verdicts(before.cases), _case_verdicts(after.cases)),
+    )
+
+
+def _changes(
+    before: Mapping[str, Verdict], after: Mapping[str, Verdict]
+) -> tuple[Change, ...]:
+    ids = sorted({*before, *after})
+    changes = (Change(id, before.get(id), after.get(id)) for id in ids)
+    return tuple(change for change in changes if change.before != change.after)
+
+
+def _case_verdicts(cases: Iterable[Case]) -> dict[str, Verdict]:
+    return {case.id: case.verdict for case in cases}
+
+
+def _clause_verdicts(cases: Iterable[Case]) -> dict[str, Verdict]:
+    cited: dict[str, list[Verdict]] = {}
+    for case in cases:
+        for id in case.clauses:
+            cited.setdefault(id, []).append(case.verdict)
+    return {id: of_clause(verdicts) for id, verdicts in cited.items()}
+
+
+def _broken(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.broken
+
+
+def _judged(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.judged

@@ -1,0 +1,332 @@
+"""Expectations: the deviations of an implementation that are known, each with a cause.
+
+They live beside the suite in ``expectations/<implementation>.toml`` and never change a
+verdict: a case that fails as expected has failed. They only say that nobody needs to be
+alarmed. To keep them true they are strict in both directions. In a full selection an
+entry that matches nothing, or whose cases all pass, is stale, and the run fails.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from sharedtensor_conformance.adapter import LONG_PROFILES
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.verdicts import Verdict
+
+OUTCOMES = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG, Verdict.BLOCKED})
+"""What can be expected: a verdict ``error`` is the suite's own fault and cannot be."""
+
+REPRODUCERS = "causes"
+"""The folder beside the expectations that holds their reproducers."""
+
+_KEYS = (
+    "clause",
+    "test",
+    "outcomes",
+    "when",
+    "version",
+    "axes",
+    "cause",
+    "reproducer",
+    "link",
+    "date",
+    "intermittent",
+)
+_CLAUSE = re.compile(r"[A-Z]+-\d+")
+_TEST = re.compile(r"[^:\[\]]+\.py::[^:\[\]]+")
+
+
+class ExpectationsError(Exception):
+    """A file of expectations is malformed; the sentence names file, entry and key."""
+
+
+class _Malformed(Exception):
+    """One key of one entry is malformed: the key, and what is wrong with it."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One known deviation.
+
+    Args:
+        number: its place in the file, from 1.
+        applies: whether its ``when`` is true here.
+        versions: the versions of the implementation that it is about.
+    """
+
+    number: int
+    outcomes: frozenset[Verdict]
+    cause: str
+    date: datetime.date
+    clause: str = ""
+    test: str = ""
+    axes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    reproducer: str = ""
+    link: str = ""
+    intermittent: bool = False
+    applies: bool = True
+    versions: SpecifierSet = field(default_factory=SpecifierSet)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is about a clause that is judged only when it is asked for."""
+        clause = load_clauses().get(self.clause)
+        return clause is not None and clause.profile in LONG_PROFILES
+
+    @property
+    def subject(self) -> str:
+        """The clause or the test that it is about."""
+        return self.clause or self.test
+
+    def applies_to(self, version: str) -> bool:
+        """Tell whether it applies here, to an implementation of this `version`.
+
+        A version that cannot be compared matches no specifier.
+        """
+        if not self.versions:
+            return self.applies
+        try:
+            known = Version(version)
+        except InvalidVersion:
+            return False
+        return self.applies and self.versions.contains(known, prereleases=True)
+
+    def concerns(self, case: Case) -> bool:
+        """Tell whether `case` is one that this is about, whatever its verdict."""
+        named = self.clause in case.clauses if self.clause else case.test == self.test
+        return named and all(
+            case.axes.get(axis) in allowed for axis, allowed in self.axes.items()
+        )
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """The known deviations of one implementation, in the order of their file."""
+
+    source: str = ""
+    entries: tuple[Expectation, ...] = ()
+
+    def covers(self, case: Case, version: str) -> Expectation | None:
+        """Return the first entry that expects the verdict of `case`, if any."""
+        for entry in self.entries:
+            expected = case.verdict in entry.outcomes and entry.applies_to(version)
+            if expected and entry.concerns(case):
+                return entry
+        return None
+
+    def stale(self, cases: Sequence[Case], version: str) -> list[str]:
+        """Return a sentence for each entry that is no longer true.
+
+        To be asked after a full selection only: a part of the cases says nothing of an
+        entry. An entry whose conditions or axis values do not occur here, or none of
+        whose cases were judged here, is not stale; nor is one about a long profile that
+        was not asked for.
+        """
+        occurring = {pair for case in cases for pair in case.axes.items()}
+        sentences = []
+        for entry in self.entries:
+            if entry.is_long and not any(map(entry.concerns, cases)):
+                continue
+            if entry.applies_to(version) and _occurs(entry.axes, occurring):
+                problem = _staleness(entry, cases)
+                if problem:
+                    where = f"{self.source}: entry {entry.number} ({entry.subject})"
+                    sentences.append(f"{where} {problem}")
+        return sentences
+
+
+def _occurs(
+    axes: Mapping[str, frozenset[str]], occurring: Set[tuple[str, str]]
+) -> bool:
+    return all(
+        any((axis, value) in occurring for value in allowed)
+        for axis, allowed in axes.items()
+    )
+
+
+def _staleness(entry: Expectation, cases: Iterable[Case]) -> str:
+    concerned = [case for case in cases if entry.concerns(case)]
+    if not concerned:
+        return "matches no case: correct it, or remove it"
+    seen = {case.verdict for case in concerned}
+    seen -= {Verdict.NOT_RUN, Verdict.UNSUPPORTED}
+    if seen == {Verdict.PASS} and not entry.intermittent:
+        return "expects a deviation, but all its cases pass: remove it"
+    return ""
+
+
+def load_expectations(path: str | Path | None) -> Expectations:
+    """Return the expectations in the file `path`; none at all where it is None.
+
+    The reproducers that a file names lie in the folder ``causes`` beside it.
+
+    Raises:
+        ExpectationsError: the file cannot be read, or an entry is malformed.
+    """
+    if path is None:
+        return Expectations()
+    path = Path(path)
+    data = _parsed(path)
+    if unknown := sorted(set(data) - {"expect"}):
+        raise ExpectationsError(
+            f"{path}: the key {unknown[0]!r} is not known; entries begin with "
+            f"[[expect]]"
+        )
+    tables = data.get("expect", [])
+    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+        raise ExpectationsError(f"{path}: entries have to begin with [[expect]]")
+    entries = []
+    for number, table in enumerate(tables, 1):
+        try:
+            entries.append(_entry(number, table, path))
+        except _Malformed as problem:
+            raise ExpectationsError(f"{path}: entry {number}: {problem}") from problem
+    return Expectations(path.name, tuple(entries))
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ExpectationsError(f"{path} cannot be read: {reason}") from error
+    except ValueError as error:
+        raise ExpectationsError(f"{path} is not TOML: {error}") from error
+
+
+def _entry(number: int, table: dict[str, Any], path: Path) -> Expectation:
+    for key in table:
+        if key not in _KEYS:
+            raise _Malformed(key, f"is not known; the keys are {', '.join(_KEYS)}")
+    clause, test = _subject(table)
+    reproducer = _reproducer(table, path.parent / REPRODUCERS)
+    return Expectation(
+        number=number,
+        clause=clause,
+        test=test,
+        outcomes=_outcomes(table),
+        axes=_axes(table),
+        cause=_string(table, "cause", required=True),
+        reproducer=reproducer,
+        link=_link(table),
+        date=_date(table),
+        intermittent=_intermittent(table, reproducer),
+        applies=_marker_holds(table),
+        versions=_versions(table),
+    )
+
+
+def _string(table: dict[str, Any], key: str, *, required: bool = False) -> str:
+    if key not in table:
+        if required:
+            raise _Malformed(key, "is missing")
+        return ""
+    value = table[key]
+    if not isinstance(value, str) or not value.strip():
+        raise _Malformed(key, f"has to be a string with something in it, not {value!r}")
+    return value.strip()
+
+
+def _subject(table: dict[str, Any]) -> tuple[str, str]:
+    clause, test = _string(table, "clause"), _string(table, "test")
+    if bool(clause) == bool(test):
+        raise _Malformed("clause", "exactly one of 'clause' and 'test' has to be given")
+    if clause and not _CLAUSE.fullmatch(clause):
+        raise _Malformed("clause", f"{clause!r} is no clause such as GRAD-2")
+    if test and not _TEST.fullmatch(test):
+        raise _Malformed("test", f"{test!r} is no test such as test_grad.py::test_name")
+    return clause, test
+
+
+def _outcomes(table: dict[str, Any]) -> frozenset[Verdict]:
+    known = [str(verdict) for verdict in Verdict if verdict in OUTCOMES]
+    given = table.get("outcomes")
+    if not isinstance(given, list) or not given:
+        raise _Malformed("outcomes", f"has to be a list of some of {', '.join(known)}")
+    for outcome in given:
+        if outcome not in known:
+            raise _Malformed(
+                "outcomes", f"{outcome!r} cannot be expected; {', '.join(known)} can"
+            )
+    return frozenset(map(Verdict, given))
+
+
+def _axes(table: dict[str, Any]) -> dict[str, frozenset[str]]:
+    axes = table.get("axes", {})
+    if not isinstance(axes, dict):
+        raise _Malformed("axes", 'has to be a table such as { strategy = "name" }')
+    allowed = {}
+    for axis, values in axes.items():
+        listed = values if isinstance(values, list) else [values]
+        if not listed or not all(isinstance(value, str) for value in listed):
+            raise _Malformed("axes", f"{axis} has to be a string or a list of strings")
+        allowed[axis] = frozenset(listed)
+    return allowed
+
+
+def _reproducer(table: dict[str, Any], folder: Path) -> str:
+    name = _string(table, "reproducer")
+    inside = (folder / name).resolve().is_relative_to(folder.resolve())
+    if name and not (inside and (folder / name).is_file()):
+        raise _Malformed("reproducer", f"there is no file {name!r} in {folder}")
+    return name
+
+
+def _link(table: dict[str, Any]) -> str:
+    link = _string(table, "link")
+    if link and not link.startswith(("https://", "http://")):
+        raise _Malformed("link", f"{link!r} does not begin with https://")
+    return link
+
+
+def _date(table: dict[str, Any]) -> datetime.date:
+    date = table.get("date")
+    # A datetime is a date in Python, but its time of day means nothing here.
+    if not isinstance(date, datetime.date) or isinstance(date, datetime.datetime):
+        raise _Malformed("date", "has to be a date such as 2026-11-21, without quotes")
+    return date
+
+
+def _intermittent(table: dict[str, Any], reproducer: str) -> bool:
+    flag = table.get("intermittent", False)
+    if not isinstance(flag, bool):
+        raise _Malformed("intermittent", f"has to be true or false, not {flag!r}")
+    if flag and not reproducer:
+        raise _Malformed(
+            "intermittent", "is allowed only with a reproducer that fails every time"
+        )
+    return flag
+
+
+def _marker_holds(table: dict[str, Any]) -> bool:
+    when = _string(table, "when")
+    if not when:
+        return True
+    try:
+        return Marker(when).evaluate()
+    except (InvalidMarker, UndefinedEnvironmentName) as error:
+        problem = str(error).splitlines()[0]
+        raise _Malformed("when", f"{when!r} is no marker: {problem}") from error
+
+
+def _versions(table: dict[str, Any]) -> SpecifierSet:
+    wanted = _string(table, "version")
+    try:
+        return SpecifierSet(wanted)
+    except InvalidSpecifier as error:
+        raise _Malformed("version", f"{wanted!r} is no version specifier") from error

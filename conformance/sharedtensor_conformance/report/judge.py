@@ -1,0 +1,198 @@
+"""Judges a run: from the verdicts of its cases to those of its clauses and its own.
+
+Nothing here looks at a file, a clock or a process. The rules in short: a clause decides
+when it is a MUST (under ``--strict`` also a SHOULD) of ``core`` or of a claimed
+profile, and its device was asked for. A clause that decides has to hold. It holds when
+its cases passed, or when all that is broken was expected. In a full selection it also
+has to have been judged at all. A verdict ``error``, a stale expectation or a planned
+case without a verdict spoils any run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sharedtensor_conformance.adapter import LONG_PROFILES
+from sharedtensor_conformance.clauses import Clause
+from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
+from sharedtensor_conformance.report.verdicts import Verdict, of_clause
+
+
+class JudgingError(Exception):
+    """The cases and the clauses do not belong together; the message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Shortfalls:
+    """What stands between a run and exit status 0; everything empty: nothing does.
+
+    Args:
+        broken: clauses that decide and are broken in ways nobody expected.
+        unjudged: clauses that decide and that no case judged, in a full selection.
+        errors: the number of cases in which the suite or the adapter failed itself.
+        stale: the number of stale expectations.
+        cut_short: whether planned cases, or the end of the report, are missing.
+    """
+
+    broken: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
+    errors: int = 0
+    stale: int = 0
+    cut_short: bool = False
+
+    def __bool__(self) -> bool:
+        return any(
+            (self.broken, self.unjudged, self.errors, self.stale, self.cut_short)
+        )
+
+
+def judge(
+    run: Run,
+    cases: Sequence[Case],
+    clauses: Mapping[str, Clause],
+    *,
+    strict: bool,
+    full: bool,
+    stale: Iterable[str],
+    finished: str | None = None,
+    seconds: float | None = None,
+) -> Summary:
+    """Return the summary of `run`.
+
+    The caller reads the clock: without `finished` and `seconds` the run ended when it
+    started and took as long as its cases together.
+
+    `conforms` asks for more than exit status 0: a full and complete selection in which
+    no clause that decides is broken, expected or not. It speaks of the device that was
+    asked for only: a run on the CPU says nothing of the profile ``cuda``.
+
+    Raises:
+        JudgingError: a case cites a clause that is not among `clauses`.
+    """
+    results = _clause_results(run, cases, clauses, full=full)
+    summary = Summary(
+        cases=len(cases),
+        verdicts=_tally(cases),
+        clauses=results,
+        stale=tuple(stale) if full else (),
+        conforms=False,
+        exit_status=0,
+        complete=len(cases) == run.planned,
+        finished=finished or run.started,
+        seconds=sum(c.seconds for c in cases) if seconds is None else seconds,
+    )
+    return _decided(run, summary, strict=strict, full=full)
+
+
+def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Shortfalls:
+    """Return what stands between the run and exit status 0."""
+    deciding = [
+        (id, result)
+        for id, result in summary.clauses.items()
+        if decides(run, result, strict=strict)
+    ]
+    unjudged = [id for id, r in deciding if r.verdict is Verdict.NOT_RUN and full]
+    broken = [id for id, r in deciding if r.verdict.broken and not r.expected]
+    return Shortfalls(
+        broken=tuple(broken),
+        unjudged=tuple(unjudged),
+        errors=summary.verdicts.get(Verdict.ERROR, 0),
+        stale=len(summary.stale),
+        cut_short=not summary.complete,
+    )
+
+
+def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:
+    """Tell whether the exit status depends on a clause with this `result`.
+
+    Device memory and long profiles that nobody asked for, and that nothing judged, are
+    no part of a run.
+    """
+    on_cpu = run.selection.device == "cpu"
+    if result.profile == "cuda" and on_cpu and not result.devices:
+        return False
+    if result.profile in LONG_PROFILES and not result.cases:
+        return False
+    claimed = result.profile in {"core", *run.implementation.claims}
+    return claimed and result.level in required_levels(strict=strict)
+
+
+def required_levels(*, strict: bool) -> frozenset[str]:
+    """Return the levels that decide."""
+    return frozenset({"MUST", "SHOULD"} if strict else {"MUST"})
+
+
+def verdict_on(clause: Clause, device: str, cases: Iterable[Case]) -> Verdict:
+    """Return the verdict of `clause` from its `cases` where `device` was asked for.
+
+    For a clause of the profile ``cuda`` that is to be judged on the device ``cuda``, a
+    case that passed on a simulated device counts as not run.
+    """
+    on_cuda = clause.profile == "cuda" and device == "cuda"
+    return of_clause(
+        Verdict.NOT_RUN if on_cuda and _passed_elsewhere(case) else case.verdict
+        for case in cases
+    )
+
+
+def _passed_elsewhere(case: Case) -> bool:
+    return case.device != "cuda" and case.verdict is Verdict.PASS
+
+
+def _clause_results(
+    run: Run, cases: Sequence[Case], clauses: Mapping[str, Clause], *, full: bool
+) -> dict[str, ClauseResult]:
+    cited = _by_clause(cases, clauses)
+    return {
+        id: _clause_result(run, clause, cited[id])
+        for id, clause in clauses.items()
+        if full or cited[id]
+    }
+
+
+def _by_clause(
+    cases: Iterable[Case], clauses: Mapping[str, Clause]
+) -> dict[str, list[Case]]:
+    cited: dict[str, list[Case]] = {id: [] for id in clauses}
+    for case in cases:
+        for id in case.clauses:
+            if id not in cited:
+                raise JudgingError(
+                    f"the case {case.id} cites {id}, which is no clause of the spec"
+                )
+            cited[id].append(case)
+    return cited
+
+
+def _clause_result(run: Run, clause: Clause, cases: list[Case]) -> ClauseResult:
+    verdict = verdict_on(clause, run.selection.device, cases)
+    if not cases and clause.profile not in {"core", *run.implementation.claims}:
+        verdict = Verdict.UNSUPPORTED
+    return ClauseResult(
+        verdict=verdict,
+        level=clause.level,
+        profile=clause.profile,
+        expected=all(case.expected for case in cases),
+        devices=tuple(sorted({case.device for case in cases if case.verdict.judged})),
+        cases=_tally(cases),
+    )
+
+
+def _tally(cases: Iterable[Case]) -> dict[str, int]:
+    counts = Counter(case.verdict for case in cases)
+    return {str(verdict): counts[verdict] for verdict in Verdict if counts[verdict]}
+
+
+def _decided(run: Run, summary: Summary, *, strict: bool, full: bool) -> Summary:
+    short = shortfalls(run, summary, strict=strict, full=full)
+    flawless = not any(
+        result.verdict.broken and decides(run, result, strict=strict)
+        for result in summary.clauses.values()
+    )
+    fields = vars(summary) | {
+        "exit_status": int(bool(short)),
+        "conforms": full and flawless and not short,
+    }
+    return Summary(**fields)

@@ -1,0 +1,422 @@
+"""The report of a run: JSON Lines, written as it happens and checked when it is read.
+
+The first line says what is run and how many cases there will be, then comes a line for
+each case, and the last line sums up. A run that is cut short leaves a report without a
+last line; it can still be read, and it says so (`Report.complete` is False). The shape
+of the lines is in ``report.schema.json``, which other tools may use as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.clauses import SPEC_VERSION, Clause
+from sharedtensor_conformance.report.verdicts import Verdict
+
+SCHEMA_VERSION = 1
+
+
+class ReportError(Exception):
+    """A report cannot be written or read; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The implementation that was judged, as far as a report needs it."""
+
+    name: str
+    version: str
+    claims: tuple[str, ...]
+    strategies: tuple[str, ...]
+    start_methods: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    channels: tuple[str, ...]
+    devices: tuple[str, ...]
+
+    @classmethod
+    def of(cls, implementation: Implementation, version: str) -> Subject:
+        """Return the subject for `implementation`, with its `version` looked up."""
+        return cls(
+            name=implementation.name,
+            version=version,
+            claims=tuple(sorted(implementation.claims)),
+            strategies=implementation.strategies,
+            start_methods=implementation.start_methods,
+            dtypes=implementation.dtypes,
+            channels=implementation.channels,
+            devices=implementation.devices,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}".strip()
+
+
+@dataclass(frozen=True)
+class SpecRecord:
+    """The text that was judged: the version, and the hash of each clause."""
+
+    version: str
+    hashes: dict[str, str]
+
+    @classmethod
+    def of(cls, clauses: Mapping[str, Clause]) -> SpecRecord:
+        """Return the record of the spec that has these `clauses`."""
+        return cls(SPEC_VERSION, {id: clause.hash for id, clause in clauses.items()})
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it ran."""
+
+    python: str
+    platform: str
+    kernel: str
+    cpus: int
+    privileged: bool
+    private_shm: bool
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was asked for."""
+
+    full: bool
+    options: tuple[str, ...]
+    device: str = "cpu"
+    strict: bool = False
+    expectations: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """The first line: what is run, on what, and how many cases there will be."""
+
+    implementation: Subject
+    suite: str
+    spec: SpecRecord
+    machine: Machine
+    selection: Selection
+    planned: int
+    started: str
+    schema: int = SCHEMA_VERSION
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the line as JSON-ready data."""
+        return _line("run", self)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Run:
+        """Return the run that `as_data` described."""
+        fields = _fields(data)
+        fields["implementation"] = Subject(**_tuples(data["implementation"]))
+        fields["spec"] = SpecRecord(**data["spec"])
+        fields["machine"] = Machine(**data["machine"])
+        fields["selection"] = Selection(**_tuples(data["selection"]))
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Case:
+    """The line of one case: one test in one configuration.
+
+    Args:
+        expected: False only for a broken verdict that no expectation covers.
+        cause: the text of the expectation that covers it.
+        repeated: whether a failure was the ``same`` in a fresh pair of processes, or
+            ``vanished`` there; None where nothing was repeated.
+    """
+
+    id: str
+    test: str
+    clauses: tuple[str, ...]
+    verdict: Verdict
+    expected: bool = True
+    device: str = "cpu"
+    axes: dict[str, str] = field(default_factory=dict)
+    evidence: str = ""
+    cause: str = ""
+    repeated: str | None = None
+    checks: int = 0
+    remote_calls: int = 0
+    seconds: float = 0.0
+
+    @property
+    def state_dependent(self) -> bool:
+        """Whether it failed once and held in a fresh pair of processes."""
+        return self.repeated == "vanished"
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the line as JSON-ready data."""
+        return _line("case", self)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Case:
+        """Return the case that `as_data` described."""
+        fields = _tuples(_fields(data))
+        return cls(**fields | {"verdict": Verdict(data["verdict"])})
+
+
+@dataclass(frozen=True)
+class ClauseResult:
+    """What the cases of one clause amount to."""
+
+    verdict: Verdict
+    level: str
+    profile: str
+    expected: bool
+    devices: tuple[str, ...]
+    cases: dict[str, int]
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> ClauseResult:
+        """Return the result that a summary line describes."""
+        return cls(**_tuples(data) | {"verdict": Verdict(data["verdict"])})
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The last line: what the cases amount to, clause by clause and together."""
+
+    cases: int
+    verdicts: dict[str, int]
+    clauses: dict[str, ClauseResult]
+    stale: tuple[str, ...]
+    conforms: bool
+    exit_status: int
+    complete: bool
+    finished: str
+    seconds: float
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the line as JSON-ready data."""
+        return _line("summary", self)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Summary:
+        """Return the summary that `as_data` described."""
+        clauses = data["clauses"].items()
+        results = {id: ClauseResult.from_data(result) for id, result in clauses}
+        return cls(**_tuples(_fields(data)) | {"clauses": results})
+
+
+Line = Run | Case | Summary
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was read."""
+
+    run: Run
+    cases: tuple[Case, ...]
+    summary: Summary | None
+    source: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run reached its end and judged all that it had planned."""
+        return self.summary is not None and self.summary.complete
+
+
+class ReportWriter:
+    """Writes the lines of a report as they come, each one flushed at once.
+
+    Args:
+        path: the file to write; its parent folders are made. None writes nothing.
+
+    Raises:
+        ReportError: the path cannot be written.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        self.path = Path(path) if path is not None else None
+        self._file: TextIO | None = None
+        if self.path is not None:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("w", encoding="utf-8")
+            except OSError as error:
+                raise self._refused(error) from error
+
+    def write(self, line: Line) -> None:
+        """Write one line: the run first, then cases, the summary last.
+
+        Raises:
+            ReportError: the file can no longer be written, say for want of space.
+        """
+        if self._file is None:
+            return
+        try:
+            self._file.write(json.dumps(line.as_data(), allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def close(self) -> None:
+        """Close the file; closing twice does no harm."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _refused(self, error: OSError) -> ReportError:
+        reason = error.strerror or str(error)
+        return ReportError(f"the report {self.path} cannot be written: {reason}")
+
+
+def read_report(path: str | Path) -> Report:
+    """Return the report in the file `path`.
+
+    A last line that stops in the middle is dropped: its run was cut short.
+
+    Raises:
+        ReportError: the file cannot be read, or what it holds is no report.
+    """
+    reading = _Reading(str(path))
+    for number, data in _parsed_lines(path):
+        try:
+            reading.add(_line_from(data))
+        except ReportError as error:
+            raise ReportError(f"{path}: line {number} {error}") from error
+    return reading.finish()
+
+
+class _Reading:
+    """Puts a report together line by line and refuses lines out of order."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.run: Run | None = None
+        self.cases: dict[str, Case] = {}
+        self.summary: Summary | None = None
+
+    def add(self, line: Line) -> None:
+        if self.summary is not None:
+            raise ReportError("comes after the summary, which has to be the last")
+        if isinstance(line, Run):
+            if self.run is not None:
+                raise ReportError("is a second run line; a report has one")
+            self.run = line
+        elif self.run is None:
+            raise ReportError("comes before the run line, which has to be the first")
+        elif isinstance(line, Summary):
+            self.summary = line
+        elif line.id in self.cases:
+            raise ReportError(f"repeats the case {line.id}")
+        else:
+            self.cases[line.id] = line
+
+    def finish(self) -> Report:
+        if self.run is None:
+            raise ReportError(f"{self.source} is empty: a report has a run line")
+        found = len(self.cases)
+        if self.summary is not None and self.summary.cases != found:
+            raise ReportError(
+                f"{self.source} holds {found} cases but its summary counts "
+                f"{self.summary.cases}: lines were lost or added"
+            )
+        return Report(self.run, tuple(self.cases.values()), self.summary, self.source)
+
+
+def _parsed_lines(path: str | Path) -> Iterator[tuple[int, Any]]:
+    try:
+        source = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ReportError(f"{path} is no report: it is not UTF-8 text") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ReportError(f"the report {path} cannot be read: {reason}") from error
+    *lines, cut_short = source.split("\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            yield number, json.loads(line, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            raise ReportError(f"{path}: line {number} is not JSON: {error}") from error
+    if cut_short and not lines:
+        raise ReportError(f"{path} is no report: it has no whole line")
+
+
+def _no_number(constant: str) -> Any:
+    raise ValueError(f"{constant} is a number in Python only")
+
+
+def _line_from(data: Any) -> Line:
+    kinds: dict[str, type[Run] | type[Case] | type[Summary]] = {
+        "run": Run,
+        "case": Case,
+        "summary": Summary,
+    }
+    kind = data.get("type") if isinstance(data, dict) else None
+    if not isinstance(kind, str) or kind not in kinds:
+        known = ", ".join(kinds)
+        raise ReportError(f"violates the schema: its type is none of {known}")
+    error = best_match(_validators()[kind].iter_errors(data))
+    if error is not None:
+        raise ReportError(f"violates the schema: {_complaint(error)}")
+    return kinds[kind].from_data(data)
+
+
+@cache
+def _validators() -> dict[str, Draft202012Validator]:
+    shared = load_schema()["$defs"]
+    return {
+        kind: Draft202012Validator(_inlined(shared[kind], shared))
+        for kind in ("run", "case", "summary")
+    }
+
+
+def _inlined(schema: Any, shared: Mapping[str, Any]) -> Any:
+    # Following references takes most of the time of reading a long report.
+    if isinstance(schema, list):
+        return [_inlined(item, shared) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(shared[schema["$ref"].removeprefix("#/$defs/")], shared)
+    return {key: _inlined(value, shared) for key, value in schema.items()}
+
+
+def load_schema() -> dict[str, Any]:
+    """Return the JSON Schema of one line of a report."""
+    source = files("sharedtensor_conformance.report").joinpath("report.schema.json")
+    schema: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))
+    return schema
+
+
+def _complaint(error: ValidationError) -> str:
+    where = ".".join(str(step) for step in error.absolute_path)
+    said = error.message
+    message = said if len(said) <= 200 else f"{said[:197]}..."
+    return f"{where}: {message}" if where else message
+
+
+def _line(kind: str, line: Line) -> dict[str, Any]:
+    return {"type": kind} | asdict(line)
+
+
+def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != "type"}
+
+
+def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}

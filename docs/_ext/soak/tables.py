@@ -1,0 +1,148 @@
+"""Renders records as sentences and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from docutils import nodes
+
+from soak.records import Record, Records
+
+VICTIMS = ("owner", "peer", "manager")
+RUN = [
+    "Run",
+    "Python",
+    "Order",
+    "Status",
+    "Verdicts",
+    "Other than a plain pass",
+    "Seconds",
+    "Idle",
+]
+"""The columns for one run of the suite."""
+
+
+def rounds(records: Records) -> list[nodes.Node]:
+    """Return what is known of the rounds, for each strategy."""
+    return of_all(records, "rounds")
+
+
+def kills(records: Records) -> list[nodes.Node]:
+    """Return the kills by victim and outcome."""
+    found = of_all(records, "kills")
+    record = records.read("kills")
+    if record is None or "kills" not in record:
+        return found
+    head = ["Victim", "Kills", "Survivors saw no error", "Some saw a typed error"]
+    rows = []
+    for victim in VICTIMS:
+        total = record["kills"].get(victim, 0)
+        troubled = record["with_errors"].get(victim, 0)
+        rows.append([victim, total, total - troubled, troubled])
+    found.append(table(head, rows))
+    if record["errors"]:
+        named = ", ".join(f"{count} {name}" for name, count in record["errors"].items())
+        found.append(paragraph(f"The errors: {named}."))
+    episodes = ", ".join(f"{n} under {key}" for key, n in record["episodes"].items())
+    found.append(paragraph(f"Episodes: {episodes}."))
+    return found
+
+
+def fuzz(records: Records) -> list[nodes.Node]:
+    """Return the figures of the fuzzing."""
+    found = of_all(records, "fuzz")
+    record = records.read("fuzz")
+    if record is None or "messages" not in record:
+        return found
+    rows = [
+        ["Messages sent by bad clients", f"{record['messages']:,}"],
+        ["Examples", f"{record['examples']:,}"],
+        ["Managers started and ended", record["batches"]],
+        ["Calls of the good client that were answered", f"{record['served']:,}"],
+        ["Its longest wait", f"{record['peak_latency_ms']:g} ms"],
+        ["Growth of a manager's memory at most", f"{record['memory_growth_kib']} KiB"],
+        ["Kinds of messages", ", ".join(record["kinds"])],
+    ]
+    return [*found, table(["What", "Figure"], rows)]
+
+
+def runs(kind: str, records: Records) -> list[nodes.Node]:
+    """Return the runs of the suite of a kind, each with its circumstances."""
+    found = []
+    for name, record in records.of(kind).items():
+        found += summary(name, record)
+        if record is None or not record.get("runs"):
+            continue
+        rows = [row_of(run, number) for number, run in enumerate(record["runs"], 1)]
+        found.append(table(RUN, rows))
+    return found
+
+
+def row_of(run: Record, number: int) -> list[object]:
+    """Return the row of one run of the suite."""
+    return [
+        number,
+        run.get("python", ""),
+        "as written" if run.get("seed") is None else f"random, seed {run['seed']}",
+        run["status"],
+        in_words(run["verdicts"]),
+        others(run),
+        run["seconds"],
+        f"{run['idle']:.0%}" if "idle" in run else "",
+    ]
+
+
+def in_words(counts: dict[str, int]) -> str:
+    """Return counts by name."""
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def others(run: Record) -> str:
+    """Return which cases of a run were no plain pass."""
+    return ", ".join(case["id"] for case in run["others"]) or "none"
+
+
+def of_all(records: Records, kind: str) -> list[nodes.Node]:
+    """Return the summaries of all records of a kind."""
+    found: list[nodes.Node] = []
+    for name, record in records.of(kind).items():
+        found += summary(name, record)
+    return found
+
+
+def summary(name: str, record: Record | None) -> list[nodes.Node]:
+    """Return when and how a run was made and what came of it, or that it was not."""
+    if record is None:
+        text = f"{name}: not run yet; no record is committed."
+        return [nodes.paragraph("", text, classes=["missing"])]
+    verdict = paragraph(
+        record["sentence"], classes=[] if record["held"] else ["missing"]
+    )
+    commit = f" (commit {record['commit']})" if record.get("commit") else ""
+    facts = (
+        f"Version {record['version']}{commit}, Python {record['python']}, "
+        f"{record['kernel']}, {record['cpus']} processors; "
+        f"{record['started'].partition('T')[0]}, {record['seconds']:g} seconds: "
+    )
+    command = nodes.literal("", record["command"])
+    how = nodes.paragraph("", "", nodes.Text(facts), command, classes=["soak-how"])
+    return [verdict, how]
+
+
+def paragraph(text: str, classes: Iterable[str] = ()) -> nodes.paragraph:
+    """Return a paragraph."""
+    return nodes.paragraph("", text, classes=list(classes))
+
+
+def table(head: list[str], rows: Iterable[list[object]]) -> nodes.container:
+    """Return a table in a box that scrolls where the page is too narrow."""
+    group = nodes.tgroup(cols=len(head))
+    group += [nodes.colspec(colwidth=1) for _ in head]
+    group += nodes.thead("", row(head))
+    group += nodes.tbody("", *(row(cells) for cells in rows))
+    return nodes.container("", nodes.table("", group), classes=["wide"])
+
+
+def row(cells: Iterable[object]) -> nodes.row:
+    """Return one row."""
+    return nodes.row("", *(nodes.entry("", paragraph(str(cell))) for cell in cells))

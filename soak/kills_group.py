@@ -1,0 +1,232 @@
+"""The group of `kills.py`: an owner and its peers, in a ring, under load.
+
+Member 0 is the owner: it makes the channels and starts the others. The channel of
+member `i` leads to the next one. Each member works when the supervisor tells it to: it
+makes tensors and sends them on, verifies what arrives and forwards some of it, keeps
+some, looks at what it keeps, drops it. Everything is decided by a seed. Anybody may be
+killed at any moment, so what goes wrong is expected: an error of the package's own
+hierarchy, or one that says that somebody has gone. Any other one is a fault, and so is
+any value that is not what the tensor says it is.
+
+Argument: a JSON object with `address`, `strategy`, `start_method`, `channels`,
+`mutant`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import queue
+import random
+import signal
+import socket
+import sys
+import traceback
+from collections import Counter
+from typing import Any
+
+import sharedtensor.multiprocessing as mp
+from patterns import HEADER, KEYS, WrongValue, make, verify
+from sharedtensor import SharedTensorError, Tensor
+
+EXPECTED = (
+    SharedTensorError,
+    EOFError,
+    BrokenPipeError,
+    ConnectionResetError,
+    queue.Empty,
+)
+OPERATIONS = {"take": 5, "make": 2, "look": 2, "drop": 1, "resend": 1}
+FORWARDED = 0.4
+KEPT_AT_MOST = 8
+LONGEST = 20_000  # elements
+LONGEST_ORDER = 1 << 16
+
+Payload = list[Tensor]
+
+
+class Member:
+    """One place in the ring, and the process that fills it for now."""
+
+    def __init__(self, config: dict[str, Any], place: int, ring: list[Any]) -> None:
+        self.config, self.place, self.ring = config, place, ring
+        self.kept: list[Payload] = []
+        self.choose = random.Random(0)
+        self.clear()
+        self.supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.supervisor.connect("\0" + config["address"])
+        self.say(place=place)
+
+    # Talking with the supervisor
+
+    def say(self, **words: Any) -> None:
+        """Send a message to the supervisor."""
+        self.supervisor.send(json.dumps(words).encode())
+
+    def serve(self) -> None:
+        """Do what the supervisor says until it says no more."""
+        while order := self.supervisor.recv(LONGEST_ORDER):
+            told = json.loads(order)
+            if told["do"] == "leave":
+                return
+            if told["do"] == "replace":
+                start(self.config, told["vacant"], self.ring)
+            else:
+                self.work(told)
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.counts: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.faults: list[str] = []
+
+    def work(self, told: dict[str, Any]) -> None:
+        """Perform a number of operations and report; say when the blow may come.
+
+        The first one shares a tensor, so that each member has spoken with a manager.
+        """
+        self.clear()
+        self.choose = random.Random(told["seed"])
+        for number in range(told["operations"]):
+            if number == told.get("here"):
+                self.say(here=number)
+            kinds, weights = list(OPERATIONS), list(OPERATIONS.values())
+            (kind,) = self.choose.choices(kinds, weights) if number else ("make",)
+            self.perform(kind)
+        gc.collect()
+        self.say(counts=self.counts, errors=self.errors, faults=self.faults[:3])
+
+    def perform(self, kind: str) -> None:
+        """Perform one operation, and count what came of it."""
+        try:
+            getattr(self, f"do_{kind}")()
+        except EXPECTED as error:
+            self.errors[type(error).__name__] += 1
+        except WrongValue as error:
+            self.faults.append(f"wrong value: {error}")
+        except Exception:
+            self.faults.append(f"unexpected: {traceback.format_exc(limit=-3)}")
+        else:
+            self.counts[kind] += 1
+
+    # Operations
+
+    def do_make(self) -> None:
+        """Make a message, send it on, and keep it or not."""
+        payload = [self.tensor() for _ in range(self.choose.choice((1, 1, 1, 3)))]
+        how = self.choose.random()
+        if how < 0.2:
+            payload.append(payload[0][1:])
+        elif how < 0.4:
+            payload[0].requires_grad_().grad = make(
+                verify(payload[0]), payload[0].numel()
+            )
+        self.send(payload)
+        self.keep(payload)
+
+    def tensor(self) -> Tensor:
+        """Return a tensor that describes itself, small ones as often as large ones."""
+        length = HEADER + int(LONGEST ** self.choose.random())
+        return make(self.choose.randrange(KEYS), length)
+
+    def do_take(self) -> None:
+        """Receive a message if there is one, verify it, and forward it or not."""
+        payload = self.receive()
+        if payload is None:
+            return
+        self.counts["received"] += 1
+        self.verify(payload)
+        if self.choose.random() < FORWARDED:
+            self.send(payload)
+        self.keep(payload)
+
+    def do_look(self) -> None:
+        """Verify again what is kept: whoever made it may be dead by now."""
+        for payload in self.kept:
+            self.verify(payload)
+
+    def do_drop(self) -> None:
+        """Drop one message that is kept."""
+        if self.kept:
+            self.kept.pop(self.choose.randrange(len(self.kept)))
+
+    def do_resend(self) -> None:
+        """Send on a message that is kept."""
+        if self.kept:
+            self.send(self.choose.choice(self.kept))
+
+    def keep(self, payload: Payload) -> None:
+        """Keep a message, or forget it."""
+        if self.choose.random() < 0.5:
+            self.kept = [*self.kept, payload][-KEPT_AT_MOST:]
+
+    def verify(self, payload: Payload) -> None:
+        """Raise `WrongValue` unless all tensors of a message are right."""
+        for tensor in payload:
+            if tensor.storage_offset() == 0:
+                key = verify(tensor)
+                if tensor.grad is not None:
+                    verify(tensor.grad, key)
+            elif tensor.storage is not payload[0].storage:
+                raise WrongValue("A view is over other memory than its base.")
+        self.counts["verified"] += len(payload)
+
+    # Channels
+
+    def send(self, payload: Payload) -> None:
+        """Send to the next member."""
+        channel = self.ring[self.place]
+        (channel[1].send if isinstance(channel, tuple) else channel.put)(payload)
+
+    def receive(self) -> Payload | None:
+        """Receive from the member before, without waiting; None if there is nothing.
+
+        Nobody else reads this channel: its reader's successor starts after its death.
+        """
+        channel = self.ring[self.place - 1]
+        if isinstance(channel, tuple):
+            return channel[0].recv() if channel[0].poll() else None
+        return None if channel.empty() else channel.get()
+
+
+def start(config: dict[str, Any], place: int, ring: list[Any]) -> None:
+    """Start the process that fills a place from now on."""
+    context = mp.get_context(config["start_method"])
+    context.Process(target=fill, args=(config, place, ring)).start()
+
+
+def fill(config: dict[str, Any], place: int, ring: list[Any]) -> None:
+    """Be the member in a place until the supervisor says otherwise, or is gone."""
+    faulthandler.register(signal.SIGUSR1)  # where a process hangs is said on stderr
+    break_reference(config)
+    Member(config, place, ring).serve()
+
+
+def break_reference(config: dict[str, Any]) -> None:
+    """Apply the mutant that is named, in this process."""
+    if config["mutant"]:
+        from sharedtensor_conformance.mutants import registry
+
+        registry.apply(config["mutant"])
+
+
+def make_channel(context: Any, kind: str) -> Any:
+    """Return a channel of the ring."""
+    if kind == "pipe":
+        return context.Pipe(duplex=False)
+    return context.Queue() if kind == "queue" else context.SimpleQueue()
+
+
+def main(config: dict[str, Any]) -> None:
+    """Be the owner: make the ring, start the peers, and take part."""
+    context = mp.get_context(config["start_method"])
+    mp.set_sharing_strategy(config["strategy"])
+    ring = [make_channel(context, kind) for kind in config["channels"]]
+    for place in range(1, len(ring)):
+        start(config, place, ring)
+    fill(config, 0, ring)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

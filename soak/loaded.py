@@ -1,0 +1,293 @@
+"""Runs the whole suite on the reference again and again while the processors are busy.
+
+A case that depends on time shows itself when time is short. So as many processes as
+there are processors do nothing but compute, at normal priority, while the suite's
+default selection runs with two workers; where other work keeps the processors busy,
+``--busy=0`` adds none. How much of their time was idle is written down. Each run has to
+end with 0, every case in it with `pass`, and none of them only in its repetition.
+Ctrl-C ends the last run, and the record has those before.
+
+A case that depends on what ran before shows itself with ``--shuffle``: each run then
+has an order of its own (needs pytest-random-order in the interpreter).
+
+With `--as-user NAME` (for root only) the runs are those of another user, without
+privileges, from a copy of the packages that this user can read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import records
+from household import Household, wait_until
+from records import NotHeld
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {
+    "sharedtensor": "reference/sharedtensor",
+    "sharedtensor_conformance": "conformance/sharedtensor_conformance",
+    "sharedtensor_conformance/spec": "spec",
+}
+BUSY = "while True: pass"
+DEADLINE = 1800.0  # seconds for one run
+GRACE = 10.0  # seconds for what has to go by itself
+SHOWN = 2000  # characters of the output of a run that came to nothing
+
+
+def options() -> records.Parser:
+    """Return the parser of the command line."""
+    parser = records.Parser(__doc__, prog="loaded")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--as-user", default="", metavar="NAME")
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        metavar="INTERPRETER",
+        help="the one to run the suite with, if the user cannot run this one",
+    )
+    parser.add_argument("--workers", type=int, default=2, metavar="PROCESSES")
+    parser.add_argument(
+        "--shuffle", action="store_true", help="run the cases in a random order"
+    )
+    parser.add_argument("--busy", type=int, default=os.cpu_count(), metavar="PROCESSES")
+    parser.add_argument(
+        "--suite",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="one more option for pytest, such as --suite=--clause=SHARE-1",
+    )
+    return parser
+
+
+def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
+    """Run the suite as often as was asked for; return what holds."""
+    if given.as_user:
+        check_user(given.as_user, given.python)
+    record |= {"user": given.as_user or "own", "busy": given.busy, "runs": []}
+    try:
+        run_all(given, record["runs"])
+    except KeyboardInterrupt:
+        if not record["runs"]:
+            raise
+        print("\nEnded early: the runs that are complete count.", file=sys.stderr)
+    return judge(record["runs"])
+
+
+def run_all(given: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
+    """Append what came of each run. Raises `NotHeld` if something is left of one."""
+    progress = records.Progress(given.runs, "runs")
+    with Household() as household, place_for(given.as_user) as place:
+        for count in range(given.runs):
+            progress.at(count)
+            with busy(household, given.busy):
+                seed = count + 1 if given.shuffle else None
+                runs.append(one_run(household, place, given, seed))
+            if not wait_until(lambda: not household.left(), GRACE):
+                raise NotHeld(
+                    f"After run {count + 1} there is {household.summary_of_left()}."
+                )
+    progress.at(given.runs)
+    progress.end()
+
+
+def check_user(name: str, python: str) -> None:
+    """Raise `NotHeld` unless this process can run Python as that user."""
+    if os.geteuid() != 0:
+        raise NotHeld("Only root can become another user: leave --as-user out.")
+    try:
+        who = privileges_of(name)
+    except KeyError:
+        raise NotHeld(f"There is no user {name!r}.") from None
+    try:
+        subprocess.run([python, "-c", "pass"], check=True, cwd="/", **who)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NotHeld(
+            f"{name} cannot run {Path(python).name} ({error}): name an interpreter of "
+            "the same version that everybody can run with --python."
+        ) from None
+
+
+def privileges_of(name: str) -> dict[str, Any]:
+    """Return what `subprocess` needs to know to become a user. Raises `KeyError`."""
+    found = pwd.getpwnam(name)
+    return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
+
+
+@contextmanager
+def place_for(user: str) -> Iterator[Path]:
+    """Have a folder for reports, with the packages in it where another user runs."""
+    with tempfile.TemporaryDirectory(prefix="sts-loaded-") as folder:
+        place = Path(folder)
+        if user:
+            ignored = shutil.ignore_patterns("__pycache__", ".*")
+            for package, source in PACKAGES.items():
+                target = place / "packages" / package
+                shutil.copytree(
+                    ROOT / source, target, ignore=ignored, dirs_exist_ok=True
+                )
+            (place / "home").mkdir()
+            for path in (place, place / "home"):
+                shutil.chown(path, user)
+        yield place
+
+
+@contextmanager
+def busy(household: Household, count: int) -> Iterator[None]:
+    """Keep processors busy."""
+    working = [household.start(sys.executable, "-c", BUSY) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in working:
+            process.kill()
+        wait_until(lambda: all(household.status_of(p.pid) for p in working), GRACE)
+
+
+def one_run(
+    household: Household, place: Path, given: argparse.Namespace, seed: int | None
+) -> dict[str, Any]:
+    """Run the suite once and return what came of it."""
+    report, output = place / "report.jsonl", place / "output"
+    report.unlink(missing_ok=True)
+    began, idle, total = time.monotonic(), *processor_time()
+    with output.open("wb") as log:
+        process = household.start(
+            given.python,
+            *arguments(report, given, seed),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            **setting(household, place, given.as_user),
+        )
+        ended = wait_until(
+            lambda: household.status_of(process.pid) is not None, DEADLINE
+        )
+    result = {
+        "status": household.status_of(process.pid) if ended else "still running",
+        "seconds": records.seconds_since(began),
+        "idle": idle_share(idle, total),
+        "python": version_of(report),
+        "seed": seed,
+        "unprivileged": bool(given.as_user),
+        **cases_of(report),
+    }
+    if not result["verdicts"]:
+        result["output"] = output.read_text(errors="replace")[-SHOWN:]
+    return result
+
+
+def processor_time() -> tuple[int, int]:
+    """Return the idle and the whole time of all processors in ticks, proc_stat(5)."""
+    first = Path("/proc/stat").read_text().splitlines()[0]
+    ticks = [int(field) for field in first.split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def idle_share(idle: int, total: int) -> float:
+    """Return the share of the processors' time since then in which they were idle."""
+    now, all_of_it = processor_time()
+    return round((now - idle) / max(1, all_of_it - total), 3)
+
+
+def arguments(report: Path, given: argparse.Namespace, seed: int | None) -> list[str]:
+    """Return the arguments of Python for a run."""
+    copied = ["--pyargs", "sharedtensor_conformance"]
+    suite = copied if given.as_user else ["conformance"]
+    order = ["--random-order-bucket=global", f"--random-order-seed={seed}"]
+    return [
+        *("-m", "pytest", *suite, "-q", "-n", str(given.workers)),
+        *("-p", "no:cacheprovider"),
+        f"--report={report}",
+        f"--basetemp={report.with_name('base')}",
+        *(order if seed else []),
+        *given.suite,
+    ]
+
+
+def version_of(report: Path) -> str:
+    """Return the version of Python that a report names, if there is one."""
+    with suppress(OSError, ValueError, KeyError, StopIteration), report.open() as lines:
+        return str(json.loads(next(lines))["machine"]["python"])
+    return ""
+
+
+def setting(household: Household, place: Path, user: str) -> dict[str, Any]:
+    """Return where a run takes place, and as whom."""
+    if not user:
+        return {"cwd": ROOT, "env": household.environment()}
+    shutil.chown(household.folder, user)
+    libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    environment = household.environment(
+        HOME=str(place / "home"),
+        PYTHONPATH=os.pathsep.join([str(place / "packages"), *libraries]),
+        PYTHONDONTWRITEBYTECODE="1",
+        USER=user,
+        LOGNAME=user,
+    )
+    return {"cwd": place / "home", "env": environment, **privileges_of(user)}
+
+
+def cases_of(report: Path) -> dict[str, Any]:
+    """Return what a report says: how many verdicts of each kind, and what stands out.
+
+    Without privileges some cases cannot be run, for instance with a full `/dev/shm`.
+    A case that failed and then passed in a fresh pair depends on more than itself; the
+    suite says so in its evidence, and here it is no pass either.
+    """
+    verdicts: Counter[str] = Counter()
+    others = []
+    lines = report.read_text().splitlines() if report.exists() else []
+    for line in map(json.loads, lines):
+        if line["type"] == "case":
+            verdicts[line["verdict"]] += 1
+            if line["verdict"] not in ("pass", "not-run") or line["repeated"]:
+                kept = ("id", "verdict", "evidence", "repeated")
+                others.append({key: line[key] for key in kept})
+    return {"verdicts": dict(verdicts), "others": others}
+
+
+def judge(runs: list[dict[str, Any]]) -> str:
+    """Return what holds of all runs. Raises `NotHeld` if one was not all pass."""
+    for number, run in enumerate(runs, 1):
+        if not is_flawless(run):
+            first = f", first {run['others'][0]['id']}" if run["others"] else ""
+            raise NotHeld(
+                f"Run {number} of {len(runs)} ended with status {run['status']} and "
+                f"{len(run['others'])} cases that were no plain pass{first}."
+            )
+    cases = sum(run["verdicts"]["pass"] for run in runs)
+    idle = max(run["idle"] for run in runs)
+    return (
+        f"{len(runs)} runs, the processors at most {idle:.0%} idle: all {cases} cases "
+        "passed, none by repetition."
+    )
+
+
+def is_flawless(run: dict[str, Any]) -> bool:
+    """Tell whether all cases of a run passed, of those that its user could run.
+
+    A clause that nothing could judge makes the exit status 1.
+    """
+    refused = run["verdicts"].get("not-run", 0)
+    if refused and not run["unprivileged"]:
+        return False
+    ended_well = run["status"] == (1 if refused else 0)
+    return ended_well and not run["others"] and bool(run["verdicts"].get("pass"))
+
+
+if __name__ == "__main__":
+    sys.exit(records.run(None, options(), work))

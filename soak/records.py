@@ -1,0 +1,183 @@
+"""What a run writes down: where and when it ran, what it saw, and whether it held.
+
+Each script writes one JSON file, whether the promise held or not; the site shows the
+committed ones. Nothing in it names the machine or a folder of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+HELD, NOT_HELD, WRONG_USE, INTERRUPTED = 0, 1, 4, 130
+WIDTH = 88
+PATHS = ("--out", "--python", "--daemon")
+TOLD_EVERY = 10.0
+"""Seconds between two lines of progress where the output is no terminal."""
+
+
+class NotHeld(Exception):
+    """What was to be shown does not hold; the message is one sentence."""
+
+
+class Parser(argparse.ArgumentParser):
+    """The options of all scripts; wrong use is answered with one sentence."""
+
+    def __init__(self, description: str | None, **options: Any) -> None:
+        super().__init__(description=(description or "").split("\n\n")[0], **options)
+        self.add_argument(
+            "--out", type=Path, metavar="FILE.json", help="write the figures there"
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 4."""
+        self.exit(WRONG_USE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+class Progress:
+    """One line on stderr that says how far a run is."""
+
+    def __init__(self, total: int, things: str) -> None:
+        self.total, self.things = total, things
+        self.began = self.told = time.monotonic()
+        self.is_shown = sys.stderr.isatty()
+
+    def at(self, count: int, more: str = "") -> None:
+        """Say that so many are done, unless that was said just now."""
+        now = time.monotonic()
+        pause = 0.2 if self.is_shown else TOLD_EVERY
+        if count < self.total and now - self.told < pause:
+            return
+        self.told = now
+        seconds = f"{now - self.began:.0f} s"
+        text = f"{count} of {self.total} {self.things}, {seconds}{more}"
+        if self.is_shown:
+            print(f"\r{text:<78}", end="", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self.is_shown:
+            print(file=sys.stderr)
+
+
+def seconds_since(began: float) -> float:
+    """Return how long it is since `began`, for a record."""
+    return round(time.monotonic() - began, 1)
+
+
+def circumstances() -> dict[str, Any]:
+    """Return when and on what a run took place."""
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": version(),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "cpus": len(os.sched_getaffinity(0)),
+    }
+
+
+def version() -> str:
+    """Return the version of the reference."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version("shared-tensor-spec")
+    return "unknown"
+
+
+def commit() -> str:
+    """Return the commit that is checked out, or an empty string."""
+    command = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+    ]
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return ""
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """Return the command that repeats this run, but for paths of this machine."""
+    kept, skip = [], False
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if not skip and name not in PATHS:
+            kept.append(argument)
+        skip = not skip and name in PATHS and not value
+    return " ".join(["python", f"soak/{Path(sys.argv[0]).name}", *kept])
+
+
+def run(
+    arguments: Sequence[str] | None,
+    parser: Parser,
+    work: Callable[[argparse.Namespace, dict[str, Any]], str],
+) -> int:
+    """Do the work, write its record, say in one sentence what came of it.
+
+    `work` fills in the record as it goes and returns the sentence of what holds, or
+    raises `NotHeld`.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser.parse_args(given)
+    record = {"command": command_line(given), **circumstances()}
+    began, status = time.monotonic(), HELD
+    try:
+        record["sentence"] = work(options, record)
+    except NotHeld as error:
+        record["sentence"], status = str(error), NOT_HELD
+    except KeyboardInterrupt:
+        print(f"\n{parser.prog}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    record |= {"held": status == HELD, "seconds": seconds_since(began)}
+    if options.out is not None:
+        write(options.out, record, parser)
+    print(record["sentence"], file=sys.stderr if status else sys.stdout)
+    return status
+
+
+def write(path: Path, record: dict[str, Any], parser: Parser) -> None:
+    """Write a record, whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.part")
+        beside.write_text(as_text(record) + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        parser.error(f"the record cannot be written to {path}: {error.strerror}")
+
+
+def is_row(value: Any) -> bool:
+    """Tell whether a value is to be written in one line however long that gets."""
+    if isinstance(value, dict | list):
+        return isinstance(value, list) and not any(isinstance(v, dict) for v in value)
+    return True
+
+
+def as_text(value: Any, indent: str = "") -> str:
+    """Return JSON in which a row of figures, or what fits into a line, has one line."""
+    flat = json.dumps(value)
+    if len(indent) + len(flat) <= WIDTH or is_row(value):
+        return flat
+    inner = indent + "  "
+    if isinstance(value, dict):
+        items = [f"{json.dumps(k)}: {as_text(v, inner)}" for k, v in value.items()]
+        ends = "{}"
+    else:
+        items, ends = [as_text(item, inner) for item in value], "[]"
+    return f"{ends[0]}\n{inner}" + f",\n{inner}".join(items) + f"\n{indent}{ends[1]}"
