@@ -40,7 +40,7 @@ class GoodClient:
         """Take a name more, look at all, release the oldest. Raises `Fault`."""
         name = f"sharedtensor-{os.getpid()}-{self.made:032x}"
         self.made += 1
-        self.waiting_for(client.hold, name)
+        self.waiting_for(client.register, name)
         path_of(name).write_text(name)
         self.names.append(name)
         self.waiting_for(client.sync)

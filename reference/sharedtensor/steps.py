@@ -106,7 +106,7 @@ class Steps:
 
     def register_name(self, name: str, manager: str) -> None:
         """Tell the manager of a name before its file is made. Clauses FS-2, MGR-2."""
-        names.hold(name, address=manager)
+        names.register(name, address=manager)
 
     def seal_segment(self, fd: int) -> None:
         """Fix the size of a segment, so that nobody's access can become a SIGBUS."""
@@ -328,7 +328,7 @@ class Steps:
 
         Before the message counts as received. Clauses FS-2, LIFE-2.
         """
-        names.hold(name, address=manager)
+        names.register(name, address=manager)
 
     def find_storage(self, token: str) -> "Storage | None":
         """The storage over a segment that this process holds, or None.

@@ -178,9 +178,9 @@ class FileSystem:
         Clauses LIFE-2, LIFE-5.
         """
         name, manager = segment.token, segment.manager
-        how = transport.export_name(name, manager, segment, names.post)
+        how = transport.export_name(name, manager, segment, names.announce)
         if how == transport.COUNTED:
-            names.count(name, address=manager)
+            names.announce_counted(name, address=manager)
         return manager, how
 
     def open(
@@ -194,7 +194,7 @@ class FileSystem:
             )
         steps.acknowledge_name(token, manager)
         try:
-            arrived(token, manager, how, names.claim)
+            arrived(token, manager, how, names.acknowledge_counted)
             with opened(token) as fd:
                 verify_named(fd, token, nbytes)
                 steps.map_segment(target, fd)
@@ -206,7 +206,7 @@ class FileSystem:
     def forget(self, token: str, where: tuple[Any, ...]) -> None:
         """The message has arrived and holds nothing that this process does not."""
         manager, how = where
-        arrived(token, manager, how, names.cancel)
+        arrived(token, manager, how, names.withdraw_counted)
 
     def release(self, segment: Segment) -> None:
         """Tell the manager that this process holds the name no more. Clause FS-2."""
@@ -231,7 +231,7 @@ class Posted:
         # In a forked child the parent's descriptor has been closed.
         if last is not None and tokens == [last[0]] and last[1].fd >= 0:
             return last[1]
-        owned = transport.OwnedDescriptor(names.post(tokens, address=manager))
+        owned = transport.OwnedDescriptor(names.announce(tokens, address=manager))
         if len(tokens) == 1:
             self.last = tokens[0], owned
         return owned

@@ -33,7 +33,7 @@ def test_garbage_ends_its_own_connection_alone(
     new_client, connect, name, exists, message
 ):
     owner = new_client()
-    owner.call("hold", name)
+    owner.call("register", name)
     address, pid = owner.call("address"), owner.call("status")["pid"]
     bare = connect(address)
     bare.send(daemon.HOLD + f"{name}-bad".encode())
@@ -52,7 +52,7 @@ def test_garbage_ends_its_own_connection_alone(
 
 def test_the_longest_name_is_accepted(new_client):
     client = new_client()
-    client.call("hold", "sharedtensor-" + "a" * 242)
+    client.call("register", "sharedtensor-" + "a" * 242)
     assert client.call("status")["names"] == 1
 
 
@@ -72,7 +72,7 @@ def test_a_flood_without_reading_stops_nobody_else(new_client, connect, name, ex
     thread = threading.Thread(target=flood)
     thread.start()
     for _ in range(20):
-        owner.call("hold", name)
+        owner.call("register", name)
         owner.call("release", name)
         owner.call("sync")
     stop.set()
@@ -92,7 +92,7 @@ def test_a_flood_of_names_stops_nobody_else(new_client, connect, name, exists):
 
     thread = threading.Thread(target=flood)
     thread.start()
-    owner.call("hold", name)
+    owner.call("register", name)
     owner.call("release", name)
     owner.call("sync")
     stop.set()
@@ -104,7 +104,7 @@ def test_silent_connections_block_nobody(new_client, connect, name, exists):
     owner = new_client()
     silent = [connect(owner.call("address")) for _ in range(20)]
     silent[0].shutdown(socket.SHUT_RD)
-    owner.call("hold", name)
+    owner.call("register", name)
     owner.call("release", name)
     owner.call("sync")
     assert not exists(name)
@@ -175,6 +175,6 @@ def test_root_is_another_user_too(new_client, eventually):
         assert owner.run(TALK, address=address) == "01234567"
         assert root.run(TALK, address=address) == ""
         with pytest.raises(Exception, match="belongs to another user"):
-            root.call("hold", "sharedtensor-x", address)
+            root.call("register", "sharedtensor-x", address)
         owner.kill()
         eventually(lambda: not os.listdir(directory))

@@ -17,7 +17,7 @@ def synchronise(bare):
 
 def test_the_last_release_removes_the_name_at_once(new_client, name, exists):
     owner = new_client()
-    owner.call("hold", name)
+    owner.call("register", name)
     owner.call("sync")
     assert exists(name)
     owner.call("release", name)
@@ -27,7 +27,7 @@ def test_the_last_release_removes_the_name_at_once(new_client, name, exists):
 
 def test_holds_of_one_client_are_counted(new_client, name, exists):
     owner = new_client()
-    owner.run("for _ in range(3): client.hold(name)", name=name)
+    owner.run("for _ in range(3): client.register(name)", name=name)
     owner.run("for _ in range(2): client.release(name)", name=name)
     owner.call("sync")
     assert exists(name)
@@ -38,9 +38,9 @@ def test_holds_of_one_client_are_counted(new_client, name, exists):
 
 def test_a_name_stays_while_another_client_holds_it(new_client, name, exists):
     owner, peer = new_client(), new_client()
-    owner.call("hold", name)
+    owner.call("register", name)
     peer.call("adopt", owner.call("address"))
-    peer.call("hold", name)
+    peer.call("register", name)
     owner.call("release", name)
     owner.call("sync")
     assert exists(name)
@@ -51,9 +51,9 @@ def test_a_name_stays_while_another_client_holds_it(new_client, name, exists):
 
 def test_a_release_without_a_hold_takes_nothing_from_others(new_client, name, exists):
     owner, peer = new_client(), new_client()
-    owner.call("hold", name)
+    owner.call("register", name)
     peer.call("adopt", owner.call("address"))
-    peer.call("hold", name)
+    peer.call("register", name)
     peer.run("for _ in range(3): client.release(name)", name=name)
     peer.call("sync")
     assert exists(name)
@@ -61,7 +61,7 @@ def test_a_release_without_a_hold_takes_nothing_from_others(new_client, name, ex
 
 def test_the_manager_ignores_a_release_without_a_hold(new_client, connect, name):
     owner = new_client()
-    owner.call("hold", name)
+    owner.call("register", name)
     bare = connect(owner.call("address"))
     bare.send(daemon.RELEASE + name.encode())
     synchronise(bare)
@@ -75,7 +75,7 @@ def test_names_of_a_killed_client_go_while_others_live(
     owner, peer = new_client(), new_client()
     owner.call("address")
     peer.call("adopt", owner.call("address"))
-    peer.call("hold", name)
+    peer.call("register", name)
     peer.kill()
     eventually(lambda: not exists(name))
     assert owner.call("status")["clients"] == 1
@@ -84,8 +84,8 @@ def test_names_of_a_killed_client_go_while_others_live(
 def test_a_name_outlives_a_killed_client_if_another_holds_it(new_client, name, exists):
     """Clause LIFE-4."""
     owner, peer = new_client(), new_client()
-    owner.call("hold", name)
-    peer.call("hold", name, owner.call("address"))
+    owner.call("register", name)
+    peer.call("register", name, owner.call("address"))
     owner.kill()
     assert peer.call("status", peer.run("result = [*client._client.links][0]"))
     peer.call("sync")
@@ -95,14 +95,14 @@ def test_a_name_outlives_a_killed_client_if_another_holds_it(new_client, name, e
 def test_a_message_in_flight_keeps_the_name(new_client, name, exists):
     """Clause LIFE-2."""
     owner, peer = new_client(), new_client()
-    owner.call("hold", name)
-    owner.call("count", name)
+    owner.call("register", name)
+    owner.call("announce_counted", name)
     owner.call("release", name)
     owner.call("sync")
     assert exists(name)
     peer.call("adopt", owner.call("address"))
-    peer.call("hold", name)
-    peer.call("claim", name)
+    peer.call("register", name)
+    peer.call("acknowledge_counted", name)
     peer.call("sync")
     assert exists(name)
     peer.call("release", name)
@@ -112,10 +112,10 @@ def test_a_message_in_flight_keeps_the_name(new_client, name, exists):
 
 def test_a_cancelled_message_keeps_nothing(new_client, name, exists):
     owner = new_client()
-    owner.call("hold", name)
-    owner.call("count", name)
+    owner.call("register", name)
+    owner.call("announce_counted", name)
     owner.call("release", name)
-    owner.call("cancel", name)
+    owner.call("withdraw_counted", name)
     owner.call("sync")
     assert not exists(name)
 
@@ -127,12 +127,12 @@ def test_a_message_in_flight_survives_the_exit_of_its_sender(
     sender = new_client(environment={"SHAREDTENSOR_MANAGER_GRACE": "20"})
     receiver = new_client()
     address = sender.call("address")
-    sender.call("hold", name)
-    sender.call("count", name)
+    sender.call("register", name)
+    sender.call("announce_counted", name)
     assert sender.leave() == ""
     receiver.call("adopt", address)
-    receiver.call("hold", name)
-    receiver.call("claim", name)
+    receiver.call("register", name)
+    receiver.call("acknowledge_counted", name)
     assert receiver.call("status") == {
         **receiver.call("status"),
         "clients": 1,
@@ -208,9 +208,9 @@ def test_holding_names_opens_no_descriptors(new_client, name):
     """Clause FS-3."""
     owner = new_client()
     count = "import os; result = len(os.listdir('/proc/self/fd'))"
-    owner.call("hold", name)
+    owner.call("register", name)
     before = owner.run(count)
-    owner.run("for i in range(200): client.hold(f'{name}-{i}')", name=name)
+    owner.run("for i in range(200): client.register(f'{name}-{i}')", name=name)
     owner.call("sync")
     assert owner.run(count) == before
 
@@ -221,8 +221,8 @@ def test_a_foreign_manager_is_left_with_its_last_name(new_client, name):
     address = owner.call("address")
     count = "import os; result = len(os.listdir('/proc/self/fd'))"
     before = peer.run(count)
-    owner.call("hold", name)
-    peer.call("hold", name, address)
+    owner.call("register", name)
+    peer.call("register", name, address)
     assert owner.call("status")["clients"] == 2
     peer.call("release", name, address)
     owner.call("sync")
@@ -234,7 +234,7 @@ def test_who_has_passed_a_name_on_stays_a_client(new_client, name, exists, event
     """A relay is all that keeps the manager while its message is in flight."""
     owner, relay = new_client(), new_client()
     address = owner.call("address")
-    owner.call("hold", name)
+    owner.call("register", name)
     for call in ("hold", "count", "release"):
         relay.call(call, name, address)
     owner.call("sync")
@@ -246,4 +246,4 @@ def test_who_has_passed_a_name_on_stays_a_client(new_client, name, exists, event
 
 def test_a_name_of_another_kind_is_refused(new_client):
     with pytest.raises(Exception, match="cannot be the name of a shared storage"):
-        new_client().call("hold", "sharedtensor-../../etc/passwd")
+        new_client().call("register", "sharedtensor-../../etc/passwd")

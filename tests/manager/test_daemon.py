@@ -27,8 +27,8 @@ def test_names_of_all_clients_go_with_them(
     clients = [new_client(), new_client()]
     address = clients[0].call("address")
     for client in clients:
-        client.call("hold", name, address)
-        client.call("count", name, address)
+        client.call("register", name, address)
+        client.call("announce_counted", name, address)
     for client in clients:
         getattr(client, end)()
     eventually(lambda: not exists(name), 1.3)
@@ -96,7 +96,7 @@ def test_it_cleans_up_when_it_is_told_to_end(
     new_client, name, exists, temporary, eventually
 ):
     client = new_client()
-    client.call("hold", name)
+    client.call("register", name)
     os.kill(client.call("status")["pid"], signal.SIGTERM)
     eventually(lambda: not exists(name) and not any(temporary.iterdir()))
 
@@ -148,8 +148,8 @@ def test_two_managers_coexist(new_client, name, exists):
     first, second = new_client(), new_client()
     address = first.call("address")
     assert second.call("address") != address
-    first.call("hold", name)
-    second.call("hold", name, address)
+    first.call("register", name)
+    second.call("register", name, address)
     first.call("release", name)
     first.call("sync")
     assert exists(name)

@@ -28,8 +28,8 @@ def in_flight(client):
 def posted(new_client, name, exists):
     """A client that has posted a name, which it holds no more, and the file of it."""
     client = new_client()
-    client.call("hold", name)
-    client.run("made = client.post([name])", name=name)
+    client.call("register", name)
+    client.run("made = client.announce([name])", name=name)
     client.run("client.release(name); client.sync()", name=name)
     assert exists(name)
     return client
@@ -48,7 +48,7 @@ def test_a_receiver_that_holds_first_keeps_the_name(
     posted, new_client, name, exists, eventually
 ):
     receiver = new_client()
-    receiver.call("hold", name, posted.call("address"))
+    receiver.call("register", name, posted.call("address"))
     posted.run("import os; os.close(made); client.sync()")
     eventually(lambda: in_flight(posted) == 0)
     assert exists(name)
@@ -86,7 +86,7 @@ def test_a_message_in_flight_keeps_the_manager(
 def test_many_names_go_with_one_descriptor(new_client, name):
     client = new_client()
     names = [f"{name}-{number}" for number in range(600)]
-    client.run("made = client.post(names)", names=names)
+    client.run("made = client.announce(names)", names=names)
     assert in_flight(client) == 600
     client.run("import os; os.close(made); client.sync()")
     client.run("client.sync()")
@@ -126,7 +126,7 @@ def test_a_successor_knows_the_names_of_a_client_that_was_killed_before(
     """A message is in flight; its sender is killed, and then the manager."""
     address = posted.call("address")
     other = new_client()
-    other.call("hold", f"{name}-other", address)
+    other.call("register", f"{name}-other", address)
     number = posted.run("result = made")
     kept = os.open(f"/proc/{posted.pid}/fd/{number}", os.O_WRONLY)
     posted.kill()
@@ -144,7 +144,7 @@ def test_the_file_of_names_does_not_grow_with_use(new_client, name):
     client.run(
         """
 for number in range(5000):
-    client.hold(f"{name}-{number}")
+    client.register(f"{name}-{number}")
     client.release(f"{name}-{number}")
 client.sync()
 """,

@@ -14,7 +14,7 @@ if not child:
         if order == b"R":
             client.release(name)
         elif order == b"H":
-            client.hold(name)
+            client.register(name)
         client.sync()
         os.write(out_of_child, b"+")
     os._exit(0)
@@ -40,7 +40,7 @@ def tell(client, order):
 def test_a_child_holds_what_its_parent_held(new_client, name, exists):
     """Clause START-3: the parent may release at once."""
     parent = new_client()
-    parent.call("hold", name)
+    parent.call("register", name)
     parent.run(FORK + "client.release(name)\nclient.sync()", name=name)
     assert exists(name)
     tell(parent, "R")
@@ -51,7 +51,7 @@ def test_a_child_that_is_killed_releases_what_it_inherited(
     new_client, name, exists, eventually
 ):
     parent = new_client()
-    parent.call("hold", name)
+    parent.call("register", name)
     child = fork(parent, name)
     parent.call("release", name)
     parent.call("sync")
@@ -67,7 +67,7 @@ def test_the_death_of_the_parent_is_seen_while_its_child_lives(
     parent = new_client()
     parent.call("address")
     child = fork(parent, name)
-    parent.call("hold", name)
+    parent.call("register", name)
     tell(parent, " ")
     keeper = new_client()
     keeper.call("adopt", parent.call("address"))
@@ -82,7 +82,7 @@ def test_the_death_of_the_parent_leaves_the_child_its_holds(
     new_client, name, exists, eventually
 ):
     parent, keeper = new_client(), new_client()
-    parent.call("hold", name)
+    parent.call("register", name)
     keeper.call("adopt", parent.call("address"))
     keeper.call("status")
     child = fork(parent, name)
@@ -97,7 +97,7 @@ def test_the_death_of_the_parent_leaves_the_child_its_holds(
 
 def test_parent_and_child_talk_on_connections_of_their_own(new_client, name):
     parent = new_client()
-    parent.call("hold", name)
+    parent.call("register", name)
     fork(parent, name)
     tell(parent, "H")
     assert parent.call("status")["holds"] == 3
@@ -115,7 +115,7 @@ def test_a_fork_without_names_costs_no_connection(new_client, name):
 
 def test_a_child_that_ends_at_once_leaves_nothing(new_client, name, eventually):
     parent = new_client()
-    parent.call("hold", name)
+    parent.call("register", name)
     count = "import os; result = len(os.listdir('/proc/self/fd'))"
     before = parent.run(count)
     parent.run(
@@ -137,14 +137,14 @@ import os, threading
 stop = threading.Event()
 def work():
     while not stop.is_set():
-        client.hold(name)
+        client.register(name)
         client.release(name)
 threads = [threading.Thread(target=work) for _ in range(4)]
 for thread in threads: thread.start()
 for _ in range(20):
     child = os.fork()
     if not child:
-        client.hold(name)
+        client.register(name)
         client.sync()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
@@ -164,9 +164,9 @@ def test_threads_share_a_connection(new_client, name, exists):
 import threading
 def work():
     for _ in range(300):
-        client.hold(name)
-        client.count(name)
-        client.claim(name)
+        client.register(name)
+        client.announce_counted(name)
+        client.acknowledge_counted(name)
         client.release(name)
 threads = [threading.Thread(target=work) for _ in range(8)]
 for thread in threads: thread.start()
@@ -183,11 +183,11 @@ client.sync()
 def test_release_inside_the_lock_is_done_after_it(new_client, name, exists):
     """As a finalizer that the collector runs in the middle of another call."""
     client = new_client()
-    client.call("hold", name)
+    client.call("register", name)
     client.run(
         "with client._client.turn():\n"
         "    client.release(name)\n"
-        "    client.hold(name + '-nested')\n"
+        "    client.register(name + '-nested')\n"
         "    assert len(client._client.queue) == 2",
         name=name,
     )
@@ -199,7 +199,7 @@ def test_release_inside_the_lock_is_done_after_it(new_client, name, exists):
 
 def test_release_does_not_wait_for_another_thread(new_client, name, exists):
     client = new_client()
-    client.call("hold", name)
+    client.call("register", name)
     client.run(
         """
 import threading
@@ -228,7 +228,7 @@ def test_finalizers_at_exit_are_silent(new_client, name, exists, eventually):
 import weakref
 class Holder:
     def __init__(self):
-        client.hold(name)
+        client.register(name)
         self.release = client.release
     def __del__(self):
         self.release(name)

@@ -9,7 +9,7 @@ import pytest
 
 def use(client, name, exists):
     """Hold and release a name."""
-    client.call("hold", name)
+    client.call("register", name)
     client.call("release", name)
     client.call("sync")
     assert not exists(name)
@@ -22,7 +22,7 @@ def test_a_path_longer_than_a_socket_address(new_client, temporary, name, exists
     address = owner.call("address")
     assert address.startswith(str(deep))
     peer = new_client()
-    peer.call("hold", name, address)
+    peer.call("register", name, address)
     peer.call("release", name, address)
     use(owner, name, exists)
 
@@ -106,14 +106,14 @@ def test_a_umask_that_takes_everything_from_the_user(new_client):
             client.run(UNDER_A_MASK)
         address = clients[0].call("address")
         assert address.startswith(directory)
-        clients[1].call("hold", "sharedtensor-x", address)
+        clients[1].call("register", "sharedtensor-x", address)
         assert clients[0].call("status")["clients"] == 2
 
 
 WRITTEN_TO_A_CLOSED_STREAM = """
 import os
 os.close(2)
-client.hold(name)
+client.register(name)
 try:
     os.write(2, b"a warning")
 except OSError:

@@ -23,9 +23,9 @@ def kill_manager(client):
 def test_the_next_call_goes_on_with_a_successor(new_client, name, exists, eventually):
     owner = new_client()
     address = owner.call("address")
-    owner.call("hold", name)
+    owner.call("register", name)
     killed = kill_manager(owner)
-    owner.call("hold", f"{name}-next")
+    owner.call("register", f"{name}-next")
     counts = owner.call("status")
     assert counts["pid"] != killed
     assert (counts["names"], counts["holds"]) == (2, 2)
@@ -39,7 +39,7 @@ def test_names_made_afterwards_go_at_once(new_client, name, exists):
     owner = new_client()
     owner.call("address")
     kill_manager(owner)
-    owner.call("hold", name)
+    owner.call("register", name)
     owner.call("release", name)
     owner.call("sync")
     assert not exists(name)
@@ -48,8 +48,8 @@ def test_names_made_afterwards_go_at_once(new_client, name, exists):
 def test_names_from_before_stay_to_the_end(new_client, name, exists, eventually):
     """Messages in flight were counted by the manager that died."""
     owner = new_client()
-    owner.call("hold", name)
-    owner.call("count", name)
+    owner.call("register", name)
+    owner.call("announce_counted", name)
     kill_manager(owner)
     owner.call("release", name)
     owner.call("sync")
@@ -63,7 +63,7 @@ def test_all_clients_find_one_successor(new_client, name):
     address = clients[0].call("address")
     for client in clients:
         client.call("adopt", address)
-        client.call("hold", name)
+        client.call("register", name)
     kill_manager(clients[0])
     with ThreadPoolExecutor() as threads:
         counts = list(threads.map(lambda client: client.call("status"), clients))
@@ -79,18 +79,18 @@ def test_a_successor_is_started_under_the_lock_of_the_directory(new_client, name
     fcntl.flock(folder, fcntl.LOCK_EX)
     owner.run("patience, launch.PATIENCE = launch.PATIENCE, 0.2")
     with pytest.raises(Exception, match="another process keeps it locked"):
-        owner.call("hold", name)
+        owner.call("register", name)
     os.close(folder)
     owner.run("launch.PATIENCE = patience")
-    owner.call("hold", name)
+    owner.call("register", name)
 
 
 def test_a_receiver_that_comes_later_finds_the_successor(new_client, name):
     sender, receiver = new_client(), new_client()
-    sender.call("hold", name)
+    sender.call("register", name)
     address = sender.call("address")
     kill_manager(sender)
-    receiver.call("hold", name, address)
+    receiver.call("register", name, address)
     assert sender.call("status")["clients"] == 2
 
 
@@ -101,7 +101,7 @@ def test_a_manager_that_ended_is_started_again_by_its_own_process(
     address = owner.call("address")
     os.kill(owner.call("status")["pid"], signal.SIGTERM)
     eventually(lambda: not any(temporary.iterdir()))
-    owner.call("hold", name)
+    owner.call("register", name)
     assert owner.call("address") == address
     owner.call("release", name)
     owner.call("sync")
@@ -111,7 +111,7 @@ def test_a_manager_that_ended_is_started_again_by_its_own_process(
 def test_an_adopted_manager_that_is_gone_with_its_place_is_replaced(new_client, name):
     client = new_client()
     client.call("adopt", "/nowhere/sharedtensor-manager-0/socket")
-    client.call("hold", name)
+    client.call("register", name)
     assert client.call("address") != "/nowhere/sharedtensor-manager-0/socket"
     assert client.call("status")["holds"] == 1
 
@@ -124,13 +124,13 @@ def test_a_foreign_manager_that_has_ended_is_an_error(
     owner.leave()
     eventually(lambda: not any(temporary.iterdir()))
     with pytest.raises(Exception, match="its storages are gone") as failure:
-        peer.call("hold", name, address)
+        peer.call("register", name, address)
     assert failure.value.args[0] == "ManagerError"
 
 
 def test_release_says_nothing_of_a_dead_manager(new_client, name, exists, eventually):
     owner = new_client()
-    owner.call("hold", name)
+    owner.call("register", name)
     kill_manager(owner)
     owner.call("release", name)
     assert owner.leave() == ""
@@ -139,14 +139,14 @@ def test_release_says_nothing_of_a_dead_manager(new_client, name, exists, eventu
 
 def test_a_successor_that_cannot_be_is_an_error(new_client, name):
     owner = new_client()
-    owner.call("hold", name)
+    owner.call("register", name)
     kill_manager(owner)
     with pytest.raises(Exception, match="'/bin/false' runs Python") as failure:
         owner.run(
             "import multiprocessing.spawn as s\n"
             "python = s.get_executable()\n"
             "s.set_executable('/bin/false')\n"
-            "client.hold(name)",
+            "client.register(name)",
             name=name,
         )
     assert failure.value.args[0] == "ManagerError"
@@ -154,7 +154,7 @@ def test_a_successor_that_cannot_be_is_an_error(new_client, name):
     assert owner.call("status")["holds"] == 1
 
 
-@pytest.mark.parametrize("call", ["client.sync()", "while True: client.hold(name)"])
+@pytest.mark.parametrize("call", ["client.sync()", "while True: client.register(name)"])
 def test_a_stopped_manager_is_an_error_and_not_a_hang(new_client, name, call):
     owner = new_client()
     owner.run("launch.PATIENCE = 0.2")
@@ -173,7 +173,7 @@ def test_releases_that_a_stopped_manager_did_not_take_are_not_lost(
     owner = new_client()
     owner.run("launch.PATIENCE = 0.2")
     pid = owner.call("status")["pid"]
-    owner.run("for i in range(2000): client.hold(name)", name=name)
+    owner.run("for i in range(2000): client.register(name)", name=name)
     owner.call("sync")
     os.kill(pid, signal.SIGSTOP)
     owner.run("for i in range(2000): client.release(name)", name=name)

@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .client import (
+        acknowledge_counted,
         address,
         adopt,
-        cancel,
-        claim,
-        count,
-        hold,
-        post,
+        announce,
+        announce_counted,
+        register,
         release,
         status,
         sync,
+        withdraw_counted,
     )
 
 __all__ = [
+    "acknowledge_counted",
     "address",
     "adopt",
-    "cancel",
-    "claim",
-    "count",
-    "hold",
-    "post",
+    "announce",
+    "announce_counted",
+    "register",
     "release",
     "status",
     "sync",
+    "withdraw_counted",
 ]
 
 

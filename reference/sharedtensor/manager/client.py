@@ -2,14 +2,14 @@
 
 **The order of calls** is what makes the manager's counts true (clauses FS-2, LIFE-2):
 
-- a sender calls `hold` before it creates the file, so that no crash can leave a file
-  that nobody knows of; `post` before the handles leave the process, with a descriptor
+- a sender calls `register` before it creates the file, so that no crash can leave a file
+  that nobody knows of; `announce` before the handles leave the process, with a descriptor
   that the message carries and whose copy here is closed; `release` at the end;
-- a receiver calls `hold` before it opens the file, and closes the descriptor that came
+- a receiver calls `register` before it opens the file, and closes the descriptor that came
   with the message after that.
 
-For a message that carries no descriptors a sender calls `count`, or `cancel` if it does
-not leave after all, and its receiver `claim`, after `hold`.
+For a message that carries no descriptors a sender calls `announce_counted`, or `withdraw_counted` if it does
+not leave after all, and its receiver `acknowledge_counted`, after `register`.
 
 When one of these returns, what it says is in the manager's socket. So whatever happens
 because of it, in any process, is read by the manager no earlier.
@@ -406,7 +406,7 @@ os.register_at_fork(
 )
 
 
-def hold(name: str, address: str | None = None) -> None:
+def register(name: str, address: str | None = None) -> None:
     """Say that this process uses a name once more. Clause FS-2.
 
     `address` is the manager that knows the name, this process's own by default.
@@ -418,7 +418,7 @@ def hold(name: str, address: str | None = None) -> None:
 
 
 def release(name: str, address: str | None = None) -> None:
-    """Take back one `hold`; more of them than holds have no effect. Clause FS-2.
+    """Take back one `register`; more of them than holds have no effect. Clause FS-2.
 
     Never raises and never waits for another thread: see the module on finalizers.
     """
@@ -426,11 +426,11 @@ def release(name: str, address: str | None = None) -> None:
         _client.tell_later(daemon.RELEASE, checked(name), address)
 
 
-def post(names: Sequence[str], address: str | None = None) -> int:
+def announce(names: Sequence[str], address: str | None = None) -> int:
     """Say that a message with these names is about to leave. Clause LIFE-2.
 
     Return a descriptor, the caller's, that has to go with the message: the names are
-    held until all its copies are closed. Raises as `hold` does, and `ResourceError`.
+    held until all its copies are closed. Raises as `register` does, and `ResourceError`.
     """
     try:
         here, there = os.pipe()
@@ -456,24 +456,24 @@ def packets(names: Sequence[str]) -> Iterator[bytes]:
         yield daemon.SEPARATOR.join(encoded[begin : begin + at_once])
 
 
-def count(name: str, address: str | None = None) -> None:
+def announce_counted(name: str, address: str | None = None) -> None:
     """Say that a message with the name is about to leave that carries no descriptors.
 
-    Raises as `hold` does.
+    Raises as `register` does.
     """
     _client.tell(daemon.COUNT, checked(name), address)
 
 
-def claim(name: str, address: str | None = None) -> None:
-    """Say that a counted message has arrived, after `hold`. Clause LIFE-2.
+def acknowledge_counted(name: str, address: str | None = None) -> None:
+    """Say that a counted message has arrived, after `register`. Clause LIFE-2.
 
-    Raises as `hold` does.
+    Raises as `register` does.
     """
     _client.tell(daemon.CLAIM, checked(name), address)
 
 
-def cancel(name: str, address: str | None = None) -> None:
-    """Say that a counted message will never arrive. Raises as `hold` does."""
+def withdraw_counted(name: str, address: str | None = None) -> None:
+    """Say that a counted message will never arrive. Raises as `register` does."""
     _client.tell(daemon.CANCEL, checked(name), address)
 
 
@@ -499,7 +499,7 @@ def sync(address: str | None = None) -> None:
     Names that became unreachable by it have then been removed. Without `address`, and
     if this process has no manager yet, there is nothing to wait for.
 
-    Raises as `hold` does.
+    Raises as `register` does.
     """
     with _client.turn():
         if address is not None or _client.own is not None:
@@ -509,7 +509,7 @@ def sync(address: str | None = None) -> None:
 def status(address: str | None = None) -> dict[str, int]:
     """Return the manager's counts: pid, clients, names, holds, in_flight.
 
-    Raises as `hold` does.
+    Raises as `register` does.
     """
     with _client.turn():
         reply = _client.request(_client.link(address), daemon.STATUS)

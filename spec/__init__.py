@@ -1,1 +1,0 @@
-"""The chapters of the spec, installed as data of the suite."""
