@@ -30,6 +30,14 @@ def new_token() -> str:
     return os.urandom(16).hex()
 
 
+def new_name() -> str:
+    """Return a name that says what it is and which process made it.
+
+    Clauses FS-4, FS-5.
+    """
+    return f"sharedtensor-{os.getpid()}-{new_token()}"
+
+
 def permissions() -> int:
     """Return who may open the file of a segment: its owner alone. Clause SEC-1."""
     return 0o600

@@ -165,11 +165,11 @@ class FileSystem:
     name = "file_system"
 
     def allocate(self, source: memory.Memory, nbytes: int) -> Segment:
-        """Make a file that only this user can open, and whose name says who made it.
+        """Make a file that only this user can open.
 
-        Clauses FS-1, FS-3, FS-4, FAIL-8, SEC-1.
+        Clauses FS-1, FS-3, FAIL-8, SEC-1.
         """
-        name = f"sharedtensor-{os.getpid()}-{segments.new_token()}"
+        name = segments.new_name()
         address = manager.address()
         register_name(name, address)
         try:

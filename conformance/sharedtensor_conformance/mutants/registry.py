@@ -26,6 +26,9 @@ from sharedtensor_conformance.mutants import chapters
 
 Fault = Callable[..., Any]
 
+ABSENT = object()
+"""What a fault returns for a name that the mutant lacks."""
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -128,5 +131,8 @@ def apply(name: str) -> None:
     places = [locate(target) for target in found.replaces]
     returned = found.fault(*(getattr(*place) for place in places))
     replacements = returned if len(places) > 1 else (returned,)
-    for (holder, attribute), replacement in zip(places, replacements, strict=True):
-        setattr(holder, attribute, replacement)
+    for place, replacement in zip(places, replacements, strict=True):
+        if replacement is ABSENT:
+            delattr(*place)
+        else:
+            setattr(*place, replacement)
