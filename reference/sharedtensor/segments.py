@@ -68,7 +68,7 @@ def seal(fd: int) -> None:
 def created(name: str) -> Iterator[int]:
     """Give a new file of that name; if the block fails, the name is gone.
 
-    Clauses SEC-1, SEC-4, FAIL-3, FAIL-8.
+    Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8.
     """
     path = f"{DIRECTORY}/{name}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,7 +77,7 @@ def created(name: str) -> Iterator[int]:
     except OSError as error:
         raise resource_error(error.errno, f"Making the segment {path}") from error
     try:
-        os.fchmod(fd, permissions())  # the umask does not decide: clause MGR-9
+        os.fchmod(fd, permissions())  # the umask does not decide
         yield fd
     except BaseException:
         os.unlink(path)

@@ -16,6 +16,7 @@ from sharedtensor import manager, memory, protocol, segments, state
 
 @pytest.fixture
 def no_descriptor_left():
+    sharedtensor.zeros(1)  # imports what the first tensor needs
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 8, hard))
     taken = []

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from sharedtensor_conformance.mutants import chapters
@@ -113,8 +114,9 @@ def locate(target: str) -> tuple[Any, str]:
     *path, attribute = target.split(".")
     holder: Any = importlib.import_module("sharedtensor")
     for part in path:
-        with suppress(ModuleNotFoundError):
-            importlib.import_module(f"{holder.__name__}.{part}")
+        if isinstance(holder, ModuleType):
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(f"{holder.__name__}.{part}")
         holder = getattr(holder, part, None)
     if not hasattr(holder, attribute):
         raise UnknownTarget(f"the reference has no {target}")
