@@ -235,7 +235,7 @@ def test_who_has_passed_a_name_on_stays_a_client(new_client, name, exists, event
     owner, relay = new_client(), new_client()
     address = owner.call("address")
     owner.call("register", name)
-    for call in ("hold", "count", "release"):
+    for call in ("register", "announce_counted", "release"):
         relay.call(call, name, address)
     owner.call("sync")
     assert owner.call("status")["clients"] == 2

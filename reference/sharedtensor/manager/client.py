@@ -2,14 +2,16 @@
 
 **The order of calls** is what makes the manager's counts true (clauses FS-2, LIFE-2):
 
-- a sender calls `register` before it creates the file, so that no crash can leave a file
-  that nobody knows of; `announce` before the handles leave the process, with a descriptor
-  that the message carries and whose copy here is closed; `release` at the end;
-- a receiver calls `register` before it opens the file, and closes the descriptor that came
-  with the message after that.
+- a sender calls `register` before it creates the file, so that no crash can leave a
+  file that nobody knows of; `announce` before the handles leave the process, with a
+  descriptor that the message carries and whose copy here is closed; `release` at the
+  end;
+- a receiver calls `register` before it opens the file, and closes the descriptor that
+  came with the message after that.
 
-For a message that carries no descriptors a sender calls `announce_counted`, or `withdraw_counted` if it does
-not leave after all, and its receiver `acknowledge_counted`, after `register`.
+For a message that carries no descriptors a sender calls `announce_counted`, or
+`withdraw_counted` if it does not leave after all, and its receiver
+`acknowledge_counted`, after `register`.
 
 When one of these returns, what it says is in the manager's socket. So whatever happens
 because of it, in any process, is read by the manager no earlier.
@@ -430,7 +432,8 @@ def announce(names: Sequence[str], address: str | None = None) -> int:
     """Say that a message with these names is about to leave. Clause LIFE-2.
 
     Return a descriptor, the caller's, that has to go with the message: the names are
-    held until all its copies are closed. Raises as `register` does, and `ResourceError`.
+    held until all its copies are closed. Raises as `register` does, and
+    `ResourceError`.
     """
     try:
         here, there = os.pipe()
