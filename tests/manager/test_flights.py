@@ -151,3 +151,23 @@ client.sync()
         name=name,
     )
     assert os.path.getsize(journal) < 2 * daemon.Journal.SPARE * (len(name) + 6)
+
+
+def test_an_announcement_of_a_name_that_nobody_holds_keeps_it(
+    new_client, connect, name, exists
+):
+    """Clause MGR-16: what becomes unreachable and is announced at once has to stay."""
+    client = new_client()
+    address, pid = client.call("address"), client.call("status")["pid"]
+    stranger = connect(address)
+    reader, writer = os.pipe()
+    stranger.send(daemon.HOLD + name.encode())
+    stranger.send(daemon.RELEASE + name.encode())
+    socket.send_fds(stranger, [daemon.POST + name.encode()], [reader])
+    kept = in_flight(client), exists(name)
+    for descriptor in (reader, writer):
+        os.close(descriptor)
+    client.call("sync")
+    assert client.call("status")["pid"] == pid
+    assert kept == (1, True)
+    assert not exists(name)

@@ -425,6 +425,7 @@ class Manager:
             entry = self.entry(name)
             entry.in_flight += len(descriptors)
             entry.kept |= not descriptors  # there was no room for it here
+            self.suspect(name)
         for pipe in descriptors:
             self.flights[pipe] = Flight(pipe, names)
             self.poll.register(pipe, 0)
