@@ -154,11 +154,11 @@ def test_a_claim_that_is_read_before_its_post_removes_nothing(
     address = new_client().call("address")
     sender, receiver = connect(address), connect(address)
     encoded = name.encode()
-    for kind in (daemon.HOLD, daemon.CLAIM, daemon.RELEASE):
+    for kind in (daemon.REGISTER, daemon.ACKNOWLEDGE_COUNTED, daemon.RELEASE):
         receiver.send(kind + encoded)
     synchronise(receiver)
     assert exists(name)
-    for kind in (daemon.HOLD, daemon.COUNT):
+    for kind in (daemon.REGISTER, daemon.ANNOUNCE_COUNTED):
         sender.send(kind + encoded)
     synchronise(sender)
     assert exists(name)
@@ -180,10 +180,13 @@ def test_zeros_of_different_moments_remove_nothing(
     first, middle, last = (connections[place] for place in order)
     os.kill(pid, signal.SIGSTOP)
     for sender, kinds in (
-        (first, (daemon.HOLD, daemon.COUNT)),
-        (middle, (daemon.HOLD, daemon.CLAIM, daemon.COUNT)),
+        (first, (daemon.REGISTER, daemon.ANNOUNCE_COUNTED)),
+        (
+            middle,
+            (daemon.REGISTER, daemon.ACKNOWLEDGE_COUNTED, daemon.ANNOUNCE_COUNTED),
+        ),
         (first, (daemon.RELEASE,)),
-        (last, (daemon.HOLD, daemon.CLAIM, daemon.RELEASE)),
+        (last, (daemon.REGISTER, daemon.ACKNOWLEDGE_COUNTED, daemon.RELEASE)),
     ):
         for kind in kinds:
             sender.send(kind + name.encode())
@@ -198,8 +201,8 @@ def test_zeros_of_different_moments_remove_nothing(
 
 def test_a_name_that_was_never_held_is_not_removed(new_client, connect, name, exists):
     bare = connect(new_client().call("address"))
-    bare.send(daemon.COUNT + name.encode())
-    bare.send(daemon.CANCEL + name.encode())
+    bare.send(daemon.ANNOUNCE_COUNTED + name.encode())
+    bare.send(daemon.WITHDRAW_COUNTED + name.encode())
     synchronise(bare)
     assert exists(name)
 

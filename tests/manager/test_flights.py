@@ -104,7 +104,7 @@ def test_a_wrong_post_ends_the_connection(new_client, connect, name, what):
         "another descriptor": (name.encode(), [null]),
         "two descriptors": (name.encode(), [reader, reader]),
     }[what]
-    socket.send_fds(stranger, [daemon.POST + names], given)
+    socket.send_fds(stranger, [daemon.ANNOUNCE + names], given)
     assert stranger.recv(1) == b""
     assert in_flight(client) == 0
     for descriptor in (reader, writer, null):
@@ -161,9 +161,9 @@ def test_an_announcement_of_a_name_that_nobody_holds_keeps_it(
     address, pid = client.call("address"), client.call("status")["pid"]
     stranger = connect(address)
     reader, writer = os.pipe()
-    stranger.send(daemon.HOLD + name.encode())
+    stranger.send(daemon.REGISTER + name.encode())
     stranger.send(daemon.RELEASE + name.encode())
-    socket.send_fds(stranger, [daemon.POST + name.encode()], [reader])
+    socket.send_fds(stranger, [daemon.ANNOUNCE + name.encode()], [reader])
     kept = in_flight(client), exists(name)
     for descriptor in (reader, writer):
         os.close(descriptor)

@@ -185,13 +185,13 @@ def test_release_inside_the_lock_is_done_after_it(new_client, name, exists):
     client = new_client()
     client.call("register", name)
     client.run(
-        "with client._client.turn():\n"
+        "with client._client.locked():\n"
         "    client.release(name)\n"
         "    client.register(name + '-nested')\n"
-        "    assert len(client._client.queue) == 2",
+        "    assert len(client._client.lock.jobs) == 2",
         name=name,
     )
-    assert client.run("result = len(client._client.queue)") == 0
+    assert client.run("result = len(client._client.lock.jobs)") == 0
     client.call("sync")
     assert not exists(name)
     assert client.call("status")["holds"] == 1
@@ -205,7 +205,7 @@ def test_release_does_not_wait_for_another_thread(new_client, name, exists):
 import threading
 entered, go_on = threading.Event(), threading.Event()
 def stay():
-    with client._client.turn():
+    with client._client.locked():
         entered.set()
         assert go_on.wait(20)
 thread = threading.Thread(target=stay)

@@ -109,9 +109,9 @@ def heirs_of_one_manager(steps):
     """A forked child inherits holds at its parent's own manager, and at no other."""
     from sharedtensor.manager import client
 
-    leave_heir = client.Link.leave_heir
+    leave_heir = client.Link.prefork_connection
 
     def leave_heir_at_own(link):
         return leave_heir(link) if link.address == client._client.own else None
 
-    client.Link.leave_heir = leave_heir_at_own
+    client.Link.prefork_connection = leave_heir_at_own
