@@ -110,7 +110,7 @@ def test_a_message_in_flight_keeps_the_name(new_client, name, exists):
     assert not exists(name)
 
 
-def test_a_cancelled_message_keeps_nothing(new_client, name, exists):
+def test_a_withdrawn_message_keeps_nothing(new_client, name, exists):
     owner = new_client()
     owner.call("register", name)
     owner.call("announce_counted", name)
@@ -147,7 +147,7 @@ def test_a_message_in_flight_survives_the_exit_of_its_sender(
     os.kill(receiver.call("status")["pid"], signal.SIGTERM)
 
 
-def test_a_claim_that_is_read_before_its_post_removes_nothing(
+def test_an_acknowledgement_read_before_its_announcement_removes_nothing(
     new_client, connect, name, exists
 ):
     """The messages of two clients race."""
@@ -171,7 +171,7 @@ def test_a_claim_that_is_read_before_its_post_removes_nothing(
 def test_zeros_of_different_moments_remove_nothing(
     new_client, connect, name, exists, order
 ):
-    """First sends to middle, middle to last; middle's hold is read in any order."""
+    """First sends to middle, middle to last; middle's REGISTER is read in any order."""
     client = new_client()
     address, pid = client.call("address"), client.call("status")["pid"]
     connections = [connect(address) for _ in order]

@@ -22,9 +22,9 @@ GARBAGE = {
     "oversized": daemon.REGISTER + b"sharedtensor-" + b"a" * 60000,
     "short token": daemon.SYNC + b"0123",
     "long token": daemon.STATUS + b"012345678",
-    "door of another": daemon.LISTENING,
-    "end of another": daemon.ABANDON,
-    "fork with more": daemon.PREFORK + b"x",
+    "listening of another": daemon.LISTENING,
+    "abandon of another": daemon.ABANDON,
+    "prefork with more": daemon.PREFORK + b"x",
 }
 
 
@@ -66,7 +66,7 @@ def test_a_flood_without_reading_stops_nobody_else(new_client, connect, name, ex
         while not stop.is_set():
             try:
                 flooding.send(daemon.SYNC + b"01234567")
-            except OSError:  # dismissed, since it reads no answers
+            except OSError:  # disconnected, since it reads no answers
                 return
 
     thread = threading.Thread(target=flood)
@@ -130,7 +130,7 @@ def test_descriptors_that_are_no_connection_are_closed(new_client, connect):
     os.close(writer)
 
 
-def test_a_fork_message_without_descriptor_does_no_harm(new_client, connect):
+def test_a_prefork_message_without_descriptor_does_no_harm(new_client, connect):
     owner = new_client()
     bare = connect(owner.call("address"))
     bare.send(daemon.PREFORK + b"")
