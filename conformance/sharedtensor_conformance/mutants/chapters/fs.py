@@ -107,13 +107,13 @@ def files_have_room_to_grow(map_shared):
     "heirs_of_one_manager",
     "FS-8",
     "LIFE-22",
-    replaces="manager.client.Link.leave_heir",
+    replaces="manager.client.Link.prefork_connection",
 )
-def heirs_of_one_manager(leave_heir):
+def heirs_of_one_manager(prefork_connection):
     """A forked child inherits holds at its parent's own manager, and at no other."""
     from sharedtensor.manager import client
 
-    def leave_heir_at_own(link):
-        return leave_heir(link) if link.address == client._client.own else None
+    def prefork_connection_to_own(link):
+        return prefork_connection(link) if link.address == client._client.own else None
 
-    return leave_heir_at_own
+    return prefork_connection_to_own
