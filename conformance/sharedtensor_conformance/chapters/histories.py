@@ -59,7 +59,7 @@ FREQUENT = ("send", "send", "send", "write", "write", "drop")
 STEPS = (14, 28)
 """How many steps a history has, those that nothing fits among them."""
 
-TELLING = frozenset({"write", "get", "send", "send_two"})
+CHECKED_AFTER = frozenset({"write", "get", "send", "send_two"})
 """Kinds after which every tensor is read."""
 
 MAX_LIVE = 6
@@ -192,7 +192,7 @@ class History:
                 if not self.held and kind != "rest":
                     kind = "make"  # nothing else can be done
                 getattr(self, f"step_{kind}")(*picks)
-                if kind in TELLING:
+                if kind in CHECKED_AFTER:
                     self.verify()
             self.finish()
         except Exception as error:
@@ -221,7 +221,7 @@ class History:
         """Receive what is in flight."""
         for route in sorted(self.messages):
             while self.messages[route]:
-                self.arrive(route)
+                self.receive(route)
 
     def drop_all(self) -> None:
         """Drop what is alive."""
@@ -370,14 +370,14 @@ class History:
     def step_put(self, which: int, to: int, _: int) -> None:
         """A process puts a tensor on a channel."""
         if tensor := self.pick(which, lambda t: True):
-            self.post([tensor], self.route(tensor.actor, to))
+            self.put([tensor], self.route(tensor.actor, to))
 
     def step_send(self, which: int, to: int, _: int) -> None:
         """A process puts a tensor on a channel, and the oldest message is received."""
         if tensor := self.pick(which, lambda t: True):
             route = self.route(tensor.actor, to)
-            if self.post([tensor], route):
-                self.arrive(route)
+            if self.put([tensor], route):
+                self.receive(route)
 
     def step_send_two(self, which: int, other: int, to: int) -> None:
         """A process sends two tensors in one message."""
@@ -386,16 +386,16 @@ class History:
                 other, lambda t: t.actor is first.actor and t is not first
             )
             route = self.route(first.actor, to)
-            if second and self.post([first, second], route):
-                self.arrive(route)
+            if second and self.put([first, second], route):
+                self.receive(route)
 
     def step_get(self, which: int, _: int, __: int) -> None:
         """A process receives a message that is in flight."""
         routes = sorted(route for route, messages in self.messages.items() if messages)
         if routes:
-            self.arrive(routes[which % len(routes)])
+            self.receive(routes[which % len(routes)])
 
-    def post(self, tensors: list[HeldTensor], route: tuple[int, int, str]) -> bool:
+    def put(self, tensors: list[HeldTensor], route: tuple[int, int, str]) -> bool:
         """Put a message on a channel, unless too many are on their way."""
         if sum(map(len, self.messages.values())) >= IN_FLIGHT:
             return False
@@ -413,7 +413,7 @@ class History:
         self.messages.setdefault(route, deque()).append(Message(windows, is_list))
         return True
 
-    def arrive(self, route: tuple[int, int, str]) -> None:
+    def receive(self, route: tuple[int, int, str]) -> None:
         """Receive the oldest message of a channel."""
         sender, receiver = self.actors[route[0]], self.actors[route[1]]
         message = self.messages[route].popleft()

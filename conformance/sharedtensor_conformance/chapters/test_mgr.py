@@ -28,7 +28,7 @@ MODES = (0o000, 0o777)
 FLOOD = 2000
 """Messages of a stranger that reads no answer."""
 
-CROWD = 200
+SILENT_STRANGERS = 200
 """Connections that strangers leave open."""
 
 
@@ -576,7 +576,7 @@ def floods(stranger):
     say(stranger, *[b"S01234567"] * FLOOD)
 
 
-DEEDS = (
+ABUSES = (
     says_nothing,
     sends_half_a_message,
     closes_half_way,
@@ -592,16 +592,16 @@ def sockets_of(fresh):
     return [path for manager in fresh.ledger.managers() for path in manager["sockets"]]
 
 
-def visit(paths, strangers, deed):
-    """Let a stranger come to each manager, do its deed and stay."""
+def strangers_come(paths, strangers, abuse):
+    """Let a stranger come to each manager, do this and stay."""
     for path in paths:
         stranger = connect(path)
         if stranger is not None:
             strangers.enter_context(stranger)
-            deed(stranger)
+            abuse(stranger)
 
 
-def clients_are_served(stage, fresh, deed):
+def clients_are_served(stage, fresh, abuse):
     """Share, send and drop; whatever the stranger did must not matter."""
     for one, other in (
         (fresh.owner, fresh.peer),
@@ -611,7 +611,7 @@ def clients_are_served(stage, fresh, deed):
         for tensor in share_and_send(one, other):
             tensor.drop()
         names = fresh.ledger.segments() - before
-        names_go(stage, fresh, names, f"names go though a stranger {deed}")
+        names_go(stage, fresh, names, f"names go though a stranger {abuse}")
 
 
 @clause("MGR-16", profiles=("share",), **CHEAP)
@@ -623,9 +623,9 @@ def test_strangers_disturb_nobody(stage):
             fresh.ledger.segments(),
             {m["pid"] for m in fresh.ledger.managers()},
         )
-        for deed in DEEDS:
-            visit(sockets_of(fresh), strangers, deed)
-            clients_are_served(stage, fresh, deed.__name__.replace("_", " "))
+        for abuse in ABUSES:
+            strangers_come(sockets_of(fresh), strangers, abuse)
+            clients_are_served(stage, fresh, abuse.__name__.replace("_", " "))
         check.equal(
             {m["pid"] for m in fresh.ledger.managers()}, pids, "the manager lives on"
         )
@@ -644,8 +644,8 @@ def test_crowd_of_silent_strangers_disturbs_nobody(stage):
     with stage.fresh() as fresh, ExitStack() as strangers:
         share_one(fresh.owner, [61, 62])
         paths = sockets_of(fresh)
-        for _ in range(CROWD):
-            visit(paths, strangers, says_nothing)
+        for _ in range(SILENT_STRANGERS):
+            strangers_come(paths, strangers, says_nothing)
         clients_are_served(stage, fresh, "came with many")
         strangers.close()
         end_all(stage, fresh)

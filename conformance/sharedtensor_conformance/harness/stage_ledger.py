@@ -164,7 +164,7 @@ class Baseline:
         """Return what is there now and was not before."""
         now, names = self._ledger.read(), self._names()
         if not counts_files:
-            now = now | {"files": []}
+            now["files"] = []
         growth = Growth()
         for pid, held in now["processes"].items():
             who = names.get(int(pid)) or f"{pid} ({held['command'][:80]})"

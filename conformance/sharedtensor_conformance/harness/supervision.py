@@ -1,4 +1,4 @@
-"""What is around the processes of a stage: a folder, a control socket, a supervisor."""
+"""What surrounds the processes of a stage: a folder, a control socket, a supervisor."""
 
 from __future__ import annotations
 

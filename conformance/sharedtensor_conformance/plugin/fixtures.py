@@ -97,7 +97,6 @@ def histories(
     stage: Stage, request: pytest.FixtureRequest
 ) -> Callable[[list[str]], None]:
     """A function that lets the processes take random histories of such steps."""
-    count = request.config.getoption("histories")
-    seed = request.config.getoption("history_seed")
-    seed += crc32(stage.configuration.id.encode())
-    return lambda kinds: search(stage, kinds, count, seed)
+    given = request.config.option
+    seed = given.history_seed + crc32(stage.configuration.id.encode())
+    return lambda kinds: search(stage, kinds, given.histories, seed)

@@ -66,7 +66,7 @@ def _configure_controller(config: pytest.Config) -> None:
     config.stash[RECORDER] = recorder
     config.pluginmanager.register(recorder, "conformance-recorder")
     shared = {
-        "name": config.getoption("impl"),
+        "name": config.option.impl,
         "implementation": implementation.as_data(),
         "expectations": recorder.expectations_file,
         "blocked": "",
@@ -90,7 +90,7 @@ def _described(config: pytest.Config) -> Implementation:
     Raises:
         pytest.UsageError: it cannot be loaded, or is malformed.
     """
-    name, timeout = config.getoption("impl"), config.getoption("patience")
+    name, timeout = config.option.impl, config.option.patience
     try:
         description = inspection.describe(name, timeout or inspection.DEADLINE)
     except loader.LoadingError as error:
@@ -116,8 +116,8 @@ def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) ->
         stages,
         blocked=shared["blocked"],
         expectations=shared["expectations"],
-        strict=config.getoption("strict"),
-        repeats=not config.getoption("no_repetition"),
+        strict=bool(config.getoption("strict")),
+        repeats=not config.option.no_repetition,
         limit=_limit_of(config, implementation),
         stderr=_real_stderr(config),
     )
@@ -125,12 +125,12 @@ def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) ->
 
 
 def _limit_of(config: pytest.Config, implementation: Implementation) -> float:
-    return float(config.getoption("case_limit") or case_limit(implementation))
+    return float(config.option.case_limit or case_limit(implementation))
 
 
 def _real_stderr(config: pytest.Config) -> int:
     """Return a descriptor of what stderr is when pytest does not capture it."""
-    capture = config.pluginmanager.getplugin("capturemanager")
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         return os.dup(2)
 
@@ -173,7 +173,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = pyfuncitem._fixtureinfo.argnames
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
 
-    def tell() -> None:
+    def test() -> None:
         if "bystander" in arguments:  # before any tensor is there: it could inherit it
             arguments["bystander"].ensure_started()
         pyfuncitem.obj(**arguments)
@@ -185,15 +185,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             marking,
             configuration_of(pyfuncitem),
             pyfuncitem.callspec.params,
-            tell,
+            test,
         )
     )
     pyfuncitem.user_properties.append(("case", json.dumps(case.as_data())))
-    _tell_pytest(case, runner.decides(case))
+    _report_to_pytest(case, runner.decides(case))
     return True
 
 
-def _tell_pytest(case: Case, decides: bool) -> None:
+def _report_to_pytest(case: Case, decides: bool) -> None:
     said = f"{case.verdict}: {case.evidence}"
     if case.verdict in (Verdict.UNSUPPORTED, Verdict.NOT_RUN):
         pytest.skip(said)

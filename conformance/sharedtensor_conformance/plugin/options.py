@@ -201,24 +201,24 @@ def selection_of(config: pytest.Config, implementation: Implementation) -> Selec
     Raises:
         pytest.UsageError: they name what is not there.
     """
-    option = config.getoption
+    given = config.option
     name = implementation.name
     return Selection(
-        clauses=_known("clause", option("clause"), list(load_clauses())),
-        profiles=_known("profile", option("profile"), list(PROFILES)),
+        clauses=_known("clause", given.clause, list(load_clauses())),
+        profiles=_known("profile", given.profile, list(PROFILES)),
         strategies=_known(
             f"strategy of {name}",
-            option("strategy"),
+            given.strategy,
             list(implementation.strategies),
         ),
         start_methods=_known(
             f"start method of {name}",
-            option("start_method"),
+            given.start_method,
             list(implementation.start_methods),
         ),
-        devices=tuple(option("device")) or ("cpu", "simulated"),
-        cases=tuple(option("case")),
-        one_per_clause=option("one_per_clause"),
+        devices=tuple(given.device) or ("cpu", "simulated"),
+        cases=tuple(given.case),
+        one_per_clause=given.one_per_clause,
     )
 
 

@@ -27,10 +27,9 @@ def expectations_file(
     config: pytest.Config, implementation: Implementation
 ) -> str | None:
     """Return the file with the expected deviations, if there is one."""
-    given = config.getoption("expectations")
-    if config.getoption("no_expectations"):
+    if config.option.no_expectations:
         return None
-    if given:
+    if given := config.option.expectations:
         return str(given)
     shipped = files("sharedtensor_conformance.expectations")
     with as_file(shipped.joinpath(f"{implementation.name}.toml")) as path:
@@ -73,11 +72,12 @@ def run_record(
 
 def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
     """Return the options that say what is judged."""
-    given = [f"--impl={config.getoption('impl')}"]
+    given = [f"--impl={config.option.impl}"]
     for option in REPEATED:
-        given += [f"{option.name}={value}" for value in config.getoption(option.key)]
-    if config.getoption("expectations"):
+        values = getattr(config.option, option.key)
+        given += [f"{option.name}={value}" for value in values]
+    if config.option.expectations:
         given.append(f"--expectations={expectations}")
-    if config.getoption("no_expectations"):
+    if config.option.no_expectations:
         given.append("--no-expectations")
     return tuple(given)

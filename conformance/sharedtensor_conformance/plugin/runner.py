@@ -48,14 +48,14 @@ class Story:
         marking: what ties it to its clauses.
         configuration: where it runs.
         axes: what else it varies over.
-        tell: calls the test.
+        test: calls the test function.
     """
 
     id: str
     marking: Marking
     configuration: Configuration
     axes: dict[str, Any]
-    tell: Callable[[], None]
+    test: Callable[[], None]
 
     def as_case(self) -> Case:
         """Return the line of the report before anything is known."""
@@ -201,7 +201,7 @@ class Runner:
             return self._failed_start(track, self._outcome_of(error))
         track.failed_starts = 0
         try:
-            story.tell()
+            story.test()
         except Exception as error:
             return self._outcome_of(error)
         return Outcome.of_story_that_returned()
@@ -217,7 +217,7 @@ class Runner:
         return outcome
 
     def _outcome_of(self, error: Exception) -> Outcome:
-        if self.watchdog.bitten:
+        if self.watchdog.expired:
             error = DeadlineExceeded(self.watchdog.evidence)
         return Outcome.of_error(error)
 
@@ -225,7 +225,7 @@ class Runner:
 
     def _is_repeated(self, case: Case, story: Story) -> bool:
         failed = case.verdict in (Verdict.FAIL, Verdict.CRASH, Verdict.HANG)
-        failed = failed and self.repeats and not self.watchdog.bitten
+        failed = failed and self.repeats and not self.watchdog.expired
         track = self._track_of(story)
         new = case.test not in track.confirmed
         return failed and not case.expected and not track.hangs_often and new

@@ -37,7 +37,7 @@ def run_smoke_test(stages: Stages, selection: Selection, limit: float) -> SmokeT
         with watchdog.watching():
             failed = _send_one(stage)
     except Exception as error:
-        failed = watchdog.evidence if watchdog.bitten else str(error)
+        failed = watchdog.evidence if watchdog.expired else str(error)
     finally:
         private_shm = stage.supervision.private
         if failed:

@@ -20,11 +20,13 @@ class Starts(Protocol):
 
     def ensure(self, process: Process) -> None:
         """Start the process of an actor if it has not been started."""
+        ...
 
     def new_peer(
         self, arguments: Any, method: str | None, enter: bool
     ) -> AbstractContextManager[Any]:
         """Make a peer for one case; it is started when the block is left."""
+        ...
 
 
 class Ends(Protocol):
@@ -32,15 +34,19 @@ class Ends(Protocol):
 
     def how_it_ended(self, process: Process, doing: str) -> str:
         """Return a sentence that says how a process ended; it is not used again."""
+        ...
 
     def no_answer(self, process: Process, doing: str, deadline: float) -> Exception:
         """Return what it means that a process gave no answer."""
+        ...
 
     def wait(self, process: Process) -> int | None:
         """Wait for the end of a process that has to come; return its exit status."""
+        ...
 
     def wait_for_exit(self, process: Process) -> int | None:
         """Wait for the end of a process that was asked to leave; return its status."""
+        ...
 
 
 class Host(Protocol):
@@ -49,23 +55,29 @@ class Host(Protocol):
     @property
     def channels(self) -> tuple[str, ...]:
         """The kinds of channels between two actors; the first is used by default."""
+        ...
 
     @property
     def configuration(self) -> Configuration:
         """Where the case runs."""
+        ...
 
     @property
     def timeouts(self) -> Timeouts:
         """How long its processes may take."""
+        ...
 
     @property
     def ledger(self) -> StageLedger:
         """What its processes hold."""
+        ...
 
     @property
     def starter(self) -> Starts:
         """What starts its processes."""
+        ...
 
     @property
     def ends(self) -> Ends:
         """What knows how they end."""
+        ...
