@@ -508,7 +508,7 @@ def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
         deadline=None,
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
         report_multiple_bugs=False,
-        suppress_health_check=list(hypothesis.HealthCheck),
+        suppress_health_check=list(hypothesis.HealthCheck),  # pyright: ignore[reportArgumentType]
         verbosity=hypothesis.Verbosity.quiet,
     )
     @hypothesis.given(strategies.lists(step, min_size=STEPS[0], max_size=STEPS[1]))

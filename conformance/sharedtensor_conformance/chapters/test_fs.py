@@ -207,6 +207,7 @@ def test_storage_received_under_another_strategy_has_one_name(
             check.equal(only_name(stage, before), name, "which has one file")
             arrived.drop()
             onward.drop()
+    name = only_name(stage, before)
     tensor.drop()
     name_goes(stage, name)
 
