@@ -98,8 +98,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Problem:
-    """One clause without evidence, or one citation that leads nowhere."""
+    """One clause without evidence, or one citation that leads nowhere.
 
+    Args:
+        kind: ``evidence`` that a clause lacks, a ``citation`` of an unknown clause, or
+            a mutant that does not lead to what it ``replaces``.
+    """
+
+    kind: str
     sentence: str
     file: str
     line: int
@@ -172,14 +178,17 @@ def problems(clauses: Iterable[Clause], evidence: Evidence) -> Iterator[Problem]
     """Yield each clause without evidence, and each citation that leads nowhere."""
     known = {clause.id: clause for clause in clauses}
     for clause in known.values():
-        for sentence in _missing(clause, evidence):
-            yield Problem(f"{clause.id} {sentence}", clause.file, clause.line)
+        for said in _missing(clause, evidence):
+            sentence = f"{clause.id} {said}"
+            yield Problem("evidence", sentence, clause.file, clause.line)
     for citation in evidence.everything():
-        for sentence in _unknown(citation, known, evidence):
-            yield Problem(f"{citation.name} {sentence}", citation.file, citation.line)
+        for said in _unknown(citation, known, evidence):
+            sentence = f"{citation.name} {said}"
+            yield Problem("citation", sentence, citation.file, citation.line)
     for mutant in evidence.mutants if evidence.has_reference else []:
-        for sentence in _unplaced(mutant):
-            yield Problem(f"{mutant.name} {sentence}", mutant.file, mutant.line)
+        for said in _unplaced(mutant):
+            sentence = f"{mutant.name} {said}"
+            yield Problem("replaces", sentence, mutant.file, mutant.line)
 
 
 def _missing(clause: Clause, evidence: Evidence) -> Iterator[str]:

@@ -176,7 +176,8 @@ def verify_evidence(app: Sphinx, env: BuildEnvironment) -> None:
     clauses = [definition.content for definition in defined]
     for problem in problems(clauses, env.clauses_evidence):
         place = f"{env.clauses_root / problem.file}:{problem.line}"
-        logger.warning("%s", problem.sentence, location=place)
+        kind = {"type": "clauses", "subtype": problem.kind}
+        logger.warning("%s", problem.sentence, location=place, **kind)
 
 
 def setup(app: Sphinx) -> None:
