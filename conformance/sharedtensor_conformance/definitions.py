@@ -24,6 +24,23 @@ class Module:
     file: str
     tree: ast.Module
 
+    def constants(self) -> dict[str, str]:
+        """Return the strings that the module gives names to."""
+        return {
+            target.id: node.value.value
+            for node in self.tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name) and isinstance(node.value.value, str)
+        }
+
+    def imported_from(self, node: ast.ImportFrom) -> str:
+        """Return the dotted name of the module that `node` imports from."""
+        parts = self.name.split(".")
+        up = node.level - self.file.endswith("/__init__.py")
+        package = parts[: len(parts) - up] if node.level else []
+        return ".".join([*package, *([node.module] if node.module else [])])
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -92,27 +109,35 @@ class Definitions:
             return module.file, node.lineno
         if isinstance(node, ast.ClassDef):
             return self._find_in(module, node, path[1:])
-        return self._inherited(module, scope, path) if node is None else None
+        if node is None and isinstance(scope, ast.ClassDef):
+            return self._inherited(module, scope, path)
+        return self._computed(module, path) if node is None else None
 
     def _imported(
         self, module: Module, node: ast.ImportFrom, path: Sequence[str]
     ) -> tuple[str, int] | None:
         """Return what an import leads to; the import itself if that is elsewhere."""
         name = next(a.name for a in node.names if path[0] in (a.asname, a.name))
-        origin = node.module or ""
+        origin = module.imported_from(node)
         if origin in self._modules:
             return self._find(origin, [name, *path[1:]])
         return (module.file, node.lineno) if len(path) == 1 else None
 
     def _inherited(
-        self, module: Module, scope: ast.Module | ast.ClassDef, path: Sequence[str]
+        self, module: Module, scope: ast.ClassDef, path: Sequence[str]
     ) -> tuple[str, int] | None:
         """Return what `path` names in a base of the class `scope`."""
-        bases = scope.bases if isinstance(scope, ast.ClassDef) else []
-        for base in bases:
+        for base in scope.bases:
             start = ast.unparse(base).split(".")
             if found := self._find(module.name, [*start, *path]):
                 return found
+        return None
+
+    def _computed(self, module: Module, path: Sequence[str]) -> tuple[str, int] | None:
+        """Return the statement of a module that binds names which it computes."""
+        for node in module.tree.body if len(path) == 1 else []:
+            if ast.unparse(node).startswith("globals().update("):
+                return module.file, node.lineno
         return None
 
 

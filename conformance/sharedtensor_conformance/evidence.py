@@ -22,6 +22,7 @@ from sharedtensor_conformance.definitions import (
     Definition,
     Definitions,
     Folder,
+    Module,
     Place,
     definitions_in,
 )
@@ -152,7 +153,7 @@ def mutants(folder: Folder, reference: Folder | None) -> list[Citation]:
             line=item.lineno,
             replaces=tuple(
                 definitions.place(target) if definitions else Place(target)
-                for target in replaced_by(item)
+                for target in replaced_by(item, module)
             ),
         )
         for module in folder.modules()
@@ -261,13 +262,15 @@ def arguments_of(item: Definition, decorator: str) -> tuple[str, ...]:
     )
 
 
-def replaced_by(mutant: Definition) -> tuple[str, ...]:
-    """Return what a mutant says that it replaces."""
-    for keyword in (k for call in calls_of(mutant, "mutant") for k in call.keywords):
-        if keyword.arg == "replaces":
-            value = ast.literal_eval(keyword.value)
-            return (value,) if isinstance(value, str) else tuple(value)
-    return ()
+def replaced_by(mutant: Definition, module: Module) -> list[str]:
+    """Return what a mutant says that it replaces, in strings or names of strings."""
+    known, names = module.constants(), []
+    for call in calls_of(mutant, "mutant"):
+        for value in (k.value for k in call.keywords if k.arg == "replaces"):
+            for node in value.elts if isinstance(value, ast.Tuple) else [value]:
+                text = ast.unparse(node)
+                names.append(known.get(text, text.strip("'")))
+    return names
 
 
 def calls_of(item: Definition, decorator: str) -> list[ast.Call]:

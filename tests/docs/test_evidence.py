@@ -111,7 +111,7 @@ def test_without_a_reference_nothing_is_said_of_code(tmp_path):
 
 
 PACKAGE = {
-    "__init__.py": "from package.things import Thing as Renamed\n",
+    "__init__.py": "from .things import Thing as Renamed\n",
     "things.py": (
         "from os import fork\n"
         "from package import base\n"
@@ -124,7 +124,10 @@ PACKAGE = {
     ),
     "base.py": "class Base:\n    def inherited(self): ...\n",
     "below/__init__.py": "",
-    "below/deep.py": "def sink(): ...\n",
+    "below/deep.py": (
+        "from .. import base\nfrom ..things import LIMIT\ndef sink(): ...\n"
+    ),
+    "open.py": "globals().update(made())\n",
 }
 
 
@@ -151,8 +154,11 @@ def definitions(tmp_path_factory):
         ("things.base.Base", "base.py", 1),
         ("things.fork", "things.py", 1),
         ("Renamed.own", "things.py", 8),
-        ("below.deep.sink", "below/deep.py", 1),
+        ("below.deep.sink", "below/deep.py", 3),
+        ("below.deep.LIMIT", "things.py", 3),
+        ("below.deep.base.Base.inherited", "base.py", 2),
         ("below.deep", "below/deep.py", 1),
+        ("open.anything", "open.py", 1),
     ],
 )
 def test_dotted_name_leads_to_its_definition(definitions, target, file, line):
