@@ -52,8 +52,8 @@ def figures_of(result: Result | None) -> str:
     if result is None or result.median is None:
         return result.absent if result is not None else ""
     times = result.over_floor
-    beside = f" ({times:.1f} times the floor)" if times else ""
-    return figure(result.median, result.unit) + beside
+    multiple = f" ({times:.1f} times the floor)" if times else ""
+    return figure(result.median, result.unit) + multiple
 
 
 def scaling(results: Results) -> list[nodes.Node]:
