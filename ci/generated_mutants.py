@@ -47,12 +47,16 @@ FAREWELL = 15.0
 """Seconds that an interrupted run gets to end its own processes."""
 
 HOST = (
-    "reference/sharedtensor/reducers.py",
-    "reference/sharedtensor/steps.py",
-    "reference/sharedtensor/strategies.py",
-    "reference/sharedtensor/storage.py",
     "reference/sharedtensor/memory.py",
+    "reference/sharedtensor/segments.py",
     "reference/sharedtensor/transport.py",
+    "reference/sharedtensor/announcements.py",
+    "reference/sharedtensor/strategies.py",
+    "reference/sharedtensor/state.py",
+    "reference/sharedtensor/protocol.py",
+    "reference/sharedtensor/reducers.py",
+    "reference/sharedtensor/storage.py",
+    "reference/sharedtensor/multiprocessing/packets.py",
     "reference/sharedtensor/multiprocessing/connection.py",
     "reference/sharedtensor/multiprocessing/queues.py",
 )

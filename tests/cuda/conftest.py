@@ -25,7 +25,7 @@ def device():
     """A small simulated device of this test alone, used by this process."""
     made = simulated.SimulatedDevice.create(1 << 20)
     yield made
-    made.leave()
+    made.close()
 
 
 @pytest.fixture(params=["spawn", "forkserver"])

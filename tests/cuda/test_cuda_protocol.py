@@ -12,8 +12,8 @@ import pytest
 from cuda_peers import Peer, drop, dump, give, keep, load, make, read
 from sharedtensor import cuda
 from sharedtensor.cuda import counts, protocol, shared_file, simulated
-from sharedtensor.cuda.devices import sharing_on
-from sharedtensor.cuda.gate import Gate
+from sharedtensor.cuda.devices import device_state
+from sharedtensor.cuda.state import DeviceState
 
 DEVICE = "sim:0"
 
@@ -27,7 +27,7 @@ def _nothing_stays_allocated():
     gc.collect()  # what caught errors still refer to
     cuda.ipc_collect()
     assert cuda.memory_info() == before
-    assert not sharing_on(DEVICE).limbo
+    assert not device_state(DEVICE).limbo
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def peer():
 
 
 def _states():
-    states = sharing_on(DEVICE)._own_table.slots["state"]
+    states = device_state(DEVICE).own_table.slots["state"]
     return sorted(states[states != counts.VACANT].tolist())
 
 
@@ -72,12 +72,12 @@ def test_a_tensor_comes_home_after_its_owner_dropped_it(peer):
     tensor = cuda.tensor([1, 2, 3])
     peer.call(keep, "x", tensor)
     del tensor
-    assert len(sharing_on(DEVICE).limbo) == 1
+    assert len(device_state(DEVICE).limbo) == 1
     home = peer.call(give, "x")
     peer.call(drop, "x")
     cuda.ipc_collect()
     assert home.tolist() == [1, 2, 3]
-    assert not sharing_on(DEVICE).limbo
+    assert not device_state(DEVICE).limbo
 
 
 def test_a_message_is_received_once(peer):
@@ -213,9 +213,9 @@ def test_each_device_has_its_own_counts_and_memory(peer):
     for name, tensor in (("x", first), ("y", second)):
         peer.call(keep, name, tensor)
         assert peer.call(read, name) == tensor.tolist()
-    assert len(sharing_on("sim:1")._own_table.counted()) == 1
+    assert len(device_state("sim:1").own_table.counted()) == 1
     del tensor, second
-    assert len(sharing_on("sim:1").limbo) == 1
+    assert len(device_state("sim:1").limbo) == 1
     peer.call(drop, "y")
     peer.call(drop, "x")
     cuda.ipc_collect("sim:1")
@@ -270,13 +270,13 @@ def test_without_spare_events_the_sender_synchronises(peer, monkeypatch):
     for number in range(3):
         tensor.write(number, number + 1)
         messages.append(bytes(ForkingPickler.dumps(tensor[number])))
-    assert len(sharing_on(DEVICE)._sends) == 2
+    assert len(device_state(DEVICE).sent_events) == 2
     peer.call(load, "last", messages[2])
     assert peer.call(read, "last") == 3
     for name, message in zip("ab", messages, strict=False):
         peer.call(load, name, message)
     cuda.ipc_collect()
-    assert not sharing_on(DEVICE)._sends, "events are retired after the receive"
+    assert not device_state(DEVICE).sent_events, "events are retired after the receive"
     for name in ("a", "b", "last"):
         peer.call(drop, name)
 
@@ -289,14 +289,14 @@ def test_allocating_collects_before_it_gives_up(peer):
     with pytest.raises(cuda.OutOfDeviceMemoryError):
         cuda.empty_block(free)
     peer.call(drop, "x")
-    assert len(sharing_on(DEVICE).limbo) == 1
+    assert len(device_state(DEVICE).limbo) == 1
     assert cuda.empty_block(free).nbytes == free
 
 
 def test_when_all_slots_are_used_the_send_is_refused(monkeypatch):
     table = counts.CountTable.create()
     table.slots["state"] = counts.IN_FLIGHT
-    monkeypatch.setattr(sharing_on(DEVICE), "_own_table", table)
+    monkeypatch.setattr(device_state(DEVICE), "own_table", table)
     tensor = cuda.tensor([1])
     with pytest.raises(cuda.DeviceError, match="receive and drop some"):
         ForkingPickler.dumps(tensor)
@@ -358,42 +358,15 @@ def test_threads_and_the_collector_do_not_hang():
     gc.collect()
 
 
-# The gate
-
-
-def test_a_job_given_inside_the_gate_runs_when_it_is_left():
-    gate, log = Gate(), []
-    with gate:
-        gate.soon(lambda: log.append("job"))
-        log.append("inside")
-    assert log == ["inside", "job"]
-    gate.soon(lambda: log.append("at once"))
-    assert log[2:] == ["at once"]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_error_of_a_job_does_not_reach_whoever_leaves_the_gate(monkeypatch):
-    reported, gate = [], Gate()
-    monkeypatch.setattr("sys.unraisablehook", lambda it: reported.append(it.exc_value))
-    error = RuntimeError("not yours")
-
-    def fail():
-        raise error
-
-    with gate:
-        gate.soon(fail)
-    assert reported == [error]
-
-
 # The end of the owner
 
 
 def test_a_storage_that_dies_after_its_process_left_is_silent(monkeypatch):
     reported = []
     monkeypatch.setattr("sys.unraisablehook", reported.append)
-    sharing = protocol.Sharing(simulated.SimulatedDevice.create(1024))
-    storage = sharing.allocate(8)
-    sharing.leave()
+    state = DeviceState(simulated.SimulatedDevice.create(1024))
+    storage = protocol.allocate(state, 8)
+    protocol.shut_down(state)
     del storage
     assert not reported
 
@@ -426,12 +399,12 @@ def test_an_owner_that_ends_too_early_warns_and_takes_its_memory_along(method, c
 
 
 def replace_step(held, name, mutant):
-    held["unmutated"] = name, getattr(protocol.steps, name)
-    setattr(protocol.steps, name, mutant)
+    held["original"] = name, getattr(protocol, name)
+    setattr(protocol, name, mutant)
 
 
 def restore_step(held):
-    setattr(protocol.steps, *held.pop("unmutated"))
+    setattr(protocol, *held.pop("original"))
 
 
 def waits_for_nothing(driver, handle):
@@ -442,8 +415,8 @@ def forgets_the_offset(driver, pointer):
     return 0
 
 
-def counts_nothing(allocation):
-    return allocation.table.claim(-1)
+def counts_nothing(table, allocation):
+    return table.claim(-1)
 
 
 def frees_at_once(allocation):
