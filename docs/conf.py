@@ -29,7 +29,6 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_ext", "reports"]
 
-suppress_warnings = ["clauses.evidence", "clauses.replaces"]
 nitpicky = True
 nitpick_ignore_regex = [
     # Types of other projects: links to them would need inventories from the network.
