@@ -220,7 +220,7 @@ def wait_until_detached(process: "subprocess.Popen[Any]") -> None:
 def open_listener(
     listener: socket.socket, directory: str, first: socket.socket
 ) -> None:
-    """Make directory and socket for a daemon that runs already. Clause SEC-2.
+    """Make directory and socket for a daemon that runs already. Clauses SEC-2, SEC-5.
 
     Raises `AddressTaken`, and has told the daemon to go, if a manager is there already.
     """
