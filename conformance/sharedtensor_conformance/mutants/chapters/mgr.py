@@ -260,7 +260,7 @@ def manager_has_no_successor(reach):
 @mutant(
     "successor_hears_of_what_is_held",
     "MGR-14",
-    replaces="manager.client.Link.perhaps_unread",
+    replaces="manager.link.Link.perhaps_unread",
 )
 def successor_hears_of_what_is_held(perhaps_unread):
     """What a killed manager had not read is told again only where it is held still."""
