@@ -2,8 +2,8 @@
 
 One function a step, in the order of events: a tensor is shared, exported, packed into a
 message, announced, written, read, unpacked and rebuilt. Whatever a clause decides about
-a message is decided here; how a segment is made, found and released is up to the
-strategies below.
+a message is decided here; how a segment is made, opened, acknowledged and released is
+up to the strategies below.
 
 Steps are called as ``protocol.step(...)``, or by name within this module, so a step
 that is replaced here is replaced everywhere: in storages, tensors and channels. The

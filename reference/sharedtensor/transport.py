@@ -20,7 +20,8 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from multiprocessing import context, reduction
+from multiprocessing import reduction
+from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 from .errors import HandleError
@@ -194,7 +195,7 @@ def current_outbox() -> Outbox | None:
 
 def is_spawning() -> bool:
     """Return whether this thread pickles what a child is started with."""
-    return _current.spawning is not None and context.get_spawning_popen() is not None
+    return _current.spawning is not None and get_spawning_popen() is not None
 
 
 def export_descriptor(fd: int, owner: Any = None) -> Any:
@@ -223,7 +224,7 @@ def export_to_child(owned: OwnedDescriptor) -> Any:
 
 
 def _export_to_others(fd: int) -> Any:
-    popen: Any = context.get_spawning_popen()  # `_fds`: what the child inherits
+    popen: Any = get_spawning_popen()  # `_fds`: what the child inherits
     if popen is not None and len(popen._fds) >= INHERITED_AT_MOST:
         from multiprocessing import resource_sharer
 

@@ -326,7 +326,8 @@ class Listener:
     """The socket that clients connect to, and its directory.
 
     Only processes of the manager's own user are accepted: the directory is closed to
-    others (clause SEC-2), and the kernel's word on the peer decides, root included.
+    others, and the kernel's word on the peer decides, root included: clauses SEC-2,
+    SEC-5.
     """
 
     def __init__(self, listener: socket.socket, directory: str) -> None:

@@ -6,7 +6,8 @@ of the default start method stays with the standard library: a program has one.
 """
 
 import multiprocessing
-from multiprocessing import context, process
+import multiprocessing.context as context
+from multiprocessing import process
 from typing import Any
 
 from .. import protocol, transport

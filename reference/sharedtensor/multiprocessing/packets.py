@@ -67,13 +67,13 @@ def write(
         _send(end, b"".join((header, payload)), descriptors, wait)
         return
     with contextlib.ExitStack() as stack:
-        body, beside = payload, []
+        body, attached = payload, []
         if size > LARGEST_PACKET:
-            body, beside = b"", [stack.enter_context(_in_a_file(payload))]
-        if len(beside) + len(descriptors) > FDS_AT_ONCE:
-            beside.append(stack.enter_context(_in_a_batch(descriptors)))
+            body, attached = b"", [stack.enter_context(_in_a_file(payload))]
+        if len(attached) + len(descriptors) > FDS_AT_ONCE:
+            attached.append(stack.enter_context(_in_a_batch(descriptors)))
             descriptors = ()
-        _send(end, b"".join((header, body)), [*beside, *descriptors], wait)
+        _send(end, b"".join((header, body)), [*attached, *descriptors], wait)
 
 
 def _send(
@@ -115,13 +115,13 @@ def read(end: socket.socket, wait: bool) -> tuple[Any, list[int]]:
             raise EOFError
         count, size = HEADER.unpack_from(packet)
         payload: Any = memoryview(packet)[HEADER.size :]
-        beside = size > LARGEST_PACKET
-        in_a_batch = beside + count > FDS_AT_ONCE
-        if lost or len(descriptors) != beside + (1 if in_a_batch else count):
+        attached = size > LARGEST_PACKET
+        in_a_batch = attached + count > FDS_AT_ONCE
+        if lost or len(descriptors) != attached + (1 if in_a_batch else count):
             raise _lost(count)
         if in_a_batch:
             _open_batch(descriptors, count)
-        if beside:
+        if attached:
             payload = _content(descriptors.pop(0), size)
     except BaseException:
         for fd in descriptors:
@@ -211,10 +211,10 @@ def _open_batch(descriptors: list[int], count: int) -> None:
 
     Raises `ResourceError` if this process has no room for them. Clause FD-6.
     """
-    beside = len(descriptors) - 1
+    attached = len(descriptors) - 1
     with socket.socket(*KIND, fileno=descriptors.pop()) as batch:
         batch.settimeout(None)
-        while len(descriptors) - beside < count:
+        while len(descriptors) - attached < count:
             data, ancillary, got, _ = batch.recvmsg(1, PLACE_FOR_FDS, FLAGS)
             descriptors += _descriptors(ancillary)
             if not data or got & CUT_SHORT:
