@@ -173,7 +173,8 @@ def test_an_event_that_was_sent_orders_what_follows(peer):
     assert peer.call(read, "x") == [10, 2, 3]
     peer.call(wait_for, "e")
     assert peer.call(read, "x") == [10, 20, 3]
-    peer.call(drop, "x")
+    for name in ("x", "e"):
+        peer.call(drop, name)
 
 
 def test_the_host_can_wait_for_an_event(peer):
@@ -191,6 +192,8 @@ def test_an_event_is_one_object_in_a_process_and_can_be_sent_on(peer, third):
     assert peer.call(give, "e") is own
     third.call(load, "e", peer.call(dump, "e"))
     third.call(wait_for, "e")
+    for holder in (third, peer):
+        holder.call(drop, "e")
 
 
 def test_an_event_that_its_maker_gave_up_is_refused(peer):
