@@ -247,7 +247,7 @@ def test_a_receivers_pending_writes_are_done_when_it_drops_the_tensor(peer):
     assert tensor.tolist() == [10, 2, 3]
 
 
-def test_pending_writes_do_not_land_in_memory_that_was_freed(peer):
+def test_pending_writes_do_not_reach_memory_that_was_freed(peer):
     tensor = cuda.tensor([1, 2, 3])
     tensor.write(0, 10)
     del tensor
@@ -409,7 +409,7 @@ def waits_for_nothing(driver, handle):
     pass
 
 
-def forgets_the_offset(driver, pointer):
+def ignores_the_offset(driver, pointer):
     return 0
 
 
@@ -421,7 +421,7 @@ def frees_at_once(allocation):
     return True
 
 
-def test_mutant_that_forgets_the_wait_reads_old_data_every_time(new_peer):
+def test_mutant_that_omits_the_wait_reads_old_data_every_time(new_peer):
     new_peer.call(replace_step, "wait_for_event", waits_for_nothing)
     tensor = cuda.tensor([1, 2, 3])
     cuda.synchronize()
@@ -434,7 +434,7 @@ def test_mutant_that_forgets_the_wait_reads_old_data_every_time(new_peer):
 
 
 def test_mutant_that_drops_the_offset_reads_the_neighbour(new_peer):
-    new_peer.call(replace_step, "offset_in_allocation", forgets_the_offset)
+    new_peer.call(replace_step, "offset_in_allocation", ignores_the_offset)
     new_peer.call(make, "x", [1, 2, 3])
     new_peer.call(keep_slice, "y", "x")
     tensor = new_peer.call(give, "y")
