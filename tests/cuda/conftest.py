@@ -42,8 +42,8 @@ def peer(request, pool):
 
 
 @pytest.fixture
-def new_peer():
+def new_peer(request):
     """A peer of this test alone, for one that changes it or asks what it has."""
-    started = Peer()
+    started = Peer(getattr(request, "param", "spawn"))
     yield started
     started.end()

@@ -238,6 +238,7 @@ def descriptors(held):
 # CUDA-5
 
 
+@pytest.mark.parametrize("new_peer", ["spawn", "forkserver"], indirect=True)
 def test_no_cpu_segment_is_made(new_peer):
     of_the_protocol = {
         f"/memfd:sharedtensor-{name} (deleted)"

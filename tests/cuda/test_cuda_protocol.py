@@ -173,7 +173,8 @@ def test_an_event_that_was_sent_orders_what_follows(peer):
     assert peer.call(read, "x") == [10, 2, 3]
     peer.call(wait_for, "e")
     assert peer.call(read, "x") == [10, 20, 3]
-    peer.call(drop, "x")
+    for name in ("x", "e"):
+        peer.call(drop, name)
 
 
 def test_the_host_can_wait_for_an_event(peer):
@@ -191,6 +192,8 @@ def test_an_event_is_one_object_in_a_process_and_can_be_sent_on(peer, third):
     assert peer.call(give, "e") is own
     third.call(load, "e", peer.call(dump, "e"))
     third.call(wait_for, "e")
+    for holder in (third, peer):
+        holder.call(drop, "e")
 
 
 def test_an_event_that_its_maker_gave_up_is_refused(peer):
@@ -244,7 +247,7 @@ def test_a_receivers_pending_writes_are_done_when_it_drops_the_tensor(peer):
     assert tensor.tolist() == [10, 2, 3]
 
 
-def test_pending_writes_do_not_land_in_memory_that_was_freed(peer):
+def test_pending_writes_do_not_reach_memory_that_was_freed(peer):
     tensor = cuda.tensor([1, 2, 3])
     tensor.write(0, 10)
     del tensor
@@ -406,7 +409,7 @@ def waits_for_nothing(driver, handle):
     pass
 
 
-def forgets_the_offset(driver, pointer):
+def ignores_the_offset(driver, pointer):
     return 0
 
 
@@ -418,7 +421,7 @@ def frees_at_once(allocation):
     return True
 
 
-def test_mutant_that_forgets_the_wait_reads_old_data_every_time(new_peer):
+def test_mutant_that_omits_the_wait_reads_old_data_every_time(new_peer):
     new_peer.call(replace_step, "wait_for_event", waits_for_nothing)
     tensor = cuda.tensor([1, 2, 3])
     cuda.synchronize()
@@ -431,7 +434,7 @@ def test_mutant_that_forgets_the_wait_reads_old_data_every_time(new_peer):
 
 
 def test_mutant_that_drops_the_offset_reads_the_neighbour(new_peer):
-    new_peer.call(replace_step, "offset_in_allocation", forgets_the_offset)
+    new_peer.call(replace_step, "offset_in_allocation", ignores_the_offset)
     new_peer.call(make, "x", [1, 2, 3])
     new_peer.call(keep_slice, "y", "x")
     tensor = new_peer.call(give, "y")

@@ -280,7 +280,7 @@ def close_allocation(state: DeviceState, allocation: Allocation) -> None:
 
     Whether or not the owner lives. Clauses CUDA-4, CUDA-17 and CUDA-25.
     """
-    state.forget(allocation)
+    state.unregister(allocation)
     state.driver.synchronize()
     state.driver.close_handle(allocation.base)
     if allocation.held is not None:
@@ -295,7 +295,7 @@ def may_free(allocation: Allocation) -> bool:
 
 def free_allocation(state: DeviceState, allocation: Allocation) -> None:
     """Finish the owner's work, then free. Clauses CUDA-4 and CUDA-25."""
-    state.forget(allocation)
+    state.unregister(allocation)
     state.driver.synchronize()
     state.driver.free(allocation.base)
 

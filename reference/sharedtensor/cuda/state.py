@@ -150,7 +150,7 @@ class DeviceState:
         self.last_number += 1
         return Allocation(base, nbytes, self.last_number)
 
-    def forget(self, allocation: Allocation) -> None:
+    def unregister(self, allocation: Allocation) -> None:
         """Find it no more, since its address is used again. Clause CUDA-12."""
         allocation.finished = True
         if allocation.handle is not None:

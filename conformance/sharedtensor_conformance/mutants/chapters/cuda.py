@@ -417,7 +417,7 @@ def closes_without_waiting(close_allocation):
     """A receiver closes an allocation on which its work is pending."""
 
     def close(state, allocation):
-        state.forget(allocation)
+        state.unregister(allocation)
         state.driver.close_handle(allocation.base)
         allocation.held.release()
 
@@ -429,7 +429,7 @@ def frees_without_waiting(free_allocation):
     """An owner frees an allocation on which its work is pending."""
 
     def free(state, allocation):
-        state.forget(allocation)
+        state.unregister(allocation)
         state.driver.free(allocation.base)
 
     return free
@@ -463,7 +463,7 @@ def never_closes(close_allocation):
     """A receiver gives its count back and leaves the allocation open."""
 
     def release_only(state, allocation):
-        state.forget(allocation)
+        state.unregister(allocation)
         state.driver.synchronize()
         allocation.held.release()
 
