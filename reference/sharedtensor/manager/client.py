@@ -294,11 +294,10 @@ def register_exit(client: Client) -> None:
 _client = Client()
 register_exit(_client)
 util.register_after_fork(_client, register_exit)
-os.register_at_fork(
-    before=_client.before_fork,
-    after_in_parent=_client.after_fork_in_parent,
-    after_in_child=_client.after_fork_in_child,
-)
+# The package registers these: see there.
+before_fork = _client.before_fork
+after_fork_in_parent = _client.after_fork_in_parent
+after_fork_in_child = _client.after_fork_in_child
 
 
 def register(name: str, address: str | None = None) -> None:

@@ -348,7 +348,7 @@ class Listener:
         self.folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
 
     def pending(self) -> Iterator[socket.socket]:
-        """Yield the connections that wait and are of this user."""
+        """Yield the connections that wait and are of this user. Clause SEC-5."""
         while True:
             try:
                 connection, _ = self.socket.accept()
