@@ -107,7 +107,7 @@ def files_have_room_to_grow(map_shared):
     "heirs_of_one_manager",
     "FS-8",
     "LIFE-22",
-    replaces="manager.client.Link.prefork_connection",
+    replaces="manager.link.Link.prefork_connection",
 )
 def heirs_of_one_manager(prefork_connection):
     """A forked child inherits holds at its parent's own manager, and at no other."""
