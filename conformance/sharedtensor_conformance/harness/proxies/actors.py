@@ -24,12 +24,9 @@ from sharedtensor_conformance.harness.proxies.calls import (
     Requester,
 )
 from sharedtensor_conformance.harness.proxies.host import Host
-from sharedtensor_conformance.harness.proxies.parts import (
-    GroupProxy,
-    ModuleProxy,
-    PoolProxy,
-    SystemProxy,
-)
+from sharedtensor_conformance.harness.proxies.module import ModuleProxy
+from sharedtensor_conformance.harness.proxies.system import SystemProxy
+from sharedtensor_conformance.harness.proxies.workers import GroupProxy, PoolProxy
 
 
 class ActorProxy(Requester):

@@ -1,0 +1,102 @@
+"""The process of an actor as the system sees it, and what a test does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sharedtensor_conformance.harness.proxies.calls import Requester
+
+
+@dataclass
+class Interrupted:
+    """How often a process was interrupted; known when that is over."""
+
+    times: int = 0
+
+
+class SystemProxy:
+    """The process of an actor as the operating system sees it."""
+
+    def __init__(self, actor: Requester) -> None:
+        self.actor = actor
+
+    # What it holds
+
+    def descriptors(self) -> int:
+        """Return how many descriptors the process has open."""
+        return int(self._account()["descriptors"])
+
+    def mappings(self) -> int:
+        """Return how many mappings of shared memory the process has."""
+        return int(self._account()["mappings"])
+
+    def targets(self) -> list[str]:
+        """Return what the descriptors of the process point to, such as a pipe."""
+        self.actor.ensure_started()
+        return self.actor.host.ledger.details(self.actor.pid)["targets"]
+
+    def _account(self) -> dict[str, Any]:
+        self.actor.ensure_started()
+        return self.actor.host.ledger.account(self.actor.pid)
+
+    # What it may take
+
+    @contextmanager
+    def exhausted(self, what: str, spare: int = 0) -> Iterator[None]:
+        """Leave the process only `spare` more of something for a while.
+
+        `what` is ``"descriptors"`` or ``"mappings"`` (an even number of them);
+        ``"memory"``, bytes by which its address space may grow; or ``"file_size"``,
+        bytes that a file may have.
+        """
+        self.actor.request("exhaust", what, spare)
+        try:
+            yield
+        finally:
+            if self.actor.is_alive():
+                self.actor.request("restore", what)
+
+    # Signals and descriptors
+
+    @contextmanager
+    def interrupted(self, interval: float = 0.0005) -> Iterator[Interrupted]:
+        """Let a signal with a Python handler arrive in the process all the time."""
+        found = Interrupted()
+        self.actor.request("interrupt", interval)
+        try:
+            yield found
+        finally:
+            if self.actor.is_alive():
+                found.times = self.actor.request("stop_interrupting")
+
+    def ignore_signal(self, number: int) -> None:
+        """Let the process live on when it gets this signal."""
+        self.actor.request("ignore_signal", number)
+
+    def set_umask(self, mask: int) -> int:
+        """Set the mask of the modes of new files; return the one before."""
+        return int(self.actor.request("set_umask", mask))
+
+    def open_pipe(self) -> tuple[int, int]:
+        """Open a pipe in the process; return its descriptors there."""
+        reader, writer = self.actor.request("open_pipe")
+        return reader, writer
+
+    def close_descriptor(self, descriptor: int) -> None:
+        """Close a descriptor in the process."""
+        self.actor.request("close_descriptor", descriptor)
+
+    # Other programs
+
+    @contextmanager
+    def program(self) -> Iterator[int]:
+        """Let the process start another program, which waits; its pid."""
+        pid = int(self.actor.request("act", "start_a_program"))
+        try:
+            yield pid
+        finally:
+            if self.actor.is_alive():
+                self.actor.request("act", "end_programs")

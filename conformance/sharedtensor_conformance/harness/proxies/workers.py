@@ -1,0 +1,66 @@
+"""Processes of the implementation that run tasks for an actor: pools and groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharedtensor_conformance.harness.proxies.calls import (
+    Remote,
+    Requester,
+    index_tuple,
+)
+
+
+class PoolProxy:
+    """A pool in an actor."""
+
+    def __init__(self, actor: Requester, name: str) -> None:
+        self.actor = actor
+        self.name = name
+
+    def _run(self, task: str, *arguments: Any) -> Any:
+        # A worker imports the implementation before its first task.
+        timeout = self.actor.host.timeouts.start
+        return self.actor.request(
+            "run_task", self.name, task, list(arguments), deadline=timeout
+        )
+
+    def write_and_return(
+        self, payload: Any, index: int | tuple[int, ...], value: Any
+    ) -> Any:
+        """Let a worker write one element of every tensor; return its result."""
+        return self._run("write_and_return", payload, index_tuple(index), value)
+
+    def make_and_keep(self, values: list[Any], dtype: str = "float32") -> Remote:
+        """Let the worker make a tensor, keep it and return it."""
+        made: Remote = self._run("make_and_keep", values, dtype)
+        return made
+
+    def read_kept(self, index: int | tuple[int, ...]) -> Any:
+        """Return one value of the tensor that the worker keeps."""
+        return self._run("read_kept", index_tuple(index))
+
+    def write_kept(self, index: int | tuple[int, ...], value: Any) -> None:
+        """Let the worker write one value of the tensor that it keeps."""
+        self._run("write_kept", index_tuple(index), value)
+
+
+class GroupProxy:
+    """Processes that an actor has started together, each with its index."""
+
+    def __init__(self, context: Remote) -> None:
+        self.context = context
+
+    def _request(self, action: str, *arguments: Any) -> Any:
+        actor = self.context.actor
+        timeout = actor.host.timeouts.start
+        return actor.request("act", action, self.context, *arguments, deadline=timeout)
+
+    def pids(self) -> list[int]:
+        """Return their process ids."""
+        found: list[int] = self._request("group_pids")
+        return found
+
+    def join(self, timeout: float | None = None) -> Any:
+        """Join them: what the call returns, or a dictionary of what it raised."""
+        return self._request("join_group", timeout)
