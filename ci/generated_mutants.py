@@ -63,9 +63,10 @@ HOST = (
 DEVICE = (
     "reference/sharedtensor/cuda/reducers.py",
     "reference/sharedtensor/cuda/protocol.py",
+    "reference/sharedtensor/cuda/state.py",
     "reference/sharedtensor/cuda/counts.py",
     "reference/sharedtensor/cuda/events.py",
-    "reference/sharedtensor/cuda/gate.py",
+    "reference/sharedtensor/finalizers.py",
 )
 """What is mutated: what decides how a tensor crosses. Not the arithmetic of tensors,
 the simulated device, which stands for hardware, nor the manager, which is fuzzed."""

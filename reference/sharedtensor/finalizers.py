@@ -12,13 +12,9 @@ lock was free for whoever queued it. No job is stranded and no finalizer waits.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
 
 Job = Callable[[], object]
 
@@ -31,8 +27,8 @@ class FinalizerLock:
     """A lock, used like `threading.Lock`, with a queue of jobs that need it.
 
     Queued jobs run in their order: before the body of a section that is entered, and
-    after one that is left. An error of a job reaches none of the threads that happen to
-    run it; it is reported like that of any finalizer.
+    after one that is left. An error of a job does not reach the thread that happens to
+    run it; it is reported like that of any finalizer, by `sys.unraisablehook`.
 
     Attributes:
         jobs: what is queued, the next one first. A job leaves it when it is done.
@@ -94,7 +90,7 @@ class FinalizerLock:
             except Postponed:
                 return False
             except Exception as error:
-                _report(job, error)
+                _Failed(error)
             self.jobs.popleft()
         return True
 
@@ -122,19 +118,11 @@ class FinalizerLock:
         self._lock.release()
 
 
-@dataclass
-class _Unraisable:
-    """What `sys.unraisablehook` is told."""
+class _Failed:
+    """Raises an error in its own finalizer, where the interpreter reports it."""
 
-    exc_type: type[BaseException]
-    exc_value: BaseException | None
-    exc_traceback: TracebackType | None
-    err_msg: str | None
-    object: Any
+    def __init__(self, error: Exception) -> None:
+        self._error = error
 
-
-def _report(job: Job, error: Exception) -> None:
-    message = "Exception ignored in a finalizer"
-    sys.unraisablehook(
-        _Unraisable(type(error), error, error.__traceback__, message, job)
-    )
+    def __del__(self) -> None:
+        raise self._error

@@ -21,9 +21,10 @@ def test_mutant_names_clauses_and_what_it_replaces(mutant):
 
 
 def test_mutant_without_a_target_is_refused():
-    with pytest.raises(ValueError, match="replaces"):
-        registry.mutant("replaces_nothing", "SHARE-1")
-    assert "replaces_nothing" not in registry._registry
+    with pytest.raises(TypeError, match="replaces"):
+        registry.mutant("without_a_target", "SHARE-1")
+    with pytest.raises(ValueError, match="replaces nothing"):
+        registry.mutant("without_a_target", "SHARE-1", replaces=())
 
 
 def test_two_mutants_of_one_name_are_refused():

@@ -9,7 +9,8 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import Peer, descriptors, eventually, mappings, own_names
-from sharedtensor import manager
+from sharedtensor import manager, state
+from sharedtensor.manager import client
 
 CHANNELS = ["SimpleQueue", "Queue", "Pipe"]
 
@@ -129,6 +130,24 @@ def drop_inherited(tensors):
     tensors.clear()
     gc.collect()
     manager.sync()
+
+
+def test_fork_takes_the_locks_in_the_order_in_which_sharing_does(monkeypatch):
+    manager.address()  # so that the client is there
+    order = []
+
+    class Noting:
+        acquire = staticmethod(lambda: order.append("storages"))
+        release = staticmethod(lambda: None)
+
+    monkeypatch.setattr(state, "moving", Noting())
+    monkeypatch.setattr(client, "before_fork", lambda: order.append("manager"))
+    monkeypatch.setattr(client, "after_fork_in_parent", lambda: None)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert order == ["storages", "manager"]
 
 
 def test_file_descriptor_costs_one_descriptor_and_no_name():

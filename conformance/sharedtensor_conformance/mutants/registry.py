@@ -56,7 +56,7 @@ _registry: dict[str, Mutant] = {}
 
 
 def mutant(
-    name: str, *clauses: str, replaces: str | tuple[str, ...] = ()
+    name: str, *clauses: str, replaces: str | tuple[str, ...]
 ) -> Callable[[Fault], Fault]:
     """Register a fault that breaks `clauses`; its docstring is its sentence.
 
@@ -67,8 +67,10 @@ def mutant(
             the originals in this order and returns as many replacements.
 
     Raises:
-        ValueError: another fault has the name.
+        ValueError: it replaces nothing, or another fault has the name.
     """
+    if not replaces:
+        raise ValueError(f"the mutant {name!r} replaces nothing")
 
     def register(fault: Fault) -> Fault:
         if name in _registry:
@@ -127,9 +129,6 @@ def locate(target: str) -> tuple[Any, str]:
 def apply(name: str) -> None:
     """Break the reference in this process, once."""
     found = find(name)
-    if not found.replaces:
-        found.fault(None)
-        return
     places = [locate(target) for target in found.replaces]
     returned = found.fault(*(getattr(*place) for place in places))
     replacements = returned if len(places) > 1 else (returned,)

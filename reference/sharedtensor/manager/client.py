@@ -50,9 +50,7 @@ counted a message there, since counted messages must not be without any client.
 
 import contextlib
 import os
-import select
 import socket
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import util
@@ -60,154 +58,23 @@ from multiprocessing import util
 from ..errors import ManagerError, resource_error
 from ..finalizers import FinalizerLock, Job, Postponed
 from . import daemon, launch
+from .link import Link
 
 ATTEMPTS = 3
-UNREAD = 1024  # more messages than a manager can have been sent and not have read
-NONE = -1  # no descriptor goes with the message
 
 
 @dataclass(slots=True)
 class Message:
-    """A message about names."""
+    """A message about names, to the manager at an address or to the process's own."""
 
     kind: bytes
     argument: bytes
-    address: str | None  # of the manager, this process's own by default
-    descriptor: int = NONE
+    address: str | None
+    descriptors: tuple[int, ...] = ()
 
-    @property
-    def packet(self) -> bytes:
-        """What is sent, beside the descriptor."""
-        return self.kind + self.argument
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """What is sent beside the packet."""
-        return () if self.descriptor == NONE else (self.descriptor,)
-
-
-class Link:
-    """This process's side of one manager."""
-
-    def __init__(self, address: str, connection: socket.socket | None = None) -> None:
-        self.address = address
-        self.socket = connection
-        self.holds: dict[bytes, int] = {}
-        self.registered: deque[bytes] = deque(maxlen=UNREAD)  # released since or not
-        self.has_counted = False
-        self.is_stalled = False
-
-    def send(self, packet: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        """Send one message, without waiting if the manager has stalled before.
-
-        Clause MGR-18.
-        """
-        assert self.socket is not None
-        flags = socket.MSG_NOSIGNAL
-        if self.is_stalled:
-            flags |= socket.MSG_DONTWAIT
-        try:
-            if descriptors:
-                socket.send_fds(self.socket, [packet], descriptors, flags)
-            else:
-                self.socket.send(packet, flags)
-        except BlockingIOError:
-            self.is_stalled = True
-            raise ManagerError(
-                f"The shared-memory manager at {self.address} reads no messages. "
-                "Check whether it is stopped."
-            ) from None
-        self.is_stalled = False
-
-    def record(self, kind: bytes, name: bytes) -> None:
-        """Note what was sent, to say it to a successor. Clause MGR-14."""
-        if kind == daemon.REGISTER:
-            self.holds[name] = self.holds.get(name, 0) + 1
-            self.registered.append(name)
-        elif kind == daemon.RELEASE:
-            count = self.holds.pop(name) - 1
-            if count:
-                self.holds[name] = count
-        elif kind == daemon.ANNOUNCE_COUNTED:
-            self.has_counted = True
-
-    def open(self, may_create: bool) -> None:
-        """Connect, and register again what was held at a manager that has died.
-
-        Clauses MGR-14, FAULT-5.
-        """
-        self.socket = launch.reach(self.address, may_create or bool(self.holds))
-        try:
-            for name, count in self.holds.items():
-                for _ in range(count):
-                    self.send(daemon.REGISTER_AGAIN + name)
-            for name in self.perhaps_unread():
-                self.send(daemon.REGISTER_AGAIN + name)
-                self.send(daemon.RELEASE + name)
-        except BaseException:
-            self.close()
-            raise
-
-    def perhaps_unread(self) -> list[bytes]:
-        """Return names that are there and of which only this process may know.
-
-        It has released them; a message may carry them that nobody will receive. Clause
-        MGR-14.
-        """
-        released = set(self.registered).difference(self.holds)
-        there = [name for name in released if os.path.exists(daemon.path_of(name))]
-        return sorted(there)
-
-    def close(self) -> None:
-        """Give up the connection, and with it all that the manager counts for it."""
-        if self.socket is not None:
-            self.socket.close()
-        self.socket = None
-        self.is_stalled = False
-
-    def was_killed(self) -> bool:
-        """Return whether the manager has ended and has left its directory behind."""
-        if self.socket is not None:
-            poll = select.poll()
-            poll.register(self.socket, 0)
-            if not poll.poll(0):
-                return False
-        return os.path.isdir(os.path.dirname(self.address))
-
-    def receive(self, token: bytes) -> bytes:
-        """Return what the manager answered to the request with this token.
-
-        Raises `ManagerError` if it does not answer in time. Clause MGR-18.
-        """
-        assert self.socket is not None
-        while True:
-            try:
-                reply = self.socket.recv(len(token) + daemon.COUNTS.size)
-            except BlockingIOError:
-                raise ManagerError(
-                    f"The shared-memory manager at {self.address} did not answer "
-                    f"within {launch.TIMEOUT:g} seconds. Check whether it is stopped."
-                ) from None
-            if not reply:
-                raise ConnectionResetError("the manager ended")
-            if reply.startswith(token):  # else the late answer to an earlier request
-                return reply[len(token) :]
-
-    def prefork_connection(self) -> socket.socket | None:
-        """Return a connection that holds what this one holds, for a child to inherit.
-
-        None if there can be none: the child will connect by itself. Clauses START-3,
-        LIFE-22, MGR-11.
-        """
-        try:
-            pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            ours, theirs = map(launch.above_standard_streams, pair)
-            with theirs:
-                self.send(daemon.PREFORK, (theirs.fileno(),))
-        except (OSError, ManagerError):
-            return None
-        launch.set_timeouts(ours)
-        return ours
+    def with_own_descriptors(self) -> "Message":
+        """Return the message as it can be queued: its sender closes what it gave."""
+        return replace(self, descriptors=tuple(map(os.dup, self.descriptors)))
 
 
 class Client:
@@ -242,7 +109,7 @@ class Client:
     def tell(self, message: Message) -> None:
         """Send a message; it is sent when this returns."""
         if self.lock.is_owned():
-            self.tell_soon(with_its_own_descriptor(message))
+            self.tell_soon(message.with_own_descriptors())
             return
         with self.locked():
             self.retry(self.link(message.address))
@@ -260,7 +127,7 @@ class Client:
                 return
         else:
             link = self.link(message.address)
-        self.send(link, message.packet, message.descriptors)
+        self.send(link, message.kind + message.argument, message.descriptors)
         link.record(message.kind, message.argument)
         if not (link.holds or link.has_counted or link.address == self.own):
             link.close()
@@ -326,7 +193,6 @@ class Client:
                 return link
             link.close()  # adopted, and ended with its directory: have another
         self.own, connection = launch.start_anywhere()
-        launch.set_timeouts(connection)
         self.links[self.own] = Link(self.own, connection)
         return self.links[self.own]
 
@@ -396,13 +262,6 @@ class QueuedMessage:
             os.close(descriptor)
 
 
-def with_its_own_descriptor(message: Message) -> Message:
-    """Return a message to queue: its sender goes on and closes the descriptor."""
-    if message.descriptor == NONE:
-        return message
-    return replace(message, descriptor=os.dup(message.descriptor))
-
-
 def is_release(job: Job) -> bool:
     """Return whether a forked child has to do this job of its parent as well."""
     return isinstance(job, QueuedMessage) and job.message.kind == daemon.RELEASE
@@ -435,11 +294,10 @@ def register_exit(client: Client) -> None:
 _client = Client()
 register_exit(_client)
 util.register_after_fork(_client, register_exit)
-os.register_at_fork(
-    before=_client.before_fork,
-    after_in_parent=_client.after_fork_in_parent,
-    after_in_child=_client.after_fork_in_child,
-)
+# The package registers these: see there.
+before_fork = _client.before_fork
+after_fork_in_parent = _client.after_fork_in_parent
+after_fork_in_child = _client.after_fork_in_child
 
 
 def register(name: str, address: str | None = None) -> None:
@@ -477,7 +335,7 @@ def announce(names: Sequence[str], address: str | None = None) -> int:
         raise resource_error(error.errno, doing) from error
     try:
         for part in packets(names):
-            _client.tell(Message(daemon.ANNOUNCE, part, address, here))
+            _client.tell(Message(daemon.ANNOUNCE, part, address, (here,)))
     except BaseException:
         os.close(there)
         raise

@@ -220,13 +220,13 @@ def wait_until_detached(process: "subprocess.Popen[Any]") -> None:
 def open_listener(
     listener: socket.socket, directory: str, first: socket.socket
 ) -> None:
-    """Make directory and socket for a daemon that runs already. Clause SEC-2.
+    """Make directory and socket for a daemon that runs already. Clauses SEC-2, MGR-9.
 
     Raises `AddressTaken`, and has told the daemon to go, if a manager is there already.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory, 0o700)
-        os.chmod(directory, 0o700)  # the umask may have taken that: clause MGR-9
+        os.chmod(directory, 0o700)  # the umask may have taken that
     with locked(directory), short_path(os.path.join(directory, daemon.SOCKET)) as path:
         try:
             listener.bind(path)

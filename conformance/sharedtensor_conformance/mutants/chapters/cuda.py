@@ -570,7 +570,7 @@ def sharing_moves_a_device_tensor(share_memory_):
 @mutant(
     "host_memory_goes_with_its_sender",
     "CUDA-33",
-    replaces=("steps.steps.export_storage", "cuda.protocol.shut_down"),
+    replaces=("protocol.export_storage", "cuda.protocol.shut_down"),
 )
 def host_memory_goes_with_its_sender(export_storage, shut_down):
     """A process that ends and used a device clears the tensors that it sent."""

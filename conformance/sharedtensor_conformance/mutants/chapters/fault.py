@@ -1,12 +1,12 @@
 """Mutants of what happens when a fault strikes in the middle of a round."""
 
-import os
 import pickle
 
 from sharedtensor_conformance.mutants.chapters.life import (
     counts_what_is_in_flight,
     sender_hands_out_descriptors,
 )
+from sharedtensor_conformance.mutants.chapters.mgr import aborts_without_its_manager
 from sharedtensor_conformance.mutants.registry import mutant
 
 
@@ -54,19 +54,7 @@ def lost_message_is_none(read_message):
     return read
 
 
-@mutant(
-    "abort_where_the_manager_was",
-    "FAULT-5",
-    replaces="manager.launch.connect_or_succeed",
-)
-def abort_where_the_manager_was(connect_or_succeed):
+@mutant("abort_where_the_manager_was", "FAULT-5", replaces="manager.launch.reach")
+def abort_where_the_manager_was(reach):
     """A process that finds its manager gone aborts."""
-    from sharedtensor.manager import launch
-
-    def connect_or_abort(address, may_create):
-        try:
-            return launch.connect(address)
-        except OSError:
-            os.abort()
-
-    return connect_or_abort
+    return aborts_without_its_manager(reach)

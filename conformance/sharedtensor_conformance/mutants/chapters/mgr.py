@@ -118,7 +118,7 @@ def manager_keeps_the_output(process_options):
     return lambda inherited: process_options(inherited) | {"stderr": None}
 
 
-@mutant("strategy_starts_the_manager", "MGR-5", replaces="steps.steps.set_strategy")
+@mutant("strategy_starts_the_manager", "MGR-5", replaces="protocol.set_strategy")
 def strategy_starts_the_manager(set_strategy):
     """Choosing the strategy starts the manager."""
     from sharedtensor.manager import client
@@ -174,7 +174,7 @@ def manager_needs_its_directory(candidate_bases):
     return temporary_directory_alone
 
 
-@mutant("umask_is_taken_from_the_user", "MGR-9", replaces="steps.steps.permissions")
+@mutant("umask_is_taken_from_the_user", "MGR-9", replaces="segments.permissions")
 def umask_is_taken_from_the_user(permissions):
     """The file of a segment has the modes that the umask leaves it."""
 
@@ -260,7 +260,7 @@ def manager_has_no_successor(reach):
 @mutant(
     "successor_hears_of_what_is_held",
     "MGR-14",
-    replaces="manager.client.Link.perhaps_unread",
+    replaces="manager.link.Link.perhaps_unread",
 )
 def successor_hears_of_what_is_held(perhaps_unread):
     """What a killed manager had not read is told again only where it is held still."""
