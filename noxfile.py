@@ -36,7 +36,7 @@ CONTROLS = {
 @nox.session
 def lint(session: nox.Session) -> None:
     """Ruff: rules and format; import-linter: the layers of both packages."""
-    session.install("ruff>=0.14,<1", "import-linter>=2.5,<3")
+    session.install("ruff>=0.14,<1", "import-linter>=2.16,<3")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     # It reads the imports and runs nothing, so nothing else has to be installed.
