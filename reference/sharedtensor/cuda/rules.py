@@ -1,4 +1,4 @@
-"""The rules of device memory that the protocol obeys and the simulation keeps.
+"""The rules of device memory that the protocol follows and the simulation keeps.
 
 Each has a basis. `documented`: the manual of CUDA says so, in the section named.
 `observed`: seen on the device named, though no manual promises it; there is none
