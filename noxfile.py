@@ -35,10 +35,12 @@ CONTROLS = {
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Ruff: rules and format; and the rules of the house that ruff does not know."""
-    session.install("ruff>=0.14,<1")
+    """Ruff: rules and format; import-linter: the layers of both packages."""
+    session.install("ruff>=0.14,<1", "import-linter>=2.16,<3")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    # It reads the imports and runs nothing, so nothing else has to be installed.
+    session.run("lint-imports", env={"PYTHONPATH": "reference:conformance"})
 
 
 @nox.session
@@ -224,25 +226,25 @@ def generated_mutants(session: nox.Session) -> None:
 
 @nox.session
 def mutants_precision(session: nox.Session) -> None:
-    """Eight mutants by lot: which clauses turn red beside their own (30 minutes)?"""
-    _run_lot(session, 8, "whole", "precision.json")
+    """A sample of eight mutants: which other clauses break (30 minutes)?"""
+    _run_sample(session, 8, "whole", "precision.json")
 
 
 @nox.session
 def mutants_neighbours(session: nox.Session) -> None:
-    """Twenty-four by lot, on one case of each other clause (15 minutes)."""
-    _run_lot(session, 24, "one-per-clause", "neighbours.json")
+    """A sample of 24, on one case of each other clause (15 minutes)."""
+    _run_sample(session, 24, "one-per-clause", "neighbours.json")
 
 
-def _run_lot(session: nox.Session, count: int, beside: str, record: str) -> None:
+def _run_sample(session: nox.Session, count: int, others: str, record: str) -> None:
     session.install("-e", ".[conformance]")
     listed = session.run("shared-tensor-spec", "mutants", "--json", silent=True)
     names = sorted(mutant["name"] for mutant in json.loads(str(listed)))
-    lot = random.Random(0).sample(names, count)
-    options = (f"--beside={beside}", "--json", "--limit", "900", "--jobs", WORKERS)
+    sample = random.Random(0).sample(names, count)
+    options = (f"--others={others}", "--json", "--limit", "900", "--jobs", WORKERS)
     with open(f"docs/reports/{record}", "w") as file:
         # 1: one may survive, since it is none under fork.
-        command = ("shared-tensor-spec", "mutants", "--run", *options, *lot)
+        command = ("shared-tensor-spec", "mutants", "--run", *options, *sample)
         session.run(*command, stdout=file, success_codes=[0, 1])
 
 
@@ -275,6 +277,7 @@ def wheel(session: nox.Session) -> None:
             "--profile=core",
         )
         session.run("shared-tensor-spec", "check-adapter", "reference")
+        session.run("shared-tensor-spec", "clauses", "GRAD-2")
 
 
 @nox.session
