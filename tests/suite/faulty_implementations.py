@@ -50,7 +50,7 @@ def faulty(base=miniatures.plain, **fields):
     def register(operations):
         where = f"{__name__}:{operations.__name__}"
         name = snake_case(operations.__name__)
-        named = {"name": name, "operations": where, "start_methods": ("fork",)}
+        named = {"name": name, "operations": where}
         adapters[name] = replace(base, **named | fields)
         return operations
 
@@ -508,7 +508,7 @@ class RemovesItsSemaphores(Faulty):
                 Path(f"/dev/shm/sem.{name[1:]}").unlink(missing_ok=True)
 
 
-@faulty(base=reference.conformance_adapter, channels=("pipe",))
+@faulty(base=reference.conformance_adapter, start_methods=("fork",), channels=("pipe",))
 class RemovesItsSegments(reference.ReferenceOperations):
     """It unlinks what it shares before it is sent: the names that have its own pid."""
 

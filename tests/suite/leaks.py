@@ -71,6 +71,5 @@ one = replace(
     operations=f"{__name__}:LeaksOne",
     claims=frozenset({"core", "lifetime"}),
     strategies=tuple(LEAKS),
-    start_methods=("fork",),
     segment_pattern=r"miniature-{pid}",
 )

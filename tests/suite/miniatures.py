@@ -15,7 +15,7 @@ from sharedtensor_conformance.adapters.numpy_copy import NumpyCopyOperations
 _plain = replace(
     numpy_copy.conformance_adapter,
     claims=frozenset({"core"}),
-    start_methods=("spawn",),
+    start_methods=("fork",),
     dtypes=("float32",),
     channels=("pipe",),
     grace=0.3,
