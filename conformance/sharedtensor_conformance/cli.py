@@ -89,6 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (
+        _add_clauses,
         _add_check,
         _add_report,
         _add_diff,
@@ -120,6 +121,13 @@ def _command(
     )
     parser.set_defaults(command=run)
     return parser
+
+
+def _add_clauses(commands: _Commands) -> None:
+    from sharedtensor_conformance.clauses_command import TEACHING, add_options
+
+    purpose = "list the clauses, each with its tests, code and mutants"
+    add_options(_command(commands, "clauses", _clauses, purpose, TEACHING))
 
 
 def _add_check(commands: _Commands) -> None:
@@ -251,6 +259,16 @@ def _positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
     return convert
 
 
+def _clauses(arguments: argparse.Namespace) -> int:
+    from sharedtensor_conformance.clauses_command import UnknownClause, run
+
+    try:
+        run(arguments)
+    except UnknownClause as error:
+        raise WrongUse(str(error)) from error
+    return YES
+
+
 def _check_adapter(arguments: argparse.Namespace) -> int:
     from sharedtensor_conformance.adapters.loader import LoadingError
     from sharedtensor_conformance.harness.inspection import describe
@@ -349,7 +367,7 @@ def _mutants(arguments: argparse.Namespace) -> int:
     if arguments.run:
         return _run_mutants(chosen, arguments)
     if arguments.json:
-        known = ("name", "clauses", "sentence", "file", "line")
+        known = ("name", "clauses", "replaces", "sentence", "file", "line")
         listed = [{key: getattr(mutant, key) for key in known} for mutant in chosen]
         print(json.dumps(listed, indent=1))
     else:

@@ -37,25 +37,28 @@ NAMED = {
 BLIND = """
 from sharedtensor_conformance.harness.stage import Stage
 
-seen = Stage.ledger
+made = Stage.__init__
 
-def ledger(stage):
-    found = seen(stage)
+def blinded(stage, *arguments):
+    made(stage, *arguments)
+    seen = stage.ledger.read
+    stage.ledger.read = lambda: blind(stage, seen())
+
+def blind(stage, found):
     kind = stage.configuration.strategy
-    actors = (stage.owner, stage.peer, stage.bystander)
     if kind == "process":
-        pids = {str(actor.pid) for actor in actors}
+        pids = {str(actor.pid) for actor in (stage.owner, stage.peer, stage.bystander)}
         held = found["processes"]
         found["processes"] = {pid: held[pid] for pid in held if pid in pids}
     elif kind in ("segment", "file"):
         found[kind + "s"] = []
     else:
-        blind = ("descriptors", "sockets") if kind == "socket" else (kind + "s",)
+        kinds = ("descriptors", "sockets") if kind == "socket" else (kind + "s",)
         for held in found["processes"].values():
-            held.update(dict.fromkeys(blind, 0))
+            held.update(dict.fromkeys(kinds, 0))
     return found
 
-Stage.ledger = ledger
+Stage.__init__ = blinded
 """
 NEIGHBOUR = """
 import os, subprocess, sys, tempfile, time
