@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from xml.etree import ElementTree
 
 import pytest
 import report_samples as samples
 from report_samples import case
 from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.cli import main
 
 COMMAND = [sys.executable, "-m", "sharedtensor_conformance.cli"]
 SPEC = load_clauses()
 
 
-def _call(*arguments, **options):
+def _call(*arguments):
+    """Return what the command answers; called here, it need not import anything."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            status = main(list(map(str, arguments)))
+        except SystemExit as end:  # argparse has said all
+            status = end.code
+    return subprocess.CompletedProcess(
+        arguments, status, out.getvalue(), err.getvalue()
+    )
+
+
+def _call_outside(*arguments, **variables):
+    """Return what the command answers in a process of its own."""
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=120,
-        **options,
     )
 
 
@@ -67,8 +84,9 @@ def _wrong(called, said):
         (["check-adapter", "refrence"], "there is no implementation 'refrence'"),
     ],
 )
-def test_wrong_use_is_one_sentence_and_status_4(tmp_path, arguments, said):
-    _wrong(_call(*arguments, cwd=tmp_path), said)
+def test_wrong_use_is_one_sentence_and_status_4(tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    _wrong(_call(*arguments), said)
 
 
 @pytest.mark.parametrize(
@@ -82,14 +100,14 @@ def test_help_teaches(command):
 
 
 def test_the_version_is_told():
-    assert _call("--version").stdout == "shared-tensor-spec 0.1.0\n"
+    assert _call_outside("--version").stdout == "shared-tensor-spec 0.1.0\n"
 
 
 def test_a_report_is_shown(tmp_path):
     path = _report(
         tmp_path / "r", case("GRAD-1", "fail", evidence="seen \udc80 \u2603")
     )
-    called = _call("report", path, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    called = _call_outside("report", path, PYTHONIOENCODING="ascii")
     assert called.returncode == 0
     assert called.stderr == ""
     assert "GRAD-1  requires_grad arrives as it was" in called.stdout
@@ -229,10 +247,8 @@ conformance_adapter = Implementation(
 def test_an_adapter_s_problems_are_listed(tmp_path):
     (tmp_path / "broken_adapter.py").write_text(ADAPTER)
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    called = _call(
-        "check-adapter",
-        "broken_adapter:conformance_adapter",
-        env=os.environ | {"PYTHONPATH": paths},
+    called = _call_outside(
+        "check-adapter", "broken_adapter:conformance_adapter", PYTHONPATH=paths
     )
     assert called.returncode == 1
     assert called.stdout.startswith("broken 3\n  claims: core\n  operations: share\n")

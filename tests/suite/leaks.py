@@ -1,8 +1,9 @@
-"""Implementations that leak exactly one thing, once, and are perfect but for that.
+"""An implementation that leaks exactly one thing, once, and is perfect but for that.
 
-Each leaks in the second tensor that its peer makes for a case: not in its first, which
-the harness makes before the first case. In a case that fails (since nothing is shared
-here) the leak is on the path of the failure.
+What it leaks is what its strategy is called. It does so in the second tensor that its
+peer makes for a case: not in its first, which the harness makes before the first case.
+In a case that fails (since nothing is shared here) the leak is on the path of the
+failure.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def _thread() -> None:
 
 
 LEAKS: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
     "descriptor": lambda: os.open(os.devnull, os.O_RDONLY),
     "mapping": lambda: _kept.append(mmap(-1, 4096)),
     "segment": _segment,
@@ -46,31 +48,28 @@ LEAKS: dict[str, Callable[[], object]] = {
 """How one of each is leaked."""
 
 
-class _LeaksOne(Plain):
-    """It leaks one of its kind in one process of the two."""
+class LeaksOne(Plain):
+    """It leaks one of its kind in each peer."""
 
     kind = ""
     made = 0
 
+    def enter_child(self, strategy):
+        self.kind = strategy
+
     def make(self, values, shape, dtype):
-        cls = type(self)
-        cls.made += 1
-        if cls.made == 2 and multiprocessing.parent_process():
-            LEAKS[cls.kind]()
+        if multiprocessing.parent_process():
+            self.made += 1
+            if self.made == 2:
+                LEAKS[self.kind]()
         return super().make(values, shape, dtype)
 
 
-def _adapter(kind: str):
-    operations = type(f"LeaksOne_{kind}", (_LeaksOne,), {"kind": kind})
-    globals()[operations.__name__] = operations
-    return replace(
-        plain,
-        name=f"leaks-one-{kind}",
-        operations=f"{__name__}:{operations.__name__}",
-        claims=frozenset({"core", "lifetime"}),
-        segment_pattern=r"miniature-{pid}",
-    )
-
-
-descriptor, mapping, segment, process, thread, socket_, file = map(_adapter, LEAKS)
-clean = replace(plain, name="leaks-nothing", claims=descriptor.claims)
+one = replace(
+    plain,
+    name="leaks-one",
+    operations=f"{__name__}:LeaksOne",
+    claims=frozenset({"core", "lifetime"}),
+    strategies=tuple(LEAKS),
+    segment_pattern=r"miniature-{pid}",
+)

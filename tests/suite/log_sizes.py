@@ -15,9 +15,9 @@ def pytest_configure() -> None:
 
 
 def noting(stage: Stage) -> None:
-    """Append the size of its log to a file of the ward, and close the stage."""
+    """Append the size of its log to a file of the sandbox, and close the stage."""
     if stage.supervision.is_started:
         size = stage.supervision.log.stat().st_size
-        with Path(os.environ["WARD"], "sizes").open("a") as file:
+        with Path(os.environ["SANDBOX"], "sizes").open("a") as file:
             file.write(f"{size}\n")
     close(stage)

@@ -4,75 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
-from sharedtensor_conformance.report.records import Report, read_report
+from sharedtensor_conformance.report.records import Case, Report, read_report
 
 HERE = Path(__file__).parent
+LIMIT = 150.0
+"""Seconds after which a run has hung, whatever else it does."""
+
+# The plugin of Hypothesis imports all of it at the end of each run. The sandbox has
+# imported the suite before pytest could rewrite its assertions: it has none.
+OPTIONS = (
+    *("--pyargs", "sharedtensor_conformance", "-q"),
+    *("-p", "no:cacheprovider", "-p", "no:hypothesispytest"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
+COMMAND = (sys.executable, "-m", "pytest", *OPTIONS)
 
 
 def environment() -> dict[str, str]:
     """Return the environment of a run, in which this folder's modules are found."""
     path = [os.environ.get("PYTHONPATH"), str(HERE)]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
-
-
-@dataclass(frozen=True)
-class Done:
-    """A run of the suite that has ended."""
-
-    status: int
-    text: str
-    file: Path
-
-    @property
-    def report(self) -> Report:
-        """The report that it wrote."""
-        return read_report(self.file)
-
-    @property
-    def verdicts(self) -> dict[str, str]:
-        """The verdicts by case."""
-        return {case.id: str(case.verdict) for case in self.report.cases}
-
-
-class Suite:
-    """Calls ``pytest --pyargs sharedtensor_conformance``, the miniatures at hand."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.runs = 0
-
-    def command(self, *options: str) -> list[str]:
-        """Return the command line."""
-        suite = ("-m", "pytest", "--pyargs", "sharedtensor_conformance", "-q")
-        # The plugin of Hypothesis imports all of it at the end of each run.
-        without = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-        return [sys.executable, *suite, *without, *options]
-
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        """Start a run."""
-        return subprocess.Popen(
-            self.command(*options),
-            cwd=self.folder,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def __call__(self, *options: str) -> Done:
-        """Run to the end."""
-        self.runs += 1
-        file = self.folder / f"report-{self.runs}.jsonl"
-        process = self.start(f"--report={file}", *options)
-        text, _ = process.communicate(timeout=240)
-        return Done(process.returncode, text, file)
 
 
 @dataclass(frozen=True)
@@ -84,55 +45,100 @@ class Left:
     segments: list[str]
 
 
-class Ward:
-    """Runs the suite on a patient, below a process that nothing gets away from.
+NOTHING_LEFT = Left([], [], [])
 
-    Its folder is the place of all temporary files, and its name is short: the paths of
-    sockets may not be long.
-    """
 
-    LIMIT = 150.0
-    """Seconds after which a run has hung, whatever else it does."""
+@dataclass(frozen=True)
+class Done:
+    """A run of the suite that has ended; its status is None where it had hung."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.temporary = folder / "t"
-        self.report = folder / "report.jsonl"
-        self.temporary.mkdir()
-
-    def start(self, *options: str, **variables: str) -> subprocess.Popen[str]:
-        """Start a run; signals to the process returned go on to the suite."""
-        run = Suite(self.folder).command(f"--report={self.report}", *options)
-        own = {"TMPDIR": str(self.temporary), "WARD": str(self.folder)}
-        return subprocess.Popen(
-            [sys.executable, HERE / "ward.py", self._answer, str(self.LIMIT), *run],
-            cwd=self.folder,
-            env=environment() | own | variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="backslashreplace",
-        )
-
-    def end(self, run: subprocess.Popen[str]) -> tuple[Done, Left]:
-        """Wait for the run; return how it went, and what it left."""
-        text, _ = run.communicate(timeout=self.LIMIT + 60)
-        answer = json.loads(self._answer.read_text())
-        files = sorted(path.name for path in self.temporary.iterdir())
-        left = Left(answer["left"], files, self._segments())
-        return Done(answer["status"], text, self.report), left
-
-    def __call__(self, *options: str, **variables: str) -> tuple[Done, Left]:
-        """Run to the end."""
-        return self.end(self.start(*options, **variables))
+    status: int | None
+    text: str
+    file: Path
+    left: Left
 
     @property
-    def _answer(self) -> Path:
-        return self.folder / "answer"
+    def report(self) -> Report:
+        """The report that it wrote."""
+        return read_report(self.file)
 
-    def _segments(self) -> list[str]:
-        """Return, and remove, the files in ``/dev/shm`` that a patient has named."""
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """The cases that it judged."""
+        return tuple(self.report.cases)
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """The verdicts by case."""
+        return {case.id: str(case.verdict) for case in self.cases}
+
+
+class Run:
+    """A run of the suite that goes on."""
+
+    def __init__(self, suite: Suite, pid: int, report: Path, told: TextIO) -> None:
+        self.suite = suite
+        self.pid = pid
+        self.report = report
+        self.told = told
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def end(self) -> Done:
+        """Wait for the end; return how it went, and what it left."""
+        with self.told:
+            end = json.loads(self.told.readline())
+        left = Left(end["left"], self.suite.files(), self.suite.segments())
+        text = self.suite.output.read_text(errors="backslashreplace")
+        self.suite.output.unlink()
+        return Done(end["status"], text, self.report, left)
+
+
+class Suite:
+    """Calls ``pytest --pyargs sharedtensor_conformance`` in a sandbox.
+
+    Its folder is the place of all temporary files, and its name is short: the paths of
+    sockets may not be long. The implementations of this folder are at hand.
+    """
+
+    def __init__(self, server: Path, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.temporary = folder / "t"
+        self.temporary.mkdir()
+        self.output = folder / "output"
+        self.runs = 0
+
+    def start(self, *options: str, **variables: str) -> Run:
+        """Start a run with these options, and variables of the environment."""
+        self.runs += 1
+        report = self.folder / f"report-{self.runs}.jsonl"
+        own = {"TMPDIR": str(self.temporary), "SANDBOX": str(self.folder)}
+        request = {
+            "options": [*OPTIONS, f"--report={report}", *options],
+            "folder": str(self.folder),
+            "output": str(self.output),
+            "environment": environment() | own | variables,
+            "limit": LIMIT,
+        }
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.server))
+            told = connection.makefile("rw")
+        print(json.dumps(request), file=told, flush=True)
+        return Run(self, json.loads(told.readline()), report, told)
+
+    def __call__(self, *options: str, **variables: str) -> Done:
+        """Run to the end."""
+        return self.start(*options, **variables).end()
+
+    def files(self) -> list[str]:
+        """Return the temporary files that are there."""
+        return sorted(path.name for path in self.temporary.iterdir())
+
+    def segments(self) -> list[str]:
+        """Return, and remove, what the implementation has named in ``/dev/shm``."""
         found = []
         with suppress(FileNotFoundError):
             for name in (self.folder / "segments").read_text().split():
@@ -140,3 +146,15 @@ class Ward:
                     Path("/dev/shm", name).unlink()
                     found.append(name)
         return found
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[None]:
+    """Have a sandbox that listens at `path`."""
+    with subprocess.Popen(
+        [sys.executable, HERE / "sandbox.py", path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"\n", "the sandbox has not started"
+        yield

@@ -84,7 +84,7 @@ def test_no_clause_has_two_cases_of_its_own(suite):
 def test_run_judges_each_clause_and_is_called_partial(suite):
     chosen = ("--clause=SHARE-1", "--clause=SHARE-2", "--clause=SHARE-3")
     done = suite("--impl=numpy-copy", *chosen, "--one-per-clause")
-    cases = done.report.cases
+    cases = done.cases
     judged = {id for case in cases for id in case.clauses}
     assert {"SHARE-1", "SHARE-2", "SHARE-3"} <= judged
     assert len(cases) <= 3

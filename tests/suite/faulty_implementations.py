@@ -2,8 +2,11 @@
 
 None of them deletes or signals anything that it cannot name exactly: a path that is
 worked out may turn out to be ``/``, and a parent may be somebody else's. All but one
-are the plain miniature, which copies, with one thing done to the process it is in.
-`WARD` in the environment is a folder for what has to be known across processes.
+are the plain miniature, which copies, with one fault in the process it is in.
+`SANDBOX` in the environment is a folder for what has to be known across processes.
+
+Most faults stay in the processes of one configuration. These are judged in groups, one
+run for each: an adapter whose strategies are called like the faults that they have.
 """
 
 from __future__ import annotations
@@ -31,34 +34,57 @@ from sharedtensor_conformance.adapters.numpy_copy import StridedArray
 
 DESCRIBED = "SHAREDTENSOR_CONFORMANCE_DESCRIBE" in os.environ
 USED_BY_THE_SUITE = [1, 0, 1]
-"""What ladder, warming and closing tests send: tests of clauses send other values."""
+"""What the smoke test, warming and the last tests send: other tests send others."""
 
 adapters = {}
+groups = {}
 
 
-def patient(base=miniatures.plain, **fields):
+def snake_case(name):
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def faulty(base=miniatures.plain, **fields):
     """Register an adapter under its class's name; `fields` are the adapter's."""
 
     def register(operations):
         where = f"{__name__}:{operations.__name__}"
-        named = {"name": operations.__name__, "operations": where}
-        named |= {"start_methods": ("fork",)} | fields
-        adapters[operations.__name__] = replace(base, **named)
+        name = snake_case(operations.__name__)
+        named = {"name": name, "operations": where}
+        adapters[name] = replace(base, **named | fields)
         return operations
 
     return register
 
 
+def in_group(group):
+    """Register operations as one strategy of the adapter of a group."""
+
+    def register(operations):
+        groups.setdefault(group, {})[snake_case(operations.__name__)] = operations
+        return operations
+
+    return register
+
+
+def adapter_of_group(group):
+    """Return the adapter of a group; the smoke test is that of `Well`."""
+    strategies = ("well", *groups[group])
+    return replace(adapters["group"], name=group, strategies=strategies)
+
+
 def __getattr__(name):
-    """Return the adapter of a patient: ``--impl=patients:crashes_in_make``."""
+    """Return an adapter: ``--impl=faulty_implementations:crashes_at_import``."""
+    if name in groups:
+        return adapter_of_group(name)
     try:
-        return adapters["".join(part.title() for part in name.split("_"))]
+        return adapters[name]
     except KeyError:
         raise AttributeError(name) from None
 
 
-def ward():
-    return Path(os.environ["WARD"])
+def sandbox():
+    return Path(os.environ["SANDBOX"])
 
 
 def die():
@@ -70,7 +96,7 @@ def hang():
     threading.Event().wait()
 
 
-def signal_keeper(number):
+def signal_supervisor(number):
     """Signal the parent, and only if it is a supervisor: else it is an orphan's."""
     parent = os.getppid()
     if b"harness/supervisor.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
@@ -81,98 +107,106 @@ def in_a_peer():
     return multiprocessing.parent_process() is not None
 
 
-def after_the_ladder():
-    """Tell whether an owner was here before this one, who counts as one."""
-    marks = ward() / "owners"
+def after_the_smoke_test():
+    """Return whether an owner was here before this one, who counts as one."""
+    marks = sandbox() / "owners"
     before = marks.read_text() if marks.exists() else ""
     with marks.open("a") as file:
         file.write(f"{os.getpid()}\n")
     return bool(before)
 
 
-class Fits:
-    """Calls `fit` where a test of a clause makes a tensor."""
+class Faulty(miniatures.Plain):
+    """The plain miniature, but for a `fault` where a clause's test makes a tensor."""
 
     def make(self, values, shape, dtype):
         if list(values) != USED_BY_THE_SUITE:
-            self.fit()
+            self.fault()
         return super().make(values, shape, dtype)
 
-    def fit(self):
+    def fault(self):
         """Do nothing."""
 
 
-class Patient(Fits, miniatures.Plain):
-    """The plain miniature that has fits."""
-
-
-def usual(tensor):
+def of_the_suite(tensor):
     return tensor.ravel().tolist() == USED_BY_THE_SUITE
 
 
-@patient()
+@faulty()
 class Well(miniatures.Plain):
     """Nothing is wrong with it but that it copies."""
+
+
+@faulty()
+class Group(miniatures.Plain):
+    """It becomes what the strategy of its process is called."""
+
+    def enter_child(self, strategy):
+        found = {"well": Well}
+        for faults in groups.values():
+            found |= faults
+        self.__class__ = found[strategy]
+        self.enter_child(strategy)
 
 
 # Crashes and hangs, at each place
 
 
-@patient()
+@faulty()
 class CrashesAtImport(miniatures.Plain):
     def __init__(self):
         if not DESCRIBED:
             os.abort()
 
 
-@patient(patience=4.0)
+@faulty(patience=4.0)
 class HangsAtImport(miniatures.Plain):
     def __init__(self):
         if not DESCRIBED:
             hang()
 
 
-@patient()
+@faulty()
 class CrashesInAChild(miniatures.Plain):
     def enter_child(self, strategy):
         if in_a_peer():
             die()
 
 
-@patient(patience=5.0)
+@faulty(patience=5.0)
 class HangsInAChild(miniatures.Plain):
     def enter_child(self, strategy):
         if in_a_peer():
             hang()
 
 
-@patient()
+@faulty()
 class CrashesLater(miniatures.Plain):
-    """The ladder is climbed; no later owner comes up."""
+    """The smoke test passes; no later owner starts."""
 
     def enter_child(self, strategy):
-        if not in_a_peer() and after_the_ladder():
+        if not in_a_peer() and after_the_smoke_test():
             os._exit(7)
 
 
-@patient()
-class CrashesInMake(Patient):
-    def fit(self):
+@in_group("crashes")
+class CrashesInMake(Faulty):
+    def fault(self):
         die()
 
 
-@patient()
-class HangsInMake(Patient):
-    def fit(self):
+@in_group("hangs")
+class HangsInMake(Faulty):
+    def fault(self):
         hang()
 
 
-@patient(deadline=1000.0)
-class NeverLate(Patient):
+@faulty(deadline=1000.0)
+class NeverLate(Faulty):
     """It hangs, and a request may take longer than any run."""
 
-    def fit(self):
-        (ward() / "hangs").touch()
+    def fault(self):
+        (sandbox() / "hangs").touch()
         hang()
 
 
@@ -186,117 +220,117 @@ class Hanging:
         hang()
 
 
-class Substituting(Patient):
+class Substituting(Faulty):
     """Sends something else in the place of the tensor of a test."""
 
     substitute: type
 
     def encode(self, tensor):
-        return tensor if usual(tensor) else self.substitute()
+        return tensor if of_the_suite(tensor) else self.substitute()
 
 
-@patient()
+@in_group("crashes")
 class CrashesInTheReducer(Substituting):
     substitute = Crashing
 
 
-@patient(channels=("queue",))
+@faulty(channels=("queue",))
 class CrashesInTheThreadOfAQueue(Substituting):
     """Nobody talks to the process that dies: the other one waits for its message."""
 
     substitute = Crashing
 
 
-@patient()
+@in_group("hangs")
 class HangsInTheReducer(Substituting):
     substitute = Hanging
 
 
-@patient()
-class CrashesInDecode(Patient):
+@in_group("crashes")
+class CrashesInDecode(Faulty):
     def decode(self, message):
-        if not usual(message):
+        if not of_the_suite(message):
             os._exit(9)
         return message
 
 
-@patient()
-class HangsInDecode(Patient):
+@in_group("hangs")
+class HangsInDecode(Faulty):
     def decode(self, message):
-        if not usual(message):
+        if not of_the_suite(message):
             hang()
         return message
 
 
-@patient()
-class HangsInRelease(Patient):
+@in_group("hangs")
+class HangsInRelease(Faulty):
     def release(self, tensor):
-        if not usual(tensor):
+        if not of_the_suite(tensor):
             hang()
 
 
-@patient()
+@in_group("harmless")
 class HangsAtExit(miniatures.Plain):
     def enter_child(self, strategy):
         atexit.register(hang)
 
 
-@patient()
+@faulty()
 class LeavesAThreadAtExit(miniatures.Plain):
     def enter_child(self, strategy):
         threading.Thread(target=hang).start()
 
 
-@patient()
-class StopsItself(Patient):
-    def fit(self):
+@in_group("hangs_beyond_signals")
+class StopsItself(Faulty):
+    def fault(self):
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-@patient()
-class EndsItsMainThread(Patient):
+@in_group("hangs_beyond_signals")
+class EndsItsMainThread(Faulty):
     """The process lives on in a thread, and /proc calls it a zombie."""
 
-    def fit(self):
+    def fault(self):
         threading.Thread(target=hang).start()
         ctypes.CDLL(None).pthread_exit(None)
 
 
-@patient()
-class IgnoresSigterm(Patient):
+@in_group("hangs_beyond_signals")
+class IgnoresSigterm(Faulty):
     def enter_child(self, strategy):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
-    def fit(self):
+    def fault(self):
         hang()
 
 
 # What is done to the suite
 
 
-@patient()
-class StopsItsKeeper(Patient):
-    def fit(self):
-        signal_keeper(signal.SIGSTOP)
-        (ward() / "stopped").touch()
+@faulty()
+class StopsItsSupervisor(Faulty):
+    def fault(self):
+        signal_supervisor(signal.SIGSTOP)
+        (sandbox() / "stopped").touch()
 
 
-@patient()
-class KillsItsKeeper(Patient):
-    def fit(self):
-        signal_keeper(signal.SIGKILL)
+@faulty()
+class KillsItsSupervisor(Faulty):
+    def fault(self):
+        signal_supervisor(signal.SIGKILL)
 
 
-@patient()
-class ClosesDescriptors(Patient):
-    def fit(self):
+@in_group("crashes")
+class ClosesDescriptors(Faulty):
+    def fault(self):
         os.closerange(3, 256)
 
 
-@patient()
-class WritesIntoEverySocket(Patient):
-    def fit(self):
+@in_group("crashes")
+class WritesIntoEverySocket(Faulty):
+    def fault(self):
         for fd in range(3, 256):
             try:
                 os.write(fd, b"\xff" * 64)
@@ -304,9 +338,9 @@ class WritesIntoEverySocket(Patient):
                 continue
 
 
-@patient()
-class ChangesTheProcess(Patient):
-    def fit(self):
+@in_group("harmless")
+class ChangesTheProcess(Faulty):
+    def fault(self):
         os.chdir("/")
         os.umask(0o777)
         os.makedirs(tempfile.mkdtemp() + "/locked/inner")
@@ -315,15 +349,15 @@ class ChangesTheProcess(Patient):
             signal.signal(number, signal.SIG_IGN)
 
 
-@patient()
-class ReplacesItsStreams(Patient):
-    def fit(self):
+@in_group("harmless")
+class ReplacesItsStreams(Faulty):
+    def fault(self):
         sys.stdout = sys.stderr = sys.stdin = None
 
 
-@patient()
-class FloodsItsStreams(Patient):
-    def fit(self):
+@in_group("harmless")
+class FloodsItsStreams(Faulty):
+    def fault(self):
         for _ in range(30):
             os.write(1, b"\xff" * (1 << 19) + b"\n")
             os.write(2, b"\xfe" * (1 << 19) + b"\n")
@@ -390,29 +424,29 @@ class But(Fork):
         return self
 
 
-@patient(channels=("queue",))
+@faulty(channels=("queue",))
 class StartsThreads(miniatures.Plain):
     """Every case would pass: what is sent never leaves the process."""
 
     multiprocessing = But(InAThread)
 
 
-@patient()
+@faulty()
 class StartsThreadsLater(miniatures.Plain):
     multiprocessing = But(standing_or_in_a_thread)
 
 
-@patient()
+@faulty()
 class TellsTheNumberOfAThread(miniatures.Plain):
     multiprocessing = But(InAThreadByItsNumber)
 
 
-@patient(channels=("queue",))
+@faulty(channels=("queue",))
 class TellsThePidOfADecoy(miniatures.Plain):
     multiprocessing = But(InAThreadBehindADecoy)
 
 
-@patient()
+@faulty()
 class TellsItsOwnPid(miniatures.Plain):
     multiprocessing = But(Forked)
 
@@ -420,11 +454,11 @@ class TellsItsOwnPid(miniatures.Plain):
 # What it leaves
 
 
-@patient()
-class LeavesDaemons(Patient):
+@faulty()
+class LeavesDaemons(Faulty):
     """Grandchildren in sessions of their own hold every descriptor, and no name."""
 
-    def fit(self):
+    def fault(self):
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:
@@ -435,23 +469,23 @@ class LeavesDaemons(Patient):
         os.wait()
 
 
-@patient()
-class LeavesANamelessProgram(Patient):
+@faulty()
+class LeavesANamelessProgram(Faulty):
     """It runs another program without an environment, detached."""
 
-    def fit(self):
+    def fault(self):
         if os.fork() == 0:
             os.setsid()
             os.execve("/bin/sleep", ["sleep", "300"], {})
 
 
-@patient(segment_pattern=r"miniature-{pid}")
-class LeavesEverything(Patient):
+@faulty(segment_pattern=r"miniature-{pid}")
+class LeavesEverything(Faulty):
     held = []  # noqa: RUF012
 
-    def fit(self):
-        name = f"miniature-{os.getpid()}-{ward().name}"
-        with (ward() / "segments").open("a") as file:  # for the test to look for
+    def fault(self):
+        name = f"miniature-{os.getpid()}-{sandbox().name}"
+        with (sandbox() / "segments").open("a") as file:  # for the test to look for
             file.write(f"{name}\n")
         Path("/dev/shm", name).write_bytes(bytes(4096))
         tempfile.mkstemp()
@@ -463,18 +497,18 @@ class LeavesEverything(Patient):
             hang()
 
 
-@patient(start_methods=("spawn",), channels=("queue",))
-class RemovesItsSemaphores(Patient):
+@faulty(start_methods=("spawn",), channels=("queue",))
+class RemovesItsSemaphores(Faulty):
     """It unlinks the semaphores of its own queues, by the names that they have."""
 
-    def fit(self):
+    def fault(self):
         for held in gc.get_objects():
             name = held._semlock.name if isinstance(held, SemLock) else None
             if name and re.fullmatch(r"/mp-\w+", name):
                 Path(f"/dev/shm/sem.{name[1:]}").unlink(missing_ok=True)
 
 
-@patient(base=reference.conformance_adapter, channels=("pipe",))
+@faulty(base=reference.conformance_adapter, start_methods=("fork",), channels=("pipe",))
 class RemovesItsSegments(reference.ReferenceOperations):
     """It unlinks what it shares before it is sent: the names that have its own pid."""
 
@@ -490,15 +524,15 @@ class RemovesItsSegments(reference.ReferenceOperations):
 # What it says
 
 
-@patient()
-class RaisesSystemExit(Patient):
-    def fit(self):
+@in_group("answers_nonsense")
+class RaisesSystemExit(Faulty):
+    def fault(self):
         sys.exit("enough")
 
 
-@patient()
-class RaisesKeyboardInterrupt(Patient):
-    def fit(self):
+@in_group("answers_nonsense")
+class RaisesKeyboardInterrupt(Faulty):
+    def fault(self):
         raise KeyboardInterrupt
 
 
@@ -507,19 +541,19 @@ class Unspeakable(BaseException):
         raise ValueError
 
 
-@patient()
-class RaisesTheUnspeakable(Patient):
-    def fit(self):
+@in_group("answers_nonsense")
+class RaisesTheUnspeakable(Faulty):
+    def fault(self):
         raise Unspeakable
 
 
-@patient()
-class RaisesWhatNoTerminalShows(Patient):
-    def fit(self):
+@in_group("answers_nonsense")
+class RaisesWhatNoTerminalShows(Faulty):
+    def fault(self):
         raise RuntimeError("\udcff\x1b[2J\x00" + "x" * (8 << 20))
 
 
-@patient(claims=frozenset({"core", "identity", "views"}))
+@faulty(claims=frozenset({"core", "identity", "views"}))
 class LiesAboutItsClaims(miniatures.NumpyCopyOperations):
     """It claims profiles whose operations are there in name alone."""
 
@@ -529,17 +563,25 @@ class LiesAboutItsClaims(miniatures.NumpyCopyOperations):
     address = view = strides = reinterpret = _lacks
 
 
-@patient()
-class ReturnsOtherTypes(Patient):
+@in_group("answers_nonsense")
+class LosesTheTensor(Faulty):
+    """None arrives where a tensor was sent."""
+
+    def decode(self, message):
+        return message if of_the_suite(message) else None
+
+
+@in_group("answers_nonsense")
+class ReturnsOtherTypes(Faulty):
     def values(self, tensor):
-        return super().values(tensor) if usual(tensor) else StridedArray
+        return super().values(tensor) if of_the_suite(tensor) else StridedArray
 
 
-@patient()
-class EatsMemory(Patient):
+@in_group("answers_nonsense")
+class EatsMemory(Faulty):
     """It takes memory up to a limit that it sets itself, 1 GiB beyond its start."""
 
-    def fit(self):
+    def fault(self):
         used = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
         resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), -1))
         eaten = []
