@@ -7,53 +7,27 @@ Only what is below this process is ever killed.
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-from sharedtensor_conformance.harness import ledger
-from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.process_tree import ProcessTree, wait_until
 
-SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
-FAREWELL = 20.0
+SHUTDOWN_TIMEOUT = 20.0
 """Seconds in which supervisors that outlive their run end what they keep."""
 
 
-def living() -> list[int]:
-    """Return what is below this process and has not ended."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    below = ledger.descendants(os.getpid())
-    return [pid for pid in below if not ledger.is_zombie(pid)]
-
-
-def left() -> list[str]:
+def left(tree: ProcessTree) -> list[str]:
     """Wait a moment, kill what is still there, and return its commands."""
-    if wait_until(lambda: not living(), FAREWELL):
-        return []
-    commands = [ledger.command(pid) for pid in living()]
-    wait_until(lambda: not killed(), FAREWELL)
-    return commands
-
-
-def killed() -> list[int]:
-    """Kill what is still there, and return it."""
-    found = living()
-    for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return found
+    wait_until(lambda: not tree.living(), SHUTDOWN_TIMEOUT)
+    return tree.kill()
 
 
 def main() -> None:
     """Run the command, wait, and write down what came of it."""
-    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+    tree = ProcessTree()
     answer, limit, *command = sys.argv[1:]
     process = subprocess.Popen(command)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -64,7 +38,7 @@ def main() -> None:
         process.kill()
         status = None
         process.wait()
-    data = {"status": status, "left": left()}
+    data = {"status": status, "left": left(tree)}
     part = Path(f"{answer}.part")
     part.write_text(json.dumps(data))
     part.rename(answer)
