@@ -238,7 +238,7 @@ def _run_lot(session: nox.Session, count: int, beside: str, record: str) -> None
     listed = session.run("shared-tensor-spec", "mutants", "--json", silent=True)
     names = sorted(mutant["name"] for mutant in json.loads(str(listed)))
     lot = random.Random(0).sample(names, count)
-    options = (f"--beside={beside}", "--json", "--limit", "900", "--jobs", WORKERS)
+    options = (f"--others={beside}", "--json", "--limit", "900", "--jobs", WORKERS)
     with open(f"docs/reports/{record}", "w") as file:
         # 1: one may survive, since it is none under fork.
         command = ("shared-tensor-spec", "mutants", "--run", *options, *lot)

@@ -163,7 +163,7 @@ def write(path: Path, record: dict[str, Any], parser: Parser) -> None:
 
 
 def is_row(value: Any) -> bool:
-    """Tell whether a value is to be written in one line however long that gets."""
+    """Return whether a value is to be written in one line however long that gets."""
     if isinstance(value, dict | list):
         return isinstance(value, list) and not any(isinstance(v, dict) for v in value)
     return True

@@ -215,11 +215,11 @@ def _add_mutants(commands: _Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--run", action="store_true", help="run the suite on each")
     parser.add_argument(
-        "--beside",
+        "--others",
         choices=["one-per-clause", "whole"],
         default="",
-        help="name the clauses that break beside its own, too: of one case of each, or "
-        "of all cases under fork",
+        help="name the other clauses that break, too: of one case of each, or of all "
+        "cases under fork",
     )
     parser.add_argument(
         "--jobs", metavar="N", type=_positive(int), default=1, help="runs at a time"
@@ -377,7 +377,7 @@ def _run_mutants(mutants: Sequence[Mutant], arguments: argparse.Namespace) -> in
         jobs=arguments.jobs,
         limit=arguments.limit,
         announce=announce,
-        beside=arguments.beside,
+        others=arguments.others,
     )
     killed = sum(outcome.fate == "killed" for outcome in outcomes)
     if arguments.json:

@@ -1,7 +1,7 @@
 """How precise the suite is: what else turns red when one clause is broken.
 
-``shared-tensor-spec mutants --run --json`` with ``--beside=whole`` runs all cases on
-each mutant, with ``--beside=one_per_clause`` one of each clause, and names the clauses
+``shared-tensor-spec mutants --run --json`` with ``--others=whole`` runs all cases on
+each mutant, with ``--others=one-per-clause`` one of each clause, and names the clauses
 that broke though the mutant does not name them.
 """
 
