@@ -12,7 +12,14 @@ import sys
 from collections.abc import Sequence
 
 from sharedtensor_conformance.clauses import SPEC_VERSION, SpecError
-from sharedtensor_conformance.cli import bench, check_adapter, gate, mutants, reports
+from sharedtensor_conformance.cli import (
+    bench,
+    check_adapter,
+    expectations,
+    gate,
+    mutants,
+    reports,
+)
 from sharedtensor_conformance.cli.command import (
     INTERRUPTED,
     NO,
@@ -30,6 +37,7 @@ COMMANDS: tuple[Command, ...] = (
     check_adapter.command,
     reports.command,
     reports.diff_command,
+    expectations.command,
     gate.command,
     mutants.command,
     bench.command,

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 YES, NO, WRONG_USE, INTERRUPTED = 0, 1, 4, 130
 
@@ -43,7 +43,7 @@ class Command:
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
 
-    def add_to(self, commands: argparse._SubParsersAction[Parser]) -> None:
+    def add_to(self, commands: argparse._SubParsersAction[Any]) -> None:
         """Add the command's parser to those of the others."""
         parser = commands.add_parser(
             self.name,
