@@ -281,6 +281,7 @@ def test_evidence_cannot_leave_its_comment(updated):
             "another text of CUDA-1",
         ),
         ({"selected": ["--case=x"]}, "of single cases"),
+        ({"selected": ["--clause=SHARE-1", "--one-per-clause"]}, "of single cases"),
         ({"selected": []}, "of single cases"),
         ({"text": "expect = [{}]"}, "entry 1"),
     ],

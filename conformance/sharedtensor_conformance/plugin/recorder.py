@@ -144,6 +144,8 @@ class Recorder:
         for name in OPTIONS:
             option = f"--{name.replace('_', '-')}"
             given += [f"{option}={value}" for value in self.config.getoption(name)]
+        if self.config.getoption("one_per_clause"):
+            given.append("--one-per-clause")
         if self.config.getoption("expectations"):
             given.append(f"--expectations={self.expectations_file}")
         if self.config.getoption("no_expectations"):

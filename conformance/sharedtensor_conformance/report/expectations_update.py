@@ -127,7 +127,8 @@ class Coverage:
             name, _, value = option.partition("=")
             given.setdefault(name, set()).add(value)
         chosen = {"--clause", "--profile", *_RESTRICTED} & set(given)
-        if "--case" in given or not (run.selection.full or chosen):
+        single = {"--case", "--one-per-clause"} & set(given)
+        if single or not (run.selection.full or chosen):
             raise UpdateError(
                 "the report is of single cases (--case, --one-per-clause), so it "
                 "cannot tell whether a deviation has gone: run whole clauses (--clause)"
