@@ -56,7 +56,8 @@ def workflows(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Mypy, strict, and pyright, on the checkout as pip installs it."""
-    session.install("-e", ".[conformance]", "mypy", "pyright", "types-jsonschema")
+    checkers = ("mypy", "pyright[nodejs]", "types-jsonschema")
+    session.install("-e", ".[conformance]", *checkers)
     session.run("mypy")
     session.run("pyright")
 

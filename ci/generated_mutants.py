@@ -45,21 +45,26 @@ NO_CASE = "nothing was selected"
 """What a run says that had no case, say since another strategy has the clause."""
 
 HOST = (
-    "reference/sharedtensor/reducers.py",
-    "reference/sharedtensor/steps.py",
-    "reference/sharedtensor/strategies.py",
-    "reference/sharedtensor/storage.py",
     "reference/sharedtensor/memory.py",
+    "reference/sharedtensor/segments.py",
     "reference/sharedtensor/transport.py",
+    "reference/sharedtensor/announcements.py",
+    "reference/sharedtensor/strategies.py",
+    "reference/sharedtensor/state.py",
+    "reference/sharedtensor/protocol.py",
+    "reference/sharedtensor/reducers.py",
+    "reference/sharedtensor/storage.py",
+    "reference/sharedtensor/multiprocessing/packets.py",
     "reference/sharedtensor/multiprocessing/connection.py",
     "reference/sharedtensor/multiprocessing/queues.py",
 )
 DEVICE = (
     "reference/sharedtensor/cuda/reducers.py",
     "reference/sharedtensor/cuda/protocol.py",
+    "reference/sharedtensor/cuda/state.py",
     "reference/sharedtensor/cuda/counts.py",
     "reference/sharedtensor/cuda/events.py",
-    "reference/sharedtensor/cuda/gate.py",
+    "reference/sharedtensor/finalizers.py",
 )
 """What is mutated: what decides how a tensor crosses. Not the arithmetic of tensors,
 the simulated device, which stands for hardware, nor the manager, which is fuzzed."""

@@ -60,7 +60,7 @@ class Other:
 
 
 def _serve(pipe: Any, device: str) -> None:
-    driver = devices.sharing_on(device).driver
+    driver = devices.device_state(device).driver
     while (request := pipe.recv()) is not None:
         method, arguments = request
         try:
@@ -241,7 +241,7 @@ def _no_stray_access(driver: Any, other: Other) -> bool:
 @rule("device-index")
 def _device_index(driver: Any, other: Other) -> bool:
     kind = driver.name.partition(":")[0]
-    return refuses(devices.sharing_on, f"{kind}:{cuda.device_count(kind)}")
+    return refuses(devices.device_state, f"{kind}:{cuda.device_count(kind)}")
 
 
 @rule("no-fork")
@@ -265,7 +265,7 @@ def _expect_fork_error(driver: Any) -> None:
 
 def judge(device: str) -> dict[str, str]:
     """Return for each rule what was found: kept, not kept (why), or not checked."""
-    driver = devices.sharing_on(device).driver
+    driver = devices.device_state(device).driver
     other = Other(device)
     try:
         return {each.name: _judged(each.name, driver, other) for each in RULES}

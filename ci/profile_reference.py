@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import sharedtensor
-from sharedtensor import multiprocessing
-from sharedtensor.steps import steps
+from sharedtensor import multiprocessing, protocol, state
 
 STRATEGIES = ("file_descriptor", "file_system")
 STARTS = {
@@ -57,14 +56,14 @@ def one_message(stopwatch: Stopwatch, reader: Any, writer: Any) -> None:
     with stopwatch.over("share"):
         tensor.share_memory_()
     with stopwatch.over("pack"):
-        message = steps.pack_message(tensor)
+        message = protocol.pack_message(tensor)
     with stopwatch.over("write and read"):
-        steps.write_message(message, writer)
-        received = steps.read_message(reader)
+        protocol.write_message(message, writer)
+        received = protocol.read_message(reader)
     assert tensor.storage.segment is not None, "it is shared"
-    del steps.known[tensor.storage.segment.token]  # as a process that has not got it
+    del state.known[tensor.storage.segment.token]  # as a process that has not got it
     with stopwatch.over("unpack"):
-        arrived = steps.unpack_message(*received)
+        arrived = protocol.unpack_message(*received)
     with stopwatch.over("drop by the receiver"):
         del arrived
     with stopwatch.over("drop by the sender"):

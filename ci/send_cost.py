@@ -34,7 +34,7 @@ def send_tensor(pipe: Any, tensor: cuda.CudaTensor) -> None:
 
 def call_driver(pipe: Any, tensor: cuda.CudaTensor) -> None:
     """Make the calls that such a send needs, and send their handles."""
-    driver = devices.sharing_on(tensor.device).driver
+    driver = devices.device_state(tensor.device).driver
     event = driver.event_create()
     driver.event_record(event)
     memory = driver.ipc_handle(tensor.data_ptr())
@@ -63,7 +63,7 @@ def measure(
 
 
 def _receive(pipe: Any, device: str) -> None:
-    driver = devices.sharing_on(device).driver
+    driver = devices.device_state(device).driver
     while (arrived := pipe.recv()) is not None:
         if isinstance(arrived, tuple):
             memory, handle = arrived

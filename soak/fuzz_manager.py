@@ -1,11 +1,11 @@
-"""Says to the manager whatever a process can say to it, while another one is served.
+"""Sends to the manager whatever a process can send to it, while another one is served.
 
 Hypothesis makes up what the bad clients do: messages of every kind that the protocol
 has, in any order, with and without descriptors, of the right kind and the wrong one,
 mutated and random bytes, too long, wrong tokens, floods, answers that are not read,
 connections that end abruptly. A well-behaved client in a process of its own (see
 `good_client`) goes on all the time. After each example the manager is the same one, it
-has answered the good client within `PATIENCE`, has removed none of its names, has as
+has answered the good client within `TIMEOUT`, has removed none of its names, has as
 many descriptors as before the example and no more than `ROOM` of memory more than at
 the start; files that are none of its business are still there. After each batch all
 end, and nothing may be left.
@@ -45,7 +45,7 @@ from sharedtensor.manager import daemon
 from sharedtensor_conformance.harness.process_tree import SHM, wait_until
 
 GOOD_CLIENT = Path(__file__).with_name("good_client.py")
-PATIENCE = 5.0  # seconds that a good client may have to wait
+TIMEOUT = 5.0  # seconds that a good client may have to wait
 SOON = 1.0  # seconds until what a connection had is closed
 GRACE = 5.0  # seconds for what has to go by itself
 ROOM = 16 * 1024  # KiB
@@ -120,10 +120,10 @@ class BadClients(RuleBasedStateMachine):
 
     @rule(target=connections)
     def connect(self) -> socket.socket:
-        """Come in by the door; whoever was not let in is counted at the end."""
+        """Connect; whoever is refused is counted at the end."""
         found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.opened.append(found)
-        found.settimeout(PATIENCE)
+        found.settimeout(TIMEOUT)
         try:
             with short(self.subject.address) as path:
                 found.connect(path)
@@ -133,19 +133,19 @@ class BadClients(RuleBasedStateMachine):
         return found
 
     @rule(to=connections, kind=kinds, argument=arguments, fds=descriptors)
-    def say(
+    def send_message(
         self, to: socket.socket, kind: str, argument: bytes, fds: list[str]
     ) -> None:
         """Send a message of one of the kinds there are."""
         self.send(to, KINDS[kind] + argument, fds)
 
     @rule(to=connections, data=st.binary(max_size=48), fds=descriptors)
-    def say_anything(self, to: socket.socket, data: bytes, fds: list[str]) -> None:
+    def send_random_bytes(self, to: socket.socket, data: bytes, fds: list[str]) -> None:
         """Send random bytes."""
         self.send(to, data, fds)
 
     @rule(to=connections, kind=kinds, name=names, place=st.integers(0, 40))
-    def say_it_wrong(
+    def send_corrupted(
         self, to: socket.socket, kind: str, name: bytes, place: int
     ) -> None:
         """Send a message in which one byte is another one."""
@@ -154,12 +154,12 @@ class BadClients(RuleBasedStateMachine):
         self.send(to, bytes(message), [])
 
     @rule(to=connections, kind=kinds, size=st.integers(1, 120_000))
-    def say_too_much(self, to: socket.socket, kind: str, size: int) -> None:
+    def send_long(self, to: socket.socket, kind: str, size: int) -> None:
         """Send a long message."""
         self.send(to, KINDS[kind] + b"sharedtensor-" + b"a" * size, [])
 
     @rule(to=connections, kind=kinds, count=st.sampled_from((17, 100, 253)))
-    def say_with_many(self, to: socket.socket, kind: str, count: int) -> None:
+    def send_many_descriptors(self, to: socket.socket, kind: str, count: int) -> None:
         """Send a message with many descriptors."""
         self.send(to, KINDS[kind] + NAMES[0], ["file"] * count)
 
@@ -285,8 +285,8 @@ class Subject:
         assert self.process.stdout is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
-        answers = select.select([self.process.stdout], [], [], 4 * PATIENCE)[0]
-        assert answers, f"the good client waits for more than {4 * PATIENCE:g} s"
+        answers = select.select([self.process.stdout], [], [], 4 * TIMEOUT)[0]
+        assert answers, f"the good client waits for more than {4 * TIMEOUT:g} s"
         line = self.process.stdout.readline()
         assert line, "the good client has ended"
         report: dict[str, Any] = json.loads(line)
@@ -300,9 +300,9 @@ class Subject:
         report = [self.ask() for _ in range(SWEEPS)][-1]
         assert not report["fault"], report["fault"]
         assert report["manager"] == self.manager, "the manager has ended"
-        assert not self.refused, f"a client was not let in: {self.refused}"
+        assert not self.refused, f"a client was refused: {self.refused}"
         peak = report["peak"]
-        assert peak <= PATIENCE, f"a good client waited {peak:.1f} s"
+        assert peak <= TIMEOUT, f"a good client waited {peak:.1f} s"
         assert not (gone := canaries_gone()), f"{gone} was removed"
         if not wait_until(self.is_slim, SOON):
             now, before = resources_of(self.manager), self.before.descriptors
@@ -415,7 +415,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 
 
 def figures(subject: Subject, first: int, batches: int) -> dict[str, Any]:
-    """Return what the record says of the examples so far."""
+    """Return the record of the examples so far."""
     return {
         "seed": first,
         "batches": batches,
@@ -425,7 +425,7 @@ def figures(subject: Subject, first: int, batches: int) -> dict[str, Any]:
         "served": subject.served,
         "peak_latency_ms": round(1000 * subject.peak, 1),
         "memory_growth_kib": subject.growth,
-        "patience_s": PATIENCE,
+        "patience_s": TIMEOUT,
     }
 
 

@@ -68,7 +68,7 @@ class GoodClient:
                 raise Fault(f"{name} is another file than the one its client made")
 
     def report(self, fault: str = "") -> None:
-        """Say how it fared since the last report."""
+        """Print how it fared since the last report."""
         pid = 0 if fault else self.waiting_for(client.status)["pid"]
         words = {"manager": pid, "address": client.address(), "fault": fault}
         figures = {"peak": self.peak, "served": self.served, "name": self.names[-1]}

@@ -20,7 +20,10 @@ SPEC_VERSION = "0.1.0"
 LEVELS = ("MUST", "SHOULD", "MAY")
 OBSERVES = ("sharing", "values", "lifetime", "errors")
 
-_OPTION = re.compile(r":(?P<name>[a-z]+):\s*(?P<value>.*)")
+OPTIONS = ("title", "level", "profile", "observes", "promises", "no-code")
+"""What a clause says of itself; ``no-code`` is why the reference has no code for it."""
+
+_OPTION = re.compile(r":(?P<name>[a-z-]+):\s*(?P<value>.*)")
 _ID = re.compile(r"(?P<chapter>[A-Z]+)-(?P<number>\d+)")
 
 
@@ -42,6 +45,7 @@ class Clause:
     why: str
     file: str
     line: int
+    no_code: str = ""
 
     @property
     def chapter(self) -> str:
@@ -79,8 +83,9 @@ def parse_clause(id: str, content: str, file: str, line: int = 0) -> Clause:
         why=why.strip(),
         file=file,
         line=line,
+        no_code=options.get("no-code", ""),
     )
-    _verify(clause)
+    _verify(clause, options)
     return clause
 
 
@@ -93,7 +98,7 @@ def _split_options(content: str) -> tuple[dict[str, str], str]:
     return options, "\n".join(lines)
 
 
-def _verify(clause: Clause) -> None:
+def _verify(clause: Clause, options: dict[str, str]) -> None:
     complaints = {
         "an id such as GRAD-3": _ID.fullmatch(clause.id),
         f"a :level: of {', '.join(LEVELS)}": clause.level in LEVELS,
@@ -106,6 +111,10 @@ def _verify(clause: Clause) -> None:
     for needed, present in complaints.items():
         if not present:
             raise SpecError(f"{clause.file}:{clause.line}: {clause.id} needs {needed}")
+    for name in options:
+        if name not in OPTIONS:
+            where = f"{clause.file}:{clause.line}: {clause.id}"
+            raise SpecError(f"{where} has an unknown option :{name}:")
 
 
 def parse_chapter(source: str, file: str) -> list[Clause]:

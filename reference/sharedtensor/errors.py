@@ -27,7 +27,10 @@ class StrategyError(SharedTensorError, ValueError):
 
 
 class HandleError(SharedTensorError, RuntimeError):
-    """A handle names no segment, or another one than it claims to name."""
+    """A handle names no segment, or another one than it claims to name.
+
+    Clauses SEC-7, SEC-8.
+    """
 
 
 class ManagerError(SharedTensorError, RuntimeError):
@@ -105,7 +108,7 @@ ADVICE = {
 
 
 def resource_error(number: int | None, doing: str) -> ResourceError:
-    """The error for the system's refusal `number`, met while `doing` something."""
+    """Return the error for the refusal `number` of the system, met while `doing`."""
     code = number or 0  # the system always says why; an `OSError` need not
     advice = ADVICE.get(code, "The system gave no further reason.")
     return ResourceError(code, f"{doing} failed: {os.strerror(code)}. {advice}")

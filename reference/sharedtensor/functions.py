@@ -13,21 +13,21 @@ from .errors import ResizeError as ResizeError
 from .errors import ResourceError as ResourceError
 from .errors import SharedTensorError as SharedTensorError
 from .errors import StrategyError as StrategyError
+from .layout import check_dtype, contiguous, new_shape
 from .nn import Module as Module
 from .nn import Parameter as Parameter
+from .protocol import get_sharing_strategy as get_sharing_strategy
+from .protocol import set_sharing_strategy as set_sharing_strategy
 from .storage import Storage as Storage
 from .strategies import get_all_sharing_strategies as get_all_sharing_strategies
-from .strategies import get_sharing_strategy as get_sharing_strategy
-from .strategies import set_sharing_strategy as set_sharing_strategy
 from .tensors import Tensor as Tensor
-from .tensors import check_dtype, contiguous, new_shape
 
 globals().update({name: _np.dtype(name) for name in _DTYPES if name != "bool"})
 bool_ = _np.dtype("bool")
 
 
 def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """A private tensor with a copy of the data.
+    """Return a private tensor with a copy of the data.
 
     Python's floats become float32 and its integers int64; arrays keep their dtype.
     Raises `TypeError` for a dtype that is not numeric or boolean.
@@ -36,30 +36,30 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
 
 
 def zeros(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
-    """A private tensor of zeros; memory is taken from the system on first use."""
+    """Return a private tensor of zeros; memory is taken on first use."""
     sizes, kind = new_shape(shape), check_dtype(_np.dtype(dtype))
     storage = Storage(_prod(sizes) * kind.itemsize)
-    made = Tensor._over(storage, kind.str, 0, sizes, contiguous(sizes))
+    made = Tensor.from_storage(storage, kind.str, 0, sizes, contiguous(sizes))
     return made.requires_grad_(requires_grad)
 
 
 def empty(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
-    """A private tensor whose values are unspecified; here they are zeros."""
+    """Return a private tensor whose values are unspecified; here they are zeros."""
     return zeros(*shape, dtype=dtype, requires_grad=requires_grad)
 
 
 def ones(*shape: Any, dtype: Any = "float32", requires_grad: bool = False) -> Tensor:
-    """A private tensor of ones."""
+    """Return a private tensor of ones."""
     return zeros(*shape, dtype=dtype).fill_(1).requires_grad_(requires_grad)
 
 
 def arange(*bounds: Any, dtype: Any = None) -> Tensor:
-    """A private tensor of evenly spaced values, as `numpy.arange` gives them."""
+    """Return a private tensor of evenly spaced values, as `numpy.arange` gives them."""
     return Tensor(_np.arange(*bounds, dtype=dtype))
 
 
 def from_numpy(array: _np.ndarray) -> Tensor:
-    """A private tensor with a copy of an array's values.
+    """Return a private tensor with a copy of an array's values.
 
     It is a copy because the array's memory is not ours: it cannot become a segment
     without changing its address, and the array would be left behind in silence.

@@ -51,7 +51,8 @@ class Memory:
 
     `bytes` is a view of exactly `nbytes` of it, and `address` where it begins.
     `unsettled` says that threads may have written since `write` copied the bytes.
-    Raises `ResourceError` when the system has no memory or no mapping left.
+    Raises `ResourceError` when the system has no memory or no mapping left: clause
+    FAIL-7.
     """
 
     __slots__ = ("address", "bytes", "capacity", "unsettled")
@@ -69,7 +70,7 @@ class Memory:
 
 
 def whole_pages(nbytes: int) -> int:
-    """The size of the pages that hold `nbytes`; a storage has at least one page.
+    """Return the size of the pages that hold `nbytes`; a storage has at least one.
 
     So a storage without bytes is shared like any other. Clause VIEW-7.
     """
@@ -81,7 +82,8 @@ def write(fd: int, source: Memory) -> None:
     """Write the bytes into the segment `fd`, which takes all the memory it needs.
 
     Writing is faster than copying through a mapping, and lack of memory is an error of
-    the call here, where it would be a SIGBUS there. Raises `ResourceError`.
+    the call here, where it would be a SIGBUS there. The segment becomes as large as the
+    bytes. Clauses FAIL-3, FAIL-4, FAIL-5, FS-7. Raises `ResourceError`.
     """
     source.unsettled = len(sys._current_frames()) > 1
     address, size, done = source.address, source.bytes.nbytes, 0
@@ -97,7 +99,7 @@ def remap(target: Memory, fd: int, sharing: int = mmap.MAP_SHARED) -> None:
     """Map the segment `fd` over memory in place. Clauses SHARE-9, SHARE-10.
 
     The old pages go and nobody's address changes. Raises `ResourceError`, and then the
-    memory is as it was.
+    memory is as it was: clause FAIL-6.
     """
     calls, results = _rewrite(fd, target) if target.unsettled else ([], [])
     flags, address, size = sharing | MAP_FIXED, target.address, target.capacity
@@ -112,7 +114,7 @@ def remap(target: Memory, fd: int, sharing: int = mmap.MAP_SHARED) -> None:
 
 
 def _rewrite(fd: int, source: Memory) -> tuple[list[Callable[[], int]], list[int]]:
-    """The calls that write the bytes again, and what they return if all goes well."""
+    """Return the calls that write the bytes again, and what each returns if it can."""
     size = source.bytes.nbytes
     begins = range(0, size, LARGEST_WRITE)
     parts = [min(size - begin, LARGEST_WRITE) for begin in begins]

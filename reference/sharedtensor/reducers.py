@@ -1,36 +1,33 @@
 """The hooks into pickling: which function `ForkingPickler` calls for which class.
 
 Every channel of the standard library pickles with `ForkingPickler`, so registering here
-makes tensors shared on all of them (clause CHAN-3). Plain `pickle` is left alone: it
-copies. Each class is registered where it is defined, subclasses of `Tensor` too, so a
-process that has a tensor, however it came by it, can send it.
+makes tensors shared on all of them (clauses CHAN-3, CHAN-9). Plain `pickle` is left
+alone: it copies. Each class is registered where it is defined, subclasses of `Tensor`
+too, so a process that has a tensor, however it came by it, can send it.
 """
 
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .steps import steps
-
-if TYPE_CHECKING:
-    from .storage import Storage
-    from .tensors import Tensor
+from . import protocol
+from .shareable import StorageLike, TensorLike
 
 
-def register_tensors(tensor_class: "type[Tensor]") -> None:
+def register_tensors(tensor_class: type[TensorLike]) -> None:
     """Let tensors of a class be sent by sharing, subclasses not included."""
     reduction.ForkingPickler.register(tensor_class, reduce_tensor)
 
 
-def register_storages(storage_class: "type[Storage]") -> None:
+def register_storages(storage_class: type[StorageLike]) -> None:
     """Let storages be sent by sharing."""
     reduction.ForkingPickler.register(storage_class, reduce_storage)
 
 
-def reduce_tensor(tensor: "Tensor") -> tuple[Any, ...]:
-    """What `ForkingPickler` calls for tensors of any class. Clause VIEW-1."""
-    return steps.export_tensor(tensor)
+def reduce_tensor(tensor: TensorLike) -> tuple[Any, ...]:
+    """Reduce a tensor of any class: `ForkingPickler` calls it. Clause VIEW-1."""
+    return protocol.export_tensor(tensor)
 
 
-def reduce_storage(storage: "Storage") -> tuple[Any, ...]:
-    """What `ForkingPickler` calls for storages. Clause VIEW-3."""
-    return steps.export_storage(storage)
+def reduce_storage(storage: StorageLike) -> tuple[Any, ...]:
+    """Reduce a storage: `ForkingPickler` calls it. Clause VIEW-3."""
+    return protocol.export_storage(storage)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from . import reducers
+from . import protocol, reducers, state
+from .errors import ResizeError
 from .memory import Memory
-from .steps import steps
 from .strategies import Segment
 
 
@@ -47,15 +47,16 @@ class Storage:
         return self.memory.address
 
     def is_shared(self) -> bool:
-        """Whether the storage is in a segment. Clauses SHARE-5, SHARE-6."""
-        return steps.is_shared(self)
+        """Return whether the storage is in a segment. Clauses SHARE-5, SHARE-6."""
+        return self.segment is not None
 
     def share(self) -> "Storage":
-        """Move the storage into a segment, unless it is in one. Clause RESHARE-1.
+        """Move the storage into a segment, unless it is in one; return it.
 
-        Raises `ResourceError`; then the storage is private and unchanged.
+        Raises `ResourceError`; then the storage is private and unchanged. Clauses
+        RESHARE-1, FAIL-3, FAIL-6.
         """
-        steps.share_storage(self)
+        protocol.share_storage(self)
         return self
 
     def resize(self, nbytes: int) -> None:
@@ -64,10 +65,23 @@ class Storage:
         Arrays taken before keep the old memory, alive and no longer aliased. Raises
         `ResizeError` if the storage is shared, and changes nothing. Clause SHARE-8.
         """
-        steps.resize_storage(self, nbytes)
+        if self.is_shared():
+            raise ResizeError(
+                f"A storage of {self.nbytes} bytes was to be resized to {nbytes}, "
+                "but it is shared, and other processes have mapped it at its size. "
+                "Clone the tensor and resize the clone."
+            )
+        with state.moving:
+            self._exchange_memory(nbytes)
+
+    def _exchange_memory(self, nbytes: int) -> None:
+        old, kept = self.memory, min(self.nbytes, nbytes)
+        self.memory = Memory(nbytes)
+        self.memory.bytes[:kept] = old.bytes[:kept]
+        self.nbytes = nbytes
 
     def clone(self) -> "Storage":
-        """A private storage with the same bytes. Clause SHARE-11."""
+        """Return a private storage with the same bytes. Clause SHARE-11."""
         copy = Storage(self.nbytes)
         copy.memory.bytes[:] = self.memory.bytes
         return copy

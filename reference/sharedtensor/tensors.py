@@ -18,10 +18,8 @@ from typing import Any, Self
 import numpy as np
 
 from . import reducers
-from .steps import steps
+from .layout import check_dtype, contiguous, default_dtype, new_shape, sizes_of
 from .storage import Storage
-
-NUMERIC = "biufc"
 
 
 class Tensor:
@@ -61,7 +59,7 @@ class Tensor:
     def __init__(self, data: Any = (), dtype: Any = None, requires_grad: bool = False):
         values = np.asarray(_plain(data), dtype=dtype)
         if dtype is None and isinstance(data, (float, list, tuple)):
-            values = values.astype(_default_dtype(values.dtype), copy=False)
+            values = values.astype(default_dtype(values.dtype), copy=False)
         check_dtype(values.dtype)
         strides = contiguous(values.shape)
         self._fill(Storage(values.nbytes), values.dtype, 0, values.shape, strides)
@@ -84,7 +82,7 @@ class Tensor:
         self.hooks = {}
 
     @classmethod
-    def _over(
+    def from_storage(
         cls,
         storage: Storage,
         dtype: str,
@@ -94,7 +92,10 @@ class Tensor:
         requires_grad: bool = False,
         conjugated: bool = False,
     ) -> Self:
-        """A leaf over a storage. Raises if the window does not lie within it."""
+        """Return a leaf over a storage, through a window in elements.
+
+        Raises `TypeError` or `ValueError` if the window does not lie within it.
+        """
         made = cls.__new__(cls)
         made._fill(storage, check_dtype(np.dtype(dtype)), offset, shape, strides)
         made._requires_grad, made._conjugated = requires_grad, conjugated
@@ -119,27 +120,36 @@ class Tensor:
         return self.numel() * self.dtype.itemsize
 
     def numel(self) -> int:
-        """The number of elements."""
+        """Return the number of elements."""
         return math.prod(self._shape)
 
     def stride(self) -> tuple[int, ...]:
-        """The distance of neighbours in each dimension, in elements. Clause VIEW-1."""
+        """Return the distance of neighbours in each dimension, in elements.
+
+        Clause VIEW-1.
+        """
         return self._strides
 
     def storage_offset(self) -> int:
-        """Where in the storage the first element lies, in elements. Clause VIEW-2."""
+        """Return where in the storage the first element lies, in elements.
+
+        Clause VIEW-2.
+        """
         return self._offset
 
     def data_ptr(self) -> int:
-        """The address of the first element. Clauses RESHARE-1, RESHARE-3, RESHARE-4."""
+        """Return the address of the first element.
+
+        Clauses RESHARE-1, RESHARE-3, RESHARE-4.
+        """
         return self.storage.address + self._offset * self.dtype.itemsize
 
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in a row, in C order."""
+        """Return whether the elements lie in a row, in C order."""
         return self._array().flags.c_contiguous
 
     def _array(self) -> np.ndarray:
-        """The elements as they are stored: a lazy conjugation is not applied."""
+        """Return the elements as they are stored: a lazy conjugation is not applied."""
         size = self.dtype.itemsize
         return np.ndarray(
             self._shape,
@@ -150,14 +160,14 @@ class Tensor:
         )
 
     def _values(self) -> np.ndarray:
-        """The elements as they are read; the same memory unless conjugated."""
+        """Return the elements as they are read; the same memory unless conjugated."""
         array = self._array()
         return array.conj() if self._conjugated else array
 
     # Other libraries' views of the memory
 
     def numpy(self) -> np.ndarray:
-        """An array over the same memory, which stays valid when it moves.
+        """Return an array over the same memory, which stays valid when it moves.
 
         Clause SHARE-10.
 
@@ -203,17 +213,17 @@ class Tensor:
         return self._array().__dlpack_device__()
 
     def item(self) -> Any:
-        """The only element, as a Python number."""
+        """Return the only element, as a Python number."""
         return self._values().item()
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers."""
         return self._values().tolist()
 
     # Views
 
     def _alias(self, array: np.ndarray, conjugated: bool | None = None) -> "Tensor":
-        """The window that a view of this tensor's array looks through."""
+        """Return the window that a view of this tensor's array looks through."""
         made = Tensor.__new__(Tensor)
         size = array.dtype.itemsize
         address = array.__array_interface__["data"][0]
@@ -248,7 +258,7 @@ class Tensor:
         self._mark_written(value)
 
     def view(self, *shape: Any) -> "Tensor":
-        """A view in another shape. Raises `ValueError` where it had to be a copy."""
+        """Return a view in another shape; raise `ValueError` where none can have it."""
         array = self._array()
         reshaped = array.reshape(sizes_of(shape))
         if array.size and not np.may_share_memory(array, reshaped):
@@ -259,14 +269,14 @@ class Tensor:
         return self._alias(reshaped)
 
     def reshape(self, *shape: Any) -> "Tensor":
-        """A view in another shape, or a private copy where no view can have it."""
+        """Return a view in another shape, or a private copy where there can be none."""
         try:
             return self.view(*shape)
         except ValueError:
             return self._computed(self._values().reshape(sizes_of(shape)), self)
 
     def transpose(self, first: int, second: int) -> "Tensor":
-        """A view with two dimensions exchanged. Clause VIEW-1."""
+        """Return a view with two dimensions exchanged. Clause VIEW-1."""
         return self._alias(self._array().swapaxes(first, second))
 
     @property
@@ -275,7 +285,7 @@ class Tensor:
         return self._alias(self._array().T)
 
     def expand(self, *shape: Any) -> "Tensor":
-        """A view that repeats itself with strides of 0. Clause VIEW-1."""
+        """Return a view that repeats itself with strides of 0. Clause VIEW-1."""
         sizes = sizes_of(shape)
         own = (1,) * (len(sizes) - self.ndim) + self._shape
         full = tuple(
@@ -289,27 +299,27 @@ class Tensor:
         strides: tuple[int, ...],
         offset: int | None = None,
     ) -> "Tensor":
-        """A window of any kind on the storage. Clause VIEW-1.
+        """Return a window of any kind on the storage. Clause VIEW-1.
 
         Raises `ValueError` if it does not lie within the storage.
         """
         size = self.dtype.itemsize
         begin = self._offset if offset is None else offset
-        steps_in_bytes = [stride * size for stride in strides]
+        strides_in_bytes = [stride * size for stride in strides]
         memory = self.storage.memory.bytes
         array = np.ndarray(
-            tuple(shape), self.dtype, memory, begin * size, steps_in_bytes
+            tuple(shape), self.dtype, memory, begin * size, strides_in_bytes
         )
         return self._alias(array)
 
     def view_dtype(self, dtype: Any) -> "Tensor":
-        """A view of the same bytes as another dtype. Clause VIEW-10."""
+        """Return a view of the same bytes as another dtype. Clause VIEW-10."""
         if self._conjugated:
             raise RuntimeError("Call resolve_conj() before viewing as another dtype.")
         return self._alias(self._array().view(check_dtype(np.dtype(dtype))))
 
     def detach(self) -> "Tensor":
-        """A view that does not require grad: a leaf over the same memory.
+        """Return a view that does not require grad: a leaf over the same memory.
 
         Clause GRAD-7.
         """
@@ -319,17 +329,17 @@ class Tensor:
         return made
 
     def conj(self) -> "Tensor":
-        """A view that is conjugated when it is read. Clause VIEW-9."""
+        """Return a view that is conjugated when it is read. Clause VIEW-9."""
         lazy = self._conjugated ^ (self.dtype.kind == "c")
         return self._alias(self._array(), conjugated=lazy)
 
     def is_conj(self) -> bool:
-        """Whether the stored values are the conjugates of those that are read."""
+        """Return whether what is read is the conjugate of what is stored."""
         return self._conjugated
 
     def resolve_conj(self) -> "Tensor":
         """This tensor, or where it is lazily conjugated a private copy that is not."""
-        return steps.clone_tensor(self) if self._conjugated else self
+        return self.clone() if self._conjugated else self
 
     # Sharing
 
@@ -338,16 +348,18 @@ class Tensor:
 
         Returns the tensor. Raises `ResourceError`. Clauses SHARE-5, SHARE-7, RESHARE-1.
         """
-        steps.share_tensor(self)
+        self.storage.share()
+        if self._grad is not None:
+            self._grad.storage.share()
         return self
 
     def is_shared(self) -> bool:
-        """Whether the storage is in shared memory. Clauses SHARE-5, SHARE-6."""
-        return steps.is_shared(self.storage)
+        """Return whether the storage is in shared memory. Clauses SHARE-5, SHARE-6."""
+        return self.storage.is_shared()
 
     def clone(self) -> "Tensor":
-        """The same values in private memory. Clause SHARE-11."""
-        return steps.clone_tensor(self)
+        """Return the same values in private memory. Clause SHARE-11."""
+        return self._computed(self._values(), self)
 
     def resize_(self, *shape: Any) -> "Tensor":
         """Change the shape, and the size of the storage where it is too small.
@@ -420,7 +432,7 @@ class Tensor:
     # Computing
 
     def _computed(self, values: Any, *sources: Any) -> "Tensor":
-        """A private result with those values. Clause SHARE-11."""
+        """Return a private result with those values. Clause SHARE-11."""
         return Tensor(np.asarray(values))._derive(*sources)
 
     def _mark_written(self, *sources: Any) -> "Tensor":
@@ -461,23 +473,23 @@ class Tensor:
         return self
 
     def sum(self, axis: Any = None) -> "Tensor":
-        """The sum of the elements, along `axis` where it is given."""
+        """Return the sum of the elements, along `axis` where it is given."""
         return self._computed(self._values().sum(axis=axis), self)
 
     def mean(self, axis: Any = None) -> "Tensor":
-        """The mean of the elements, along `axis` where it is given."""
+        """Return the mean of the elements, along `axis` where it is given."""
         return self._computed(self._values().mean(axis=axis), self)
 
     def all(self) -> bool:
-        """Whether all elements are true."""
+        """Return whether all elements are true."""
         return bool(self._values().all())
 
     def any(self) -> bool:
-        """Whether any element is true."""
+        """Return whether any element is true."""
         return bool(self._values().any())
 
     def equal(self, other: Any) -> bool:
-        """Whether another tensor has the same shape and values."""
+        """Return whether another tensor has the same shape and values."""
         return np.array_equal(self._values(), _plain(other))
 
     def __len__(self) -> int:
@@ -538,45 +550,8 @@ class Hook:
         self._hooks = hooks
 
     def remove(self) -> None:
-        """Forget the hook; a second time nothing happens."""
+        """Remove the hook; a second time nothing happens."""
         self._hooks.pop(self, None)
-
-
-def check_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype, if tensors can have it. Raises `TypeError`. Clause VIEW-5."""
-    if dtype.kind not in NUMERIC:
-        raise TypeError(f"Tensors hold numbers and booleans; {dtype} is neither.")
-    return dtype
-
-
-def sizes_of(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """`(2, 3)` from either of the calls `f(2, 3)` and `f((2, 3))`."""
-    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
-        shape = tuple(shape[0])
-    return tuple(operator.index(size) for size in shape)
-
-
-def new_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """The sizes of a tensor to be made. Raises `ValueError` if one is negative."""
-    sizes = sizes_of(shape)
-    if any(size < 0 for size in sizes):
-        raise ValueError(f"{sizes} is no shape; give sizes of 0 or more.")
-    return sizes
-
-
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides, in elements, of a tensor in C order."""
-    strides, distance = [], 1
-    for size in reversed(shape):
-        strides.append(distance)
-        distance *= max(size, 1)
-    return tuple(reversed(strides))
-
-
-def _default_dtype(dtype: np.dtype) -> np.dtype:
-    """Python's numbers make float32 and complex64, as tensor libraries have it."""
-    narrow = {"float64": np.float32, "complex128": np.complex64}
-    return np.dtype(narrow.get(dtype.name, dtype))
 
 
 def _plain(value: Any) -> Any:
@@ -589,7 +564,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_basic(part: Any) -> bool:
-    """Whether an index selects a view and not a copy."""
+    """Return whether an index selects a view and not a copy."""
     whole = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
     return whole or part is None or part is Ellipsis or isinstance(part, slice)
 
@@ -599,7 +574,7 @@ def _from_values(
 ) -> Any:
     storage = Storage(len(content))
     storage.memory.bytes[:] = content
-    return cls._over(storage, dtype, 0, shape, contiguous(shape), requires_grad)
+    return cls.from_storage(storage, dtype, 0, shape, contiguous(shape), requires_grad)
 
 
 def _set_state(tensor: Tensor, state: tuple[Any, ...]) -> None:

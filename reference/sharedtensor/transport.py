@@ -1,4 +1,4 @@
-"""How descriptors and names leave and enter a process beside the bytes of a message.
+"""How descriptors leave and enter a process beside the bytes of a message.
 
 A pickle is bytes, and a descriptor is not. There are three ways for it, and the thread
 that pickles knows which one applies:
@@ -11,33 +11,28 @@ that pickles knows which one applies:
   when the receiver asks for it, which is slower and needs the sender alive.
 
 The last two are `multiprocessing.reduction.DupFd`. On the way in an `Inbox` holds the
-descriptors of the message that is being unpickled.
-
-A name can be pickled, and yet a descriptor goes with it: as long as a copy of it is
-open anywhere, the message that carries the name is in flight (see `manager.client`).
-In an outbox one of them stands for all names of a message with one manager. Nobody has
-to take it out: it is closed with the inbox, or by the kernel.
+descriptors of the message that is being unpickled. What a message says of a descriptor
+is its handle: a place in the inbox, or a `DupFd`.
 """
 
 import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing import context, reduction
 from typing import Any
 
 from .errors import HandleError
 
-COUNTED = "counted"
 INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
 
 
 class Outbox:
-    """What a message carries beside its bytes: nobody has to ask its sender. FAULT-3.
+    """What a message carries beside its bytes: nobody has to ask its sender.
 
     `keep` holds what owns the descriptors until the message has been written, and
-    `names` the names that it carries, by their managers.
+    `names` the names that it carries, by their managers. Clause FAULT-3.
     """
 
     def __init__(self) -> None:
@@ -46,18 +41,27 @@ class Outbox:
         self.names: dict[str, list[str]] = {}
 
     def add(self, fd: int, owner: Any) -> int:
-        """Enclose a descriptor and return its place in the message."""
+        """Enclose a descriptor and return its place in the message.
+
+        There may be more of them than one packet takes: clause FD-6.
+        """
         self.descriptors.append(fd)
         self.keep.append(owner)
         return len(self.descriptors) - 1
 
-    def add_name(self, name: str, manager: str, owner: Any) -> None:
-        """Say that the message carries a name; `owner` keeps it until it is posted."""
-        self.names.setdefault(manager, []).append(name)
+    def add_name(self, name: str, address: str, owner: Any) -> None:
+        """Note that the message carries a name of the manager at `address`.
+
+        `owner` keeps the name until the message has been announced.
+        """
+        self.names.setdefault(address, []).append(name)
         self.keep.append(owner)
 
     def clear(self) -> None:
-        """Let go of everything: the message is on its way or withdrawn."""
+        """Let go of everything: the message is on its way or withdrawn.
+
+        Clauses FD-4, LIFE-18.
+        """
         self.descriptors, self.keep, self.names = [], [], {}
 
 
@@ -68,7 +72,7 @@ class Inbox:
         self.descriptors: list[int | None] = list(descriptors)
 
     def take(self, place: int) -> int:
-        """The descriptor at `place`, now the caller's. Raises `HandleError`."""
+        """Return the descriptor at `place`, now the caller's. Raises `HandleError`."""
         fd = None
         if isinstance(place, int) and 0 <= place < len(self.descriptors):
             fd, self.descriptors[place] = self.descriptors[place], None
@@ -83,7 +87,7 @@ class Inbox:
     def close(self) -> None:
         """Close what was not taken, so that no message can leak descriptors.
 
-        Clauses FAULT-2, FAULT-4.
+        Clauses FAULT-2, FAULT-4, LIFE-19.
         """
         for fd in self.descriptors:
             if fd is not None:
@@ -138,7 +142,10 @@ _current = _Current()
 
 
 class sending:
-    """Collect the descriptors of what this thread pickles in `outbox`."""
+    """Collect the descriptors of what this thread pickles in `outbox`.
+
+    It is cleared if that fails. Clause LIFE-18.
+    """
 
     __slots__ = ("before", "outbox")
 
@@ -180,18 +187,42 @@ def spawning() -> Iterator[None]:
         _current.spawning = before
 
 
+def current_outbox() -> Outbox | None:
+    """Return the outbox of the message that this thread pickles, if it is ours."""
+    return _current.outbox
+
+
+def is_spawning() -> bool:
+    """Return whether this thread pickles what a child is started with."""
+    return _current.spawning is not None and context.get_spawning_popen() is not None
+
+
 def export_descriptor(fd: int, owner: Any = None) -> Any:
-    """A ticket for `fd` that can be pickled now.
+    """Return a handle of `fd` that can be pickled now.
 
     `owner` keeps the descriptor open until the message is written; without an owner a
-    duplicate is made for that time.
+    duplicate is made for that time. Clauses CHAN-9, CHAN-10 for the channels of others.
     """
     outbox = _current.outbox
-    if outbox is not None and owner is None:
+    if outbox is None:
+        return _export_to_others(fd)
+    if owner is None:
         owner = OwnedDescriptor(os.dup(fd))
-        return outbox.add(owner.fd, owner)
-    if outbox is not None:
-        return outbox.add(fd, owner)
+        fd = owner.fd
+    return outbox.add(fd, owner)
+
+
+def export_to_child(owned: OwnedDescriptor) -> Any:
+    """Return a handle of a descriptor that is kept until the child has been started.
+
+    A process has to be in the middle of being spawned.
+    """
+    assert _current.spawning is not None, "`is_spawning` says so"
+    _current.spawning.add(owned.fd, owned)
+    return _export_to_others(owned.fd)
+
+
+def _export_to_others(fd: int) -> Any:
     popen: Any = context.get_spawning_popen()  # `_fds`: what the child inherits
     if popen is not None and len(popen._fds) >= INHERITED_AT_MOST:
         from multiprocessing import resource_sharer
@@ -200,17 +231,17 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
     return reduction.DupFd(fd)
 
 
-def take_descriptor(ticket: Any) -> int:
-    """The descriptor that a ticket stands for, from now on the caller's.
+def take_descriptor(handle: Any) -> int:
+    """Return the descriptor that a handle stands for, from now on the caller's.
 
     Raises `HandleError` when it cannot be had, for instance since the sender, which has
-    to hand it out on a channel that carries no descriptors, has gone.
+    to hand it out on a channel that carries no descriptors, has gone: clause LIFE-6.
     """
-    if isinstance(ticket, int):
+    if isinstance(handle, int):
         inbox = _current.inbox
-        return (inbox if inbox is not None else Inbox([])).take(ticket)
+        return (inbox if inbox is not None else Inbox([])).take(handle)
     try:
-        fd: int = ticket.detach()
+        fd: int = handle.detach()
     except (OSError, EOFError) as error:
         raise HandleError(
             "The sender of this tensor no longer hands out its descriptor: it has "
@@ -218,23 +249,3 @@ def take_descriptor(ticket: Any) -> int:
             "messages survive their sender, or keep the sender alive."
         ) from error
     return fd
-
-
-def export_name(
-    name: str, manager: str, owner: Any, post: Callable[[list[str], str], int]
-) -> Any:
-    """How a message tells its manager that it is in flight no more.
-
-    None if the message's own descriptor does, which is posted when all names of the
-    message are known; a ticket for one of the name's own where a process is spawned;
-    and `COUNTED` if the message carries no descriptors. `owner` holds the name.
-    """
-    if _current.outbox is not None:
-        _current.outbox.add_name(name, manager, owner)
-        return None
-    inherited = _current.spawning
-    if inherited is None or context.get_spawning_popen() is None:
-        return COUNTED
-    owned = OwnedDescriptor(post([name], manager))
-    inherited.add(owned.fd, owned)
-    return export_descriptor(owned.fd)

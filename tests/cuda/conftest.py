@@ -1,7 +1,7 @@
 """What the tests of device memory share: devices, and peers to share them with."""
 
 import pytest
-from cuda_peers import Peer
+from cuda_peers import Peer, PeerPool
 from sharedtensor.cuda import simulated
 
 
@@ -12,12 +12,18 @@ def pytest_configure(config):
 
 
 @pytest.fixture(scope="session")
-def peers():
-    """Two peers that live as long as the run; a test joins its own device."""
-    pair = Peer(), Peer()
-    yield pair
-    for peer in pair:
-        peer.end()
+def pool():
+    """Peers that tests use one after the other: to start one takes half a second."""
+    pool = PeerPool()
+    yield pool
+    pool.end()
+
+
+@pytest.fixture
+def peers(pool):
+    """Two peers."""
+    with pool.lent("spawn") as first, pool.lent("spawn") as second:
+        yield first, second
 
 
 @pytest.fixture
@@ -25,12 +31,19 @@ def device():
     """A small simulated device of this test alone, used by this process."""
     made = simulated.SimulatedDevice.create(1 << 20)
     yield made
-    made.leave()
+    made.close()
 
 
 @pytest.fixture(params=["spawn", "forkserver"])
-def peer(request):
-    """A peer that this test may end or kill, under either start method."""
-    started = Peer(request.param)
+def peer(request, pool):
+    """A peer under either start method, which the test may end or kill."""
+    with pool.lent(request.param) as lent:
+        yield lent
+
+
+@pytest.fixture
+def new_peer():
+    """A peer of this test alone, for one that changes it or asks what it has."""
+    started = Peer()
     yield started
     started.end()

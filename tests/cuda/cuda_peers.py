@@ -6,6 +6,8 @@ peer keeps what it holds between requests.
 """
 
 import contextlib
+import gc
+import itertools
 import multiprocessing
 import os
 import signal
@@ -13,7 +15,7 @@ import time
 from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor import cuda
-from sharedtensor.cuda import simulated
+from sharedtensor.cuda import devices, protocol, simulated
 
 DEADLINE = 60.0
 
@@ -53,6 +55,40 @@ class Peer:
         self._pipe.close()
         self.process.join(DEADLINE)
         assert self.process.exitcode is not None, "the peer did not end"
+
+
+class PeerPool:
+    """Peers that were started and are used by nobody now, by start method."""
+
+    def __init__(self):
+        self._idle = {"spawn": [], "forkserver": []}
+
+    @contextlib.contextmanager
+    def lent(self, method):
+        """Have a peer that holds nothing; it is used again unless it has ended."""
+        idle = self._idle[method]
+        peer = idle.pop() if idle else Peer(method)
+        try:
+            yield peer
+        finally:
+            if peer.process.is_alive():
+                peer.call(drop_everything)
+                idle.append(peer)
+            else:
+                peer.end()
+
+    def end(self):
+        """Let all of them exit."""
+        for peer in itertools.chain(*self._idle.values()):
+            peer.end()
+
+
+def drop_everything(held):
+    """Hold nothing, and free what others have released."""
+    held.clear()
+    gc.collect()
+    for state in devices._states.values():
+        protocol.collect(state)
 
 
 def _serve(pipe):

@@ -82,19 +82,17 @@ def _receive_in_forked_child(pipe, answers):
         answers.send(str(error))
 
 
-def test_a_forked_child_cannot_receive():
+def test_a_forked_child_cannot_receive(new_peer):
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     answers, answering = context.Pipe()
     child = context.Process(target=_receive_in_forked_child, args=(theirs, answering))
     child.start()
-    peer = Peer()
-    peer.call(make, "x", [1, 2, 3])
-    ours.send_bytes(peer.call(cuda_peers.dump, "x"))
+    new_peer.call(make, "x", [1, 2, 3])
+    ours.send_bytes(new_peer.call(cuda_peers.dump, "x"))
     assert answers.poll(cuda_peers.DEADLINE), "the child hangs"
     assert "forked" in str(answers.recv())
     child.join(cuda_peers.DEADLINE)
-    peer.end()
 
 
 def test_a_dropped_tensor_of_the_parent_stays_when_a_forked_child_drops_it():
@@ -240,20 +238,20 @@ def descriptors(held):
 # CUDA-5
 
 
-def test_no_cpu_segment_is_made(peer):
+def test_no_cpu_segment_is_made(new_peer):
     of_the_protocol = {
         f"/memfd:sharedtensor-{name} (deleted)"
         for name in ("simulated-device", "device-counts")
     }
     before = cuda_peers.segments({})
     tensor = cuda.tensor(np.arange(1000))
-    peer.call(keep, "x", tensor)
-    assert peer.call(read, "x") == list(range(1000))
-    assert peer.call(cuda_peers.segments) == of_the_protocol
+    new_peer.call(keep, "x", tensor)
+    assert new_peer.call(read, "x") == list(range(1000))
+    assert new_peer.call(cuda_peers.segments) == of_the_protocol
     assert cuda_peers.segments({}) - before <= of_the_protocol
     assert tensor.is_shared()
     assert tensor.share_memory_() is tensor
-    peer.call(drop, "x")
+    new_peer.call(drop, "x")
 
 
 def _write_through_the_drop_in(there, back):

@@ -9,11 +9,11 @@ from multiprocessing.reduction import ForkingPickler
 
 import cuda_peers
 import pytest
-from cuda_peers import Peer, drop, dump, give, keep, load, make, read
+from cuda_peers import drop, dump, give, keep, load, make, read
 from sharedtensor import cuda
 from sharedtensor.cuda import counts, protocol, shared_file, simulated
-from sharedtensor.cuda.devices import sharing_on
-from sharedtensor.cuda.gate import Gate
+from sharedtensor.cuda.devices import device_state
+from sharedtensor.cuda.state import DeviceState
 
 DEVICE = "sim:0"
 
@@ -27,19 +27,23 @@ def _nothing_stays_allocated():
     gc.collect()  # what caught errors still refer to
     cuda.ipc_collect()
     assert cuda.memory_info() == before
-    assert not sharing_on(DEVICE).limbo
+    assert not device_state(DEVICE).limbo
 
 
 @pytest.fixture
-def peer():
+def peer(peers):
     """A peer of one start method; the clauses are tested under both."""
-    started = Peer()
-    yield started
-    started.end()
+    return peers[0]
+
+
+@pytest.fixture
+def third(peers):
+    """A second peer: the third process."""
+    return peers[1]
 
 
 def _states():
-    states = sharing_on(DEVICE)._own_table.slots["state"]
+    states = device_state(DEVICE).own_table.slots["state"]
     return sorted(states[states != counts.VACANT].tolist())
 
 
@@ -72,12 +76,12 @@ def test_a_tensor_comes_home_after_its_owner_dropped_it(peer):
     tensor = cuda.tensor([1, 2, 3])
     peer.call(keep, "x", tensor)
     del tensor
-    assert len(sharing_on(DEVICE).limbo) == 1
+    assert len(device_state(DEVICE).limbo) == 1
     home = peer.call(give, "x")
     peer.call(drop, "x")
     cuda.ipc_collect()
     assert home.tolist() == [1, 2, 3]
-    assert not sharing_on(DEVICE).limbo
+    assert not device_state(DEVICE).limbo
 
 
 def test_a_message_is_received_once(peer):
@@ -103,8 +107,7 @@ def test_a_message_of_a_dead_sender_raises(peer):
 # Sending on
 
 
-def test_a_received_tensor_can_be_sent_on_and_counts_at_its_owner(peer):
-    third = Peer()
+def test_a_received_tensor_can_be_sent_on_and_counts_at_its_owner(peer, third):
     tensor = cuda.tensor([1, 2, 3])
     peer.call(keep, "x", tensor)
     message = peer.call(dump, "x")
@@ -117,34 +120,29 @@ def test_a_received_tensor_can_be_sent_on_and_counts_at_its_owner(peer):
     cuda.ipc_collect()
     assert third.call(read, "x") == [1, 2, 3]
     assert _states() == [counts.HELD]
-    third.end()
 
 
-def test_work_of_the_process_in_between_is_waited_for(peer):
-    third = Peer()
+def test_work_of_the_process_in_between_is_waited_for(peer, third):
     tensor = cuda.tensor([1, 2, 3])
     peer.call(keep, "x", tensor)
     peer.call(cuda_peers.write, "x", 0, 10)
     third.call(load, "x", peer.call(dump, "x"))
     assert third.call(read, "x") == [10, 2, 3]
     peer.call(drop, "x")
-    third.end()
 
 
 def without_events(held):
     protocol.MAX_EVENTS_IN_USE = 0
 
 
-def test_a_message_without_an_event_outlives_the_process_in_between(peer):
-    third = Peer()
+def test_a_message_without_an_event_outlives_the_process_in_between(new_peer, third):
     tensor = cuda.tensor([1, 2, 3])
-    peer.call(without_events)
-    peer.call(keep, "x", tensor)
-    message = peer.call(dump, "x")
-    peer.kill()
+    new_peer.call(without_events)
+    new_peer.call(keep, "x", tensor)
+    message = new_peer.call(dump, "x")
+    new_peer.kill()
     third.call(load, "x", message)
     assert third.call(read, "x") == [1, 2, 3]
-    third.end()
 
 
 # Events that programs hold
@@ -186,15 +184,13 @@ def test_the_host_can_wait_for_an_event(peer):
     peer.call(drop, "x")
 
 
-def test_an_event_is_one_object_in_a_process_and_can_be_sent_on(peer):
+def test_an_event_is_one_object_in_a_process_and_can_be_sent_on(peer, third):
     own = cuda.Event()
     assert ForkingPickler.loads(ForkingPickler.dumps(own)) is own
     peer.call(keep, "e", own)
     assert peer.call(give, "e") is own
-    third = Peer()
     third.call(load, "e", peer.call(dump, "e"))
     third.call(wait_for, "e")
-    third.end()
 
 
 def test_an_event_that_its_maker_gave_up_is_refused(peer):
@@ -213,9 +209,9 @@ def test_each_device_has_its_own_counts_and_memory(peer):
     for name, tensor in (("x", first), ("y", second)):
         peer.call(keep, name, tensor)
         assert peer.call(read, name) == tensor.tolist()
-    assert len(sharing_on("sim:1")._own_table.counted()) == 1
+    assert len(device_state("sim:1").own_table.counted()) == 1
     del tensor, second
-    assert len(sharing_on("sim:1").limbo) == 1
+    assert len(device_state("sim:1").limbo) == 1
     peer.call(drop, "y")
     peer.call(drop, "x")
     cuda.ipc_collect("sim:1")
@@ -227,8 +223,7 @@ def test_each_device_has_its_own_counts_and_memory(peer):
 # Ends
 
 
-def test_the_death_of_one_receiver_does_not_end_the_counts_of_others(peer):
-    third = Peer()
+def test_the_death_of_one_receiver_does_not_end_the_counts_of_others(peer, third):
     tensor = cuda.tensor([1, 2, 3])
     third.call(keep, "x", tensor)
     peer.call(keep, "x", tensor)
@@ -270,13 +265,13 @@ def test_without_spare_events_the_sender_synchronises(peer, monkeypatch):
     for number in range(3):
         tensor.write(number, number + 1)
         messages.append(bytes(ForkingPickler.dumps(tensor[number])))
-    assert len(sharing_on(DEVICE)._sends) == 2
+    assert len(device_state(DEVICE).sent_events) == 2
     peer.call(load, "last", messages[2])
     assert peer.call(read, "last") == 3
     for name, message in zip("ab", messages, strict=False):
         peer.call(load, name, message)
     cuda.ipc_collect()
-    assert not sharing_on(DEVICE)._sends, "events are retired after the receive"
+    assert not device_state(DEVICE).sent_events, "events are retired after the receive"
     for name in ("a", "b", "last"):
         peer.call(drop, name)
 
@@ -289,14 +284,14 @@ def test_allocating_collects_before_it_gives_up(peer):
     with pytest.raises(cuda.OutOfDeviceMemoryError):
         cuda.empty_block(free)
     peer.call(drop, "x")
-    assert len(sharing_on(DEVICE).limbo) == 1
+    assert len(device_state(DEVICE).limbo) == 1
     assert cuda.empty_block(free).nbytes == free
 
 
 def test_when_all_slots_are_used_the_send_is_refused(monkeypatch):
     table = counts.CountTable.create()
     table.slots["state"] = counts.IN_FLIGHT
-    monkeypatch.setattr(sharing_on(DEVICE), "_own_table", table)
+    monkeypatch.setattr(device_state(DEVICE), "own_table", table)
     tensor = cuda.tensor([1])
     with pytest.raises(cuda.DeviceError, match="receive and drop some"):
         ForkingPickler.dumps(tensor)
@@ -358,42 +353,15 @@ def test_threads_and_the_collector_do_not_hang():
     gc.collect()
 
 
-# The gate
-
-
-def test_a_job_given_inside_the_gate_runs_when_it_is_left():
-    gate, log = Gate(), []
-    with gate:
-        gate.soon(lambda: log.append("job"))
-        log.append("inside")
-    assert log == ["inside", "job"]
-    gate.soon(lambda: log.append("at once"))
-    assert log[2:] == ["at once"]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_error_of_a_job_does_not_reach_whoever_leaves_the_gate(monkeypatch):
-    reported, gate = [], Gate()
-    monkeypatch.setattr("sys.unraisablehook", lambda it: reported.append(it.exc_value))
-    error = RuntimeError("not yours")
-
-    def fail():
-        raise error
-
-    with gate:
-        gate.soon(fail)
-    assert reported == [error]
-
-
 # The end of the owner
 
 
 def test_a_storage_that_dies_after_its_process_left_is_silent(monkeypatch):
     reported = []
     monkeypatch.setattr("sys.unraisablehook", reported.append)
-    sharing = protocol.Sharing(simulated.SimulatedDevice.create(1024))
-    storage = sharing.allocate(8)
-    sharing.leave()
+    state = DeviceState(simulated.SimulatedDevice.create(1024))
+    storage = protocol.allocate(state, 8)
+    protocol.shut_down(state)
     del storage
     assert not reported
 
@@ -426,12 +394,12 @@ def test_an_owner_that_ends_too_early_warns_and_takes_its_memory_along(method, c
 
 
 def replace_step(held, name, mutant):
-    held["unmutated"] = name, getattr(protocol.steps, name)
-    setattr(protocol.steps, name, mutant)
+    held["original"] = name, getattr(protocol, name)
+    setattr(protocol, name, mutant)
 
 
 def restore_step(held):
-    setattr(protocol.steps, *held.pop("unmutated"))
+    setattr(protocol, *held.pop("original"))
 
 
 def waits_for_nothing(driver, handle):
@@ -442,35 +410,35 @@ def forgets_the_offset(driver, pointer):
     return 0
 
 
-def counts_nothing(allocation):
-    return allocation.table.claim(-1)
+def counts_nothing(table, allocation):
+    return table.claim(-1)
 
 
 def frees_at_once(allocation):
     return True
 
 
-def test_mutant_that_forgets_the_wait_reads_old_data_every_time(peer):
-    peer.call(replace_step, "wait_for_event", waits_for_nothing)
+def test_mutant_that_forgets_the_wait_reads_old_data_every_time(new_peer):
+    new_peer.call(replace_step, "wait_for_event", waits_for_nothing)
     tensor = cuda.tensor([1, 2, 3])
     cuda.synchronize()
     for number in range(5):
         tensor.write(0, number + 10)
-        peer.call(keep, "x", tensor)
-        assert peer.call(read, "x") == [1 if number == 0 else number + 9, 2, 3]
+        new_peer.call(keep, "x", tensor)
+        assert new_peer.call(read, "x") == [1 if number == 0 else number + 9, 2, 3]
         cuda.synchronize()
-    peer.call(drop, "x")
+    new_peer.call(drop, "x")
 
 
-def test_mutant_that_drops_the_offset_reads_the_neighbour(peer):
-    peer.call(replace_step, "offset_in_allocation", forgets_the_offset)
-    peer.call(make, "x", [1, 2, 3])
-    peer.call(keep_slice, "y", "x")
-    tensor = peer.call(give, "y")
+def test_mutant_that_drops_the_offset_reads_the_neighbour(new_peer):
+    new_peer.call(replace_step, "offset_in_allocation", forgets_the_offset)
+    new_peer.call(make, "x", [1, 2, 3])
+    new_peer.call(keep_slice, "y", "x")
+    tensor = new_peer.call(give, "y")
     assert tensor.tolist() == [1, 2]
     del tensor
-    peer.call(drop, "y")
-    peer.call(drop, "x")
+    new_peer.call(drop, "y")
+    new_peer.call(drop, "x")
 
 
 def keep_slice(held, name, source):
@@ -480,12 +448,12 @@ def keep_slice(held, name, source):
 @pytest.mark.parametrize(
     ("step", "mutant"), [("count_send", counts_nothing), ("may_free", frees_at_once)]
 )
-def test_mutants_that_free_too_early_read_poison(peer, step, mutant):
-    peer.call(replace_step, step, mutant)
-    peer.call(make, "x", [1, 2, 3], "uint8")
-    tensor = peer.call(give, "x")
+def test_mutants_that_free_too_early_read_poison(new_peer, step, mutant):
+    new_peer.call(replace_step, step, mutant)
+    new_peer.call(make, "x", [1, 2, 3], "uint8")
+    tensor = new_peer.call(give, "x")
     assert tensor.tolist() == [1, 2, 3]
-    peer.call(drop, "x")
+    new_peer.call(drop, "x")
     assert tensor.tolist() == [0xDB] * 3
     del tensor
 
@@ -494,14 +462,14 @@ def never_frees(allocation):
     return False
 
 
-def test_mutant_that_never_frees_exhausts_the_device(peer):
+def test_mutant_that_never_frees_exhausts_the_device(new_peer):
     before = cuda.memory_info()
-    peer.call(replace_step, "may_free", never_frees)
-    peer.call(make, "x", [1, 2, 3])
-    peer.call(drop, "x")
+    new_peer.call(replace_step, "may_free", never_frees)
+    new_peer.call(make, "x", [1, 2, 3])
+    new_peer.call(drop, "x")
     assert cuda.memory_info() != before
-    peer.call(restore_step)
-    peer.call(collect)
+    new_peer.call(restore_step)
+    new_peer.call(collect)
 
 
 def read_in_forked_child(held, name, allow):
@@ -522,10 +490,10 @@ def read_in_forked_child(held, name, allow):
         return file.read()
 
 
-def test_mutant_that_allows_a_fork_gives_values(peer):
-    peer.call(make, "x", [1, 2, 3])
-    assert peer.call(read_in_forked_child, "x", False) == "ForkError"
-    assert peer.call(read_in_forked_child, "x", True) == "[1, 2, 3]"
+def test_mutant_that_allows_a_fork_gives_values(new_peer):
+    new_peer.call(make, "x", [1, 2, 3])
+    assert new_peer.call(read_in_forked_child, "x", False) == "ForkError"
+    assert new_peer.call(read_in_forked_child, "x", True) == "[1, 2, 3]"
 
 
 def collect(held):

@@ -40,7 +40,7 @@ def peer(peers, device):
     """A peer that uses the same device."""
     peers[0].call(join, device.address)
     yield peers[0]
-    peers[0].call(drive, "leave")
+    peers[0].call(drive, "close")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def bystander(peers, device):
     """A second such peer."""
     peers[1].call(join, device.address)
     yield peers[1]
-    peers[1].call(drive, "leave")
+    peers[1].call(drive, "close")
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_memory_freed_too_early_reads_poison_and_then_the_next_owners_data(
 
 
 @rule("open-memory-counts")
-@pytest.mark.parametrize("method", ["close_handle", "leave"])
+@pytest.mark.parametrize("method", ["close_handle", "close"])
 def test_memory_that_is_open_counts_until_it_is_closed(device, method):
     importer = Peer()
     importer.call(join, device.address)
@@ -172,7 +172,7 @@ def test_a_handle_is_refused_on_another_device(device):
     with pytest.raises(OwnerGoneError):
         simulated.SimulatedDevice.join(second.address, 0)
     assert device.memory_info()[1] != second.memory_info()[1]
-    second.leave()
+    second.close()
 
 
 @rule("not-in-exporter")
@@ -213,7 +213,7 @@ def test_a_handle_of_another_kind_or_device_is_refused(device):
         device.open_handle(foreign)
     with pytest.raises(DeviceHandleError, match="no handle of the kind"):
         device.open_handle(device.event_handle(device.event_create()))
-    other.leave()
+    other.close()
 
 
 # Work
@@ -349,7 +349,7 @@ def test_a_full_log_and_an_oversized_copy_are_done_in_order(device, monkeypatch)
     monkeypatch.setattr(simulated_streams, "LOG_BYTES", 128)
     pointer = device.allocate(512)
     device.copy_to_device(pointer, b"a" * 512)
-    log = device._memory.processes[device._memory.me]
+    log = device._memory.processes[device._memory.own_process]
     for place in range(0, 512, 50):
         device.copy_to_device(pointer + place, b"%02d" % (place // 50))
         assert log["tail"] - log["base"] <= 128

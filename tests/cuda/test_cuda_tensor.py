@@ -88,7 +88,7 @@ def test_shapes_and_strides_cross(peers, shape):
     reverse = tensor[tuple(slice(None, None, -1) for _ in shape)]
     peer.call(keep, "x", reverse)
     assert peer.call(read, "x") == reverse.tolist()
-    assert peer.call(place, "x")[1] == reverse.offset
+    assert peer.call(place, "x")[1] == reverse.byte_offset
     peer.call(drop, "x")
 
 

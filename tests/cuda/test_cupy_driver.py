@@ -38,7 +38,7 @@ def runtime(monkeypatch):
     monkeypatch.setattr(cupy_driver, "_runtime", lambda: recording)
     monkeypatch.setattr(cupy_driver, "_libcuda", lambda: RecordingLibrary(recording))
     monkeypatch.setattr(cupy_driver, "_first_user", os.getpid())
-    monkeypatch.setattr(devices, "_sharing", {})
+    monkeypatch.setattr(devices, "_states", {})
     return recording
 
 
@@ -262,12 +262,12 @@ def test_a_forked_child_is_refused_before_any_call(
     assert not runtime.calls
 
 
-def test_a_process_that_leaves_gives_back_everything(driver, runtime):
+def test_closing_gives_back_everything(driver, runtime):
     base, opened = driver.allocate(1), driver.open_handle(HANDLE)
     driver.open_handle(HANDLE)
     event = driver.event_create()
     runtime.calls.clear()
-    driver.leave()
+    driver.close()
     assert sorted(made_by(runtime)) == [
         ("eventDestroy", event),
         ("free", base),
@@ -275,11 +275,11 @@ def test_a_process_that_leaves_gives_back_everything(driver, runtime):
     ]
 
 
-def test_leaving_never_raises(driver, runtime):
+def test_closing_never_raises(driver, runtime):
     driver.allocate(1)
     driver.event_create()
     runtime.failures.update(free=UNLOADING, eventDestroy=UNLOADING)
-    driver.leave()
+    driver.close()
     assert len(made_by(runtime)[-2:]) == 2
 
 
@@ -309,7 +309,7 @@ def test_arrays_of_one_block_keep_their_places_and_share_one_storage(runtime):
     arrays = [array_at(block + offset, [0, 0]) for offset in (512, 1024)]
     first, second = map(cuda.from_cupy, arrays)
     first.write(0, 7.0)
-    assert (first.offset, second.offset) == (512, 1024)
+    assert (first.byte_offset, second.byte_offset) == (512, 1024)
     assert first.storage is second.storage
     assert (first.tolist(), second.tolist()) == ([7.0, 0.0], [0.0, 0.0])
 
@@ -318,7 +318,7 @@ def test_adopted_arrays_are_kept_until_the_last_tensor_goes_and_never_freed(runt
     block = runtime.block(BLOCK)
     arrays = [array_at(block + offset, [0]) for offset in (0, 256)]
     tensors = [cuda.from_cupy(array) for array in arrays]
-    driver = tensors[0].storage.sharing.driver
+    driver = tensors[0].storage.state.driver
     tensors.pop()
     assert driver._adopted == {block: arrays}
     tensors.pop()
@@ -338,7 +338,7 @@ def test_an_array_that_cannot_be_shared_is_refused_and_not_kept(runtime):
     array = array_at(runtime.block(BLOCK), [0])
     with pytest.raises(DeviceHandleError, match="cannot be shared"):
         cuda.from_cupy(array)
-    assert devices.sharing_on("cuda:0").driver._adopted == {}
+    assert devices.device_state("cuda:0").driver._adopted == {}
 
 
 def test_an_array_lies_where_its_tensor_lies_and_keeps_the_storage(

@@ -23,6 +23,7 @@ CHAPTER_FILE = "spec/tiny.md"
 CHAPTER = tiny_project.CHAPTER
 
 CHAPTERS = "conformance/sharedtensor_conformance/chapters"
+MUTANTS = "conformance/sharedtensor_conformance/mutants/chapters"
 
 
 def text_of(html: str) -> str:
@@ -102,11 +103,40 @@ def test_clause_links_to_tests_code_and_mutants(site):
     assert 'id="L5"' in site.page("source/reference/sharedtensor/memory.py.html")
 
 
-def test_clause_without_backing_says_so(site):
+def test_mutant_links_to_what_it_replaces(site):
+    page = site.page("tiny.html")
+    for line, name in {5: "memory.Memory.move", 9: "memory.send"}.items():
+        target = f"source/reference/sharedtensor/memory.py.html#L{line}"
+        links = [
+            text_of(rest.partition("</a>")[0].partition(">")[2])
+            for rest in page.split(f'href="{target}"')[1:]
+        ]
+        assert name in links
+    assert "Sends nothing. Replaces memory.send ." in text_of(page)
+    assert 'id="L9"' in site.page("source/reference/sharedtensor/memory.py.html")
+
+
+def test_clause_without_code_gives_its_reason(site):
+    words = text_of(site.page("tiny.html").partition('id="TINY-2"')[2])
+    assert "Reference No code: The kernel does it." in words
+
+
+def test_clause_without_backing_says_so_and_is_a_warning(site_of):
+    source = CHAPTER.replace(":no-code: The kernel does it.\n", "")
+    tests, mutants = f"{CHAPTERS}/test_tiny.py", f"{MUTANTS}/tiny.py"
+    site = site_of(
+        {
+            CHAPTER_FILE: source,
+            tests: tiny_project.FILES[tests].partition("\n\n")[0],
+            mutants: tiny_project.FILES[mutants].partition("\n\n")[0],
+        }
+    )
     words = text_of(site.page("tiny.html").partition('id="TINY-2"')[2])
     assert "no test cites this clause" in words
     assert "no mutant breaks this clause" in words
     assert "no code of the reference cites this clause" in words
+    for complaint in ("has no test", "has no mutant", "is cited by no code"):
+        assert f"tiny.md:17: WARNING: TINY-2 {complaint}" in site.warnings
 
 
 def test_promise_lists_its_clauses_or_the_reason(site):

@@ -28,6 +28,7 @@ Why. The reasons.
 :level: SHOULD
 :profile: core
 :observes: values
+:no-code: The kernel does it.
 
 More words.
 
@@ -56,16 +57,24 @@ FILES = {
     "conformance/sharedtensor_conformance/chapters/test_tiny.py": (
         '@clause("TINY-1", vary=())\n'
         "def test_receiver_sees_the_write(owner):\n"
-        '    """The owner writes."""\n'
+        '    """The owner writes."""\n\n\n'
+        '@clause("TINY-2", vary=())\n'
+        "def test_receiver_reads_the_value(owner):\n"
+        '    """The peer reads."""\n'
     ),
     "conformance/sharedtensor_conformance/mutants/chapters/tiny.py": (
-        '@mutant("keeps_a_copy", "TINY-1")\n'
-        "def keeps_a_copy(steps):\n"
-        '    """Keeps a copy of each tensor."""\n'
+        '@mutant("keeps_a_copy", "TINY-1", replaces="memory.Memory.move")\n'
+        "def keeps_a_copy(move):\n"
+        '    """Keeps a copy of each tensor."""\n\n\n'
+        '@mutant("sends_nothing", "TINY-2", replaces="memory.send")\n'
+        "def sends_nothing(send):\n"
+        '    """Sends nothing."""\n'
     ),
     "reference/sharedtensor/memory.py": (
         '"""Memory."""\n\n\nclass Memory:\n    def move(self):\n'
-        '        """Move into place. Clause TINY-1."""\n'
+        '        """Move into place. Clause TINY-1."""\n\n\n'
+        "def send():\n"
+        '    """Send it."""\n'
     ),
 }
 

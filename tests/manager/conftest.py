@@ -158,7 +158,7 @@ def exists():
 
 @pytest.fixture
 def connect():
-    """Connect to a manager with a bare socket, to say what no client would."""
+    """Connect to a manager with a bare socket, to send what no client would."""
     sockets = []
 
     def open_socket(address):

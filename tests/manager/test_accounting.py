@@ -110,7 +110,7 @@ def test_a_message_in_flight_keeps_the_name(new_client, name, exists):
     assert not exists(name)
 
 
-def test_a_cancelled_message_keeps_nothing(new_client, name, exists):
+def test_a_withdrawn_message_keeps_nothing(new_client, name, exists):
     owner = new_client()
     owner.call("register", name)
     owner.call("announce_counted", name)
@@ -147,18 +147,18 @@ def test_a_message_in_flight_survives_the_exit_of_its_sender(
     os.kill(receiver.call("status")["pid"], signal.SIGTERM)
 
 
-def test_a_claim_that_is_read_before_its_post_removes_nothing(
+def test_an_acknowledgement_read_before_its_announcement_removes_nothing(
     new_client, connect, name, exists
 ):
     """The messages of two clients race."""
     address = new_client().call("address")
     sender, receiver = connect(address), connect(address)
     encoded = name.encode()
-    for kind in (daemon.HOLD, daemon.CLAIM, daemon.RELEASE):
+    for kind in (daemon.REGISTER, daemon.ACKNOWLEDGE_COUNTED, daemon.RELEASE):
         receiver.send(kind + encoded)
     synchronise(receiver)
     assert exists(name)
-    for kind in (daemon.HOLD, daemon.COUNT):
+    for kind in (daemon.REGISTER, daemon.ANNOUNCE_COUNTED):
         sender.send(kind + encoded)
     synchronise(sender)
     assert exists(name)
@@ -171,7 +171,7 @@ def test_a_claim_that_is_read_before_its_post_removes_nothing(
 def test_zeros_of_different_moments_remove_nothing(
     new_client, connect, name, exists, order
 ):
-    """First sends to middle, middle to last; middle's hold is read in any order."""
+    """First sends to middle, middle to last; middle's REGISTER is read in any order."""
     client = new_client()
     address, pid = client.call("address"), client.call("status")["pid"]
     connections = [connect(address) for _ in order]
@@ -180,10 +180,13 @@ def test_zeros_of_different_moments_remove_nothing(
     first, middle, last = (connections[place] for place in order)
     os.kill(pid, signal.SIGSTOP)
     for sender, kinds in (
-        (first, (daemon.HOLD, daemon.COUNT)),
-        (middle, (daemon.HOLD, daemon.CLAIM, daemon.COUNT)),
+        (first, (daemon.REGISTER, daemon.ANNOUNCE_COUNTED)),
+        (
+            middle,
+            (daemon.REGISTER, daemon.ACKNOWLEDGE_COUNTED, daemon.ANNOUNCE_COUNTED),
+        ),
         (first, (daemon.RELEASE,)),
-        (last, (daemon.HOLD, daemon.CLAIM, daemon.RELEASE)),
+        (last, (daemon.REGISTER, daemon.ACKNOWLEDGE_COUNTED, daemon.RELEASE)),
     ):
         for kind in kinds:
             sender.send(kind + name.encode())
@@ -198,8 +201,8 @@ def test_zeros_of_different_moments_remove_nothing(
 
 def test_a_name_that_was_never_held_is_not_removed(new_client, connect, name, exists):
     bare = connect(new_client().call("address"))
-    bare.send(daemon.COUNT + name.encode())
-    bare.send(daemon.CANCEL + name.encode())
+    bare.send(daemon.ANNOUNCE_COUNTED + name.encode())
+    bare.send(daemon.WITHDRAW_COUNTED + name.encode())
     synchronise(bare)
     assert exists(name)
 
@@ -235,7 +238,7 @@ def test_who_has_passed_a_name_on_stays_a_client(new_client, name, exists, event
     owner, relay = new_client(), new_client()
     address = owner.call("address")
     owner.call("register", name)
-    for call in ("hold", "count", "release"):
+    for call in ("register", "announce_counted", "release"):
         relay.call(call, name, address)
     owner.call("sync")
     assert owner.call("status")["clients"] == 2

@@ -103,7 +103,7 @@ def test_it_cleans_up_when_it_is_told_to_end(
 
 KILLED_BEFORE_THE_DIRECTORY = """
 import os
-launch.open_door = lambda *arguments: os.kill(os.getpid(), 9)
+launch.open_listener = lambda *arguments: os.kill(os.getpid(), 9)
 client.address()
 """
 KILLED_WITH_THE_DIRECTORY_MADE = """
@@ -111,17 +111,17 @@ import os
 def make_it_and_die(listener, directory, first):
     os.mkdir(directory, 0o700)
     os.kill(os.getpid(), 9)
-launch.open_door = make_it_and_die
+launch.open_listener = make_it_and_die
 client.address()
 """
 KILLED_WITH_THE_SOCKET_BOUND = """
 import os
 def bind_and_die(listener, directory, first):
     os.mkdir(directory, 0o700)
-    with launch.short(os.path.join(directory, daemon.SOCKET)) as path:
+    with launch.short_path(os.path.join(directory, daemon.SOCKET)) as path:
         listener.bind(path)
     os.kill(os.getpid(), 9)
-launch.open_door = bind_and_die
+launch.open_listener = bind_and_die
 client.address()
 """
 

@@ -28,7 +28,7 @@ result = child
 
 
 def fork(client, name):
-    """Fork a child that releases ("R"), holds ("H") or does nothing (" ") when told."""
+    """Fork a child that releases ("R"), registers ("H") or does nothing (" ")."""
     return client.run(FORK, name=name)
 
 
@@ -69,9 +69,9 @@ def test_the_death_of_the_parent_is_seen_while_its_child_lives(
     child = fork(parent, name)
     parent.call("register", name)
     tell(parent, " ")
-    keeper = new_client()
-    keeper.call("adopt", parent.call("address"))
-    keeper.call("status")
+    bystander = new_client()
+    bystander.call("adopt", parent.call("address"))
+    bystander.call("status")
     os.kill(child, signal.SIGSTOP)
     parent.kill()
     eventually(lambda: not exists(name))
@@ -81,21 +81,21 @@ def test_the_death_of_the_parent_is_seen_while_its_child_lives(
 def test_the_death_of_the_parent_leaves_the_child_its_holds(
     new_client, name, exists, eventually
 ):
-    parent, keeper = new_client(), new_client()
+    parent, bystander = new_client(), new_client()
     parent.call("register", name)
-    keeper.call("adopt", parent.call("address"))
-    keeper.call("status")
+    bystander.call("adopt", parent.call("address"))
+    bystander.call("status")
     child = fork(parent, name)
     tell(parent, " ")
     os.kill(child, signal.SIGSTOP)
     parent.kill()
-    eventually(lambda: keeper.call("status")["clients"] == 2)
+    eventually(lambda: bystander.call("status")["clients"] == 2)
     assert exists(name)
     os.kill(child, signal.SIGKILL)
     eventually(lambda: not exists(name))
 
 
-def test_parent_and_child_talk_on_connections_of_their_own(new_client, name):
+def test_parent_and_child_have_connections_of_their_own(new_client, name):
     parent = new_client()
     parent.call("register", name)
     fork(parent, name)
@@ -185,13 +185,13 @@ def test_release_inside_the_lock_is_done_after_it(new_client, name, exists):
     client = new_client()
     client.call("register", name)
     client.run(
-        "with client._client.turn():\n"
+        "with client._client.locked():\n"
         "    client.release(name)\n"
         "    client.register(name + '-nested')\n"
-        "    assert len(client._client.queue) == 2",
+        "    assert len(client._client.lock.jobs) == 2",
         name=name,
     )
-    assert client.run("result = len(client._client.queue)") == 0
+    assert client.run("result = len(client._client.lock.jobs)") == 0
     client.call("sync")
     assert not exists(name)
     assert client.call("status")["holds"] == 1
@@ -205,7 +205,7 @@ def test_release_does_not_wait_for_another_thread(new_client, name, exists):
 import threading
 entered, go_on = threading.Event(), threading.Event()
 def stay():
-    with client._client.turn():
+    with client._client.locked():
         entered.set()
         assert go_on.wait(20)
 thread = threading.Thread(target=stay)

@@ -77,11 +77,11 @@ def test_a_successor_is_started_under_the_lock_of_the_directory(new_client, name
     folder = os.open(Path(owner.call("address")).parent, os.O_RDONLY)
     kill_manager(owner)
     fcntl.flock(folder, fcntl.LOCK_EX)
-    owner.run("patience, launch.PATIENCE = launch.PATIENCE, 0.2")
+    owner.run("timeout, launch.TIMEOUT = launch.TIMEOUT, 0.2")
     with pytest.raises(Exception, match="another process keeps it locked"):
         owner.call("register", name)
     os.close(folder)
-    owner.run("launch.PATIENCE = patience")
+    owner.run("launch.TIMEOUT = timeout")
     owner.call("register", name)
 
 
@@ -154,11 +154,17 @@ def test_a_successor_that_cannot_be_is_an_error(new_client, name):
     assert owner.call("status")["holds"] == 1
 
 
+WITH_A_SHORT_TIMEOUT = """
+launch.TIMEOUT = 0.2
+launch.set_timeouts(client._client.own_link().socket)
+"""
+
+
 @pytest.mark.parametrize("call", ["client.sync()", "while True: client.register(name)"])
 def test_a_stopped_manager_is_an_error_and_not_a_hang(new_client, name, call):
     owner = new_client()
-    owner.run("launch.PATIENCE = 0.2")
     pid = owner.call("status")["pid"]
+    owner.run(WITH_A_SHORT_TIMEOUT)
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(Exception, match="Check whether it is stopped") as failure:
         owner.run(call, name=name)
@@ -171,13 +177,13 @@ def test_releases_that_a_stopped_manager_did_not_take_are_not_lost(
     new_client, name, exists
 ):
     owner = new_client()
-    owner.run("launch.PATIENCE = 0.2")
     pid = owner.call("status")["pid"]
+    owner.run(WITH_A_SHORT_TIMEOUT)
     owner.run("for i in range(2000): client.register(name)", name=name)
     owner.call("sync")
     os.kill(pid, signal.SIGSTOP)
     owner.run("for i in range(2000): client.release(name)", name=name)
-    assert owner.run("result = len(client._client.queue)") > 0
+    assert owner.run("result = len(client._client.lock.jobs)") > 0
     os.kill(pid, signal.SIGCONT)
     owner.call("sync")
     assert not exists(name)

@@ -8,7 +8,7 @@ import time
 
 import sharedtensor
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 held = {}
 
 
@@ -28,7 +28,7 @@ class Peer:
     def close(self):
         if self.process.is_alive():
             self.requests.put(None)
-        self.process.join(PATIENCE)
+        self.process.join(TIMEOUT)
         assert self.process.exitcode is not None, "the peer did not end"
         for queue in (self.requests, self.replies):
             queue.close()

@@ -196,7 +196,7 @@ def test_refused_message_is_raised_by_put_and_leaves_the_queue_usable(kind, stra
             channel.put([sharedtensor.ones(2), leaf * 2])
     channel.put((leaf * 2).detach())
     assert channel.get().tolist() == [2.0, 2.0]
-    # The manager learns from the kernel, and not from us, that the message has landed.
+    # The manager learns from the kernel, and not from us, that the message has arrived.
     eventually(lambda: own_names() == [])
 
 
@@ -225,14 +225,14 @@ def test_joinable_queue_joins_when_all_tasks_are_done():
 def test_message_that_cannot_be_rebuilt_leaves_the_stream_in_step(strategy):
     ours, theirs = mp.Pipe()
     tensor = sharedtensor.zeros(2)
-    ours.send([tensor, Unwelcome()])
+    ours.send([tensor, Unrebuildable()])
     ours.send(tensor)
     with pytest.raises(ZeroDivisionError):
         theirs.recv()
     assert theirs.recv().data_ptr() == tensor.data_ptr()
 
 
-class Unwelcome:
+class Unrebuildable:
     """An object that no process can rebuild."""
 
     def __reduce__(self):

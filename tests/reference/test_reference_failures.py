@@ -11,13 +11,12 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import Peer, descriptors, own_names
-from sharedtensor import memory, strategies
-from sharedtensor.steps import steps
-from sharedtensor.strategies import names as client
+from sharedtensor import manager, memory, protocol, segments, state
 
 
 @pytest.fixture
 def no_descriptor_left():
+    sharedtensor.zeros(1)  # imports what the first tensor needs
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 8, hard))
     taken = []
@@ -68,7 +67,7 @@ def test_lack_of_memory_is_an_exception_and_leaves_nothing(strategy, monkeypatch
     with pytest.raises(sharedtensor.ResourceError, match="/dev/shm") as caught:
         tensor.share_memory_()
     assert caught.value.errno == errno.ENOSPC
-    client.sync()
+    manager.sync()
     assert own_names() == []
     assert descriptors() <= before + (strategy == "file_system")
     assert not tensor.is_shared()
@@ -82,11 +81,11 @@ def test_mapping_that_fails_leaves_nothing(strategy, monkeypatch):
         raise memory.resource_error(errno.ENOMEM, "Mapping a segment")
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "map_segment", refuse)
+        patch.setattr(segments, "map_shared", refuse)
         before = descriptors()
         with pytest.raises(sharedtensor.ResourceError, match="max_map_count"):
             tensor.share_memory_()
-    client.sync()
+    manager.sync()
     assert own_names() == []
     assert descriptors() <= before + (strategy == "file_system")
     assert tensor.share_memory_().tolist() == [0, 1, 2]
@@ -100,16 +99,16 @@ def test_impossible_size_is_a_resource_error():
 def handle_of(tensor):
     """A handle in flight of a tensor's storage that this process has forgotten."""
     segment = tensor.share_memory_().storage.segment
-    del steps.known[segment.token]
+    del state.known[segment.token]
     if segment.descriptor is None:
         where = segment.strategy.export(segment)
     else:
-        where = [segment.inode, Ticket(os.dup(segment.descriptor))]
+        where = [segment.inode, StandardHandle(os.dup(segment.descriptor))]
     return [segment.strategy.name, segment.token, segment.nbytes, where]
 
 
-class Ticket:
-    """A ticket as a channel without descriptors makes it."""
+class StandardHandle:
+    """A handle of a descriptor as a channel without descriptors makes it."""
 
     def __init__(self, fd):
         self.fd = fd
@@ -132,7 +131,7 @@ def test_forged_handle_is_refused_and_leaks_nothing(strategy, forgery):
     handle = handle_of(tensor)
     FORGERIES[forgery](handle)
     with pytest.raises((sharedtensor.HandleError, ValueError)):
-        steps.rebuild_storage(sharedtensor.Storage, handle)
+        protocol.rebuild_storage(sharedtensor.Storage, handle)
     assert descriptors() <= before + 1
     assert tensor.tolist() == [0, 1, 2]
 
@@ -141,14 +140,14 @@ def test_forged_inode_is_refused():
     handle = handle_of(sharedtensor.arange(3))
     handle[3][0] += 1
     with pytest.raises(sharedtensor.HandleError, match="stale or forged"):
-        steps.rebuild_storage(sharedtensor.Storage, handle)
+        protocol.rebuild_storage(sharedtensor.Storage, handle)
 
 
 def test_unsealed_segment_is_refused(monkeypatch):
-    monkeypatch.setattr(steps, "seal_segment", lambda fd: None)
+    monkeypatch.setattr(segments, "seal", lambda fd: None)
     handle = handle_of(sharedtensor.arange(3))
     with pytest.raises(sharedtensor.HandleError, match="shrunk"):
-        steps.rebuild_storage(sharedtensor.Storage, handle)
+        protocol.rebuild_storage(sharedtensor.Storage, handle)
 
 
 def test_handle_of_a_known_storage_with_another_size_is_refused():
@@ -156,32 +155,45 @@ def test_handle_of_a_known_storage_with_another_size_is_refused():
     segment = tensor.storage.segment
     handle = "file_descriptor", segment.token, 1, (segment.inode, 0)
     with pytest.raises(sharedtensor.HandleError, match="forged"):
-        steps.rebuild_storage(sharedtensor.Storage, handle)
+        protocol.rebuild_storage(sharedtensor.Storage, handle)
 
 
 def test_link_in_place_of_a_segment_is_not_followed(tmp_path):
     target = tmp_path / "target"
     target.write_bytes(bytes(4096))
     name = f"sharedtensor-{os.getpid()}-{'f' * 32}"
-    path = f"{strategies.DIRECTORY}/{name}"
+    path = f"{segments.DIRECTORY}/{name}"
     os.symlink(target, path)
     try:
         with pytest.raises(sharedtensor.HandleError, match="symbolic link"):
-            strategies.opened(name).__enter__()
+            segments.opened(name).__enter__()
     finally:
         os.unlink(path)
 
 
 def test_segment_that_is_gone_is_a_handle_error():
     with pytest.raises(sharedtensor.HandleError, match="is gone"):
-        strategies.opened(f"sharedtensor-1-{'e' * 32}").__enter__()
+        segments.opened(f"sharedtensor-1-{'e' * 32}").__enter__()
+
+
+@pytest.mark.parametrize("length", range(4))
+def test_truncated_handle_is_refused(strategy, length):
+    handle = handle_of(sharedtensor.arange(3))
+    with pytest.raises(sharedtensor.HandleError, match="is no handle"):
+        protocol.rebuild_storage(sharedtensor.Storage, handle[:length])
+
+
+def test_handle_with_half_a_place_is_refused(strategy):
+    *rest, where = handle_of(sharedtensor.arange(3))
+    with pytest.raises(sharedtensor.HandleError, match="is no handle"):
+        protocol.rebuild_storage(sharedtensor.Storage, (*rest, where[:1]))
 
 
 def test_window_outside_its_storage_is_a_handle_error():
     storage = sharedtensor.Storage(8)
     window = np.dtype("f4").str, 0, (3,), (1,)
     with pytest.raises(sharedtensor.HandleError, match="impossible"):
-        steps.rebuild_tensor(sharedtensor.Tensor, storage, window, (False, False))
+        protocol.rebuild_tensor(sharedtensor.Tensor, storage, window, (False, False))
 
 
 def test_message_unpickled_without_its_descriptors_is_a_handle_error():
@@ -190,7 +202,7 @@ def test_message_unpickled_without_its_descriptors_is_a_handle_error():
     ours.send(sharedtensor.zeros(1))
     content = theirs.recv_bytes()
     with pytest.raises(sharedtensor.HandleError, match="descriptor"):
-        steps.unpack_message(content, [])
+        protocol.unpack_message(content, [])
     assert descriptors() == before
 
 
@@ -224,7 +236,7 @@ def test_feeder_survives_a_reader_that_is_gone(capfd):
     assert "BrokenPipeError" in capfd.readouterr().err
 
 
-def test_stale_standard_ticket_is_a_handle_error(fork):
+def test_stale_standard_handle_is_a_handle_error(fork):
     from multiprocessing import get_context
 
     plain = get_context("fork").SimpleQueue()

@@ -9,7 +9,8 @@ import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import Peer, descriptors, eventually, mappings, own_names
-from sharedtensor.strategies import names as client
+from sharedtensor import manager, state
+from sharedtensor.manager import client
 
 CHANNELS = ["SimpleQueue", "Queue", "Pipe"]
 
@@ -17,7 +18,7 @@ CHANNELS = ["SimpleQueue", "Queue", "Pipe"]
 @pytest.fixture
 def nothing_left():
     """What this process holds must be as it was before the test."""
-    client.address()  # its connection stays
+    manager.address()  # its connection stays
     before = holdings()
     yield
     assert holdings() == before
@@ -25,7 +26,7 @@ def nothing_left():
 
 def holdings():
     gc.collect()
-    client.sync()
+    manager.sync()
     return descriptors(), mappings(), own_names()
 
 
@@ -34,7 +35,7 @@ def by_name():
     """The strategy `file_system`; gives how many names there are by now."""
     sharedtensor.set_sharing_strategy("file_system")
     sharedtensor.zeros(1).share_memory_()  # so that the manager is running
-    client.sync()
+    manager.sync()
     before = len(own_names())
     yield lambda: len(own_names()) - before
     sharedtensor.set_sharing_strategy("file_descriptor")
@@ -106,7 +107,7 @@ def test_name_goes_with_the_last_reference(peer, by_name):
     assert by_name() == 1
     del tensor
     peer.ask("drop", "t")
-    client.sync()
+    manager.sync()
     assert by_name() == 1
     peer.ask("drop", "again")
     eventually(lambda: by_name() == 0)
@@ -117,7 +118,7 @@ def test_forked_child_leaves_its_parents_names(fork, by_name):
     process = fork.Process(target=drop_inherited, args=([tensor],))
     process.start()
     process.join()
-    client.sync()
+    manager.sync()
     assert process.exitcode == 0
     assert by_name() == 1
     queue = mp.SimpleQueue()
@@ -128,7 +129,25 @@ def test_forked_child_leaves_its_parents_names(fork, by_name):
 def drop_inherited(tensors):
     tensors.clear()
     gc.collect()
-    client.sync()
+    manager.sync()
+
+
+def test_fork_takes_the_locks_in_the_order_in_which_sharing_does(monkeypatch):
+    manager.address()  # so that the client is there
+    order = []
+
+    class Noting:
+        acquire = staticmethod(lambda: order.append("storages"))
+        release = staticmethod(lambda: None)
+
+    monkeypatch.setattr(state, "moving", Noting())
+    monkeypatch.setattr(client, "before_fork", lambda: order.append("manager"))
+    monkeypatch.setattr(client, "after_fork_in_parent", lambda: None)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert order == ["storages", "manager"]
 
 
 def test_file_descriptor_costs_one_descriptor_and_no_name():

@@ -16,19 +16,19 @@ SCRIPTS = Path(__file__).parents[2] / "soak"
 FAULTS = {
     "removes what it is told": (
         "def is_name(name): return 0 < len(name) < 200\n",
-        "state.say(bad, 'HOLD', fuzz_manager.CANARY, [])",
+        "state.send_message(bad, 'REGISTER', fuzz_manager.CANARY, [])",
         "was removed",
     ),
     "keeps descriptors": (
         "_received = received_descriptors\n"
         "def received_descriptors(found): return _received(found)[:1]\n",
-        "state.say_with_many(bad, 'SYNC', 17)",
+        "state.send_many_descriptors(bad, 'SYNC', 17)",
         "the manager holds ",
     ),
     "dies of a long message": (
         "_suits = is_name\n"
         "def is_name(name): return _suits(name) or (len(name) > 255 and os._exit(1))\n",
-        "state.say_too_much(bad, 'HOLD', 300)",
+        "state.send_long(bad, 'REGISTER', 300)",
         "the manager has ended",
     ),
 }
@@ -103,37 +103,37 @@ def test_a_manager_that_does_not_behave_is_noticed(play, broken_daemon, fault):
 
 
 class Refusing:
-    """A subject that is well until somebody has said something."""
+    """A subject that is well until somebody has sent something."""
 
     name, messages, refused = b"sharedtensor-good", 0, ""
 
-    def __init__(self, address, door):
-        self.address, self.door = str(address), door
+    def __init__(self, address, listener):
+        self.address, self.listener = str(address), listener
 
     def be_ready(self):
         self.messages = 0
         with contextlib.suppress(BlockingIOError):
             while True:
-                self.door.accept()[0].close()
+                self.listener.accept()[0].close()
 
     def verify(self):
-        assert not self.messages, "somebody has said something"
+        assert not self.messages, "somebody has sent something"
 
 
 def test_a_failure_is_shrunk_to_a_script(scripts, tmp_path):
     import fuzz_manager
     from records import NotHeld
 
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         address = tmp_path / "socket"
         with fuzz_manager.short(str(address)) as path:
-            door.bind(path)
-        door.listen(1000)
-        door.setblocking(False)
-        fuzz_manager.BadClients.subject = Refusing(address, door)
+            listener.bind(path)
+        listener.listen(1000)
+        listener.setblocking(False)
+        fuzz_manager.BadClients.subject = Refusing(address, listener)
         with pytest.raises(NotHeld) as failed:
             fuzz_manager.one_batch(1, 20)
     script = str(failed.value).splitlines()
-    assert "somebody has said something" in script[0]
+    assert "somebody has sent something" in script[0]
     calls = [line for line in script if line.startswith(("state.", "connections_"))]
-    assert len(calls) == 3, script  # connect, say something, end
+    assert len(calls) == 3, script  # connect, send something, end

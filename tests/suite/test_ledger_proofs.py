@@ -32,24 +32,27 @@ NAMED = {
 BLIND = """
 from sharedtensor_conformance.harness.stage import Stage
 
-seen = Stage.ledger
+made = Stage.__init__
 
-def ledger(stage):
-    found = seen(stage)
-    actors = (stage.owner, stage.peer, stage.bystander)
+def blinded(stage, *arguments):
+    made(stage, *arguments)
+    seen = stage.ledger.read
+    stage.ledger.read = lambda: blind(stage, seen())
+
+def blind(stage, found):
     if KIND == "process":
-        pids = {str(actor.pid) for actor in actors}
+        pids = {str(actor.pid) for actor in (stage.owner, stage.peer, stage.bystander)}
         held = found["processes"]
         found["processes"] = {pid: held[pid] for pid in held if pid in pids}
     elif KIND in ("segment", "file"):
         found[KIND + "s"] = []
     else:
-        blind = ("descriptors", "sockets") if KIND == "socket" else (KIND + "s",)
+        kinds = ("descriptors", "sockets") if KIND == "socket" else (KIND + "s",)
         for held in found["processes"].values():
-            held.update(dict.fromkeys(blind, 0))
+            held.update(dict.fromkeys(kinds, 0))
     return found
 
-Stage.ledger = ledger
+Stage.__init__ = blinded
 """
 NEIGHBOUR = """
 import os, subprocess, sys, tempfile

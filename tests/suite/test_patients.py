@@ -19,8 +19,8 @@ LEDGER = (*CASES, f"--case={CLOSING}*")
 
 VERDICTS = {
     # Where it crashes
-    "crashes_at_import": ("blocked", "on the ladder: owner died of SIGABRT"),
-    "crashes_in_a_child": ("blocked", "on the ladder: peer died of SIGSEGV"),
+    "crashes_at_import": ("blocked", "in the smoke test: owner died of SIGABRT"),
+    "crashes_in_a_child": ("blocked", "in the smoke test: peer died of SIGSEGV"),
     "crashes_in_make": ("crash", "died of SIGSEGV while it was asked to operate make"),
     "crashes_in_the_reducer": ("crash", "died of SIGSEGV while it was asked to put"),
     "crashes_in_decode": ("crash", "exited with status 9 while it was asked to get"),
@@ -39,7 +39,7 @@ VERDICTS = {
     "writes_into_every_socket": ("crash", "answered nonsense when it was asked to"),
     "eats_memory": ("fail", "MemoryError"),
     # What it takes for a process
-    "starts_threads": ("blocked", "on the ladder: peer is no process of its own"),
+    "starts_threads": ("blocked", "in the smoke test: peer is no process of its own"),
     "tells_the_number_of_a_thread": ("blocked", "which no process has"),
     "tells_the_pid_of_a_decoy": ("blocked", "runs in the process of owner"),
     "tells_its_own_pid": ("blocked", "but it has"),

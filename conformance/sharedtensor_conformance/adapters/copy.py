@@ -33,28 +33,28 @@ class CopyOperations(ReferenceOperations):
 
     def __init__(self) -> None:
         super().__init__()
-        steps = _steps()
-        steps.export_tensor = export_copy
-        steps.map_segment = leave_private
+        protocol, segments = _module("protocol"), _module("segments")
+        protocol.export_tensor = export_copy
+        segments.map_shared = leave_private
         ForkingPickler.register(self.cuda.CudaTensor, export_device_copy)
 
 
-def _steps() -> Any:
-    return import_module("sharedtensor.steps").steps
+def _module(name: str) -> Any:
+    return import_module(f"sharedtensor.{name}")
 
 
 def export_copy(tensor: Tensor) -> tuple[Any, ...]:
     """Reduce a tensor to its bytes, its window on them, its flags and its grad."""
-    steps = _steps()
-    steps.refuse_non_leaf(tensor)
-    dtype, offset, shape, strides = steps.export_window(tensor)
+    protocol = _module("protocol")
+    protocol.refuse_non_leaf(tensor)
+    dtype, offset, shape, strides = protocol.export_window(tensor)
     size = tensor.dtype.itemsize
     lowest, nbytes = span(shape, tuple(stride * size for stride in strides), size)
     start = offset * size + lowest
     data = bytes(tensor.storage.bytes[start : start + nbytes])
     window = (dtype, -lowest // size, shape, strides)
-    arguments = (type(tensor), data, window, steps.export_flags(tensor))
-    state = steps.export_state(tensor)
+    arguments = (type(tensor), data, window, protocol.export_flags(tensor))
+    state = protocol.export_state(tensor)
     if state is None:
         return rebuild_copy, arguments
     return rebuild_copy, arguments, state, None, None, attach_state
@@ -64,12 +64,12 @@ def rebuild_copy(kind: Any, data: bytes, window: Any, flags: Any) -> Tensor:
     """Return a tensor over private memory with these bytes."""
     storage = import_module("sharedtensor").Storage(len(data))
     storage.bytes[: len(data)] = np.frombuffer(data, np.uint8)
-    return _steps().rebuild_tensor(kind, storage, window, flags)
+    return _module("protocol").rebuild_tensor(kind, storage, window, flags)
 
 
 def attach_state(tensor: Tensor, state: Any) -> None:
     """Give a rebuilt tensor its grad and its attributes."""
-    _steps().attach_state(tensor, state)
+    _module("protocol").attach_state(tensor, state)
 
 
 def export_device_copy(tensor: Tensor) -> tuple[Any, ...]:

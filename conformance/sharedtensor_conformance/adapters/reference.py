@@ -58,18 +58,18 @@ conformance_adapter = Implementation(
 )
 
 TRACE_POINTS = {
-    "share": ("move_storage",),
-    "register": ("register_name",),
-    "export": ("export_handle",),
-    "announce": ("post_names",),
-    "send": ("write_at_once", "write_message"),
-    "receive": ("read_message",),
-    "acknowledge": ("acknowledge_name",),
-    "map": ("map_segment",),
-    "release": ("release_segment",),
-    "last-release": ("release_segment",),
+    "share": ("protocol.move_storage",),
+    "register": ("strategies.register_name",),
+    "export": ("protocol.export_handle",),
+    "announce": ("protocol.announce_names",),
+    "send": ("protocol.write_at_once", "protocol.write_message"),
+    "receive": ("protocol.read_message",),
+    "acknowledge": ("strategies.acknowledge_name",),
+    "map": ("segments.map_shared",),
+    "release": ("strategies.release_segment",),
+    "last-release": ("strategies.release_segment",),
 }
-"""The methods of the reference's protocol that perform each step of the fault table."""
+"""The functions of the reference that perform each step of the fault table."""
 
 ALIGNMENT = 16
 """Bytes at multiples of which parts of one allocation begin."""
@@ -97,7 +97,7 @@ class ReferenceOperations:
         return self.library.tensor(np.array(values, dtype).reshape(shape))
 
     def is_tensor(self, value: object) -> bool:
-        """Tell whether `value` is a tensor, in host memory or on a device."""
+        """Return whether `value` is a tensor, in host memory or on a device."""
         if isinstance(value, self.library.Tensor):
             return True
         imported = "sharedtensor.cuda" in sys.modules  # else there is no such tensor
@@ -186,7 +186,7 @@ class ReferenceOperations:
         tensor.requires_grad_(flag)
 
     def is_leaf(self, tensor: Tensor) -> bool:
-        """Tell whether the tensor is a leaf."""
+        """Return whether the tensor is a leaf."""
         return bool(tensor.is_leaf)
 
     def grad(self, tensor: Tensor) -> Tensor | None:
@@ -231,7 +231,7 @@ class ReferenceOperations:
         module.share_memory()
 
     def is_parameter(self, tensor: Tensor) -> bool:
-        """Tell whether the tensor is a `Parameter`."""
+        """Return whether the tensor is a `Parameter`."""
         return isinstance(tensor, self.library.Parameter)
 
     def device_unavailable(self, device: str) -> str:
@@ -328,22 +328,27 @@ class ReferenceOperations:
 
     def break_at(self, step: str, pause: Callable[[], str]) -> None:
         """Call `pause` before the next performance of a step."""
-        steps = import_module("sharedtensor.steps").steps
-        names = TRACE_POINTS[step]
-        originals = {name: getattr(steps, name) for name in names}
+        places = [_place(target) for target in TRACE_POINTS[step]]
+        originals = [getattr(*place) for place in places]
 
-        def held(name: str, *arguments: Any, **options: Any) -> Any:
-            for other, original in originals.items():
-                setattr(steps, other, original)
+        def held(original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+            for place, other in zip(places, originals, strict=True):
+                setattr(*place, other)
             how = pause()
             if how == "skip":
                 return True
             if how == "twice":
-                originals[name](*arguments, **options)
-            return originals[name](*arguments, **options)
+                original(*arguments, **options)
+            return original(*arguments, **options)
 
-        for name in names:
-            setattr(steps, name, partial(held, name))
+        for place, original in zip(places, originals, strict=True):
+            setattr(*place, partial(held, original))
+
+
+def _place(target: str) -> tuple[Any, str]:
+    """Return the module of the reference that has a function, and its name there."""
+    module, _, name = target.partition(".")
+    return import_module(f"sharedtensor.{module}"), name
 
 
 class Forgery:
@@ -351,7 +356,7 @@ class Forgery:
 
     def __init__(self, tensor: Tensor, how: str) -> None:
         self.library = import_module("sharedtensor")
-        self.steps = import_module("sharedtensor.steps").steps
+        self.protocol = import_module("sharedtensor.protocol")
         self.tensor = tensor
         self.how = how
         self.first: tuple[Any, ...] | None = None
@@ -364,7 +369,8 @@ class Forgery:
             reducers = import_module("sharedtensor.cuda.reducers")
             self.first, self.tensor = reducers.reduce_tensor(self.tensor), None
             return self.first
-        rebuild, (kind, storage, window, flags) = self.steps.export_tensor(self.tensor)
+        exported = self.protocol.export_tensor(self.tensor)
+        rebuild, (kind, storage, window, flags) = exported
         if self.how == "window":
             dtype, offset, shape, strides = window
             window = dtype, offset + (1 << 20), shape, strides
@@ -377,7 +383,7 @@ class Forgery:
 
     def reduce_storage(self, storage: Any) -> tuple[Any, ...]:
         """Return the reduced storage with a handle that lies."""
-        rebuild, (kind, handle) = self.steps.export_storage(storage)
+        rebuild, (kind, handle) = self.protocol.export_storage(storage)
         name, token, nbytes, where = handle
         if self.how == "size":
             nbytes += 1 << 20
@@ -388,7 +394,7 @@ class Forgery:
             weakref.finalize(self, os.unlink, path)
             token = os.path.relpath(path, "/dev/shm")
         elif self.how == "outside":
-            where = self.steps.export_handle(_impostor(storage.segment))[3]
+            where = self.protocol.export_handle(_decoy(storage.segment))[3]
         return rebuild, (kind, (name, token, nbytes, where))
 
 
@@ -411,12 +417,12 @@ def _other_file() -> str:
     return path
 
 
-def _impostor(segment: Any) -> Any:
+def _decoy(segment: Any) -> Any:
     """Return a segment with the descriptor of something else.
 
     In turn that of a file without a name, and that of memory with the segment's name.
     """
-    descriptor, inode = next(_impostors)(segment)
+    descriptor, inode = next(_decoys)(segment)
     return type(segment)(
         segment.strategy, segment.token, segment.nbytes, descriptor, inode
     )
@@ -429,7 +435,7 @@ def _unlinked_file(segment: Any) -> tuple[int, int]:
     return descriptor, os.fstat(descriptor).st_ino
 
 
-def _namesake(segment: Any) -> tuple[int, int]:
+def _same_name_segment(segment: Any) -> tuple[int, int]:
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     descriptor = os.memfd_create(f"sharedtensor-{segment.token}", flags)
     os.truncate(descriptor, os.fstat(segment.descriptor).st_size)
@@ -437,4 +443,4 @@ def _namesake(segment: Any) -> tuple[int, int]:
     return descriptor, segment.inode
 
 
-_impostors = itertools.cycle([_unlinked_file, _namesake])
+_decoys = itertools.cycle([_unlinked_file, _same_name_segment])

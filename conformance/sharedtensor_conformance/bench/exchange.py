@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.harness.links import Link
+from sharedtensor_conformance.harness.channels import PairChannels
 
 OWNER, PEER = "owner", "peer"
 
@@ -33,7 +33,7 @@ class Order:
     keeps: bool = True
 
 
-def serve(link: Link, control: Any, implementation: str, strategy: str) -> None:
+def serve(link: PairChannels, control: Any, implementation: str, strategy: str) -> None:
     """Be the peer until the owner says that it was enough."""
     operations = loader.load_operations(implementation)
     operations.enter_child(strategy)
@@ -48,7 +48,7 @@ def serve(link: Link, control: Any, implementation: str, strategy: str) -> None:
 class Peer:
     """The receiving side of every exchange."""
 
-    def __init__(self, link: Link, operations: Any) -> None:
+    def __init__(self, link: PairChannels, operations: Any) -> None:
         self.link = link
         self.operations = operations
         self.kept: list[Any] = []

@@ -27,7 +27,7 @@ from sharedtensor_conformance.bench import exchange
 from sharedtensor_conformance.bench.child import say_hello
 from sharedtensor_conformance.bench.exchange import OWNER, Order, closed
 from sharedtensor_conformance.bench.rows import MANY, ROWS, VIEWS, Cell, Row
-from sharedtensor_conformance.harness.links import Link
+from sharedtensor_conformance.harness.channels import PairChannels
 
 MICRO = 1e6
 WARM_UP = 3
@@ -48,7 +48,7 @@ class Pair:
     def __init__(
         self, context: Any, name: str, strategy: str, channels: tuple[str, ...]
     ) -> None:
-        self.link = Link(context, OWNER, exchange.PEER, channels)
+        self.link = PairChannels(context, OWNER, exchange.PEER, channels)
         self.control, theirs = context.Pipe()
         arguments = (self.link, theirs, name, strategy)
         target = exchange.serve

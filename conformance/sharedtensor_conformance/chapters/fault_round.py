@@ -1,4 +1,4 @@
-"""Plays one cell of the fault table: a round of the protocol with a fault in it.
+"""Runs one cell of the fault table: a round of the protocol with a fault in it.
 
 Where the implementation has trace points the fault strikes exactly at the step: the
 process that performs it is held there. Otherwise it strikes from outside, before or
@@ -27,7 +27,7 @@ from sharedtensor_conformance.harness.outcomes import (
     NotRun,
     RemoteRaised,
 )
-from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
+from sharedtensor_conformance.harness.proxies import ActorProxy, HeldRequest, Remote
 from sharedtensor_conformance.harness.stage import Stage
 
 VALUES = [11.0, 12.0, 13.0]
@@ -36,26 +36,26 @@ HOW = {"exception": "raise", "exit": "exit", "duplicate": "twice", "drop": "skip
 """What a process that is held at a step is told, by the fault that strikes it."""
 
 
-class Scene:
+class FaultRound:
     """The actors of one cell, and what each of them has."""
 
-    def __init__(self, play: Stage, cell: Cell, *, exact: bool) -> None:
-        self.play = play
+    def __init__(self, stage: Stage, cell: Cell, *, exact: bool) -> None:
+        self.stage = stage
         self.cell = cell
         self.exact = exact and cell.step.actor != MANAGER
-        self.actors = {a.name: a for a in (play.owner, play.peer, play.bystander)}
+        self.actors = {a.name: a for a in stage.actors.reused()}
         self.gone: set[str] = set()
         self.busy = ""  # who is held at a step, and cannot be asked for anything else
         self.tensor: Remote | None = None
         self.arrived: list[Remote] = []
         self.messages = 0
         self.errors: list[str] = []
-        self.relief: list[Callable[[], None]] = []
+        self.restorers: list[Callable[[], None]] = []
 
     # The story
 
     def run(self) -> None:
-        """Play the round and check what the clauses promise to everybody else."""
+        """Run the round and check what the clauses promise to everybody else."""
         self.prepare()
         for operation in OPERATIONS:
             if operation == self.cell.step.operation:
@@ -69,10 +69,10 @@ class Scene:
 
     def prepare(self) -> None:
         """Do everything once that is made lazily; then let all share a tensor."""
-        owner = self.play.owner
-        self.play.ensure(owner)
+        owner = self.stage.owner
+        owner.ensure_started()
         for actor in self.actors.values():
-            self.play.ensure(actor)
+            actor.ensure_started()
         for operation in OPERATIONS:
             self.perform(operation)
         self.others_share_anew()
@@ -95,7 +95,7 @@ class Scene:
             self.errors.append(str(raised))
 
     def is_possible(self, operation: str) -> bool:
-        """Tell whether who performs an operation is there and has what it takes."""
+        """Return whether who performs an operation is there and has what it takes."""
         actor = "peer" if operation in ("get", "last-drop") else OWNER
         has = {
             "put": self.tensor,
@@ -105,15 +105,15 @@ class Scene:
         return actor not in self.gone and bool(has)
 
     def _share(self) -> None:
-        self.tensor = self.play.owner.make(VALUES)
+        self.tensor = self.stage.owner.make(VALUES)
         self.tensor.share()
 
     def _put(self) -> None:
-        self.play.owner.put(self.tensor, self.play.peer)
+        self.stage.owner.put(self.tensor, self.stage.peer)
         self.messages += 1
 
     def _get(self) -> None:
-        owner, peer = self.play.owner, self.play.peer
+        owner, peer = self.stage.owner, self.stage.peer
 
         def waiting() -> bool:
             return peer.has_message(owner)
@@ -121,7 +121,7 @@ class Scene:
         if OWNER in self.gone:
             self.messages = 0  # what its threads had not written is lost with it
         if self.messages:
-            eventually(waiting, "what was put can be received", self.play.grace)
+            eventually(waiting, "what was put can be received", self.stage.grace)
         while self.messages or waiting():
             self.messages = max(0, self.messages - 1)
             self._take(peer.get(owner))
@@ -152,10 +152,10 @@ class Scene:
             self.strike_at_the_step(operation)
         else:
             self.strike_beside(operation)
-        self.relieve()
+        self.restore()
 
     def is_exact(self, operation: str) -> bool:
-        """Tell whether the process can be held; a message is repeated from outside."""
+        """Return whether the process is held; a message is repeated from outside."""
         repeats = operation == "put" and self.cell.fault == "duplicate"
         return self.exact and not repeats and self.is_possible(operation)
 
@@ -163,32 +163,34 @@ class Scene:
         """Hold the process at the step, let the fault strike, and let it go on."""
         actor = self.actors[self.cell.step.actor]
         how = HOW.get(self.cell.fault, "") if self.cell.strikes_the_actor else ""
-        self.hold(actor, operation)
+        held = self.hold(actor, operation)
         if not how:
             self.strike()
-        actor.go(how)
+        held.go(how)
         if self.cell.fault == "SIGSTOP" and self.cell.strikes_the_actor:
             self.others_share_anew()
-            self.relieve()
-        self.end_of(actor, operation, how)
+            self.restore()
+        self.end_of(held, operation, how)
         if self.cell.fault == "SIGSTOP":
             self.others_share_anew()
 
-    def hold(self, actor: ActorProxy, operation: str) -> None:
+    def hold(self, actor: ActorProxy, operation: str) -> HeldRequest:
         """Hold an actor at the step in an operation."""
         if operation == "share":
-            self.tensor = self.play.owner.make(VALUES)
+            self.tensor = self.stage.owner.make(VALUES)
         if operation == "get" and self.messages:
-            waiting = lambda: actor.has_message(self.play.owner)  # noqa: E731
-            eventually(waiting, "what was put can be received", self.play.grace)
+            waiting = lambda: actor.has_message(self.stage.owner)  # noqa: E731
+            eventually(waiting, "what was put can be received", self.stage.grace)
         what, arguments = self.request(operation)
         actor.request("break_at", self.cell.step.name)
         self.busy = actor.name
-        check(actor.begin(what, *arguments), f"the process comes to {operation}")
+        held = HeldRequest(actor, operation, what, arguments)
+        check(held.is_held, f"the process comes to {operation}")
+        return held
 
     def request(self, operation: str) -> tuple[str, tuple[Any, ...]]:
         """Return what an actor is asked for in an operation."""
-        owner, peer, channel = self.play.owner, self.play.peer, self.channel
+        owner, peer, channel = self.stage.owner, self.stage.peer, self.channel
         if operation == "share":
             return "operate", ("share", self.tensor)
         if operation == "put":
@@ -199,11 +201,12 @@ class Scene:
         assert dropped is not None, "it is possible"
         return "drop", (dropped.key,)
 
-    def end_of(self, actor: ActorProxy, operation: str, how: str) -> None:
+    def end_of(self, held: HeldRequest, operation: str, how: str) -> None:
         """Take the result of an operation that was held, or the end of its process."""
+        actor = self.actors[self.cell.step.actor]
         result, failed = None, False
         try:
-            result = actor.finish(operation)
+            result = held.finish()
         except RemoteRaised as raised:
             self.errors.append(str(raised))
             failed = True
@@ -247,7 +250,7 @@ class Scene:
                 self.perform(operation)
                 performed = True
             self.others_share_anew()
-            self.relieve()
+            self.restore()
         if not performed:
             self.perform(operation)
 
@@ -292,7 +295,7 @@ class Scene:
                 os.kill(pid, signal.Signals[self.cell.fault])
         if self.cell.fault in ENDS and self.cell.step.name != "unlink":
             ended = lambda: not set(managers) & set(self.managers())  # noqa: E731
-            eventually(ended, "the manager ends", self.play.grace)
+            eventually(ended, "the manager ends", self.stage.grace)
 
     def leaves(self, actor: ActorProxy, *, told: bool = False) -> None:
         """Let an actor exit; an owner waits at its end for the ends of the others."""
@@ -306,14 +309,13 @@ class Scene:
         """Ask an actor for nothing any more."""
         self.gone.add(actor.name)
         self.kept.pop(actor.name, None)
-        if actor.name != self.busy and actor.wire:
-            actor.wire.close()
-            actor.wire = None
+        if actor.name != self.busy:
+            actor.process.disconnect()
 
     def has_ended(self, actor: ActorProxy, sentence: str) -> None:
         """Wait for the end of an actor's process."""
-        ended = lambda: self.play.has_ended(actor)  # noqa: E731
-        eventually(ended, sentence, self.play.grace)
+        ended = lambda: actor.process.has_ended()  # noqa: E731
+        eventually(ended, sentence, self.stage.grace)
 
     def ends(self, actor: ActorProxy, how: signal.Signals) -> None:
         """Let a signal end an actor."""
@@ -322,21 +324,21 @@ class Scene:
         self.is_gone(actor)
 
     def stop(self, pid: int) -> None:
-        """Stop a process until `relieve`."""
+        """Stop a process until `restore`."""
         os.kill(pid, signal.SIGSTOP)
-        self.relief.append(lambda: os.kill(pid, signal.SIGCONT))
+        self.restorers.append(lambda: os.kill(pid, signal.SIGCONT))
 
     def make_short(self, pid: int) -> None:
-        """Let a process get no more of something until `relieve`."""
+        """Let a process get no more of something until `restore`."""
         kind, used = SHORTAGE_OF[self.cell.fault]
         before = resource.prlimit(pid, kind)
         resource.prlimit(pid, kind, (used(pid), before[1]))
-        self.relief.append(lambda: _restore(pid, kind, before))
+        self.restorers.append(lambda: _restore(pid, kind, before))
 
-    def relieve(self) -> None:
+    def restore(self) -> None:
         """End the stop or the shortage."""
-        while self.relief:
-            self.relief.pop()()
+        while self.restorers:
+            self.restorers.pop()()
 
     # What everybody is promised
 
@@ -352,7 +354,7 @@ class Scene:
 
     def living(self) -> list[ActorProxy]:
         """Return the actors that are there and are not stopped."""
-        away = self.gone | {self.busy} | ({self.cell.role} if self.relief else set())
+        away = self.gone | {self.busy} | ({self.cell.role} if self.restorers else set())
         names = [name for name in self.actors if name not in away]
         return [self.actors[name] for name in names]
 
@@ -377,7 +379,7 @@ class Scene:
         try:
             tensor = sender.make(values)
             # On another channel: a message of the round may still wait in the first.
-            other = self.play.implementation.channels[-1]
+            other = self.stage.implementation.channels[-1]
             arrived = sender.send(tensor, receiver, other)
             check.equal(arrived.values(), values, "a new tensor arrives")
             arrived.drop()
@@ -392,12 +394,12 @@ class Scene:
         for actor in self.living():
             actor.exchange("drop_all")
         if self.can_be_as_before():
-            wait_until(lambda: not self.growth(), self.play.grace)
+            wait_until(lambda: not self.growth(), self.stage.grace)
             sentence = "those who live have no more than before"
             check.equal(self.growth(), {}, sentence)
         for actor in reversed(self.living()):
-            self.play.leave(actor)
-        wait_until(lambda: not self.left(), self.play.grace)
+            actor.leave()
+        wait_until(lambda: not self.left(), self.stage.grace)
         sentence = "in the end no segment and no process is left"
         check.equal(self.left(), [], sentence)
 
@@ -405,10 +407,10 @@ class Scene:
         """Close the channels of who is gone, with the messages that are in them."""
         for name in self.gone - {OWNER}:
             if OWNER not in self.gone:
-                self.play.owner.exchange("forget_links", name)
+                self.stage.owner.exchange("close_pairs", name)
 
     def can_be_as_before(self) -> bool:
-        """Tell whether something has to be gone already.
+        """Return whether something has to be gone already.
 
         A successor of a manager keeps names until its users leave, and an owner that
         exits has its tensors until its children have ended.
@@ -423,7 +425,7 @@ class Scene:
 
     def account(self) -> dict[str, int]:
         """Count segments, and descriptors and mappings of those who live."""
-        ledger = self.play.ledger()
+        ledger = self.stage.ledger.read()
         counts = {"segments": len(ledger["segments"])}
         for actor in self.living():
             held = ledger["processes"].get(str(actor.pid), {})
@@ -433,16 +435,16 @@ class Scene:
 
     def left(self) -> list[str]:
         """Return the segments and processes that are there now."""
-        return [*self.play.segments(), *self.play.processes().values()]
+        return [*self.stage.ledger.segments(), *self.stage.ledger.processes().values()]
 
     def managers(self) -> list[int]:
         """Return the pids of the managers that run."""
-        return [manager["pid"] for manager in self.play.managers()]
+        return [manager["pid"] for manager in self.stage.ledger.managers()]
 
     @property
     def channel(self) -> str:
         """The channel of the round."""
-        return self.play.implementation.channels[0]
+        return self.stage.implementation.channels[0]
 
 
 def _first_free_descriptor(pid: int) -> int:

@@ -59,16 +59,16 @@ FREQUENT = ("send", "send", "send", "write", "write", "drop")
 STEPS = (14, 28)
 """How many steps a history has, those that nothing fits among them."""
 
-TELLING = frozenset({"write", "get", "send", "send_two"})
+CHECKED_AFTER = frozenset({"write", "get", "send", "send_two"})
 """Kinds after which every tensor is read."""
 
-CROWD = 6
+MAX_LIVE = 6
 """Tensors that are alive at once: few, so that the same are met again and again."""
 
 IN_FLIGHT = 6
 """Messages on their way at once: a channel need not hold more."""
 
-SHRINKING = 5.0
+SHRINK_TIMEOUT = 5.0
 """Seconds after a failure in which a shorter history is looked for."""
 
 CONFIRMED = 3
@@ -150,7 +150,7 @@ class Window:
 
 
 @dataclass
-class Held:
+class HeldTensor:
     """A tensor that a process holds: its name in the script, and its model."""
 
     name: str
@@ -160,7 +160,7 @@ class Held:
 
 
 @dataclass
-class Letter:
+class Message:
     """A message in flight: the windows it carries, and whether it is a list."""
 
     windows: list[Window]
@@ -175,8 +175,8 @@ class History:
     channels: tuple[str, ...]
     outlives: bool
     grads: bool
-    held: list[Held] = field(default_factory=list)
-    letters: dict[tuple[int, int, str], deque[Letter]] = field(default_factory=dict)
+    held: list[HeldTensor] = field(default_factory=list)
+    messages: dict[tuple[int, int, str], deque[Message]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     numbers: int = 0
     names: int = 0
@@ -192,7 +192,7 @@ class History:
                 if not self.held and kind != "rest":
                     kind = "make"  # nothing else can be done
                 getattr(self, f"step_{kind}")(*picks)
-                if kind in TELLING:
+                if kind in CHECKED_AFTER:
                     self.verify()
             self.finish()
         except Exception as error:
@@ -219,9 +219,9 @@ class History:
 
     def receive_all(self) -> None:
         """Receive what is in flight."""
-        for route in sorted(self.letters):
-            while self.letters[route]:
-                self.arrive(route)
+        for route in sorted(self.messages):
+            while self.messages[route]:
+                self.receive(route)
 
     def drop_all(self) -> None:
         """Drop what is alive."""
@@ -230,7 +230,9 @@ class History:
 
     # Picking
 
-    def pick(self, number: int, fits: Callable[[Held], object]) -> Held | None:
+    def pick(
+        self, number: int, fits: Callable[[HeldTensor], object]
+    ) -> HeldTensor | None:
         """Return one of the tensors that fit; None where there is none."""
         fitting = [t for t in self.held if t.window.settled and fits(t)]
         return fitting[number % len(fitting)] if fitting else None
@@ -260,7 +262,7 @@ class History:
         ]
         name = f"t{self.names}"
         self.names += 1
-        self.held.append(Held(name, actor, remote, window))
+        self.held.append(HeldTensor(name, actor, remote, window))
         return name
 
     # Steps
@@ -270,7 +272,7 @@ class History:
 
     def step_make(self, who: int, length: int, _: int) -> None:
         """A process makes a tensor."""
-        if len(self.held) >= CROWD:
+        if len(self.held) >= MAX_LIVE:
             return
         actor = self.actors[who % len(self.actors)]
         values = self.new_numbers(3 + length % 4)
@@ -299,7 +301,7 @@ class History:
 
     def step_clone(self, which: int, _: int, __: int) -> None:
         """A process clones a tensor: the values, in a memory of their own."""
-        tensor = self.pick(which, lambda t: len(self.held) < CROWD)
+        tensor = self.pick(which, lambda t: len(self.held) < MAX_LIVE)
         if tensor:
             values = tensor.window.values()
             window = Window(Memory(values), list(range(len(values))))
@@ -308,7 +310,9 @@ class History:
 
     def step_view(self, which: int, offset: int, step: int) -> None:
         """A process takes every element, or every second, from an offset on."""
-        tensor = self.pick(which, lambda t: t.window.whole and len(self.held) < CROWD)
+        tensor = self.pick(
+            which, lambda t: t.window.whole and len(self.held) < MAX_LIVE
+        )
         if tensor:
             places = tensor.window.places
             start, stride = offset % (len(places) - 1), 1 + step % 2
@@ -326,8 +330,8 @@ class History:
             self.held.remove(tensor)
             tensor.remote.drop()
 
-    def only_here(self, tensor: Held) -> bool:
-        """Tell whether no other process has the memory, or is about to get it."""
+    def only_here(self, tensor: HeldTensor) -> bool:
+        """Return whether no other process has the memory, or is about to get it."""
         memory = tensor.window.memory
         holders = {id(t.actor) for t in self.held if t.window.memory is memory}
         return not memory.in_flight and len(holders) == 1
@@ -337,7 +341,7 @@ class History:
         tensor = self.pick(
             which, lambda t: not t.window.grad and not t.window.memory.in_flight
         )
-        if tensor and len(self.held) < CROWD:
+        if tensor and len(self.held) < MAX_LIVE:
             values = self.new_numbers(len(tensor.window.places))
             grad = tensor.actor.make(values)
             window = Window(Memory(list(values)), list(range(len(values))))
@@ -349,10 +353,10 @@ class History:
 
     def step_take_grad(self, which: int, _: int, __: int) -> None:
         """A process looks at the grad of a tensor; it may have arrived with it."""
-        if tensor := self.pick(which, lambda t: len(self.held) < CROWD):
+        if tensor := self.pick(which, lambda t: len(self.held) < MAX_LIVE):
             self.take_grad(tensor)
 
-    def take_grad(self, tensor: Held) -> None:
+    def take_grad(self, tensor: HeldTensor) -> None:
         """Take the grad of a tensor, if it should have one, and hold it."""
         grad, due = tensor.remote.grad(), tensor.window.grad
         sentence = f"{tensor.name} has {'a' if due else 'no'} grad at the end of this"
@@ -366,14 +370,14 @@ class History:
     def step_put(self, which: int, to: int, _: int) -> None:
         """A process puts a tensor on a channel."""
         if tensor := self.pick(which, lambda t: True):
-            self.post([tensor], self.route(tensor.actor, to))
+            self.put([tensor], self.route(tensor.actor, to))
 
     def step_send(self, which: int, to: int, _: int) -> None:
         """A process puts a tensor on a channel, and the oldest message is received."""
         if tensor := self.pick(which, lambda t: True):
             route = self.route(tensor.actor, to)
-            if self.post([tensor], route):
-                self.arrive(route)
+            if self.put([tensor], route):
+                self.receive(route)
 
     def step_send_two(self, which: int, other: int, to: int) -> None:
         """A process sends two tensors in one message."""
@@ -382,18 +386,18 @@ class History:
                 other, lambda t: t.actor is first.actor and t is not first
             )
             route = self.route(first.actor, to)
-            if second and self.post([first, second], route):
-                self.arrive(route)
+            if second and self.put([first, second], route):
+                self.receive(route)
 
     def step_get(self, which: int, _: int, __: int) -> None:
         """A process receives a message that is in flight."""
-        routes = sorted(route for route, letters in self.letters.items() if letters)
+        routes = sorted(route for route, messages in self.messages.items() if messages)
         if routes:
-            self.arrive(routes[which % len(routes)])
+            self.receive(routes[which % len(routes)])
 
-    def post(self, tensors: list[Held], route: tuple[int, int, str]) -> bool:
+    def put(self, tensors: list[HeldTensor], route: tuple[int, int, str]) -> bool:
         """Put a message on a channel, unless too many are on their way."""
-        if sum(map(len, self.letters.values())) >= IN_FLIGHT:
+        if sum(map(len, self.messages.values())) >= IN_FLIGHT:
             return False
         sender, receiver = self.actors[route[0]], self.actors[route[1]]
         is_list = len(tensors) > 1
@@ -406,45 +410,45 @@ class History:
         for window in windows:
             for memory in window.memories():
                 memory.in_flight += 1
-        self.letters.setdefault(route, deque()).append(Letter(windows, is_list))
+        self.messages.setdefault(route, deque()).append(Message(windows, is_list))
         return True
 
-    def arrive(self, route: tuple[int, int, str]) -> None:
+    def receive(self, route: tuple[int, int, str]) -> None:
         """Receive the oldest message of a channel."""
         sender, receiver = self.actors[route[0]], self.actors[route[1]]
-        letter = self.letters[route].popleft()
+        message = self.messages[route].popleft()
         first = self.names
-        names = [f"t{first + i}" for i in range(len(letter.windows))]
+        names = [f"t{first + i}" for i in range(len(message.windows))]
         call = f'{receiver.name}.get({sender.name}, "{route[2]}")'
         self.lines.append(f"{', '.join(names)} = {call}")
         arrived = receiver.get(sender, route[2])
-        remotes = arrived if letter.is_list else [arrived]
-        for remote, window in zip(remotes, letter.windows, strict=True):
+        remotes = arrived if message.is_list else [arrived]
+        for remote, window in zip(remotes, message.windows, strict=True):
             self.hold(receiver, remote, window)
             for memory in window.memories():
                 memory.in_flight -= 1
                 memory.moved = True
 
 
-class Company:
+class Processes:
     """The processes that take the steps: new ones after a history that failed."""
 
     def __init__(self, stage: Any, grads: bool) -> None:
         self.stage = stage
         self.grads = grads
         self.actors = self._ready(stage)
-        self.plays = ExitStack()
+        self.isolated = ExitStack()
 
     def _ready(self, stage: Any) -> tuple[Any, ...]:
         actors = (stage.owner, stage.peer, stage.bystander)
         for actor in actors:  # before any tensor is there that one could inherit
-            stage.ensure(actor)
+            actor.ensure_started()
         return actors
 
     def renew(self) -> None:
         """Start new processes."""
-        self.plays.close()
-        self.actors = self._ready(self.plays.enter_context(self.stage.fresh()))
+        self.isolated.close()
+        self.actors = self._ready(self.isolated.enter_context(self.stage.fresh()))
 
     def take(self, steps: list[Step]) -> HistoryFailed | None:
         """Let the processes take a history; return how it failed."""
@@ -492,8 +496,8 @@ def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
     import hypothesis  # it takes a while, and other tests do without
     from hypothesis import strategies
 
-    company = Company(stage, "take_grad" in kinds)
-    found = _Search(company.take)
+    processes = Processes(stage, "take_grad" in kinds)
+    found = _Search(processes.take)
     numbers = strategies.integers(0, 59)
     step = strategies.tuples(strategies.sampled_from(kinds), numbers, numbers, numbers)
 
@@ -504,7 +508,7 @@ def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
         deadline=None,
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
         report_multiple_bugs=False,
-        suppress_health_check=list(hypothesis.HealthCheck),
+        suppress_health_check=list(hypothesis.HealthCheck),  # pyright: ignore[reportArgumentType]
         verbosity=hypothesis.Verbosity.quiet,
     )
     @hypothesis.given(strategies.lists(step, min_size=STEPS[0], max_size=STEPS[1]))
@@ -512,11 +516,11 @@ def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
         if failed := found.outcome_of(steps):
             raise failed
 
-    with company.plays:
+    with processes.isolated:
         with suppress(HistoryFailed, _OutOfTime):
             holds()
         if found.failed:
-            raise found.confirmed(company)
+            raise found.confirmed(processes)
 
 
 class _OutOfTime(BaseException):
@@ -540,19 +544,19 @@ class _Search:
                 raise _OutOfTime
             self.known[key] = failed = self.take(steps)
             if failed:
-                self.until = min(self.until, time.monotonic() + SHRINKING)
+                self.until = min(self.until, time.monotonic() + SHRINK_TIMEOUT)
                 self.failed.append((steps, failed))
         return self.known[key]
 
-    def confirmed(self, company: Company) -> Exception:
+    def confirmed(self, processes: Processes) -> Exception:
         """Return the outcome of the shortest history that fails in new processes.
 
         Where none does, what failed first is told: it needed what went before it.
         """
         by_length = sorted(self.failed, key=lambda found: len(found[1].script))
         for steps, _ in by_length[:CONFIRMED]:
-            company.renew()
-            if failed := company.take(steps):
+            processes.renew()
+            if failed := processes.take(steps):
                 return failed.as_outcome("the shortest history that was found")
         first = self.failed[0][1]
         return first.as_outcome("it took what went before it, and this history")

@@ -16,9 +16,9 @@ ROUNDS = 20
 """Rounds of a leak test: one thing lost in ten rounds shows."""
 
 
-def sender_and_receiver(play: Any, direction: str) -> tuple[Any, Any]:
-    """Return who sends and who receives in a play of its own."""
-    owner, peer = play.owner, play.peer
+def sender_and_receiver(fresh: Any, direction: str) -> tuple[Any, Any]:
+    """Return who sends and who receives on an isolated stage."""
+    owner, peer = fresh.owner, fresh.peer
     return (owner, peer) if direction == "to_peer" else (peer, owner)
 
 
@@ -58,9 +58,9 @@ def hold_other_tensors(actor: Any, length: int = 4) -> list[Any]:
 
 def opened(stage: Any, *actors: Any) -> list[int]:
     """Count segments, and the descriptors and mappings of each of the `actors`."""
-    counts = [len(stage.segments())]
+    counts = [len(stage.ledger.segments())]
     for actor in actors:
-        counts += [actor.descriptors(), actor.mappings()]
+        counts += [actor.system.descriptors(), actor.system.mappings()]
     return counts
 
 
@@ -78,14 +78,14 @@ def nothing_is_added(before: list[int], stage: Any, *actors: Any) -> None:
 @contextmanager
 def strategy_set(actor: Any, name: str) -> Iterator[None]:
     """Give `actor` the sharing strategy `name` for a while."""
-    before = actor.module("get_sharing_strategy")
-    actor.module("set_sharing_strategy", name)
+    before = actor.module.get_sharing_strategy()
+    actor.module.set_sharing_strategy(name)
     try:
         yield
     finally:
-        actor.module("set_sharing_strategy", before)
+        actor.module.set_sharing_strategy(before)
 
 
 def all_strategies(actor: Any) -> list[str]:
     """Return the names of the strategies that `actor` can set, in order."""
-    return sorted(actor.module("get_all_sharing_strategies"))
+    return sorted(actor.module.get_all_sharing_strategies())

@@ -126,9 +126,9 @@ def test_order_is_kept_when_more_is_put_than_the_system_takes(owner):
     child = owner.start_peer(arguments=channel)
     for number in range(MANY):
         message = {"number": number, "tensor": owner.make([number, 7]), "text": TEXT}
-        owner.situation("put_on", channel, message)
+        channel.put(owner, message)
     for number in range(MANY):
-        arrived = child.situation("get_from", child.arguments)
+        arrived = channel.get(child)
         check.equal(arrived["number"], number, "the message is the next one")
         check.equal(arrived["tensor"].values(), [number, 7], "with its own tensor")
 
@@ -235,12 +235,12 @@ def test_joinable_queue_carries_tensors(owner):
     child = owner.start_peer(arguments=channel)
     tensors = [owner.make([number, 171, 172]) for number in (170, 180)]
     for tensor in tensors:
-        owner.situation("put_on", channel, {"tensor": tensor})
+        channel.put(owner, {"tensor": tensor})
     for tensor in tensors:
-        arrived = child.situation("get_from", child.arguments)["tensor"]
+        arrived = channel.get(child)["tensor"]
         each_sees_the_writes_of_the_others(arrived, tensor)
-        child.situation("task_done", child.arguments)
-    owner.situation("join_channel", channel)
+        channel.task_done(child)
+    channel.join(owner)
     check(child.is_alive(), "joining waits for the tasks and not for the process")
 
 
@@ -251,9 +251,9 @@ def test_executor_shares_the_tensors_of_calls_and_results(stage):
     The standard library keeps a thread and a socket for channels that are its own, so
     the processes are new ones.
     """
-    with stage.fresh() as play:
-        tensor = play.owner.make([191, 192, 193])
-        with play.owner.pool(kind="executor") as pool:
+    with stage.fresh() as fresh:
+        tensor = fresh.owner.make([191, 192, 193])
+        with fresh.owner.pool(kind="executor") as pool:
             pool.write_and_return({"tensor": tensor}, 1, 20)
             check.equal(tensor.values(), [191, 20, 193], "the owner reads the write")
             result = pool.make_and_keep([194, 195])
@@ -268,16 +268,16 @@ def test_executor_shares_the_tensors_of_calls_and_results(stage):
 @clause("CHAN-10", isolated=True)
 def test_queue_of_a_manager_carries_tensors(stage):
     """The owner puts a tensor on a manager's queue, and a child gets it."""
-    with stage.fresh() as play:
-        channel = play.owner.open_channel("proxy")
-        child = play.owner.start_peer(arguments=channel)
-        tensor = play.owner.make([201, 202, 203])
-        put = partial(play.owner.situation, "put_on", channel, tensor)
+    with stage.fresh() as fresh:
+        channel = fresh.owner.open_channel("proxy")
+        child = fresh.owner.start_peer(arguments=channel)
+        tensor = fresh.owner.make([201, 202, 203])
+        put = partial(channel.put, fresh.owner, tensor)
         _, refused = attempt(put)
         if refused:
             check.equal(tensor.values(), [201, 202, 203], "nothing is lost")
             return
-        arrived = child.situation("get_from", child.arguments)
+        arrived = channel.get(child)
         each_sees_the_writes_of_the_others(arrived, tensor)
 
 
@@ -286,17 +286,16 @@ def test_pipe_carries_bytes_and_their_receiver_waits(owner, stage):
     """A child waits for bytes twice; then the owner sends a tensor and more bytes."""
     channel = owner.open_channel("pipe")
     child = owner.start_peer(arguments=channel)
-    end = child.arguments
     for content in ("first", "second" * 100_000):
-        waiting = child.waiting_for(end, "get_bytes")
+        waiting = channel.waiting_for_bytes(child)
         eventually(waiting.is_waiting, "the child waits for bytes", within=stage.grace)
-        owner.situation("put_bytes", channel, content)
+        channel.put_bytes(owner, content)
         check(waiting.answer() == content, f"{len(content)} bytes arrive whole")
-    owner.situation("put_on", channel, {"tensor": owner.make([211, 212])})
-    owner.situation("put_bytes", channel, "last")
-    arrived = child.situation("get_from", end)["tensor"]
+    channel.put(owner, {"tensor": owner.make([211, 212])})
+    channel.put_bytes(owner, "last")
+    arrived = channel.get(child)["tensor"]
     check.equal(arrived.values(), [211, 212], "the tensor comes before the bytes")
-    check.equal(child.situation("get_bytes", end), "last", "the bytes after it")
+    check.equal(channel.get_bytes(child), "last", "the bytes after it")
 
 
 @clause("CHAN-12", vary=("start_method",))
@@ -308,8 +307,8 @@ def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     """
     channel = owner.open_channel(kind)
     for how in ({"timeout": 0}, {"timeout": 0.001}, {"block": False}):
-        empty = owner.situation("find_empty", channel, 100, how)
+        empty = channel.count_empty(owner, 100, how)
         check.equal(empty, 100, f"it is empty each time: get({how})")
-    owner.situation("put_on", channel, {"tensor": owner.make([221])})
-    arrived = owner.situation("get_from", channel)["tensor"]
+    channel.put(owner, {"tensor": owner.make([221])})
+    arrived = channel.get(owner)["tensor"]
     check.equal(arrived.values(), [221], "what was put after that arrives")

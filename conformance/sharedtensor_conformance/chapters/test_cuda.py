@@ -174,14 +174,16 @@ def test_strategy_does_not_matter_to_device_memory(
     sender, receiver, channel, stage, device
 ):
     """A device tensor is sent under a strategy; the segments are listed."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     tensor = sender.make_on_device([31, 32, 33], "float32")
     sender.synchronize()
     sender.put(tensor, receiver, channel)
-    check.equal(stage.segments() - before, set(), "no segment is made in flight")
+    check.equal(stage.ledger.segments() - before, set(), "no segment is made in flight")
     arrived = receiver.get(sender, channel)
     check.equal(values_after_waiting(arrived), [31, 32, 33], "it has its values")
-    check.equal(stage.segments() - before, set(), "no segment is made for its data")
+    check.equal(
+        stage.ledger.segments() - before, set(), "no segment is made for its data"
+    )
 
 
 @clause("CUDA-6", vary=("start_method",))
@@ -460,11 +462,9 @@ def test_tensor_that_is_received_where_it_was_sent_is_shared_or_refused(owner, d
     tensor = owner.make_on_device([87, 88, 89], "float32")
     for kind in ("simple_queue", "pipe"):
         channel = owner.open_channel(kind)
-        owner.situation("put_on", channel, tensor)
-        again, refused = attempt(
-            lambda channel=channel: owner.situation("get_from", channel)
-        )
-        owner.situation("close_channel", channel)
+        channel.put(owner, tensor)
+        again, refused = attempt(lambda channel=channel: channel.get(owner))
+        channel.close(owner)
         both = [tensor] if refused else [tensor, again]
         are_shared(both, values_after_waiting(tensor))
 

@@ -60,7 +60,7 @@ def can_be_written(tensor, values):
 
 def no_more_files(count, before, stage):
     """Wait until only so many files have been added to those of `before`."""
-    few = lambda: len(stage.segments() - before) <= count  # noqa: E731
+    few = lambda: len(stage.ledger.segments() - before) <= count  # noqa: E731
     eventually(few, "no file is left of what was refused", within=stage.grace)
 
 
@@ -87,9 +87,8 @@ def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
 
 def get_works_or_is_refused(rows, receiver, sender, channel):
     """Receive a message, all of it or nothing."""
-    arrived, refused = attempt(lambda: receiver.get(sender, channel))
+    arrived, refused = receiver.try_get(sender, channel)
     if refused is not None:
-        receiver.stage.in_flight -= 1  # it may be lost
         return
     have_values(arrived["tensors"], rows, "what is received is all of the message")
     drop(*arrived["tensors"])
@@ -109,7 +108,6 @@ def later_messages_arrive(turn, later, sender, receiver, channel):
     arrived = receiver.get(sender, channel)
     if arrived["turn"] == turn:
         drop(*arrived["tensors"])
-        receiver.stage.in_flight += 1
         arrived = receiver.get(sender, channel)
     check.equal(arrived["turn"], turn + 100, "the next message arrives")
     have_values(arrived["tensors"], later[0][1], "with its values")
@@ -124,7 +122,7 @@ def test_put_without_descriptors_works_or_is_refused(sender, receiver, channel):
     """The sender puts three tensors with descriptors for none, some and all of them."""
     for spare in (3, 0, 1, 2, 5):
         tensors, rows = several(sender, spare)
-        with sender.short_of("descriptors", spare):
+        with sender.system.exhausted("descriptors", spare):
             put_works_or_is_refused(tensors, rows, sender, receiver, channel)
         arrived = sender.send(tensors, receiver, channel)
         have_values(arrived, rows, "the same tensors can be sent afterwards")
@@ -137,7 +135,7 @@ def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
     for actor, other in ((owner, peer), (peer, owner)):
         for spare in (0, 1, 2):
             tensor = actor.make([spare, 8, 9])
-            with actor.short_of("descriptors", spare):
+            with actor.system.exhausted("descriptors", spare):
                 _, refused = attempt(tensor.share)
                 shared = tensor.is_shared()
                 check.equal(shared, refused is None, "it is shared if nothing raised")
@@ -152,11 +150,11 @@ def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
 @clause("FAIL-1", profiles=("share",), vary=("strategy",))
 def test_first_sharing_without_descriptors_works_or_is_refused(stage):
     """An owner that has never shared tries with more and more descriptors left."""
-    with stage.fresh() as play:
+    with stage.fresh() as fresh:
         made = []
         for spare in range(10):
-            tensor = play.owner.make([spare, 8, 9])
-            with play.owner.short_of("descriptors", spare):
+            tensor = fresh.owner.make([spare, 8, 9])
+            with fresh.owner.system.exhausted("descriptors", spare):
                 _, refused = attempt(tensor.share)
             check.equal(tensor.is_shared(), refused is None, "shared or refused")
             made.append(tensor)
@@ -164,7 +162,10 @@ def test_first_sharing_without_descriptors_works_or_is_refused(stage):
             tensor.share()
             check.equal(tensor.is_shared(), True, "each can be shared afterwards")
             check.equal(tensor.values(), [spare, 8, 9], "each has its values")
-        check(len(play.managers()) <= 1, "no manager is left of what was refused")
+        check(
+            len(fresh.ledger.managers()) <= 1,
+            "no manager is left of what was refused",
+        )
 
 
 @clause("FAIL-2", vary=("strategy",))
@@ -173,7 +174,7 @@ def test_receive_without_descriptors_works_or_is_refused(sender, receiver, chann
     for spare in (3, 0, 1, 2, 4):
         tensors, rows = several(sender, spare)
         later = put_three_messages(spare, tensors, sender, receiver, channel)
-        with receiver.short_of("descriptors", spare):
+        with receiver.system.exhausted("descriptors", spare):
             get_works_or_is_refused(rows, receiver, sender, channel)
         have_values(tensors, rows, "the sender's tensors have their values")
         later_messages_arrive(spare, later, sender, receiver, channel)
@@ -183,9 +184,9 @@ def test_receive_without_descriptors_works_or_is_refused(sender, receiver, chann
 @clause("FAIL-3", "FAIL-4", profiles=("share",), vary=("strategy",))
 def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
     """The owner shares six tensors where three and a half have room."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     made = [large(owner, number) for number in range(6)]
-    with stage.little_shm(TOO_LITTLE):
+    with stage.system.little_shm(TOO_LITTLE):
         refused = [attempt(tensor.share)[1] for tensor, _ in made]
         shared = [tensor.is_shared() for tensor, _ in made]
         check.equal(shared, [r is None for r in refused], "shared if nothing raised")
@@ -204,10 +205,10 @@ def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
 @clause("FAIL-3", "FAIL-4", vary=("strategy",))
 def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
     """The sender puts tensors of which three and a half have room; both sides write."""
-    channel, before = direct(stage), stage.segments()
+    channel, before = direct(stage), stage.ledger.segments()
     made = [large(sender, number) for number in range(5)]
     arrived = []
-    with stage.little_shm(TOO_LITTLE):
+    with stage.system.little_shm(TOO_LITTLE):
         for tensor, values in made:
             _, refused = attempt(lambda t=tensor: sender.put(t, receiver, channel))
             check.equal(tensor.values(), values, "the sender's has its values")
@@ -233,7 +234,7 @@ def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
     """A tensor of zeros is sent; then `/dev/shm` is filled, and both sides write."""
     tensor = sender.make([0.0] * LENGTH, dtype="float64")
     arrived = sender.send(tensor, receiver)
-    with stage.little_shm(0):
+    with stage.system.little_shm(0):
         values = can_be_written(arrived, [0.0] * LENGTH)
         can_be_written(tensor, tensor.values())
     check.equal(len(arrived.values()), len(values), "the receiver lives")
@@ -244,7 +245,7 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, stage):
     """The sender puts four pages where a file may have two, and then little."""
     channel = direct(stage)
     tensor, values = large(sender, 5)
-    with sender.short_of("file_size", SIZE // 2):
+    with sender.system.exhausted("file_size", SIZE // 2):
         put_works_or_is_refused([tensor], [values], sender, receiver, channel)
         little, rows = several(sender, 6)
         arrived = sender.send(little, receiver, channel)
@@ -261,7 +262,7 @@ def test_put_without_mappings_works_or_is_refused(sender, receiver, stage):
     for number, (what, spare) in enumerate(NO_MAPPINGS):
         made = [large(sender, number), large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
-        with sender.short_of(what, spare):
+        with sender.system.exhausted(what, spare):
             put_works_or_is_refused(tensors, rows, sender, receiver, channel)
         rows = [can_be_written(tensor, values) for tensor, values in made]
         arrived = sender.send(tensors, receiver, channel)
@@ -277,7 +278,7 @@ def test_receive_without_mappings_works_or_is_refused(sender, receiver, stage):
         made = [large(sender, number), large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
         later = put_three_messages(number, tensors, sender, receiver, channel)
-        with receiver.short_of(what, spare):
+        with receiver.system.exhausted(what, spare):
             get_works_or_is_refused(rows, receiver, sender, channel)
         have_values(tensors, rows, "the sender's tensors have their values")
         later_messages_arrive(number, later, sender, receiver, channel)
@@ -292,10 +293,10 @@ def test_nothing_is_left_of_many_refusals(sender, receiver, stage):
     def go_round(turn):
         what, spare = SHORTAGES[turn % len(SHORTAGES)]
         tensors, rows = several(sender, turn)
-        with sender.short_of(what, spare):
+        with sender.system.exhausted(what, spare):
             put_works_or_is_refused(tensors, rows, sender, receiver, channel)
         later = put_three_messages(turn, tensors, sender, receiver, channel)
-        with receiver.short_of(what, spare):
+        with receiver.system.exhausted(what, spare):
             get_works_or_is_refused(rows, receiver, sender, channel)
         later_messages_arrive(turn, later, sender, receiver, channel)
         drop(*tensors)
@@ -314,7 +315,7 @@ def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, stage):
     first, _ = several(sender, 1)
     drop(*first, *sender.send(first, receiver, channel))
     before = opened(stage, sender, receiver)
-    with stage.little_shm(SIZE + SIZE // 2):
+    with stage.system.little_shm(SIZE + SIZE // 2):
         for turn in range(ROUNDS // 2):
             made = [large(sender, turn), large(sender, turn + 0.125)]
             tensors, rows = [m[0] for m in made], [m[1] for m in made]
@@ -330,7 +331,7 @@ def test_nothing_is_left_of_refusals_for_want_of_file_size(sender, receiver, sta
     first, _ = several(sender, 1)
     drop(*first, *sender.send(first, receiver, channel))
     before = opened(stage, sender, receiver)
-    with sender.short_of("file_size", SIZE // 2):
+    with sender.system.exhausted("file_size", SIZE // 2):
         for turn in range(ROUNDS // 2):
             tensor, values = large(sender, turn)
             put_works_or_is_refused([tensor], [values], sender, receiver, channel)
@@ -341,7 +342,10 @@ def test_nothing_is_left_of_refusals_for_want_of_file_size(sender, receiver, sta
 @clause("FAIL-9", vary=("strategy",))
 def test_signals_disturb_no_message(sender, receiver, channel):
     """Both sides are interrupted all the time while batches of messages cross."""
-    with sender.interrupted() as at_sender, receiver.interrupted() as at_receiver:
+    with (
+        sender.system.interrupted() as at_sender,
+        receiver.system.interrupted() as at_receiver,
+    ):
         for turn in range(ROUNDS // 2):
             made = [large(sender, turn), large(sender, turn + 0.125)]
             for number, (tensor, _) in enumerate(made):
@@ -359,7 +363,7 @@ def test_signals_disturb_no_message(sender, receiver, channel):
 def test_signals_do_not_end_the_wait_for_a_message(sender, receiver, channel, stage):
     """The receiver waits and is interrupted; then the sender, interrupted, sends."""
     tensor = sender.make([91, 92, 93])
-    with sender.interrupted(), receiver.interrupted():
+    with sender.system.interrupted(), receiver.system.interrupted():
         with receiver.getting(sender, channel) as pending:
             before = pending.times_woken()
             woken = lambda: pending.times_woken() > before + 5  # noqa: E731
@@ -369,11 +373,11 @@ def test_signals_do_not_end_the_wait_for_a_message(sender, receiver, channel, st
 
 
 @clause("FAIL-9", vary=("start_method",))
-def test_signals_do_not_disturb_the_start_of_a_process(owner):
+def test_signals_do_not_disturb_the_start_of_a_process(owner, peer):
     """An owner that is interrupted starts a child with a tensor, which it reads."""
     tensor = owner.make([94, 95, 96])
-    owner.send(tensor, owner.stage.peer).drop()
-    with owner.interrupted() as at_owner:
+    owner.send(tensor, peer).drop()
+    with owner.system.interrupted() as at_owner:
         child = owner.start_peer(arguments=[tensor])
         (arrived,) = child.arguments
         check.equal(arrived.values(), [94, 95, 96], "the tensor arrives")
@@ -384,11 +388,11 @@ def test_signals_do_not_disturb_the_start_of_a_process(owner):
 def test_strategy_of_a_wrong_type_is_refused_and_changes_nothing(owner, peer):
     """Owner and peer set what is no string; both can share afterwards."""
     for actor, other in ((owner, peer), (peer, owner)):
-        before = actor.module("get_sharing_strategy")
+        before = actor.module.get_sharing_strategy()
         for wrong in (None, 3, b"file_system", [before], {"name": before}, True):
             with refusal(f"{wrong!r} is refused"):
-                actor.module("set_sharing_strategy", wrong)
-            found = actor.module("get_sharing_strategy")
+                actor.module.set_sharing_strategy(wrong)
+            found = actor.module.get_sharing_strategy()
             check.equal(found, before, "the strategy is the one it was before")
         tensor = actor.make([101, 102])
         arrived = actor.send(tensor, other)
@@ -398,13 +402,13 @@ def test_strategy_of_a_wrong_type_is_refused_and_changes_nothing(owner, peer):
 @clause("FAIL-10", profiles=("drop-in",), vary=())
 def test_start_method_of_a_wrong_type_is_refused_and_changes_nothing(owner):
     """The owner asks for contexts of wrong types, and sets them."""
-    before = owner.module("get_start_method", True)
+    before = owner.module.get_start_method(True)
     for wrong in (3, b"spawn", ["spawn"], "Spawn", True):
         with refusal(f"get_context({wrong!r}) is refused"):
-            owner.try_context(wrong)
+            owner.module.try_context(wrong)
         with refusal(f"set_start_method({wrong!r}) is refused"):
-            owner.module("set_start_method", wrong, True)
-        found = owner.module("get_start_method", True)
+            owner.module.set_start_method(wrong, True)
+        found = owner.module.get_start_method(True)
         check.equal(found, before, "the start method is the one it was before")
 
 
@@ -418,7 +422,7 @@ def test_shortage_of_one_process_leaves_the_others_unharmed(
     second = receiver.send(first, bystander, channel)
     refused, rows = several(sender, 114)
     for what in ("descriptors", "memory"):
-        with sender.short_of(what):
+        with sender.system.exhausted(what):
             attempt(lambda: sender.put(large(sender, 1)[0], receiver, channel))
             tensor = receiver.make([115, 116])
             arrived = receiver.send(tensor, bystander, channel)

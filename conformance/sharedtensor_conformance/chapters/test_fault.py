@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.chapters.fault_round import Scene
+from sharedtensor_conformance.chapters.fault_round import FaultRound
 from sharedtensor_conformance.chapters.fault_table import cells_of
 from sharedtensor_conformance.harness import clause
 
@@ -30,10 +30,10 @@ def over(id: str, *, managed: bool = False) -> Any:
 
 
 def strike(cell, stage, implementation):
-    """Play the cell in processes of its own."""
-    with stage.fresh() as play:
+    """Run the cell in processes of its own."""
+    with stage.fresh() as fresh:
         exact = "trace-points" in implementation.claims
-        Scene(play, cell, exact=exact).run()
+        FaultRound(fresh, cell, exact=exact).run()
 
 
 @clause("FAULT-1", **PLAIN)

@@ -25,31 +25,31 @@ ROOM = 16
 @clause("FD-1", vary=("strategy",))
 def test_storage_that_is_sent_has_no_name(sender, receiver, channel, stage):
     """The ledger is read while a tensor is in flight, received, and sent on."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     tensor = sender.make([1, 2, 3])
     sender.put(tensor, receiver, channel)
-    check.equal(stage.segments() - before, set(), "no name in flight")
+    check.equal(stage.ledger.segments() - before, set(), "no name in flight")
     arrived = receiver.get(sender, channel)
     check.equal(arrived.values(), [1, 2, 3], "the tensor arrives")
-    check.equal(stage.segments() - before, set(), "no name when it is received")
+    check.equal(stage.ledger.segments() - before, set(), "no name when it is received")
     receiver.send(arrived, sender, channel)
-    check.equal(stage.segments() - before, set(), "no name when it is sent on")
+    check.equal(stage.ledger.segments() - before, set(), "no name when it is sent on")
 
 
 @clause("FD-1", profiles=("share",), vary=("strategy",))
 def test_storage_that_is_shared_on_request_has_no_name(owner, peer, stage):
     """Owner and peer share tensors; the ledger is read while they are held."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     for actor in (owner, peer):
         tensor = actor.make([4, 5, 6])
         tensor.share()
         check.equal(tensor.is_shared(), True, "the tensor is shared")
-        check.equal(stage.segments() - before, set(), "no name belongs to it")
+        check.equal(stage.ledger.segments() - before, set(), "no name belongs to it")
 
 
 def returns_to(before, *actors):
-    """Tell whether no actor has more descriptors open than `before`."""
-    now = [actor.descriptors() for actor in actors]
+    """Return whether no actor has more descriptors open than `before`."""
+    now = [actor.system.descriptors() for actor in actors]
     return all(count <= then for count, then in zip(now, before, strict=True))
 
 
@@ -65,7 +65,7 @@ def test_descriptors_do_not_grow_with_rounds(sender, receiver, channel, stage):
             dropped.drop()
 
     go_round(50)
-    before = [sender.descriptors(), receiver.descriptors()]
+    before = [sender.system.descriptors(), receiver.system.descriptors()]
     for number in range(ROUNDS):
         go_round(number)
     sentence = "sender and receiver have as many descriptors as before"
@@ -85,7 +85,7 @@ def test_descriptors_do_not_grow_with_tensors_that_are_shared(owner, peer, stage
             dropped.drop()
 
     go_round(2)
-    before = [owner.descriptors(), peer.descriptors()]
+    before = [owner.system.descriptors(), peer.system.descriptors()]
     for number in range(ROUNDS):
         go_round(number)
     sentence = "owner and peer have as many descriptors as before"
@@ -98,7 +98,7 @@ def test_one_storage_received_often_costs_one_descriptor(
 ):
     """The receiver gets and holds one tensor six times, in six messages."""
     sender.send(sender.make([1, 2]), receiver, channel).drop()
-    before = [sender.descriptors() + 1, receiver.descriptors() + 1]
+    before = [sender.system.descriptors() + 1, receiver.system.descriptors() + 1]
     tensor = sender.make([21, 22, 23])
     arrived = [sender.send(tensor, receiver, channel) for _ in range(HELD)]
     check.equal(arrived[-1].values(), [21, 22, 23], "the tensor arrives")
@@ -110,7 +110,7 @@ def test_one_storage_received_often_costs_one_descriptor(
 def test_views_over_one_storage_cost_one_descriptor(sender, receiver, stage):
     """The sender sends its base and a view of each layout, apart and together."""
     sender.send(sender.make([1, 2]), receiver).drop()
-    before = [sender.descriptors() + 1, receiver.descriptors() + 1]
+    before = [sender.system.descriptors() + 1, receiver.system.descriptors() + 1]
     base = sender.make(list(range(800, 824)))
     views = [sender.view(base, layout) for layout in LAYOUTS]
     together = sender.send([base, *views], receiver)
@@ -122,7 +122,7 @@ def test_views_over_one_storage_cost_one_descriptor(sender, receiver, stage):
 
 def descriptors(*actors):
     """Return how many descriptors each of the actors has open."""
-    return [actor.descriptors() for actor in actors]
+    return [actor.system.descriptors() for actor in actors]
 
 
 def costs_at_most(sentence, before, more, stage, *actors):
@@ -161,12 +161,12 @@ def inherits_nothing_but(own, actor, stage):
     """Start a program from `actor`; it has no descriptor that is not in `own`."""
 
     def has_nothing_new():
-        return Counter(stage.details(pid)["targets"]) <= own
+        return Counter(stage.ledger.details(pid)["targets"]) <= own
 
-    with actor.program() as pid:
+    with actor.system.program() as pid:
         sentence = "the program has nothing that its parent had not before"
         eventually(has_nothing_new, sentence, within=stage.grace)
-        check(pid in stage.processes(), "the program runs")
+        check(pid in stage.ledger.processes(), "the program runs")
 
 
 @clause("FD-5", profiles=("share",), vary=("strategy",))
@@ -175,7 +175,7 @@ def test_program_that_is_started_has_no_descriptor_of_a_storage(
 ):
     """Both sides hold tensors, and start a program that inherits what it can."""
     sender.send(sender.make([1, 2]), receiver).drop()
-    before = {actor: Counter(actor.targets()) for actor in (sender, receiver)}
+    before = {actor: Counter(actor.system.targets()) for actor in (sender, receiver)}
     shared = sender.make([41, 42])
     shared.share()
     sent = [sender.make([43 + n, 44]) for n in range(3)]
@@ -201,7 +201,7 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
     for number in (0, 252, 253, MANY - 1):
         each_sees_the_writes_of_the_others(tensors[number], arrived[number])
     for actor in (sender, receiver):
-        actor.request("drop_all")
+        actor.drop_all()
     costs_at_most("nothing is left", before, [0, 0], stage, sender, receiver)
 
 
@@ -217,14 +217,17 @@ def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver):
         check.equal(values, expected, "all arrive with their values")
         each_sees_the_writes_of_the_others(tensors[-1], arrived[-1])
         for actor in (sender, receiver):
-            actor.request("drop_all")
+            actor.drop_all()
 
 
 @clause("FD-7", vary=("strategy",))
 def test_process_near_its_limit_goes_on(sender, receiver, channel):
     """Sender and receiver have room for sixteen descriptors and make many rounds."""
     sender.send(sender.make([1, 2]), receiver, channel).drop()
-    with sender.short_of("descriptors", ROOM), receiver.short_of("descriptors", ROOM):
+    with (
+        sender.system.exhausted("descriptors", ROOM),
+        receiver.system.exhausted("descriptors", ROOM),
+    ):
         for number in range(4 * ROOM):
             tensor = sender.make([number, 61])
             arrived = sender.send(tensor, receiver, channel)

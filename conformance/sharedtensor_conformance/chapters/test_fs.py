@@ -25,22 +25,22 @@ def only_name(stage, before):
 
     After a put it may come a little later: whether it may is the matter of CHAN-7.
     """
-    is_there = lambda: stage.segments() - before  # noqa: E731
+    is_there = lambda: stage.ledger.segments() - before  # noqa: E731
     eventually(is_there, "the storage has a file", within=stage.grace)
-    names = stage.segments() - before
+    names = stage.ledger.segments() - before
     check.equal(len(names), 1, "exactly one file belongs to the storage")
     return names.pop()
 
 
 def name_goes(stage, name):
     """Wait until the file of that name has been removed."""
-    gone = lambda: name not in stage.segments()  # noqa: E731
+    gone = lambda: name not in stage.ledger.segments()  # noqa: E731
     eventually(gone, "the file is removed", within=stage.grace)
 
 
 def shared_and_its_name(actor, stage, values):
     """Let `actor` share a tensor; return it and the name of its file."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     tensor = actor.make(values)
     tensor.share()
     check.equal(tensor.values(), values, "the tensor is shared")
@@ -50,7 +50,7 @@ def shared_and_its_name(actor, stage, values):
 @clause("FS-1", vary=("strategy",))
 def test_shared_storage_has_one_name(sender, receiver, bystander, channel, stage):
     """The ledger is read in flight and while all three hold the tensor."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     tensor = sender.make([1, 2, 3])
     sender.put(tensor, receiver, channel)
     name = only_name(stage, before)
@@ -65,7 +65,7 @@ def test_shared_storage_has_one_name(sender, receiver, bystander, channel, stage
 @clause("FS-1", profiles=("share",), vary=("strategy",))
 def test_storage_shared_on_request_has_one_name(owner, peer, stage):
     """The owner shares a tensor, sends it, and shares it again."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     tensor = owner.make([4, 5, 6])
     tensor.share()
     name = only_name(stage, before)
@@ -78,7 +78,7 @@ def test_storage_shared_on_request_has_one_name(owner, peer, stage):
 @clause("FS-1", profiles=("views",), vary=())
 def test_base_and_views_have_one_name(sender, receiver, layout, stage):
     """The sender sends a view, its base, and both in one message."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     base = sender.make(list(range(900, 924)))
     view = sender.view(base, layout)
     arrived = [sender.send(sent, receiver) for sent in (view, base, [base, view])]
@@ -90,17 +90,19 @@ def test_base_and_views_have_one_name(sender, receiver, layout, stage):
 def test_name_goes_with_the_last_reference(sender, receiver, bystander, stage):
     """Three processes drop one storage, each of them last in its turn."""
     for last in range(3):
-        before = stage.segments()
+        before = stage.ledger.segments()
         tensor = sender.make([7, 8, 9])
         held = [tensor, *(sender.send(tensor, to) for to in (receiver, bystander))]
         kept = held.pop(last)
         name = only_name(stage, before)
         for dropped in held:
             dropped.drop()
-        check(name in stage.segments(), "it is there while one holds the storage")
+        check(
+            name in stage.ledger.segments(), "it is there while one holds the storage"
+        )
         check.equal(kept.values(), [7, 8, 9], "and has its values")
         kept.drop()
-        gone = lambda name=name: name not in stage.segments()  # noqa: E731
+        gone = lambda name=name: name not in stage.ledger.segments()  # noqa: E731
         eventually(gone, "the file is removed", within=stage.grace)
 
 
@@ -110,15 +112,15 @@ def test_name_goes_though_one_process_received_it_twice(
 ):
     """The receiver gets one tensor three times; all are dropped, in either order."""
     for order in (1, -1):
-        before = stage.segments()
+        before = stage.ledger.segments()
         tensor = sender.make([13, 14, 15])
         arrived = [sender.send(tensor, receiver, channel) for _ in range(3)]
         name = only_name(stage, before)
         for dropped in [tensor, *arrived][::order]:
             check.equal(dropped.values(), [13, 14, 15], "it has its values till then")
-            check(name in stage.segments(), "and the file is there")
+            check(name in stage.ledger.segments(), "and the file is there")
             dropped.drop()
-        gone = lambda name=name: name not in stage.segments()  # noqa: E731
+        gone = lambda name=name: name not in stage.ledger.segments()  # noqa: E731
         eventually(gone, "the file is removed", within=stage.grace)
 
 
@@ -128,7 +130,7 @@ def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
 ):
     """The sender drops before the receive; the receiver drops last, three times."""
     for number in range(3):
-        before = stage.segments()
+        before = stage.ledger.segments()
         tensor = sender.make([number, 11, 12])
         sender.put(tensor, receiver, channel)
         tensor.drop()
@@ -136,7 +138,7 @@ def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
         arrived = receiver.get(sender, channel)
         check.equal(arrived.values(), [number, 11, 12], "the tensor arrives")
         arrived.drop()
-        gone = lambda name=name: name not in stage.segments()  # noqa: E731
+        gone = lambda name=name: name not in stage.ledger.segments()  # noqa: E731
         eventually(gone, "the file is removed", within=stage.grace)
 
 
@@ -144,12 +146,12 @@ def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
 def test_name_of_a_storage_that_was_never_sent_goes(owner, peer, stage):
     """Owner and peer share a tensor and drop it."""
     for actor in (owner, peer):
-        before = stage.segments()
+        before = stage.ledger.segments()
         tensor = actor.make([13, 14, 15])
         tensor.share()
         only_name(stage, before)
         tensor.drop()
-        gone = lambda before=before: stage.segments() <= before  # noqa: E731
+        gone = lambda before=before: stage.ledger.segments() <= before  # noqa: E731
         eventually(gone, "the file is removed", within=stage.grace)
 
 
@@ -158,14 +160,14 @@ def test_shared_storages_keep_no_descriptors_open(sender, receiver, channel, sta
     """The sender sends twenty tensors; both sides hold all of them."""
     held = [sender.make([1, 2])]
     held.append(sender.send(held[0], receiver, channel))
-    before = [sender.descriptors(), receiver.descriptors()]
+    before = [sender.system.descriptors(), receiver.system.descriptors()]
     for number in range(MANY):
         held.append(sender.make([number, 22, 23]))
         held.append(sender.send(held[-1], receiver, channel))
     check.equal(held[-1].values(), [MANY - 1, 22, 23], "the last one arrives")
 
     def settled():
-        now = [sender.descriptors(), receiver.descriptors()]
+        now = [sender.system.descriptors(), receiver.system.descriptors()]
         return all(count <= then for count, then in zip(now, before, strict=True))
 
     sentence = "neither side has more descriptors open than with one storage"
@@ -177,13 +179,15 @@ def test_storages_shared_on_request_keep_no_descriptors_open(owner, stage):
     """The owner shares twenty tensors and holds them."""
     held = [owner.make([1, 2])]
     held[0].share()
-    before = owner.descriptors()
+    before = owner.system.descriptors()
     for number in range(MANY):
         held.append(owner.make([number, 24, 25]))
         held[-1].share()
         check.equal(held[-1].values(), [number, 24, 25], "sharing keeps the values")
     sentence = "the owner has no more descriptors open than with one storage"
-    eventually(lambda: owner.descriptors() <= before, sentence, within=stage.grace)
+    eventually(
+        lambda: owner.system.descriptors() <= before, sentence, within=stage.grace
+    )
 
 
 @clause("FS-1", profiles=("strategies",), vary=("strategy",))
@@ -191,7 +195,7 @@ def test_storage_received_under_another_strategy_has_one_name(
     sender, receiver, bystander, stage, strategy
 ):
     """The receiver's strategy is another; it receives, sends on and drops last."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     tensor = sender.make([26, 27, 28])
     for other in set(all_strategies(receiver)) - {strategy}:
         with strategy_set(receiver, other):
@@ -203,6 +207,7 @@ def test_storage_received_under_another_strategy_has_one_name(
             check.equal(only_name(stage, before), name, "which has one file")
             arrived.drop()
             onward.drop()
+    name = only_name(stage, before)
     tensor.drop()
     name_goes(stage, name)
 
@@ -211,7 +216,7 @@ def test_storage_received_under_another_strategy_has_one_name(
 def test_storage_that_children_inherited_has_one_name(owner, stage):
     """Two children inherit a tensor by fork, and one of them sends it back."""
     tensor, name = shared_and_its_name(owner, stage, [30, 31, 32])
-    before = stage.segments() - {name}
+    before = stage.ledger.segments() - {name}
     children = [owner.start_peer([tensor], start_method="fork") for _ in range(2)]
     inherited = [child.arguments[0] for child in children]
     back = children[1].send(inherited[1], owner)
@@ -225,14 +230,14 @@ def test_nothing_is_left_of_a_storage_without_elements(
     sender, receiver, channel, stage
 ):
     """The sender sends tensors of no elements, which both drop."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     for shape in ((0,), (3, 0)):
         tensor = sender.make([], shape=shape)
         arrived = sender.send(tensor, receiver, channel)
         check.equal(arrived.shape(), shape, "it arrives")
         arrived.drop()
         tensor.drop()
-    gone = lambda: stage.segments() <= before  # noqa: E731
+    gone = lambda: stage.ledger.segments() <= before  # noqa: E731
     eventually(gone, "no file is left", within=stage.grace)
 
 
@@ -245,7 +250,7 @@ def test_name_says_whose_it_is(owner, peer, stage):
         expected = pattern.replace("{pid}", str(actor.pid))
         check(re.fullmatch(expected, name), "the name is the implementation's")
         check(str(actor.pid) in re.findall(r"\d+", name), "and names the process")
-        uid = stage.segment_status(name)["uid"]
+        uid = stage.ledger.segment_status(name)["uid"]
         check.equal(uid, os.geteuid(), "the file is the user's")
 
 
@@ -265,13 +270,13 @@ def test_name_is_used_once(owner, peer, stage):
 @clause("FS-5", profiles=("share",), vary=(), start_methods=("fork",))
 def test_children_of_one_process_use_different_names(owner, stage):
     """Children that were forked from one state each share a tensor."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     children = [owner.start_peer(start_method="fork") for _ in range(3)]
     for number, child in enumerate(children):
         tensor = child.make([number, 37])
         tensor.share()
         check.equal(tensor.values(), [number, 37], "the child shares")
-        names = stage.segments() - before
+        names = stage.ledger.segments() - before
         check.equal(len(names), number + 1, "each storage has a name of its own")
 
 
@@ -279,11 +284,11 @@ def test_children_of_one_process_use_different_names(owner, stage):
 def test_only_sharing_makes_a_file(owner, peer, stage):
     """Owner and peer make tensors and views; then they share one of them."""
     for actor in (owner, peer):
-        before = stage.segments()
+        before = stage.ledger.segments()
         base = actor.make(list(range(24)))
         views = [base.view(layout) for layout in LAYOUTS]
         check(base.values() and views[0].shape(), "tensors and views are there")
-        check.equal(stage.segments(), before, "no file is")
+        check.equal(stage.ledger.segments(), before, "no file is")
         base.share()
         only_name(stage, before)
 
@@ -292,11 +297,11 @@ def test_only_sharing_makes_a_file(owner, peer, stage):
 def test_file_is_as_large_as_its_storage(sender, receiver, stage):
     """The sender sends storages of less than a page, of whole pages, and of more."""
     for count in COUNTS:
-        before = stage.segments()
+        before = stage.ledger.segments()
         tensor = sender.make([count] * count)
         arrived = sender.send(tensor, receiver)
         check.equal(arrived.read(count - 1), count, "the last element arrives")
-        size = stage.segment_status(only_name(stage, before))["size"]
+        size = stage.ledger.segment_status(only_name(stage, before))["size"]
         pages = -(-4 * count // PAGE)
         check(size >= 4 * count, "the file has room for the storage")
         check(size <= (pages + 1) * PAGE, "and takes little more")
@@ -305,7 +310,7 @@ def test_file_is_as_large_as_its_storage(sender, receiver, stage):
 @clause("FS-8", vary=("strategy",))
 def test_name_stays_when_its_maker_has_dropped(sender, receiver, bystander, stage):
     """The sender drops; the receiver sends on and drops; the bystander sends back."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     tensor = sender.make([38, 39, 40])
     arrived = sender.send(tensor, receiver)
     name = only_name(stage, before)
@@ -322,7 +327,7 @@ def test_name_stays_when_its_maker_has_dropped(sender, receiver, bystander, stag
 def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
     """Children send a tensor and exit or are killed; the receiver sends it on."""
     for end in ("leave", "kill"):
-        before = stage.segments()
+        before = stage.ledger.segments()
         child = owner.start_peer()
         arrived = child.send(child.make([41, 42, 43]), owner)
         name = only_name(stage, before)
@@ -343,20 +348,20 @@ def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
     Nothing has made the owner start a manager: whoever keeps names keeps these for the
     peer. Another storage is dropped after the first by both; its name goes no earlier.
     """
-    with stage.fresh(enter=False) as play:
-        owner, peer = play.owner, play.peer
+    with stage.fresh(enter=False) as fresh:
+        owner, peer = fresh.owner, fresh.peer
         held = [peer.make([53, 54, 55])]
         arrived = [peer.send(held[0], owner)]
-        name = only_name(play, set())
+        name = only_name(fresh, set())
         child = owner.start_peer(arguments=arrived[0], start_method="fork")
         inherited = child.arguments
         held.append(peer.make([56, 57]))
         arrived.append(peer.send(held[1], owner))
-        later = only_name(play, {name})
+        later = only_name(fresh, {name})
         for dropped in (*held, *arrived):
             dropped.drop()
-        name_goes(play, later)
-        check(name in play.segments(), "the name that the child needs is there")
+        name_goes(fresh, later)
+        check(name in fresh.ledger.segments(), "the name that the child needs is there")
         back = child.send(inherited, owner)
         check.equal(back.values(), [53, 54, 55], "the child can send the tensor")
         each_sees_the_writes_of_the_others(inherited, back)
@@ -366,7 +371,7 @@ def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
 def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
     """Children hold a storage that the owner has dropped, and exit or are killed."""
     for end in ("leave", "kill"):
-        before = stage.segments()
+        before = stage.ledger.segments()
         child = owner.start_peer()
         tensor = owner.make([44, 45, 46])
         arrived = owner.send(tensor, child)
@@ -390,14 +395,14 @@ def test_name_goes_with_the_process_that_alone_held_the_storage(owner, stage):
 @clause("FS-10", vary=(), start_methods=("fork",))
 def test_name_goes_with_a_message_that_nobody_can_receive(stage):
     """Children are killed with a message in their channel, which is then closed."""
-    with stage.fresh() as play:
+    with stage.fresh() as fresh:
         for channel in stage.implementation.channels:
-            child = play.owner.start_peer()
-            tensor = play.owner.make([50, 51, 52])
-            play.owner.put(tensor, child, channel)
-            name = only_name(play, set())
+            child = fresh.owner.start_peer()
+            tensor = fresh.owner.make([50, 51, 52])
+            fresh.owner.put(tensor, child, channel)
+            name = only_name(fresh, set())
             child.kill()
             tensor.drop()
-            play.end_extra()
-            check(play.owner.is_alive(), "the sender lives on")
-            name_goes(play, name)
+            fresh.end_extra()
+            check(fresh.owner.is_alive(), "the sender lives on")
+            name_goes(fresh, name)

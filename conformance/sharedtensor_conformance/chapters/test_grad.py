@@ -178,10 +178,10 @@ def test_refused_message_takes_no_place_in_a_bounded_queue(owner):
     child = owner.start_peer(arguments=channel)
     non_leaf = owner.non_leaf(make_leaf(owner, [1, 2, 3]))
     for number in (10, 20):
-        attempt(partial(owner.situation, "put_on", channel, non_leaf))
+        attempt(partial(channel.put, owner, non_leaf))
         good = owner.make([number, number + 1])
-        owner.situation("put_on", channel, good)
-        arrived = child.situation("get_from", child.arguments)
+        channel.put(owner, good)
+        arrived = channel.get(child)
         check.equal(arrived.values(), good.values(), "the good message arrives")
 
 

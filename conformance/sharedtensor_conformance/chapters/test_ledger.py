@@ -13,7 +13,7 @@ def test_nothing_is_left_of_what_the_cases_dropped(stage):
     for channel in stage.implementation.channels:
         tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])
         stage.owner.send(tensor, stage.peer, channel)
-    leaks = stage.leaks["LIFE-7"] + stage.settle().items
+    leaks = stage.leaks.against("LIFE-7") + stage.settle().items
     shown = "; ".join(leaks[:SHOWN])
     check(not leaks, f"nothing stayed after any case ({len(leaks)} times: {shown})")
 
@@ -23,7 +23,7 @@ def test_no_case_added_a_thread_a_process_a_socket_or_a_temporary_file(stage):
     """The ledger was read after each case; what it shows of these is the same."""
     tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])
     stage.owner.send(tensor, stage.peer, stage.implementation.channels[0])
-    leaks = stage.leaks["LIFE-12"] + stage.settle().use
+    leaks = stage.leaks.against("LIFE-12") + stage.settle().use
     shown = "; ".join(leaks[:SHOWN])
     check(not leaks, f"nothing was added by any case ({len(leaks)} times: {shown})")
 
@@ -35,6 +35,6 @@ def test_nothing_is_left_when_the_processes_have_exited(stage):
     stage.owner.send(tensor, stage.peer, stage.implementation.channels[0])
     stage.drop_all()
     stage.leave_all()
-    wait_until(lambda: not stage.left_behind(), stage.grace)
+    wait_until(lambda: not stage.ledger.left_behind(), stage.grace)
     sentence = "no segment, temporary file or process is left"
-    check.equal(stage.left_behind(), [], sentence)
+    check.equal(stage.ledger.left_behind(), [], sentence)

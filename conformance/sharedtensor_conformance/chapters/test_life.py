@@ -88,15 +88,15 @@ def test_received_tensor_outlives_the_exit_of_its_sender(owner, peer):
 @clause("LIFE-3", vary=("strategy",))
 def test_tensor_of_an_exited_sender_is_kept_by_two_receivers(stage):
     """The peer sends to both others and exits; they keep the tensor in turn."""
-    with stage.fresh() as play:
-        tensor = play.peer.make([24, 25, 26])
-        first = play.peer.send(tensor, play.bystander)
-        second = play.peer.send(tensor, play.owner)
-        play.peer.leave()
+    with stage.fresh() as fresh:
+        tensor = fresh.peer.make([24, 25, 26])
+        first = fresh.peer.send(tensor, fresh.bystander)
+        second = fresh.peer.send(tensor, fresh.owner)
+        fresh.peer.leave()
         check.equal(first.values(), [24, 25, 26], "the bystander has the values")
         second.drop()
         keeps_its_values(first, [24, 25, 26])
-        onward = play.bystander.send(first, play.owner)
+        onward = fresh.bystander.send(first, fresh.owner)
         check.equal(onward.values(), [-24, 25, 26], "the owner gets it again")
 
 
@@ -114,16 +114,16 @@ def test_received_tensor_outlives_the_killing_of_its_sender(owner, peer):
 @clause("LIFE-4", vary=("strategy",))
 def test_tensor_of_a_killed_owner_is_kept_by_two_peers(stage):
     """The owner sends to both peers and is killed; one sends it to the other."""
-    with stage.fresh() as play:
-        tensor = play.owner.make([34, 35, 36])
-        first = play.owner.send(tensor, play.peer)
-        second = play.owner.send(tensor, play.bystander)
-        play.owner.kill()
+    with stage.fresh() as fresh:
+        tensor = fresh.owner.make([34, 35, 36])
+        first = fresh.owner.send(tensor, fresh.peer)
+        second = fresh.owner.send(tensor, fresh.bystander)
+        fresh.owner.kill()
         for kept in (first, second):
             check.equal(kept.values(), [34, 35, 36], "each peer has the values")
         second.drop()
         keeps_its_values(first, [34, 35, 36])
-        onward = play.peer.send(first, play.bystander)
+        onward = fresh.peer.send(first, fresh.bystander)
         check.equal(onward.values(), [-34, 35, 36], "the bystander gets it again")
 
 
@@ -142,11 +142,11 @@ def test_message_survives_the_exit_of_its_sender(owner, channel):
 @clause("LIFE-5", vary=())
 def test_message_between_peers_survives_the_exit_of_its_sender(stage, channel):
     """The peer puts a message for the bystander and exits; the bystander gets it."""
-    with stage.fresh() as play:
-        tensor = play.peer.make([46, 47, 48])
-        play.peer.put(tensor, play.bystander, channel)
-        play.peer.leave()
-        keeps_its_values(play.bystander.get(play.peer, channel), [46, 47, 48])
+    with stage.fresh() as fresh:
+        tensor = fresh.peer.make([46, 47, 48])
+        fresh.peer.put(tensor, fresh.bystander, channel)
+        fresh.peer.leave()
+        keeps_its_values(fresh.bystander.get(fresh.peer, channel), [46, 47, 48])
 
 
 def is_sent(sender, receiver, channel, stage):
@@ -172,11 +172,11 @@ def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(
 @clause("LIFE-6", vary=())
 def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, channel):
     """The owner sends a message to the peer and is killed; the peer receives."""
-    with stage.fresh() as play:
-        play.owner.put(play.owner.make([54, 55, 56]), play.peer, channel)
-        is_sent(play.owner, play.peer, channel, stage)
-        play.owner.kill()
-        arrived, raised = attempt(lambda: play.peer.get(play.owner, channel))
+    with stage.fresh() as fresh:
+        fresh.owner.put(fresh.owner.make([54, 55, 56]), fresh.peer, channel)
+        is_sent(fresh.owner, fresh.peer, channel, stage)
+        fresh.owner.kill()
+        arrived, raised = attempt(lambda: fresh.peer.get(fresh.owner, channel))
         if raised is None:
             check.equal(arrived.values(), [54, 55, 56], "it has the values sent")
 
@@ -274,9 +274,9 @@ def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, 
     nothing_is_added(before, stage, owner)
 
 
-def everybody_holds_tensors(play):
+def everybody_holds_tensors(fresh):
     """Let each actor hold a tensor it made and sent, and those that it received."""
-    actors = (play.owner, play.peer, play.bystander)
+    actors = (fresh.owner, fresh.peer, fresh.bystander)
     for number, sender in enumerate(actors):
         tensor = sender.make([80 + number, 84, 85])
         for receiver in actors:
@@ -288,40 +288,40 @@ def everybody_holds_tensors(play):
 @clause("LIFE-9")
 def test_processes_that_exit_with_live_tensors_leave_nothing_behind(stage):
     """All three hold tensors of all others and exit, the owner last."""
-    with stage.fresh() as play:
-        everybody_holds_tensors(play)
-        for actor in (play.peer, play.bystander, play.owner):
+    with stage.fresh() as fresh:
+        everybody_holds_tensors(fresh)
+        for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        eventually(lambda: not play.left_behind(), sentence, within=stage.grace)
+        eventually(lambda: not fresh.ledger.left_behind(), sentence, within=stage.grace)
 
 
 @clause("LIFE-10")
 def test_processes_that_are_killed_leave_nothing_behind(stage):
     """All three hold tensors of all others and are killed, the owner last."""
-    with stage.fresh() as play:
-        everybody_holds_tensors(play)
-        for actor in (play.bystander, play.peer, play.owner):
+    with stage.fresh() as fresh:
+        everybody_holds_tensors(fresh)
+        for actor in (fresh.bystander, fresh.peer, fresh.owner):
             actor.kill()
         sentence = "no segment and no process is left"
-        eventually(lambda: not left(play), sentence, within=stage.grace)
+        eventually(lambda: not left(fresh), sentence, within=stage.grace)
 
 
 @clause("LIFE-10", "LIFE-14", vary=("strategy",))
 def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
     """All hold tensors, messages are on all channels; the owner is killed first."""
-    with stage.fresh() as play:
-        everybody_holds_tensors(play)
-        messages_are_everywhere(play)
-        for actor in (play.owner, play.peer, play.bystander):
+    with stage.fresh() as fresh:
+        everybody_holds_tensors(fresh)
+        messages_are_everywhere(fresh)
+        for actor in (fresh.owner, fresh.peer, fresh.bystander):
             actor.kill()
         sentence = "no segment and no process is left"
-        eventually(lambda: not left(play), sentence, within=stage.grace)
+        eventually(lambda: not left(fresh), sentence, within=stage.grace)
 
 
-def left(play):
-    """Return the segments and processes of `play` that are there now."""
-    return [*play.segments(), *play.processes().values()]
+def left(fresh):
+    """Return the segments and processes of `fresh` that are there now."""
+    return [*fresh.ledger.segments(), *fresh.ledger.processes().values()]
 
 
 @clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
@@ -371,7 +371,7 @@ def lose(actor, channel, count=COUNT):
     """Put messages on a channel and drop their tensors."""
     for number in range(count):
         tensors = [actor.make([100 + number, 1]), actor.make([number, 2, 3])]
-        actor.situation("put_on", channel, tensors)
+        channel.put(actor, tensors)
         check.equal(tensors[0].values(), [100 + number, 1], "sending keeps the values")
         for tensor in tensors:
             tensor.drop()
@@ -379,7 +379,7 @@ def lose(actor, channel, count=COUNT):
 
 def machinery(stage, *actors):
     """Count temporary files and processes, and threads and sockets of the actors."""
-    shown = stage.ledger()
+    shown = stage.ledger.read()
     held = [shown["processes"][str(actor.pid)] for actor in actors]
     counts = [len(shown["files"]), len(shown["processes"])]
     return counts + [one[what] for one in held for what in ("threads", "sockets")]
@@ -421,8 +421,8 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
             channel = actor.open_channel(kind)
             lose(actor, channel)
             if number % 2:
-                actor.situation("close_channel", channel)
-            channel.drop()
+                channel.close(actor)
+            channel.drop(actor)
 
     for actor in (owner, peer):
         lose_all(actor)
@@ -440,7 +440,6 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     for channel in stage.implementation.channels:
         tensors = [owner.make([101, 102]), owner.make([103])]
         owner.put(tensors, child, channel)
-        stage.in_flight -= 1
         for tensor in tensors:
             tensor.drop()
     check.equal(child.make([1]).values(), [1], "the child lives and receives nothing")
@@ -452,21 +451,21 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
 @clause("LIFE-14", vary=("strategy",))
 def test_processes_that_exit_with_messages_in_flight_leave_nothing(stage):
     """Each puts messages for the others on all channels; all exit, the owner last."""
-    with stage.fresh() as play:
-        messages_are_everywhere(play)
-        for actor in (play.peer, play.bystander, play.owner):
+    with stage.fresh() as fresh:
+        messages_are_everywhere(fresh)
+        for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        eventually(lambda: not play.left_behind(), sentence, within=stage.grace)
+        eventually(lambda: not fresh.ledger.left_behind(), sentence, within=stage.grace)
 
 
-def messages_are_everywhere(play):
+def messages_are_everywhere(fresh):
     """Let each put two messages on each channel to each other; nobody receives."""
-    actors = (play.owner, play.peer, play.bystander)
+    actors = (fresh.owner, fresh.peer, fresh.bystander)
     for sender in actors:
         for receiver in actors:
             if receiver is not sender:
-                for channel in play.implementation.channels:
+                for channel in fresh.implementation.channels:
                     tensor = sender.make([111, 112, 113])
                     sender.put(tensor, receiver, channel)
                     sender.put({"once more": tensor}, receiver, channel)
@@ -485,16 +484,12 @@ def test_message_is_received_by_one_of_two_consumers(owner, stage):
     """
     channels = [owner.open_channel(kind) for kind in queues(stage)]
     consumers = [owner.start_peer(arguments=channels) for _ in range(2)]
-    ends = [consumer.arguments for consumer in consumers]
     for number in range(COUNT):
-        which = number % len(channels)
-        pending = [
-            consumer.waiting_for(end[which])
-            for consumer, end in zip(consumers, ends, strict=True)
-        ]
+        channel = channels[number % len(channels)]
+        pending = [channel.waiting(consumer) for consumer in consumers]
         sent = [owner.make([number, 20 + one, 30]) for one in range(2)]
         for tensor in sent:
-            owner.situation("put_on", channels[which], tensor)
+            channel.put(owner, tensor)
         arrived = sorted((p.answer() for p in pending), key=lambda t: t.read(1))
         for tensor, received in zip(sent, arrived, strict=True):
             check.equal(received.values(), tensor.values(), "each gets another one")
@@ -507,21 +502,21 @@ def test_consumer_that_is_killed_while_it_waits_takes_no_message(owner, stage):
     channels = [owner.open_channel(kind) for kind in queues(stage)]
     survivor = owner.start_peer(arguments=channels)
 
-    def begin_to_wait(actor, end):
-        waiting = actor.waiting_for(end)
+    def begin_to_wait(actor, channel):
+        waiting = channel.waiting(actor)
         eventually(waiting.is_waiting, f"{actor.name} waits", within=stage.grace)
         return waiting
 
-    for channel, end in zip(channels, survivor.arguments, strict=True):
+    for channel in channels:
         for victim_is_first in (True, False):
             victim = owner.start_peer(arguments=channel)
-            both = [(victim, victim.arguments), (survivor, end)]
+            both = (victim, survivor)
             in_order = both if victim_is_first else both[::-1]
-            waiting = {actor: begin_to_wait(actor, on) for actor, on in in_order}
+            waiting = {actor: begin_to_wait(actor, channel) for actor in in_order}
             victim.kill()
             for turn in range(2):
-                owner.situation("put_on", channel, owner.make([121, turn]))
-            arrived = [waiting[survivor].answer(), survivor.situation("get_from", end)]
+                channel.put(owner, owner.make([121, turn]))
+            arrived = [waiting[survivor].answer(), channel.get(survivor)]
             values = [tensor.values() for tensor in arrived]
             check.equal(values, [[121, 0], [121, 1]], "the other receives all messages")
 
@@ -585,13 +580,12 @@ def test_message_that_cannot_be_pickled_leaves_nothing(
     sender, receiver, channel, stage
 ):
     """What cannot be pickled is between two tensors; the next message arrives."""
-    bad = sender.situation("unpicklable")
+    bad = sender.unpicklable()
 
     def fail_and_send(number):
         tensors = [sender.make([number, 141]), sender.make([number, 142])]
         message = [tensors[0], bad, tensors[1]]
-        _, raised = attempt(lambda: sender.put(message, receiver, channel))
-        stage.in_flight -= raised is None
+        attempt(lambda: sender.put(message, receiver, channel, arrives=False))
         arrived = sender.send({"next": tensors}, receiver, channel)["next"]
         for tensor, received in zip(tensors, arrived, strict=True):
             check.equal(received.values(), tensor.values(), "it can be sent")
@@ -611,7 +605,7 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
     sender, receiver, channel, stage
 ):
     """What cannot be unpickled is between two tensors; the next message arrives."""
-    bad = sender.situation("unreceivable")
+    bad = sender.unreceivable()
 
     def fail_and_send(number):
         tensors = [sender.make([number, 144]), sender.make([number, 145])]
@@ -619,15 +613,14 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
         tensors.append(sender.make([number, 146]))
         sender.put(tensors[1:], receiver, channel)
         with refusal("receiving raises the exception of the object") as refused:
-            receiver.get(sender, channel)
-        stage.in_flight -= 1
+            receiver.get_or_lose(sender, channel)
         check("of the suite" in str(refused.error), "it is the object's exception")
         arrived = receiver.get(sender, channel)
         for tensor, received in zip(tensors[1:], arrived, strict=True):
             check.equal(received.values(), tensor.values(), "the next message arrives")
         for tensor in (*tensors, *arrived):
             tensor.drop()
-        receiver.situation("collect")
+        receiver.collect_garbage()
 
     fail_and_send(143)
     before = opened(stage, sender, receiver)
@@ -672,8 +665,8 @@ def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
     """All three hide tensors where no destructor finds them, and exit."""
     places = ("a cycle", "a module", "the main module", "a cycle of a module")
     more = ("a thread", "an exit function", "a class")
-    with stage.fresh() as play:
-        actors = (play.peer, play.bystander, play.owner)
+    with stage.fresh() as fresh:
+        actors = (fresh.peer, fresh.bystander, fresh.owner)
         for actor in actors:
             for place in (*places, *more):
                 tensor = actor.make([170, 171])
@@ -681,12 +674,12 @@ def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
                     if other is not actor:
                         arrived = actor.send(tensor, other)
                         check.equal(arrived.values(), [170, 171], "it arrives")
-                        other.situation("hide", arrived.key, place)
-                actor.situation("hide", tensor.key, place)
+                        arrived.hide(place)
+                tensor.hide(place)
         for actor in actors:
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        eventually(lambda: not play.left_behind(), sentence, within=stage.grace)
+        eventually(lambda: not fresh.ledger.left_behind(), sentence, within=stage.grace)
 
 
 # Tensors that are sent on
@@ -696,8 +689,8 @@ def chain(owner, channel):
     """Start two processes; the first sends through the second towards the owner."""
     onward = owner.open_channel(channel)
     maker, middle = (owner.start_peer(arguments=onward) for _ in range(2))
-    maker.situation("put_on", maker.arguments, maker.make([181, 182, 183]))
-    arrived = middle.situation("get_from", middle.arguments)
+    onward.put(maker, maker.make([181, 182, 183]))
+    arrived = onward.get(middle)
     check.equal(arrived.values(), [181, 182, 183], "it arrives in the middle")
     middle.put({"onward": arrived}, owner, channel)
     return maker, middle
@@ -754,11 +747,11 @@ def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
 
 def has_only(own, program, stage):
     """Check that a program has no descriptor that is not in `own`, and no mapping."""
-    now = lambda: Counter(stage.details(program.pid)["targets"])  # noqa: E731
+    now = lambda: Counter(stage.ledger.details(program.pid)["targets"])  # noqa: E731
     sentence = "the program has no descriptor that sharing made"
     eventually(lambda: now() <= own, sentence, within=stage.grace)
-    check(program.pid in stage.processes(), "the program runs")
-    check.equal(program.mappings(), 0, "it has no mapping of shared memory")
+    check(program.pid in stage.ledger.processes(), "the program runs")
+    check.equal(program.system.mappings(), 0, "it has no mapping of shared memory")
 
 
 @clause("LIFE-23", vary=("strategy",))
@@ -767,7 +760,7 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
     owner.send(owner.make([1, 2]), peer).drop()
     child = owner.start_peer()
     counts = opened(stage, owner, peer)
-    own = Counter(child.targets())
+    own = Counter(child.system.targets())
     mine, its = owner.make([201, 202]), child.make([203, 204])
     held, arrived = owner.send(mine, child), child.send(its, owner)
     check.equal(held.values(), [201, 202], "the child holds both")
@@ -788,13 +781,13 @@ def test_received_tensor_outlives_its_channel(owner, peer, stage):
     channels = [owner.open_channel(kind) for kind in kinds]
     child = owner.start_peer(arguments=channels)
     pairs = []
-    for mine, its in zip(channels, child.arguments, strict=True):
+    for channel in channels:
         tensor = owner.make([211, 212, 213])
-        owner.situation("put_on", mine, tensor)
-        pairs.append((tensor, child.situation("get_from", its)))
-        for actor, end in ((child, its), (owner, mine)):
-            actor.situation("close_channel", end)
-            end.drop()
+        channel.put(owner, tensor)
+        pairs.append((tensor, channel.get(child)))
+        for actor in (child, owner):
+            channel.close(actor)
+            channel.drop(actor)
     for tensor, arrived in pairs:
         each_sees_the_writes_of_the_others(tensor, arrived, child.send(arrived, owner))
 
@@ -805,10 +798,10 @@ def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
 
     def let_go(actor, tensor, number):
         if number % 2:
-            actor.situation("drop_in_a_thread", tensor.key)
+            tensor.drop_in_a_thread()
         else:
-            actor.situation("hide", tensor.key, "a cycle")
-            actor.situation("collect")
+            tensor.hide("a cycle")
+            actor.collect_garbage()
 
     def send_and_let_go(number):
         tensor = sender.make([number, 221])

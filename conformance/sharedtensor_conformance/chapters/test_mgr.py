@@ -20,7 +20,7 @@ LONG = 120
 """Bytes in the name of a directory: more than the address of a socket can hold."""
 
 CHEAP: dict[str, Any] = {"vary": (), "start_methods": ("fork",)}
-"""For plays in which it does not matter how processes are started."""
+"""For stages on which it does not matter how processes are started."""
 
 MODES = (0o000, 0o777)
 """The two ends of what a umask can be: nothing is masked, and everything."""
@@ -28,7 +28,7 @@ MODES = (0o000, 0o777)
 FLOOD = 2000
 """Messages of a stranger that reads no answer."""
 
-CROWD = 200
+SILENT_STRANGERS = 200
 """Connections that strangers leave open."""
 
 
@@ -48,46 +48,46 @@ def share_and_send(one, other):
     return tensor, arrived
 
 
-def names_go(stage, play, names, sentence):
+def names_go(stage, fresh, names, sentence):
     """Wait until none of the `names` is there."""
-    gone = lambda: not names & play.segments()  # noqa: E731
+    gone = lambda: not names & fresh.ledger.segments()  # noqa: E731
     eventually(gone, sentence, within=stage.grace)
 
 
-def managers_go(stage, play):
-    """Wait until the managers of the play have ended."""
-    ended = lambda: not play.managers()  # noqa: E731
+def managers_go(stage, fresh):
+    """Wait until the managers of the stage have ended."""
+    ended = lambda: not fresh.ledger.managers()  # noqa: E731
     eventually(ended, "the manager has ended", within=stage.grace)
 
 
-def end_all(stage, play):
+def end_all(stage, fresh):
     """Kill all actors, and wait until no name is left."""
-    for actor in reversed(play.standing()):
+    for actor in reversed(fresh.actors.running()):
         actor.kill()
-    names_go(stage, play, play.segments(), "the names are removed")
+    names_go(stage, fresh, fresh.ledger.segments(), "the names are removed")
 
 
 @contextlib.contextmanager
 def before_the_manager(stage, strategy):
-    """Give a play whose owner and peer run, and whose manager nobody has needed yet."""
-    with stage.fresh(enter=False) as play:
-        for actor in (play.owner, play.peer):
+    """Give a stage whose owner and peer run, before anybody has needed a manager."""
+    with stage.fresh(enter=False) as fresh:
+        for actor in (fresh.owner, fresh.peer):
             check.equal(actor.make([1, 2]).values(), [1, 2], "both run")
-        play.owner.module("set_sharing_strategy", strategy)
-        check.equal(play.managers(), [], "there is no manager yet")
-        yield play
+        fresh.owner.module.set_sharing_strategy(strategy)
+        check.equal(fresh.ledger.managers(), [], "there is no manager yet")
+        yield fresh
 
 
 @clause("MGR-1", profiles=("share",))
 def test_manager_has_a_session_and_a_process_group_of_its_own(stage):
     """The owner shares a tensor; the sessions and groups of all are compared."""
-    with stage.fresh() as play:
-        tensor = share_one(play.owner, [1, 2, 3])
-        arrived = play.owner.send(tensor, play.peer)
+    with stage.fresh() as fresh:
+        tensor = share_one(fresh.owner, [1, 2, 3])
+        arrived = fresh.owner.send(tensor, fresh.peer)
         check.equal(arrived.values(), [1, 2, 3], "the peer uses it too")
-        managers = play.managers()
+        managers = fresh.ledger.managers()
         check(managers, "there is a manager")
-        users = {actor.pid for actor in (play.owner, play.peer)}
+        users = {actor.pid for actor in (fresh.owner, fresh.peer)}
         sessions = {os.getsid(pid) for pid in users}
         groups = {os.getpgid(pid) for pid in users}
         for manager in managers:
@@ -98,60 +98,60 @@ def test_manager_has_a_session_and_a_process_group_of_its_own(stage):
 @clause("MGR-2", profiles=("share",))
 def test_manager_removes_the_names_of_killed_clients(stage):
     """All three share tensors and one is in flight; all are killed."""
-    with stage.fresh() as play:
-        actors = [play.owner, play.peer, play.bystander]
+    with stage.fresh() as fresh:
+        actors = [fresh.owner, fresh.peer, fresh.bystander]
         tensors = [share_one(actor, [4, 5, 6]) for actor in actors]
-        arrived = play.peer.send(tensors[1], play.bystander)
+        arrived = fresh.peer.send(tensors[1], fresh.bystander)
         check.equal(arrived.values(), [4, 5, 6], "a tensor is held by two")
-        play.peer.put(tensors[1], play.owner)
-        check(len(play.segments()) >= 3, "the names are there")
+        fresh.peer.put(tensors[1], fresh.owner)
+        check(len(fresh.ledger.segments()) >= 3, "the names are there")
         for actor in reversed(actors):
             actor.kill()
-        gone = lambda: not play.segments()  # noqa: E731
+        gone = lambda: not fresh.ledger.segments()  # noqa: E731
         eventually(gone, "the names are removed", within=stage.grace)
 
 
 @clause("MGR-2", profiles=("share",), vary=())
 def test_manager_removes_the_names_when_its_starter_is_killed_first(stage):
     """The owner starts the manager and is killed; the peer goes on, and is killed."""
-    with stage.fresh() as play:
-        share_one(play.owner, [7, 8, 9])
-        held = share_one(play.peer, [10, 11, 12])
-        play.owner.kill()
-        later = share_one(play.peer, [13, 14, 15])
+    with stage.fresh() as fresh:
+        share_one(fresh.owner, [7, 8, 9])
+        held = share_one(fresh.peer, [10, 11, 12])
+        fresh.owner.kill()
+        later = share_one(fresh.peer, [13, 14, 15])
         for tensor, values in ((held, [10, 11, 12]), (later, [13, 14, 15])):
             check.equal(tensor.values(), values, "the peer has its tensors")
-        play.peer.kill()
-        gone = lambda: not play.segments()  # noqa: E731
+        fresh.peer.kill()
+        gone = lambda: not fresh.ledger.segments()  # noqa: E731
         eventually(gone, "the names are removed", within=stage.grace)
 
 
-def users_leave(play):
-    """Let all actors of the play exit normally."""
-    for actor in (play.peer, play.bystander, play.owner):
+def users_leave(fresh):
+    """Let all actors of the stage exit normally."""
+    for actor in (fresh.peer, fresh.bystander, fresh.owner):
         actor.leave()
 
 
-def users_are_killed(play):
-    """Kill all actors of the play."""
-    for actor in (play.owner, play.bystander, play.peer):
+def users_are_killed(fresh):
+    """Kill all actors of the stage."""
+    for actor in (fresh.owner, fresh.bystander, fresh.peer):
         actor.kill()
 
 
 def manager_goes_away(stage, end):
-    """Share in a play, end it with `end`, and wait for the end of its manager."""
-    with stage.fresh() as play:
-        actors = (play.owner, play.peer, play.bystander)
+    """Share on a stage, end it with `end`, and wait for the end of its manager."""
+    with stage.fresh() as fresh:
+        actors = (fresh.owner, fresh.peer, fresh.bystander)
         tensors = [share_one(actor, [16, 17, 18]) for actor in actors]
         check.equal(tensors[2].values(), [16, 17, 18], "the tensors are shared")
-        managers = play.managers()
+        managers = fresh.ledger.managers()
         check(managers, "there is a manager")
         sockets = [path for manager in managers for path in manager["sockets"]]
         paths = [path for path in sockets if path.startswith("/")]
-        temporary = str(play.folder / "t")
+        temporary = str(fresh.supervision.temporary)
         folders = {os.path.dirname(path) for path in paths} - {temporary}
-        end(play)
-        managers_go(stage, play)
+        end(fresh)
+        managers_go(stage, fresh)
         left = [path for path in (*paths, *folders) if os.path.lexists(path)]
         check.equal(left, [], "its socket and directory are removed")
 
@@ -171,14 +171,16 @@ def test_manager_goes_away_after_its_users_were_killed(stage):
 @clause("MGR-4", profiles=("share",), vary=("strategy",))
 def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
     """The owner opens a pipe, starts the manager, and the pipe's holders are listed."""
-    with stage.fresh(alone=True) as play:
-        play.owner.open_pipe()
-        pipes = {name for name in play.owner.targets() if name.startswith("pipe:")}
+    with stage.fresh(alone=True) as fresh:
+        fresh.owner.system.open_pipe()
+        pipes = {
+            name for name in fresh.owner.system.targets() if name.startswith("pipe:")
+        }
         check(pipes, "the owner has a pipe open")
-        check.equal(play.managers(), [], "no manager has been started")
-        tensor = share_one(play.owner, [19, 20, 21])
+        check.equal(fresh.ledger.managers(), [], "no manager has been started")
+        tensor = share_one(fresh.owner, [19, 20, 21])
         check.equal(tensor.values(), [19, 20, 21], "the tensor is shared")
-        managers = play.managers()
+        managers = fresh.ledger.managers()
         check(managers, "there is a manager")
         for manager in managers:
             held = pipes & set(manager["descriptors"])
@@ -188,13 +190,13 @@ def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
 @clause("MGR-4", profiles=("share",), vary=("strategy",))
 def test_manager_holds_no_socket_of_the_process_that_started_it(stage):
     """The sockets that the owner had before are compared with the manager's."""
-    with stage.fresh() as play:
-        play.owner.make([1, 2])
-        sockets = {name for name in play.owner.targets() if "socket:" in name}
+    with stage.fresh() as fresh:
+        fresh.owner.make([1, 2])
+        sockets = {name for name in fresh.owner.system.targets() if "socket:" in name}
         check(sockets, "the owner has a socket open")
-        tensor = share_one(play.owner, [22, 23, 24])
+        tensor = share_one(fresh.owner, [22, 23, 24])
         check.equal(tensor.values(), [22, 23, 24], "the tensor is shared")
-        for manager in play.managers():
+        for manager in fresh.ledger.managers():
             held = sockets & set(manager["descriptors"])
             check.equal(held, set(), "the manager holds no socket of the owner's")
 
@@ -202,12 +204,15 @@ def test_manager_holds_no_socket_of_the_process_that_started_it(stage):
 @clause("MGR-4", profiles=("share",), **CHEAP)
 def test_manager_holds_no_standard_stream_of_the_process_that_started_it(stage):
     """The owner's output goes to a file, which the manager has no descriptor of."""
-    with stage.fresh() as play:
-        tensor = share_one(play.owner, [29, 30, 31])
+    with stage.fresh() as fresh:
+        tensor = share_one(fresh.owner, [29, 30, 31])
         check.equal(tensor.values(), [29, 30, 31], "the tensor is shared")
-        output = str(play.folder / "log")
-        check(output in play.owner.targets(), "the owner's output goes to a file")
-        managers = play.managers()
+        output = str(fresh.supervision.log)
+        check(
+            output in fresh.owner.system.targets(),
+            "the owner's output goes to a file",
+        )
+        managers = fresh.ledger.managers()
         check(managers, "there is a manager")
         for manager in managers:
             check(output not in manager["descriptors"], "the manager's does not")
@@ -216,36 +221,36 @@ def test_manager_holds_no_standard_stream_of_the_process_that_started_it(stage):
 @clause("MGR-5", profiles=("share", "strategies"), **CHEAP)
 def test_manager_is_started_when_it_is_first_needed(stage, strategy):
     """The owner makes tensors, shares under other strategies, and then under this."""
-    with before_the_manager(stage, strategy) as play:
-        tensor = play.owner.make([32, 33, 34])
-        others = set(all_strategies(play.owner)) - {strategy}
+    with before_the_manager(stage, strategy) as fresh:
+        tensor = fresh.owner.make([32, 33, 34])
+        others = set(all_strategies(fresh.owner)) - {strategy}
         for other in sorted(others):
-            with strategy_set(play.owner, other):
-                share_one(play.owner, [35, 36])
-        check.equal(play.managers(), [], "nobody has needed a manager yet")
+            with strategy_set(fresh.owner, other):
+                share_one(fresh.owner, [35, 36])
+        check.equal(fresh.ledger.managers(), [], "nobody has needed a manager yet")
         tensor.share()
         check.equal(tensor.values(), [32, 33, 34], "the tensor is shared by name")
-        check(play.managers(), "now there is one")
+        check(fresh.ledger.managers(), "now there is one")
 
 
 @clause("MGR-6", profiles=("share", "strategies"), **CHEAP)
 def test_process_without_standard_streams_is_served(stage, strategy):
     """The owner closes its standard streams, and starts the manager then."""
-    with before_the_manager(stage, strategy) as play:
+    with before_the_manager(stage, strategy) as fresh:
         for descriptor in range(3):
-            play.owner.close_descriptor(descriptor)
-        share_and_send(play.owner, play.peer)
-        share_and_send(play.peer, play.owner)
-        end_all(stage, play)
+            fresh.owner.system.close_descriptor(descriptor)
+        share_and_send(fresh.owner, fresh.peer)
+        share_and_send(fresh.peer, fresh.owner)
+        end_all(stage, fresh)
 
 
 def shares_in(stage, folder):
-    """Play with `folder` as the directory for temporary files, to a bitter end."""
-    with stage.fresh(environment={"TMPDIR": str(folder)}) as play:
-        share_and_send(play.owner, play.peer)
-        check(play.managers(), "there is a manager")
-        end_all(stage, play)
-        managers_go(stage, play)
+    """Share with `folder` as the directory for temporary files, to a bitter end."""
+    with stage.fresh(environment={"TMPDIR": str(folder)}) as fresh:
+        share_and_send(fresh.owner, fresh.peer)
+        check(fresh.ledger.managers(), "there is a manager")
+        end_all(stage, fresh)
+        managers_go(stage, fresh)
 
 
 @clause("MGR-7", profiles=("share",), **CHEAP)
@@ -286,72 +291,76 @@ def test_manager_does_without_a_directory_that_is_a_file(stage, tmp_path):
 def test_umask_does_not_matter(stage, strategy):
     """Owner and peer mask nothing or everything before the manager is started."""
     for mask in MODES:
-        with before_the_manager(stage, strategy) as play:
-            for actor in (play.owner, play.peer):
-                actor.set_umask(mask)
-            share_and_send(play.owner, play.peer)
-            share_and_send(play.peer, play.owner)
-            for name in play.segments():
-                mode = play.segment_status(name)["mode"]
+        with before_the_manager(stage, strategy) as fresh:
+            for actor in (fresh.owner, fresh.peer):
+                actor.system.set_umask(mask)
+            share_and_send(fresh.owner, fresh.peer)
+            share_and_send(fresh.peer, fresh.owner)
+            for name in fresh.ledger.segments():
+                mode = fresh.ledger.segment_status(name)["mode"]
                 check.equal(mode, 0o600, "the file is for its user to read and write")
-            end_all(stage, play)
+            end_all(stage, fresh)
 
 
 @clause("MGR-10", profiles=("share",), **CHEAP)
 def test_names_of_a_killed_client_go_while_others_live(stage):
     """The peer shares, sends and receives, and is killed; the bystander uses names."""
-    with stage.fresh() as play:
-        owner, peer, bystander = play.owner, play.peer, play.bystander
+    with stage.fresh() as fresh:
+        owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
         kept = share_and_send(owner, bystander)
-        names = play.segments()
+        names = fresh.ledger.segments()
         alone = [share_one(peer, [number, 37]) for number in range(5)]
         passed = share_one(owner, [38, 39, 40])
         held = owner.send(passed, peer)
         passed.drop()
         for tensor in (*alone, held):
             check.equal(tensor.read(0), tensor.values()[0], "the peer holds it")
-        lost = play.segments() - names
+        lost = fresh.ledger.segments() - names
         check.equal(len(lost), 6, "each storage that the peer holds has a name")
         peer.kill()
         share_and_send(bystander, owner)
-        names_go(stage, play, lost, "the names that the peer held are removed")
-        check(names <= play.segments(), "the names that others hold are not")
+        names_go(stage, fresh, lost, "the names that the peer held are removed")
+        check(names <= fresh.ledger.segments(), "the names that others hold are not")
         check.equal(kept[1].values(), [25, 28, 27], "and have their values")
 
 
 @clause("MGR-11", profiles=("share",), vary=())
 def test_end_of_a_client_takes_nothing_from_the_others(stage):
     """The owner starts the manager, sends to the peer, and is killed; so others do."""
-    with stage.fresh() as play:
-        owner, peer, bystander = play.owner, play.peer, play.bystander
+    with stage.fresh() as fresh:
+        owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
         tensor = share_one(bystander, [41, 42, 43])
         first = bystander.send(tensor, peer)
         second = share_and_send(owner, peer)[1]
-        names = play.segments()
+        names = fresh.ledger.segments()
         owner.kill()
-        check.equal(play.segments(), names, "the names of the killed owner's stay")
+        check.equal(
+            fresh.ledger.segments(), names, "the names of the killed owner's stay"
+        )
         third = peer.send(second, bystander)
         bystander_holds = [tensor.values(), third.values()]
         check.equal(bystander_holds, [[41, 42, 43], [25, 28, 27]], "all can be used")
         bystander.leave()
-        check.equal(play.segments(), names, "the names of the one that left stay")
+        check.equal(
+            fresh.ledger.segments(), names, "the names of the one that left stay"
+        )
         check.equal(first.values(), [41, 42, 43], "the last one has the values")
         peer.kill()
-        names_go(stage, play, names, "the names go with the last")
+        names_go(stage, fresh, names, "the names go with the last")
 
 
 @clause("MGR-11", profiles=("share",), vary=(), start_methods=("fork",))
 def test_end_of_a_child_takes_nothing_from_its_parent(owner, bystander, stage):
     """Children inherit a tensor by fork; one is killed and one exits."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     tensor = share_one(owner, [44, 45, 46])
-    names = stage.segments() - before
+    names = stage.ledger.segments() - before
     for end in ("kill", "leave"):
         child = owner.start_peer([tensor], start_method="fork")
         check.equal(child.arguments[0].values(), [44, 45, 46], "the child has it")
         getattr(child, end)()
         stage.end_extra()
-        check(names <= stage.segments(), "the name stays")
+        check(names <= stage.ledger.segments(), "the name stays")
         arrived = owner.send(tensor, bystander)
         check.equal(arrived.values(), [44, 45, 46], "the parent can send it")
         arrived.drop()
@@ -362,26 +371,26 @@ def test_end_of_a_child_takes_nothing_from_its_parent(owner, bystander, stage):
 @clause("MGR-11", profiles=("share",), vary=(), start_methods=("fork",))
 def test_end_of_a_parent_takes_nothing_from_its_child(stage):
     """A child inherits a tensor by fork; the parent is killed."""
-    with stage.fresh() as play:
-        tensor = share_one(play.owner, [47, 48, 49])
-        names = play.segments()
-        child = play.owner.start_peer([tensor], start_method="fork")
+    with stage.fresh() as fresh:
+        tensor = share_one(fresh.owner, [47, 48, 49])
+        names = fresh.ledger.segments()
+        child = fresh.owner.start_peer([tensor], start_method="fork")
         inherited = child.arguments[0]
-        play.owner.kill()
+        fresh.owner.kill()
         later = share_one(child, [50, 51])
         check.equal(later.values(), [50, 51], "the child is served")
         check.equal(inherited.values(), [47, 48, 49], "the child has the values")
-        check(names <= play.segments(), "the name stays")
+        check(names <= fresh.ledger.segments(), "the name stays")
         child.kill()
-        names_go(stage, play, play.segments(), "the names go with the child")
+        names_go(stage, fresh, fresh.ledger.segments(), "the names go with the child")
 
 
-def kill_managers(stage, play):
-    """Kill the managers of a play by SIGKILL, and wait until they are dead.
+def kill_managers(stage, fresh):
+    """Kill the managers of a stage by SIGKILL, and wait until they are dead.
 
     A process that is dying has no command line any more, and sockets still.
     """
-    managers = play.managers()
+    managers = fresh.ledger.managers()
     check(managers, "there is a manager")
     for manager in managers:
         death = os.pidfd_open(manager["pid"])
@@ -391,21 +400,21 @@ def kill_managers(stage, play):
         check(ended, "it is dead")
 
 
-def all_exit_normally(play):
+def all_exit_normally(fresh):
     """Let all actors that run exit, the owner last."""
-    for actor in reversed(play.standing()):
+    for actor in reversed(fresh.actors.running()):
         check.equal(actor.leave(), 0, "the process exits normally")
 
 
 @clause("MGR-12", profiles=("share",), **CHEAP)
 def test_tensors_outlive_their_manager(stage):
     """The manager is killed while owner and peer hold tensors of one another's."""
-    with stage.fresh() as play:
+    with stage.fresh() as fresh:
         pairs = [
-            share_and_send(play.owner, play.peer),
-            share_and_send(play.peer, play.owner),
+            share_and_send(fresh.owner, fresh.peer),
+            share_and_send(fresh.peer, fresh.owner),
         ]
-        kill_managers(stage, play)
+        kill_managers(stage, fresh)
         for number, (tensor, arrived) in enumerate(pairs):
             check.equal(tensor.values(), [25, 28, 27], "the sender has the values")
             arrived.write(0, 52 + number)
@@ -419,10 +428,10 @@ def test_process_without_its_manager_gets_an_exception_at_worst(stage):
     """The manager is killed; then the owner shares, sends and drops, and exits."""
     # The last channel sends in the caller, so that its exception is seen there.
     channel = stage.implementation.channels[-1]
-    with stage.fresh() as play:
-        owner, peer = play.owner, play.peer
+    with stage.fresh() as fresh:
+        owner, peer = fresh.owner, fresh.peer
         before, arrived = share_and_send(owner, peer)
-        kill_managers(stage, play)
+        kill_managers(stage, fresh)
         later, _ = attempt(lambda: share_one(owner, [55, 56, 57]))
         for tensor, values in ((before, [25, 28, 27]), (later, [55, 56, 57])):
             if tensor is not None:
@@ -432,51 +441,51 @@ def test_process_without_its_manager_gets_an_exception_at_worst(stage):
                 attempt(tensor.drop)
         attempt(arrived.drop)
         check(owner.is_alive() and peer.is_alive(), "both go on")
-        all_exit_normally(play)
+        all_exit_normally(fresh)
 
 
 @clause("MGR-14", profiles=("share",), **CHEAP)
 def test_manager_that_was_killed_is_replaced(stage):
     """The manager is killed; sharing and sending go on, and all exit normally."""
-    with stage.fresh() as play:
-        owner, peer = play.owner, play.peer
+    with stage.fresh() as fresh:
+        owner, peer = fresh.owner, fresh.peer
         before, arrived = share_and_send(owner, peer)
-        kill_managers(stage, play)
+        kill_managers(stage, fresh)
         share_and_send(owner, peer)
         share_and_send(peer, owner)
         check.equal(owner.send(before, peer).values(), [25, 28, 27], "as from before")
         onward = peer.send(arrived, owner)
         check.equal(onward.values(), [25, 28, 27], "in both directions")
-        all_exit_normally(play)
-        nothing = lambda: not play.left_behind()  # noqa: E731
+        all_exit_normally(fresh)
+        nothing = lambda: not fresh.ledger.left_behind()  # noqa: E731
         eventually(nothing, "nothing is left", within=stage.grace)
 
 
 @clause("MGR-14", profiles=("share",), **CHEAP)
 def test_killed_manager_leaves_nothing_behind(stage):
     """The manager is killed, and its clients exit normally without another word."""
-    with stage.fresh() as play:
-        share_and_send(play.owner, play.peer)
-        kill_managers(stage, play)
-        all_exit_normally(play)
-        nothing = lambda: not play.left_behind()  # noqa: E731
+    with stage.fresh() as fresh:
+        share_and_send(fresh.owner, fresh.peer)
+        kill_managers(stage, fresh)
+        all_exit_normally(fresh)
+        nothing = lambda: not fresh.ledger.left_behind()  # noqa: E731
         eventually(nothing, "nothing is left", within=stage.grace)
 
 
 @clause("MGR-14", profiles=("share",), **CHEAP)
 def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
     """The manager is stopped; a tensor is put and dropped; the manager is killed."""
-    with stage.fresh() as play:
-        owner, peer = play.owner, play.peer
+    with stage.fresh() as fresh:
+        owner, peer = fresh.owner, fresh.peer
         share_and_send(owner, peer)
-        for manager in play.managers():
+        for manager in fresh.ledger.managers():
             os.kill(manager["pid"], signal.SIGSTOP)
         tensor = share_one(owner, [85, 86])
         owner.put(tensor, peer)
         tensor.drop()
-        kill_managers(stage, play)
-        all_exit_normally(play)
-        nothing = lambda: not play.left_behind()  # noqa: E731
+        kill_managers(stage, fresh)
+        all_exit_normally(fresh)
+        nothing = lambda: not fresh.ledger.left_behind()  # noqa: E731
         eventually(nothing, "nothing is left", within=stage.grace)
 
 
@@ -484,24 +493,27 @@ def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
 def test_signals_to_its_clients_do_not_end_the_manager(stage):
     """The group gets three signals, of which the bystander dies and the others not."""
     numbers = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
-    with stage.fresh() as play:
-        owner, peer, bystander = play.owner, play.peer, play.bystander
+    with stage.fresh() as fresh:
+        owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
         share_and_send(owner, peer)
-        names = play.segments()
+        names = fresh.ledger.segments()
         share_one(bystander, [58, 59])
-        managers = {manager["pid"] for manager in play.managers()}
+        managers = {manager["pid"] for manager in fresh.ledger.managers()}
         for actor in (owner, peer):
             for number in numbers:
-                actor.ignore_signal(number)
+                actor.system.ignore_signal(number)
         for number in numbers:
             os.killpg(os.getpgid(owner.pid), number)
         ended = lambda: not bystander.is_alive()  # noqa: E731
         eventually(ended, "the bystander dies", within=stage.grace)
         share_and_send(peer, owner)
-        lived = managers & {manager["pid"] for manager in play.managers()}
+        lived = managers & {manager["pid"] for manager in fresh.ledger.managers()}
         check(lived, "the manager lives on")
-        check(names <= play.segments(), "and has removed nothing of the others'")
-        end_all(stage, play)
+        check(
+            names <= fresh.ledger.segments(),
+            "and has removed nothing of the others'",
+        )
+        end_all(stage, fresh)
 
 
 def connect(path):
@@ -564,7 +576,7 @@ def floods(stranger):
     say(stranger, *[b"S01234567"] * FLOOD)
 
 
-DEEDS = (
+ABUSES = (
     says_nothing,
     sends_half_a_message,
     closes_half_way,
@@ -575,82 +587,93 @@ DEEDS = (
 )
 
 
-def doors(play):
+def sockets_of(fresh):
     """Return the paths of the sockets that managers have in the file system."""
-    return [path for manager in play.managers() for path in manager["sockets"]]
+    return [path for manager in fresh.ledger.managers() for path in manager["sockets"]]
 
 
-def visit(paths, strangers, deed):
-    """Let a stranger come to each manager, do its deed and stay."""
+def strangers_come(paths, strangers, abuse):
+    """Let a stranger come to each manager, do this and stay."""
     for path in paths:
         stranger = connect(path)
         if stranger is not None:
             strangers.enter_context(stranger)
-            deed(stranger)
+            abuse(stranger)
 
 
-def clients_are_served(stage, play, deed):
+def clients_are_served(stage, fresh, abuse):
     """Share, send and drop; whatever the stranger did must not matter."""
-    for one, other in ((play.owner, play.peer), (play.peer, play.owner)):
-        before = play.segments()
+    for one, other in (
+        (fresh.owner, fresh.peer),
+        (fresh.peer, fresh.owner),
+    ):
+        before = fresh.ledger.segments()
         for tensor in share_and_send(one, other):
             tensor.drop()
-        names = play.segments() - before
-        names_go(stage, play, names, f"names go though a stranger {deed}")
+        names = fresh.ledger.segments() - before
+        names_go(stage, fresh, names, f"names go though a stranger {abuse}")
 
 
 @clause("MGR-16", profiles=("share",), **CHEAP)
 def test_strangers_disturb_nobody(stage):
     """Strangers connect one after another, misbehave and stay; clients are served."""
-    with stage.fresh() as play, ExitStack() as strangers:
-        kept = share_and_send(play.owner, play.peer)
-        names, pids = play.segments(), {m["pid"] for m in play.managers()}
-        for deed in DEEDS:
-            visit(doors(play), strangers, deed)
-            clients_are_served(stage, play, deed.__name__.replace("_", " "))
-        check.equal({m["pid"] for m in play.managers()}, pids, "the manager lives on")
-        check(names <= play.segments(), "and has removed nothing of its clients'")
+    with stage.fresh() as fresh, ExitStack() as strangers:
+        kept = share_and_send(fresh.owner, fresh.peer)
+        names, pids = (
+            fresh.ledger.segments(),
+            {m["pid"] for m in fresh.ledger.managers()},
+        )
+        for abuse in ABUSES:
+            strangers_come(sockets_of(fresh), strangers, abuse)
+            clients_are_served(stage, fresh, abuse.__name__.replace("_", " "))
+        check.equal(
+            {m["pid"] for m in fresh.ledger.managers()}, pids, "the manager lives on"
+        )
+        check(
+            names <= fresh.ledger.segments(),
+            "and has removed nothing of its clients'",
+        )
         check.equal(kept[1].values(), [25, 28, 27], "who have their values")
         strangers.close()
-        end_all(stage, play)
+        end_all(stage, fresh)
 
 
 @clause("MGR-16", profiles=("share",), **CHEAP)
 def test_crowd_of_silent_strangers_disturbs_nobody(stage):
     """Two hundred strangers come and say nothing; a new client is served too."""
-    with stage.fresh() as play, ExitStack() as strangers:
-        share_one(play.owner, [61, 62])
-        paths = doors(play)
-        for _ in range(CROWD):
-            visit(paths, strangers, says_nothing)
-        clients_are_served(stage, play, "came with many")
+    with stage.fresh() as fresh, ExitStack() as strangers:
+        share_one(fresh.owner, [61, 62])
+        paths = sockets_of(fresh)
+        for _ in range(SILENT_STRANGERS):
+            strangers_come(paths, strangers, says_nothing)
+        clients_are_served(stage, fresh, "came with many")
         strangers.close()
-        end_all(stage, play)
+        end_all(stage, fresh)
 
 
 @clause("MGR-17", profiles=("share",), vary=())
 def test_processes_can_need_their_first_manager_at_once(stage):
     """Peer and bystander share their first tensors at the same time."""
-    with stage.fresh(enter=False) as play:
-        actors = (play.peer, play.bystander)
+    with stage.fresh(enter=False) as fresh:
+        actors = (fresh.peer, fresh.bystander)
         for actor in actors:
             check.equal(actor.make([63]).values(), [63], "the process runs")
-        check.equal(play.managers(), [], "there is no manager yet")
+        check.equal(fresh.ledger.managers(), [], "there is no manager yet")
         with ThreadPoolExecutor(len(actors)) as threads:
             tensors = list(threads.map(lambda one: share_one(one, [64, 65]), actors))
         for tensor, other in zip(tensors, reversed(actors), strict=True):
             arrived = tensor.actor.send(tensor, other)
             check.equal(arrived.values(), [64, 65], "each can send to the other")
-        end_all(stage, play)
+        end_all(stage, fresh)
 
 
 @clause("MGR-18", profiles=("share",), **CHEAP)
 def test_stopped_manager_stops_nobody(stage):
     """The manager is stopped; owner and peer use, drop, share and send tensors."""
-    with stage.fresh() as play:
-        tensor, arrived = share_and_send(play.owner, play.peer)
-        dropped = share_and_send(play.peer, play.owner)
-        managers = [manager["pid"] for manager in play.managers()]
+    with stage.fresh() as fresh:
+        tensor, arrived = share_and_send(fresh.owner, fresh.peer)
+        dropped = share_and_send(fresh.peer, fresh.owner)
+        managers = [manager["pid"] for manager in fresh.ledger.managers()]
         check(managers, "there is a manager")
         for pid in managers:
             os.kill(pid, signal.SIGSTOP)
@@ -658,10 +681,15 @@ def test_stopped_manager_stops_nobody(stage):
         check.equal(tensor.values(), [66, 28, 27], "writes are seen")
         for one in dropped:
             one.drop()
-        later, _ = attempt(lambda: share_and_send(play.owner, play.peer))
-        check(play.peer.is_alive(), "all go on")
+        later, _ = attempt(lambda: share_and_send(fresh.owner, fresh.peer))
+        check(fresh.peer.is_alive(), "all go on")
         for one in (tensor, arrived, *(later or ())):
             one.drop()
         for pid in managers:
             os.kill(pid, signal.SIGCONT)
-        names_go(stage, play, play.segments(), "the names are removed in the end")
+        names_go(
+            stage,
+            fresh,
+            fresh.ledger.segments(),
+            "the names are removed in the end",
+        )

@@ -133,8 +133,8 @@ def test_tensor_that_comes_back_from_a_third_is_the_memory_of_its_owner(
 @clause("RESHARE-3", "RESHARE-4", profiles=("strategies",), vary=())
 def test_change_of_strategy_maps_nothing_again(stage, direction):
     """Sender and receiver have each strategy in turn when a tensor comes again."""
-    with stage.fresh() as play:
-        sender, receiver = sender_and_receiver(play, direction)
+    with stage.fresh() as fresh:
+        sender, receiver = sender_and_receiver(fresh, direction)
         tensor = sender.make([35, 36, 37])
         arrived = sender.send(tensor, receiver)
         for name in all_strategies(receiver):

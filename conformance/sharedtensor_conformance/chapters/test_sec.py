@@ -24,7 +24,7 @@ LIES = ("size", "window", "outside", "truncated")
 def check_that_owner_alone_has_access(stage, names):
     """Check mode and user of each of the files."""
     for name in names:
-        status = stage.segment_status(name)
+        status = stage.ledger.segment_status(name)
         check.equal(status["mode"] & OTHERS, 0, "group and others may do nothing")
         check.equal(status["uid"], os.getuid(), "it belongs to the user")
 
@@ -32,24 +32,24 @@ def check_that_owner_alone_has_access(stage, names):
 @clause("SEC-1", vary=("strategy",))
 def test_segment_is_accessible_to_its_owner_alone(sender, receiver, channel, stage):
     """A process sends a tensor; its file is looked at in flight and when received."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     tensor = sender.make([1, 2, 3])
     sender.put(tensor, receiver, channel)
-    is_there = lambda: stage.segments() - before  # noqa: E731
+    is_there = lambda: stage.ledger.segments() - before  # noqa: E731
     eventually(is_there, "the storage has a file", within=stage.grace)
-    check_that_owner_alone_has_access(stage, stage.segments() - before)
+    check_that_owner_alone_has_access(stage, stage.ledger.segments() - before)
     arrived = receiver.get(sender, channel)
     check.equal(arrived.values(), [1, 2, 3], "the tensor arrives")
-    check_that_owner_alone_has_access(stage, stage.segments() - before)
+    check_that_owner_alone_has_access(stage, stage.ledger.segments() - before)
 
 
 @clause("SEC-1", profiles=("share",), vary=("strategy",))
 def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage):
     """The owner shares tensors of several sizes; their files are looked at."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     for size in (1, 100, 3000):
         owner.make([n + 0.5 for n in range(size)]).share()
-    names = stage.segments() - before
+    names = stage.ledger.segments() - before
     check.equal(len(names), 3, "each storage has a file")
     check_that_owner_alone_has_access(stage, names)
 
@@ -57,11 +57,11 @@ def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage
 @clause("SEC-2", profiles=("share",), vary=("strategy",))
 def test_socket_of_the_manager_lies_in_a_directory_of_its_user_alone(stage):
     """The owner shares a tensor; the directories of the manager's sockets are read."""
-    with stage.fresh() as play:
-        tensor = play.owner.make([4, 5, 6])
+    with stage.fresh() as fresh:
+        tensor = fresh.owner.make([4, 5, 6])
         tensor.share()
         check.equal(tensor.is_shared(), True, "the tensor is shared")
-        managers = play.managers()
+        managers = fresh.ledger.managers()
         check(managers, "there is a manager")
         sockets = [path for manager in managers for path in manager["sockets"]]
         for path in sockets:
@@ -75,26 +75,26 @@ def test_socket_of_the_manager_lies_in_a_directory_of_its_user_alone(stage):
 @contextmanager
 def umask(actor, mask):
     """Give new files of `actor` all permissions that are asked for, for a while."""
-    before = actor.set_umask(mask)
+    before = actor.system.set_umask(mask)
     try:
         yield
     finally:
-        actor.set_umask(before)
+        actor.system.set_umask(before)
 
 
 @clause("SEC-1", "SEC-4", vary=("strategy",))
 def test_segment_is_closed_to_others_under_a_umask_of_zero(sender, receiver, stage):
     """A process that forbids nothing sends; another user tries to open the file."""
-    before = stage.segments()
+    before = stage.ledger.segments()
     with umask(sender, 0):
         tensor = sender.make([4, 5, 6])
         arrived = sender.send(tensor, receiver)
-    names = stage.segments() - before
+    names = stage.ledger.segments() - before
     check(names, "the storage has a file")
     check_that_owner_alone_has_access(stage, names)
     for name in names:
         for action in ("read", "write"):
-            outcome = stage.as_nobody(action, f"/dev/shm/{name}")
+            outcome = stage.system.as_nobody(action, f"/dev/shm/{name}")
             check(outcome in FORBIDDEN, f"another user may not {action} it")
     each_sees_the_writes_of_the_others(tensor, arrived)
 
@@ -102,19 +102,21 @@ def test_segment_is_closed_to_others_under_a_umask_of_zero(sender, receiver, sta
 @clause("SEC-2", "SEC-5", profiles=("share",), vary=())
 def test_manager_is_closed_to_others_under_a_umask_of_zero(stage):
     """An owner that forbids nothing shares; another user tries to connect."""
-    with stage.fresh() as play:
-        with umask(play.owner, 0):
-            play.owner.make([7, 8, 9]).share()
-        sockets = {path for manager in play.managers() for path in manager["sockets"]}
+    with stage.fresh() as fresh:
+        with umask(fresh.owner, 0):
+            fresh.owner.make([7, 8, 9]).share()
+        sockets = {
+            path for manager in fresh.ledger.managers() for path in manager["sockets"]
+        }
         check(sockets, "the manager has a socket")
         for path in sockets:
             if path.startswith("/"):
                 mode = os.stat(os.path.dirname(path)).st_mode
                 check.equal(mode & OTHERS, 0, "others may do nothing in its directory")
-            outcome = play.as_nobody("connect", path)
+            outcome = fresh.system.as_nobody("connect", path)
             refused = (*FORBIDDEN, "turned away")
             check(outcome in refused, "another user cannot connect")
-        tensor = play.owner.make([10, 11])
+        tensor = fresh.owner.make([10, 11])
         tensor.share()
         check.equal(tensor.is_shared(), True, "the manager serves its own user")
 
@@ -122,14 +124,14 @@ def test_manager_is_closed_to_others_under_a_umask_of_zero(stage):
 @clause("SEC-3", profiles=("share",), vary=("strategy",))
 def test_names_are_neither_counted_nor_used_twice(owner, stage):
     """The owner shares tensors one after the other, each when the last one is gone."""
-    known, names = stage.segments(), []
+    known, names = stage.ledger.segments(), []
     for number in range(NAMES):
         tensor = owner.make([number, 12])
         tensor.share()
-        (name,) = stage.segments() - known
+        (name,) = stage.ledger.segments() - known
         names.append(name)
         tensor.drop()
-        gone = lambda: stage.segments() <= known  # noqa: E731
+        gone = lambda: stage.ledger.segments() <= known  # noqa: E731
         eventually(gone, "its file is removed", within=stage.grace)
     check.equal(len(set(names)), NAMES, "no name occurs twice")
     columns = zip(*(re.split(r"[^0-9A-Za-z]", name) for name in names), strict=True)
@@ -137,7 +139,7 @@ def test_names_are_neither_counted_nor_used_twice(owner, stage):
 
 
 def is_random(parts):
-    """Tell whether parts of names are neither constant nor in an order."""
+    """Return whether parts of names are neither constant nor in an order."""
     padded = [part.rjust(40, "0") for part in parts]
     return len(set(parts)) > 1 and padded not in (
         sorted(padded),
@@ -148,14 +150,14 @@ def is_random(parts):
 @clause("SEC-6", vary=("strategy",))
 def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
     """While a message is in flight its file is replaced; then it is received."""
-    with stage.fresh() as play:
-        sender, receiver = sender_and_receiver(play, direction)
+    with stage.fresh() as fresh:
+        sender, receiver = sender_and_receiver(fresh, direction)
         for how in ("link", "nobody"):
             tensor = sender.make([13, 14, 15])
-            channel, before = direct(play), play.segments()
+            channel, before = direct(fresh), fresh.ledger.segments()
             sender.put(tensor, receiver, channel)
-            (name,) = play.segments() - before
-            play.replace_segment(name, how)
+            (name,) = fresh.ledger.segments() - before
+            fresh.system.replace_segment(name, how)
             get = lambda c=channel: receiver.get(sender, c)  # noqa: E731
             arrived, refused = attempt(get)
             if refused is None:
@@ -171,10 +173,9 @@ def is_refused(how, sender, receiver, channel, stage):
     forged = sender.forge(tensor, how)
     with refusal(f"what is forged ({how}) is refused"):
         sender.put(forged, receiver, channel)
-        files = set(stage.ledger()["files"])
-        receiver.get(sender, channel)
-    stage.in_flight -= 1
-    check(files <= set(stage.ledger()["files"]), "no file is removed")
+        files = stage.ledger.files()
+        receiver.get_or_lose(sender, channel)
+    check(files <= stage.ledger.files(), "no file is removed")
     arrived = sender.send(tensor, receiver, channel)
     check.equal(arrived.values(), [21, 22, 23], "the tensor itself can be received")
     each_sees_the_writes_of_the_others(tensor, arrived)
@@ -224,8 +225,7 @@ def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver, stage):
         forged = sender.forge(tensor, how)
         with refusal(f"what is forged ({how}) is refused"):
             sender.put(forged, receiver)
-            receiver.get(sender)
-        stage.in_flight -= 1
+            receiver.get_or_lose(sender)
         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
@@ -270,7 +270,5 @@ def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
 def received_or_refused(message, sender, receiver, channel, stage):
     """Send a message; return what arrives, or None where it is refused."""
     sender.put(message, receiver, channel)
-    arrived, refused = attempt(lambda: receiver.get(sender, channel))
-    if refused is not None:
-        stage.in_flight -= 1
+    arrived, _ = receiver.try_get(sender, channel)
     return arrived

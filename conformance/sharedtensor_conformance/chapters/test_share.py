@@ -277,8 +277,8 @@ def test_clone_of_a_tensor_shared_on_request_is_private(owner):
 @clause("SHARE-3", "SHARE-12", vary=("start_method", "strategy"))
 def test_first_tensors_of_new_processes_are_told_apart(stage):
     """Three processes that share nothing yet send their first tensors round."""
-    with stage.fresh() as play:
-        actors = [play.owner, play.peer, play.bystander]
+    with stage.fresh() as fresh:
+        actors = [fresh.owner, fresh.peer, fresh.bystander]
         made = [actor.make([n, 7, 8]) for n, actor in enumerate(actors)]
         for number, actor in enumerate(actors):
             for other in actors[number + 1 :] + actors[:number]:

@@ -19,7 +19,7 @@ def shared(owner: Any, length: int) -> Any:
 
 
 def runs(pid: int) -> bool:
-    """Tell whether a process runs; one that nobody has waited for does not."""
+    """Return whether a process runs; one that nobody has waited for does not."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -61,30 +61,28 @@ def test_tensor_that_was_received_is_shared_with_every_process(
 def test_context_is_joined_later(owner, start_method):
     """The owner starts two processes without joining, and joins twice."""
     tensor = shared(owner, 2)
-    context = owner.start_together("write index", 2, [tensor], start_method, join=False)
-    pids = owner.situation("pids_together", context)
+    group = owner.start_group("write index", 2, [tensor], start_method)
+    pids = group.pids()
     check.equal(len(set(pids)), 2, "there are two processes")
-    joined = [owner.join_together(context) for _ in pids]  # once for each will do
+    joined = [group.join() for _ in pids]  # once for each will do
     check.equal(joined[-1], True, "joining says that all have ended")
     check.equal(tensor.values(), [100, 101], "what they wrote is there")
-    check.equal(owner.join_together(context), True, "and says so again")
+    check.equal(group.join(), True, "and says so again")
 
 
 @clause("SPAWN-4", profiles=("share",), vary=("start_method",))
-def test_exception_ends_the_others_and_is_told(owner, start_method):
+def test_exception_ends_the_others_and_is_told(owner, start_method, stage):
     """Process 1 raises while the others wait; the owner joins."""
     tensor = shared(owner, 3)
-    context = owner.start_together(
-        "second raises", 3, [tensor], start_method, join=False
-    )
-    pids = owner.situation("pids_together", context)
-    told = owner.join_together(context)
+    group = owner.start_group("second raises", 3, [tensor], start_method)
+    pids = group.pids()
+    told = group.join()
     check.equal(told["kind"], ["ProcessRaisedException"], "the join raises for it")
     check.equal(told["error_index"], 1, "it names the index")
     check.equal(told["error_pid"], pids[1], "and the process")
     check("the worker's own words" in told["message"], "and what was raised")
     eventually(
-        lambda: not any(map(runs, pids)), "no process runs any more", owner.stage.grace
+        lambda: not any(map(runs, pids)), "no process runs any more", stage.grace
     )
 
 
@@ -120,10 +118,10 @@ def test_each_signal_is_told(owner, start_method):
     """The outside ends process 1 by one signal or another while process 0 waits."""
     for ending in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
         payload = [shared(owner, 2)]
-        context = owner.start_together("wait", 2, payload, start_method, join=False)
-        pids = owner.situation("pids_together", context)
+        group = owner.start_group("wait", 2, payload, start_method)
+        pids = group.pids()
         os.kill(pids[1], ending)
-        told = owner.join_together(context)
+        told = group.join()
         check.equal(told["kind"], ["ProcessExitedException"], "the join raises for it")
         check.equal(told["error_index"], 1, "it names the index")
         check.equal(told["exit_code"], -ending, "and the signal")
@@ -135,42 +133,38 @@ def test_each_signal_is_told(owner, start_method):
 def test_join_is_bounded(owner, start_method):
     """Two processes wait; the owner joins for a short while, and they still wait."""
     payload = [shared(owner, 2)]
-    context = owner.start_together("wait", 2, payload, start_method, join=False)
-    pids = owner.situation("pids_together", context)
-    check.equal(owner.join_together(context, SHORT), False, "joining says they run")
+    group = owner.start_group("wait", 2, payload, start_method)
+    pids = group.pids()
+    check.equal(group.join(SHORT), False, "joining says they run")
     check(all(map(runs, pids)), "and they do")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    told = owner.join_together(context)
+    told = group.join()
     check.equal(told["exit_code"], -9, "and later, when they were killed, how they end")
 
 
 @clause("SPAWN-6", profiles=("share",), vary=())
-def test_join_is_bounded_though_processes_end(owner, start_method):
+def test_join_is_bounded_though_processes_end(owner, start_method, stage):
     """Six processes end one by one; the owner joins for longer than one pause."""
     tensor = shared(owner, 6)
-    context = owner.start_together("end in turn", 6, [tensor], start_method, join=False)
-    pids = owner.situation("pids_together", context)
-    eventually(lambda: 0 not in tensor.values(), "all have begun", owner.stage.patience)
-    joined = owner.join_together(context, 2 * PACE)
+    group = owner.start_group("end in turn", 6, [tensor], start_method)
+    pids = group.pids()
+    eventually(lambda: 0 not in tensor.values(), "all have begun", stage.timeouts.start)
+    joined = group.join(2 * PACE)
     check.equal(joined, False, "joining says that some run")
     check(runs(pids[-1]), "and the last one does")
     for pid in filter(runs, pids):
         os.kill(pid, signal.SIGKILL)
-    owner.join_together(context)
+    group.join()
 
 
 @clause("SPAWN-7", profiles=("share",), vary=())
 def test_process_that_ignores_sigterm_is_ended_too(owner, start_method):
     """Process 1 raises while process 0 waits and ignores SIGTERM."""
-    context = owner.start_together(
-        "second raises, others refuse to end",
-        2,
-        [shared(owner, 2)],
-        start_method,
-        join=False,
+    group = owner.start_group(
+        "second raises, others refuse to end", 2, [shared(owner, 2)], start_method
     )
-    pids = owner.situation("pids_together", context)
-    told = owner.join_together(context)
+    pids = group.pids()
+    told = group.join()
     check.equal(told["kind"], ["ProcessRaisedException"], "the join raises for it")
     check(not any(map(runs, pids)), "no process runs any more")

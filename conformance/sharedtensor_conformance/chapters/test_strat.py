@@ -15,10 +15,10 @@ from sharedtensor_conformance.harness import check, clause, refusal
 def test_current_strategy_is_one_of_the_supported_ones(owner, peer):
     """Owner and peer ask for all strategies and for the current one."""
     for actor in (owner, peer):
-        supported = actor.module("get_all_sharing_strategies")
+        supported = actor.module.get_all_sharing_strategies()
         check(isinstance(supported, set | frozenset), "the strategies are a set")
         check(all(isinstance(name, str) for name in supported), "of strings")
-        current = actor.module("get_sharing_strategy")
+        current = actor.module.get_sharing_strategy()
         check(current in supported, "the current one is a member of it")
 
 
@@ -29,34 +29,34 @@ def test_strategy_that_was_set_is_the_current_one(owner, peer):
         names = all_strategies(actor)
         for name in names + names:
             with strategy_set(actor, name):
-                found = actor.module("get_sharing_strategy")
+                found = actor.module.get_sharing_strategy()
             check.equal(found, name, "the strategy is the one that was set")
 
 
 @clause("STRAT-2", vary=("strategy",))
 def test_strategy_that_was_saved_can_be_restored(owner):
     """The owner saves its strategy, sets each other one, and sets the saved again."""
-    saved = owner.module("get_sharing_strategy")
+    saved = owner.module.get_sharing_strategy()
     for name in all_strategies(owner):
         with strategy_set(owner, name):
             pass
-        found = owner.module("get_sharing_strategy")
+        found = owner.module.get_sharing_strategy()
         check.equal(found, saved, "the strategy is the saved one again")
 
 
 @clause("STRAT-2", vary=())
 def test_strategy_stays_when_a_tensor_of_another_one_arrives(stage, direction):
     """Both sides set each pair of strategies; a tensor crosses, and all read back."""
-    with stage.fresh() as play:
-        sender, receiver = sender_and_receiver(play, direction)
+    with stage.fresh() as fresh:
+        sender, receiver = sender_and_receiver(fresh, direction)
         names = all_strategies(sender)
         for theirs, own in itertools.product(names, names):
             with strategy_set(sender, theirs), strategy_set(receiver, own):
                 arrived = sender.send(sender.make([18, 19]), receiver)
                 check.equal(arrived.values(), [18, 19], "the tensor arrives")
-                found = receiver.module("get_sharing_strategy")
+                found = receiver.module.get_sharing_strategy()
                 check.equal(found, own, "the receiver has the strategy that it set")
-                found = sender.module("get_sharing_strategy")
+                found = sender.module.get_sharing_strategy()
                 check.equal(found, theirs, "and so has the sender")
 
 
@@ -68,30 +68,30 @@ def test_unknown_strategy_is_refused_and_changes_nothing(owner, peer):
             with strategy_set(actor, name):
                 for unknown in ("no_such_strategy", "File_System", ""):
                     with refusal(f"{unknown!r} is refused"):
-                        actor.module("set_sharing_strategy", unknown)
-                    found = actor.module("get_sharing_strategy")
+                        actor.module.set_sharing_strategy(unknown)
+                    found = actor.module.get_sharing_strategy()
                     check.equal(found, name, "the strategy is the one it was before")
 
 
 @clause("STRAT-4", vary=())
 def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and sends to both others."""
-    with stage.fresh() as play:
-        sender, receiver = sender_and_receiver(play, direction)
+    with stage.fresh() as fresh:
+        sender, receiver = sender_and_receiver(fresh, direction)
         tensor = sender.make([1, 2, 3, 4])
         first = sender.send(tensor, receiver)
         for name in all_strategies(sender):
             with strategy_set(sender, name):
                 again = sender.send(tensor, receiver)
-                other = sender.send(tensor, play.bystander)
+                other = sender.send(tensor, fresh.bystander)
             each_sees_the_writes_of_the_others(tensor, first, again, other)
 
 
 @clause("STRAT-4", profiles=("share",), vary=())
 def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and shares the tensor again."""
-    with stage.fresh() as play:
-        sender, receiver = sender_and_receiver(play, direction)
+    with stage.fresh() as fresh:
+        sender, receiver = sender_and_receiver(fresh, direction)
         tensor = sender.make([5, 6, 7])
         arrived = sender.send(tensor, receiver)
         for name in all_strategies(sender):
@@ -103,8 +103,8 @@ def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, dir
 @clause("STRAT-4", profiles=("share",), vary=())
 def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, direction):
     """The sender shares under each strategy and sends under each other one."""
-    with stage.fresh() as play:
-        sender, receiver = sender_and_receiver(play, direction)
+    with stage.fresh() as fresh:
+        sender, receiver = sender_and_receiver(fresh, direction)
         for before in all_strategies(sender):
             for after in all_strategies(sender):
                 tensor = sender.make([15, 16, 17])
@@ -118,21 +118,21 @@ def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, dire
 @clause("STRAT-4", vary=())
 def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, direction):
     """The receiver changes its strategy and sends what it received to the third."""
-    with stage.fresh() as play:
-        sender, receiver = sender_and_receiver(play, direction)
+    with stage.fresh() as fresh:
+        sender, receiver = sender_and_receiver(fresh, direction)
         tensor = sender.make([8, 9, 10, 11])
         arrived = sender.send(tensor, receiver)
         for name in all_strategies(receiver):
             with strategy_set(receiver, name):
-                onward = receiver.send(arrived, play.bystander)
+                onward = receiver.send(arrived, fresh.bystander)
             each_sees_the_writes_of_the_others(tensor, arrived, onward)
 
 
 @clause("STRAT-5", vary=("start_method",))
 def test_processes_with_different_strategies_share(stage, direction, implementation):
     """Sender and receiver set every pair of strategies; one sends to the other."""
-    with stage.fresh() as play:
-        sender, receiver = sender_and_receiver(play, direction)
+    with stage.fresh() as fresh:
+        sender, receiver = sender_and_receiver(fresh, direction)
         for sending in all_strategies(sender):
             for receiving in all_strategies(receiver):
                 with strategy_set(sender, sending), strategy_set(receiver, receiving):
@@ -145,8 +145,8 @@ def test_processes_with_different_strategies_share(stage, direction, implementat
 @clause("STRAT-5", vary=())
 def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direction):
     """The receiver, under every strategy, sends back what it got under every other."""
-    with stage.fresh() as play:
-        sender, receiver = sender_and_receiver(play, direction)
+    with stage.fresh() as fresh:
+        sender, receiver = sender_and_receiver(fresh, direction)
         for sending in all_strategies(sender):
             for receiving in all_strategies(receiver):
                 tensor = sender.make([22, 23, 24, 25])
@@ -159,6 +159,6 @@ def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direc
 @clause("STRAT-6", vary=())
 def test_default_strategy_is_file_descriptor(stage):
     """An owner that was started afresh and set no strategy says which it has."""
-    with stage.fresh(enter=False) as play:
-        found = play.owner.module("get_sharing_strategy")
+    with stage.fresh(enter=False) as fresh:
+        found = fresh.owner.module.get_sharing_strategy()
     check.equal(found, "file_descriptor", "the default is file_descriptor")

@@ -7,7 +7,7 @@ from sharedtensor_conformance.harness.matrix import BASE, LAYOUTS
 
 
 def contiguous(layout):
-    """Tell whether the window lies in memory without gaps, in row-major order."""
+    """Return whether the window lies in memory without gaps, in row-major order."""
     expected = 1
     for length, stride in zip(layout.shape[::-1], layout.strides[::-1], strict=True):
         if length != 1 and stride != expected:

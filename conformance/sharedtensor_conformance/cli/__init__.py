@@ -15,6 +15,7 @@ from sharedtensor_conformance.clauses import SPEC_VERSION, SpecError
 from sharedtensor_conformance.cli import (
     bench,
     check_adapter,
+    clauses,
     expectations,
     gate,
     mutants,
@@ -34,6 +35,7 @@ from sharedtensor_conformance.report.judge import JudgingError
 from sharedtensor_conformance.report.records import ReportError
 
 COMMANDS: tuple[Command, ...] = (
+    clauses.command,
     check_adapter.command,
     reports.command,
     reports.diff_command,

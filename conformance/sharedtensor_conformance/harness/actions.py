@@ -1,9 +1,8 @@
-"""Situations: what a test brings a process into, beside making and sending tensors.
+"""Actions of an actor, beside making and sending tensors.
 
 An actor executes what the controller names: it hides a tensor where only the garbage
 collector or the end of the interpreter finds it, ends in one of the ways in which
-programs end, starts other programs or becomes one, and has channels of its own, which
-it can hand to the processes that it starts.
+programs end, starts other programs or becomes one, and starts groups of processes.
 
 Each function gets the actor first.
 """
@@ -13,13 +12,12 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import queue
 import signal
 import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from sharedtensor_conformance.harness import tasks
 from sharedtensor_conformance.harness.checks import wait_until
@@ -27,68 +25,8 @@ from sharedtensor_conformance.harness.checks import wait_until
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 """Another program: it waits for the signal that ends it."""
 
-PATIENCE = 10.0
+THREAD_TIMEOUT = 10.0
 """Seconds that a thread may take."""
-
-
-class Channel:
-    """A channel that belongs to no pair of actors; it travels as an argument."""
-
-    MAKERS: ClassVar = {
-        "queue": "Queue",
-        "simple_queue": "SimpleQueue",
-        "joinable_queue": "JoinableQueue",
-    }
-
-    def __init__(self, context: Any, kind: str) -> None:
-        self.manager: Any = None
-        if kind == "pipe":
-            self.reader, self.writer = context.Pipe(duplex=False)
-        elif kind == "proxy":
-            self.manager = context.Manager()
-            self.reader = self.writer = self.manager.Queue()
-        elif kind == "queue_of_one":
-            self.reader = self.writer = context.Queue(1)
-        else:
-            self.reader = self.writer = getattr(context, self.MAKERS[kind])()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"manager": None}  # it belongs to who made it
-
-    def put(self, message: object) -> None:
-        """Put a message."""
-        put = getattr(self.writer, "put", None) or self.writer.send
-        put(message)
-
-    def get(self) -> Any:
-        """Return the next message."""
-        get = getattr(self.reader, "get", None) or self.reader.recv
-        return get()
-
-    def is_empty(self, **how: Any) -> bool:
-        """Ask a queue for a message that may not be there; take it if it is."""
-        try:
-            self.reader.get(**how)
-        except queue.Empty:
-            return True
-        return False
-
-    def done(self) -> None:
-        """Say that a message has been dealt with."""
-        self.reader.task_done()
-
-    def join(self) -> None:
-        """Wait until all messages have been dealt with."""
-        self.writer.join()
-
-    def close(self) -> None:
-        """Close all that this process has of it."""
-        if self.manager is not None:
-            self.manager.shutdown()
-            return
-        for end in {id(end): end for end in (self.reader, self.writer)}.values():
-            if hasattr(end, "close"):
-                end.close()
 
 
 class Unpicklable:
@@ -113,60 +51,7 @@ class Uncaught(Exception):
     """What ends a process that does not catch it."""
 
 
-# Channels
-
-
-def open_channel(actor: Any, kind: str, method: str) -> Channel:
-    """Make a channel."""
-    context = actor.context(method)
-    made: Channel = actor.by_implementation(lambda: Channel(context, kind))
-    return made
-
-
-def put_on(actor: Any, channel: Channel, payload: Any) -> None:
-    """Put a payload on a channel."""
-    message = actor.outgoing(payload)
-    actor.by_implementation(lambda: channel.put(message))
-
-
-def get_from(actor: Any, channel: Channel) -> Any:
-    """Return the next payload of a channel."""
-    return actor.incoming(actor.by_implementation(channel.get))
-
-
-def put_bytes(actor: Any, channel: Channel, content: str) -> None:
-    """Send a text on a pipe as bare bytes."""
-    actor.by_implementation(lambda: channel.writer.send_bytes(content.encode()))
-
-
-def get_bytes(actor: Any, channel: Channel) -> str:
-    """Receive bare bytes from a pipe, as a text."""
-    received: bytes = actor.by_implementation(lambda: channel.reader.recv_bytes())
-    return received.decode()
-
-
-def find_empty(actor: Any, channel: Channel, times: int, how: dict[str, Any]) -> int:
-    """Ask a queue a number of times; return how often it was empty."""
-    asked = range(times)
-    found: list[bool] = actor.by_implementation(
-        lambda: [channel.is_empty(**how) for _ in asked]
-    )
-    return sum(found)
-
-
-def task_done(actor: Any, channel: Channel) -> None:
-    """Say that a message of a channel has been dealt with."""
-    actor.by_implementation(channel.done)
-
-
-def join_channel(actor: Any, channel: Channel) -> None:
-    """Wait until all messages of a channel have been dealt with."""
-    actor.by_implementation(channel.join)
-
-
-def close_channel(actor: Any, channel: Channel) -> None:
-    """Close a channel for this process."""
-    actor.by_implementation(channel.close)
+# Objects that cannot be sent
 
 
 def unpicklable(actor: Any) -> Unpicklable:
@@ -193,10 +78,10 @@ def drop_in_a_thread(actor: Any, key: str) -> None:
     held = [actor.objects.pop(key)]
     thread = threading.Thread(target=held.clear)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(THREAD_TIMEOUT)
 
 
-def collect(actor: Any) -> None:
+def collect_garbage(actor: Any) -> None:
     """Let the garbage collector run."""
     gc.collect()
 
@@ -235,7 +120,7 @@ def _in_a_thread(tensor: Any) -> None:
         threading.Event().wait()
 
     threading.Thread(target=hold, args=(tensor,), daemon=True).start()
-    wait_until(begun.is_set, PATIENCE)
+    wait_until(begun.is_set, THREAD_TIMEOUT)
 
 
 def _in_an_exit_function(tensor: Any) -> None:
@@ -292,10 +177,10 @@ def end_programs(actor: Any) -> None:
         process.wait()
 
 
-# Processes that are started together
+# Groups of processes
 
 
-def start_together(
+def start_group(
     actor: Any, task: str, count: int, payload: Any, how: str, join: bool
 ) -> Any:
     """Start `count` processes for a task, by ``spawn()`` or by a start method."""
@@ -307,24 +192,26 @@ def start_together(
     start = module.spawn
     if how != "spawn()":
         start, options["start_method"] = module.start_processes, how
-    started = _told(actor, lambda: start(tasks.together, arguments, **options))
+    started = _outcome_of(
+        actor, lambda: start(tasks.run_in_group, arguments, **options)
+    )
     if not join:
         started.ready = ready  # a child may open it by its name only later
     return started
 
 
-def join_together(actor: Any, context: Any, timeout: float | None) -> Any:
-    """Join processes that were started together."""
-    return _told(actor, lambda: context.join(timeout))
+def join_group(actor: Any, context: Any, timeout: float | None) -> Any:
+    """Join a group of processes."""
+    return _outcome_of(actor, lambda: context.join(timeout))
 
 
-def pids_together(actor: Any, context: Any) -> list[int]:
-    """Return their process ids."""
+def group_pids(actor: Any, context: Any) -> list[int]:
+    """Return the process ids of a group."""
     return [int(pid) for pid in actor.by_implementation(context.pids)]
 
 
-def _told(actor: Any, action: Callable[[], Any]) -> Any:
-    """Return what came of it; a process that failed is told in plain data."""
+def _outcome_of(actor: Any, action: Callable[[], Any]) -> Any:
+    """Return what `action` returns; the failure of a process as plain data."""
     module = actor.operations.multiprocessing
     kinds = {
         name: getattr(module, name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import signal
 import socket
 import traceback
@@ -16,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
-from sharedtensor_conformance.harness import actions, exhaustion, links, tasks, wire
+from sharedtensor_conformance.harness import actions, exhaustion, tasks, wire
+from sharedtensor_conformance.harness.channels import Channel, PairChannels
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.sanitize import printable
@@ -78,10 +78,11 @@ class Actor:
         self.pid = os.getpid()
         self.objects: dict[str, Any] = {}
         self.made = 0
-        self.links: dict[str, links.Link] = {}
+        self.pairs: dict[str, PairChannels] = {}
+        self.channels: dict[str, Channel] = {}
         self.children: dict[str, Any] = {}
         self.pools: dict[str, Any] = {}
-        self.reliefs: dict[str, exhaustion.Relief] = {}
+        self.restorers: dict[str, Callable[[], None]] = {}
         self.interruptions: exhaustion.Interruptions | None = None
         self.operations: Any = None
         self.arguments: Any = None
@@ -137,13 +138,16 @@ class Actor:
         with from_implementation():
             return action()
 
-    def do_situation(self, name: str, *arguments: Any) -> Any:
+    def do_act(self, name: str, *arguments: Any) -> Any:
         return getattr(actions, name)(self, *arguments)
 
     # References
 
     def refer(self, value: object) -> dict[str, Any]:
         """Keep `value` here and return its reference."""
+        if isinstance(value, Channel):
+            self.channels[value.name] = value
+            return {"channel": value.name}
         for key, known in self.objects.items():
             if known is value:
                 return {"reference": key}
@@ -154,6 +158,8 @@ class Actor:
 
     def resolve(self, data: dict[str, Any]) -> Any:
         """Return the object that a reference names, or the layout that it is."""
+        if "channel" in data:
+            return self.channel(data["channel"])
         if "layout" in data:
             given = data["layout"].items()
             fields: dict[str, Any] = {
@@ -165,6 +171,13 @@ class Actor:
             return self.objects[data["reference"]]
         except KeyError:
             raise Mistake(f"{self.name} has no object {data!r}") from None
+
+    def channel(self, name: str) -> Channel:
+        """Return a channel that this process made, or got among its arguments."""
+        try:
+            return self.channels[name]
+        except KeyError:
+            raise Mistake(f"{self.name} does not have the channel {name}") from None
 
     # Requests
 
@@ -185,6 +198,7 @@ class Actor:
         gc.collect()
 
     def do_drop_all(self) -> None:
+        self.channels.clear()
         self.do_drop(*self.objects)
 
     def _release(self, value: Any) -> None:
@@ -226,12 +240,6 @@ class Actor:
         with from_implementation():
             return self.operations.multiprocessing.get_context(method)
 
-    def do_set_limit(self, name: str, value: int) -> int:
-        kind = getattr(resource, f"RLIMIT_{name}")
-        soft, hard = resource.getrlimit(kind)
-        resource.setrlimit(kind, (value, hard))
-        return soft
-
     def do_set_umask(self, mask: int) -> int:
         return os.umask(mask)
 
@@ -239,10 +247,10 @@ class Actor:
         signal.signal(number, signal.SIG_IGN)
 
     def do_exhaust(self, what: str, spare: int) -> None:
-        self.reliefs[what] = exhaustion.exhaust(what, spare)
+        self.restorers[what] = exhaustion.exhaust(what, spare)
 
-    def do_relieve(self, what: str) -> None:
-        self.reliefs.pop(what)()
+    def do_restore(self, what: str) -> None:
+        self.restorers.pop(what)()
 
     def do_interrupt(self, interval: float) -> None:
         self.interruptions = exhaustion.Interruptions(interval)
@@ -284,26 +292,55 @@ class Actor:
 
     def do_put(self, to: str, channel: str, payload: Any) -> None:
         message = self.outgoing(payload)
-        link = self.link_with(to)
+        pair = self.pair_with(to)
         with from_implementation():
-            link.put(self.name, channel, message)
+            pair.put(self.name, channel, message)
 
     def do_get(self, sender: str, channel: str) -> Any:
-        link = self.link_with(sender)
+        pair = self.pair_with(sender)
         with from_implementation():
-            message = link.get(self.name, channel)
+            message = pair.get(self.name, channel)
         return self.incoming(message)
 
     def do_has_message(self, sender: str, channel: str) -> bool:
-        link = self.link_with(sender)
+        pair = self.pair_with(sender)
         with from_implementation():
-            return link.has_message(self.name, channel)
+            return pair.has_message(self.name, channel)
 
-    def link_with(self, other: str) -> links.Link:
-        """Return the link with another actor."""
-        if other not in self.links:
+    def pair_with(self, other: str) -> PairChannels:
+        """Return the channels between this actor and another."""
+        if other not in self.pairs:
             raise Mistake(f"{self.name} has no channels with {other}")
-        return self.links[other]
+        return self.pairs[other]
+
+    def do_open_channel(self, kind: str, method: str) -> Channel:
+        context = self.context(method)
+        self.made += 1
+        with from_implementation():
+            return Channel(f"{self.name}-{self.made}", context, kind)
+
+    def do_channel_put(self, channel: Channel, payload: Any) -> None:
+        message = self.outgoing(payload)
+        with from_implementation():
+            channel.put(message)
+
+    def do_channel_get(self, channel: Channel) -> Any:
+        with from_implementation():
+            message = channel.get()
+        return self.incoming(message)
+
+    def do_channel(self, channel: Channel, what: str, *arguments: Any) -> Any:
+        with from_implementation():
+            return getattr(channel, what)(*arguments)
+
+    def do_drop_channel(self, name: str) -> None:
+        self.channels.pop(name)
+        gc.collect()
+
+    def keep_channel(self, value: object) -> None:
+        """Know a channel by its name, if this is one."""
+        if isinstance(value, Channel):
+            self.channels[value.name] = value
 
     def outgoing(self, payload: Any) -> Any:
         """Return the payload with each tensor encoded, one that occurs twice once."""
@@ -327,22 +364,22 @@ class Actor:
 
     # Children
 
-    def do_make_links(self, pairs: list[list[str]], method: str) -> None:
+    def do_make_pairs(self, pairs: list[list[str]], method: str) -> None:
         """Make the channels between pairs of actors, before either is started."""
         context = self.context(method)
         for one, other in pairs:
             with from_implementation():
-                link = links.Link(context, one, other, self.setting.channels)
-            self.links[f"{one}|{other}"] = link
+                pair = PairChannels(context, one, other, self.setting.channels)
+            self.pairs[f"{one}|{other}"] = pair
             if self.name in (one, other):
-                self.links[other if self.name == one else one] = link
+                self.pairs[other if self.name == one else one] = pair
 
     def do_make_peer(self, name: str, method: str, payload: Any) -> None:
-        """Make the process of a peer, with all the links that name it."""
+        """Make the process of a peer, with the channels of all pairs that it is in."""
         context = self.context(method)
         own = {
-            key: link
-            for key, link in self.links.items()
+            key: pair
+            for key, pair in self.pairs.items()
             if "|" in key and name in key.split("|")
         }
         # What a forked child inherits is not sent, so it is not encoded either.
@@ -361,10 +398,10 @@ class Actor:
             process.start()
             return int(process.pid)
 
-    def do_forget_links(self, name: str) -> None:
-        """Close this process's copies of the links of a peer that has gone."""
-        for key in [k for k in self.links if name in k.split("|")]:
-            self.links.pop(key).close()
+    def do_close_pairs(self, name: str) -> None:
+        """Close this process's copies of the channels of a peer that has gone."""
+        for key in [k for k in self.pairs if name in k.split("|")]:
+            self.pairs.pop(key).close()
         process = self.children.pop(name, None)
         if process is not None and process.exitcode is not None:
             process.close()
@@ -415,13 +452,13 @@ def run(actor: Actor, prepare: Callable[[], None] | None = None) -> None:
     if prepare:
         prepare()
     actor.serve()
-    actor.links.clear()
+    actor.pairs.clear()
 
 
 def peer_main(
     name: str,
     setting: Setting,
-    own: dict[str, links.Link],
+    own: dict[str, PairChannels],
     arguments: Any,
     inherits: bool,
 ) -> None:
@@ -430,10 +467,11 @@ def peer_main(
     actor = Actor(name, setting)
     actor.arguments = arguments
     actor.inherits = inherits
-    for key, link in own.items():
+    tasks.mapped(arguments, actor.keep_channel)
+    for key, pair in own.items():
         one, other = key.split("|")
-        link.enter(name)
-        actor.links[other if name == one else one] = link
+        pair.enter(name)
+        actor.pairs[other if name == one else one] = pair
     global _current
     _current = actor
     run(actor)
@@ -451,7 +489,8 @@ def forget_parent() -> None:
     if _current is not None and _current.pid != os.getpid():
         _current.wire.close()
         _current.objects.clear()
-        _current.links.clear()
+        _current.pairs.clear()
+        _current.channels.clear()
         _current.children.clear()
         _current.pools.clear()
         _current = None

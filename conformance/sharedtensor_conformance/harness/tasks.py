@@ -1,5 +1,5 @@
-"""What runs in workers and in processes that are started together, and the walk over
-messages that all actors share.
+"""What runs in workers and in groups of processes, and the walk over messages that all
+actors share.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import PLAIN
 
-READY_WITHIN = 20.0
+READY_TIMEOUT = 20.0
 """Seconds that the first of several processes may take to be ready."""
 
 PACE = 0.5
@@ -92,19 +92,19 @@ def write_kept(index: tuple[int, ...], value: Any) -> None:
     _operations.write(_kept, index, value)
 
 
-def together(
+def run_in_group(
     index: int, setting: Setting, task: str, ready: Event, payload: Any
 ) -> None:
-    """Do a task as one of the processes that were started together.
+    """Do a task as one of a group of processes.
 
     Process 0 says when it is `ready`, which process 1 waits for before it fails.
     """
     enter(setting)
-    fails, others = TOGETHER[task]
+    fails, others = GROUP_TASKS[task]
     if task.endswith("refuse to end"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if index == 1 and fails:
-        ready.wait(READY_WITHIN)
+        ready.wait(READY_TIMEOUT)
         fails()
         return
     _write_index(index, mapped(payload, _decode))
@@ -150,7 +150,7 @@ def _die() -> None:
 Failure = Callable[[], None]
 Action = Callable[[int], None]
 
-TOGETHER: dict[str, tuple[Failure | None, Action]] = {
+GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "write index": (None, _end),
     "wait": (None, _wait),
     "end in turn": (None, _end_in_turn),

@@ -3,7 +3,7 @@
 Each request has a deadline of its own, so nothing here should ever happen. A case that
 takes too long all the same loses its processes, which ends whatever waits for them;
 where even that does not help, since it is the suite itself that hangs, the run prints
-where it was and exits. Keepers end when the run has gone, so nothing is left then.
+where it was and exits. Supervisors end when the run has gone, so nothing is left then.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ def case_limit(implementation: Implementation) -> float:
 
 
 class Watchdog:
-    """Ends what takes longer than `limit` seconds by calling `bite` in a thread.
+    """Ends what takes too long, by ending the processes that are waited for.
 
     Args:
         limit: seconds; after as long again the process exits with status 1.
-        bite: ends the processes that are waited for.
+        end_processes: does so; called in a thread.
         stderr: the descriptor to which the exit is explained.
     """
 
-    def __init__(self, limit: float, bite: Callable[[], None], stderr: int = 2) -> None:
+    def __init__(
+        self, limit: float, end_processes: Callable[[], None], stderr: int = 2
+    ) -> None:
         self.limit = limit
-        self.bite = bite
+        self.end_processes = end_processes
         self.stderr = stderr
-        self.bitten = False
+        self.expired = False
 
     @property
     def evidence(self) -> str:
@@ -50,8 +52,8 @@ class Watchdog:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch over the block."""
-        self.bitten = False
-        timer = threading.Timer(self.limit, self._bite)
+        self.expired = False
+        timer = threading.Timer(self.limit, self._expire)
         timer.daemon = True
         timer.start()
         faulthandler.dump_traceback_later(2 * self.limit, exit=True, file=self.stderr)
@@ -61,6 +63,6 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
             timer.cancel()
 
-    def _bite(self) -> None:
-        self.bitten = True
-        self.bite()
+    def _expire(self) -> None:
+        self.expired = True
+        self.end_processes()

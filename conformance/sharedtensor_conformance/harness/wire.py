@@ -36,6 +36,11 @@ def place_for_sockets() -> str:
     return "/tmp" if len(os.fsencode(usual)) > _SUN_PATH - _ROOM else usual
 
 
+def after(seconds: float) -> float:
+    """Return the moment that is so many seconds away, as `receive` wants it."""
+    return time.monotonic() + seconds
+
+
 class WireClosed(Exception):
     """The other end has gone, or sent something that is no message."""
 

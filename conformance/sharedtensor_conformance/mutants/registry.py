@@ -20,11 +20,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from sharedtensor_conformance.mutants import chapters
 
 Fault = Callable[..., Any]
+
+ABSENT = object()
+"""What a fault returns for a name that the mutant lacks."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ _registry: dict[str, Mutant] = {}
 
 
 def mutant(
-    name: str, *clauses: str, replaces: str | tuple[str, ...] = ()
+    name: str, *clauses: str, replaces: str | tuple[str, ...]
 ) -> Callable[[Fault], Fault]:
     """Register a fault that breaks `clauses`; its docstring is its sentence.
 
@@ -63,8 +67,10 @@ def mutant(
             the originals in this order and returns as many replacements.
 
     Raises:
-        ValueError: another fault has the name.
+        ValueError: it replaces nothing, or another fault has the name.
     """
+    if not replaces:
+        raise ValueError(f"the mutant {name!r} replaces nothing")
 
     def register(fault: Fault) -> Fault:
         if name in _registry:
@@ -110,8 +116,9 @@ def locate(target: str) -> tuple[Any, str]:
     *path, attribute = target.split(".")
     holder: Any = importlib.import_module("sharedtensor")
     for part in path:
-        with suppress(ModuleNotFoundError):
-            importlib.import_module(f"{holder.__name__}.{part}")
+        if isinstance(holder, ModuleType):
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(f"{holder.__name__}.{part}")
         holder = getattr(holder, part, None)
     if not hasattr(holder, attribute):
         raise UnknownTarget(f"the reference has no {target}")
@@ -122,13 +129,11 @@ def locate(target: str) -> tuple[Any, str]:
 def apply(name: str) -> None:
     """Break the reference in this process, once."""
     found = find(name)
-    if not found.replaces:
-        from sharedtensor.steps import steps
-
-        found.fault(steps)
-        return
     places = [locate(target) for target in found.replaces]
     returned = found.fault(*(getattr(*place) for place in places))
     replacements = returned if len(places) > 1 else (returned,)
-    for (holder, attribute), replacement in zip(places, replacements, strict=True):
-        setattr(holder, attribute, replacement)
+    for place, replacement in zip(places, replacements, strict=True):
+        if replacement is ABSENT:
+            delattr(*place)
+        else:
+            setattr(*place, replacement)

@@ -7,25 +7,25 @@ one report and one judgement.
 from __future__ import annotations
 
 import json
-import os
-import platform
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sharedtensor_conformance import __version__
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.plugin.run_record import (
+    expectations_file,
+    now,
+    run_record,
+)
 from sharedtensor_conformance.report.expectations import (
     ExpectationsError,
     load_expectations,
@@ -33,24 +33,14 @@ from sharedtensor_conformance.report.expectations import (
 from sharedtensor_conformance.report.judge import judge
 from sharedtensor_conformance.report.records import (
     Case,
-    Machine,
     ReportError,
     ReportWriter,
     Run,
-    SpecRecord,
-    Subject,
     Summary,
 )
-from sharedtensor_conformance.report.records import Selection as RecordedSelection
 from sharedtensor_conformance.report.terminal import render
 
-OPTIONS = ("clause", "profile", "strategy", "start_method", "device", "case")
 NOTHING_SELECTED = 4
-
-
-def now() -> str:
-    """Return the time, in UTC, as the report writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @contextmanager
@@ -78,7 +68,7 @@ class Recorder:
         self.config = config
         self.implementation = implementation
         self.chosen = chosen
-        self.expectations_file = _expectations_file(config, implementation)
+        self.expectations_file = expectations_file(config, implementation)
         self.cases: list[Case] = []
         self.planned = -1
         self.started = time.monotonic()
@@ -110,47 +100,15 @@ class Recorder:
         if self.planned >= 0 or self.config.option.collectonly:
             return
         self.planned = count
-        self.run = self._run()
-        self.writer.write(self.run)
-
-    def _run(self) -> Run:
-        strict = bool(self.config.getoption("strict"))
-        expected = self.expectations_file
-        return Run(
-            implementation=Subject.of(self.implementation, self.implementation.version),
-            suite=__version__,
-            spec=SpecRecord.of(load_clauses()),
-            machine=Machine(
-                python=platform.python_version(),
-                platform=platform.machine(),
-                kernel=platform.release(),
-                cpus=os.cpu_count() or 1,
-                privileged=os.geteuid() == 0,
-                private_shm=self.private_shm,
-            ),
-            selection=RecordedSelection(
-                full=self.chosen.full,
-                options=self._options(),
-                device="cuda" if "cuda" in self.chosen.devices else "cpu",
-                strict=strict,
-                expectations=Path(expected).name if expected else None,
-            ),
-            planned=self.planned,
-            started=now(),
+        self.run = run_record(
+            self.config,
+            self.implementation,
+            self.chosen,
+            expectations=self.expectations_file,
+            private_shm=self.private_shm,
+            planned=count,
         )
-
-    def _options(self) -> tuple[str, ...]:
-        given = [f"--impl={self.config.getoption('impl')}"]
-        for name in OPTIONS:
-            option = f"--{name.replace('_', '-')}"
-            given += [f"{option}={value}" for value in self.config.getoption(name)]
-        if self.config.getoption("one_per_clause"):
-            given.append("--one-per-clause")
-        if self.config.getoption("expectations"):
-            given.append(f"--expectations={self.expectations_file}")
-        if self.config.getoption("no_expectations"):
-            given.append("--no-expectations")
-        return tuple(given)
+        self.writer.write(self.run)
 
     def add(self, case: Case) -> None:
         """Take in one case."""
@@ -230,17 +188,3 @@ def _silence_hypothesis(plugins: pytest.PytestPluginManager) -> None:
     """Let its plugin not import all of Hypothesis to say that nothing used it."""
     if "hypothesis" not in sys.modules and plugins.hasplugin("hypothesispytest"):
         plugins.unregister(name="hypothesispytest")
-
-
-def _expectations_file(
-    config: pytest.Config, implementation: Implementation
-) -> str | None:
-    """Return the file with the expected deviations, if there is one."""
-    given = config.getoption("expectations")
-    if config.getoption("no_expectations"):
-        return None
-    if given:
-        return str(given)
-    shipped = files("sharedtensor_conformance.expectations")
-    with as_file(shipped.joinpath(f"{implementation.name}.toml")) as path:
-        return str(path) if path.is_file() else None

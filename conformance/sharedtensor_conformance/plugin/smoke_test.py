@@ -1,8 +1,8 @@
-"""The smoke ladder: before anything is judged, one tensor crosses once, values only.
+"""The smoke test: before anything is judged, one tensor is sent once, values only.
 
 It says nothing of sharing, so an implementation that copies is judged and not merely
 blocked. Where it fails, every case is ``blocked`` and says why. The processes in which
-it held are those of the first cases, where these run in the process that climbed it.
+it held are those of the first cases, where these run in the same pytest process.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness.matrix import PREFERRED, Configuration, Selection
 from sharedtensor_conformance.harness.stage import Stage
 from sharedtensor_conformance.harness.watchdog import Watchdog
-from sharedtensor_conformance.plugin.runner import Stages
+from sharedtensor_conformance.plugin.stages import Stages
 
 
 @dataclass(frozen=True)
-class Climbed:
-    """What the ladder found out: why nothing can be judged, and how stages are kept."""
+class SmokeTest:
+    """What it found out: why nothing can be judged, and how stages are kept."""
 
     blocked: str
     private_shm: bool
 
 
-def climb(stages: Stages, selection: Selection, limit: float) -> Climbed:
+def run_smoke_test(stages: Stages, selection: Selection, limit: float) -> SmokeTest:
     """Send one tensor; ``blocked`` is empty where everything can be judged.
 
     It takes at most `limit` seconds, which the watchdog sees to. What was started goes
@@ -32,16 +32,17 @@ def climb(stages: Stages, selection: Selection, limit: float) -> Climbed:
     """
     stage = stages.of(_first_configuration(stages.implementation, selection))
     watchdog = Watchdog(limit, stages.abandon)
-    blocked = "on the ladder: it was interrupted"
+    failed = "it was interrupted"
     try:
         with watchdog.watching():
-            blocked = _crosses(stage)
+            failed = _send_one(stage)
     except Exception as error:
-        blocked = f"on the ladder: {watchdog.evidence if watchdog.bitten else error}"
+        failed = watchdog.evidence if watchdog.expired else str(error)
     finally:
-        if blocked:
+        private_shm = stage.supervision.private
+        if failed:
             stages.retire()
-    return Climbed(blocked, stage.private)
+    return SmokeTest(f"in the smoke test: {failed}" if failed else "", private_shm)
 
 
 def _first_configuration(
@@ -53,13 +54,14 @@ def _first_configuration(
     return Configuration(strategies[0], method)
 
 
-def _crosses(stage: Stage) -> str:
+def _send_one(stage: Stage) -> str:
+    """Return what is wrong with what arrives; empty where nothing is."""
     channel = stage.implementation.channels[0]
     dtype = stage.implementation.dtypes[0]
     tensor = stage.owner.make([1, 0, 1], None, dtype)
     arrived = stage.owner.send(tensor, stage.peer, channel)
     values = [complex(value) for value in arrived.values()]
     if values != [1, 0, 1]:
-        return f"on the ladder: [1, 0, 1] of {dtype} arrived as {arrived.values()}"
+        return f"[1, 0, 1] of {dtype} arrived as {arrived.values()}"
     stage.drop_all()
     return ""

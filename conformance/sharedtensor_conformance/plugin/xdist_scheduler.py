@@ -1,9 +1,10 @@
 """Which worker of pytest-xdist runs which case.
 
-The cases of a configuration share their processes, and its closing tests judge what all
-of them left, so one worker has to run them all, in order. Cases with processes of their
-own can run anywhere. xdist's own grouping writes the group into the ids of the tests,
-which newer versions of pytest do not let it do; here the group is found from the id.
+The cases of a configuration share their processes, and those that run last judge what
+all of them left, so one worker has to run them all, in order. Cases with processes of
+their own can run anywhere. xdist's own grouping writes the group into the ids of the
+tests, which newer versions of pytest do not let it do; here the group is found from the
+id.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def group_of(nodeid: str, configurations: list[str]) -> str:
 
 @cache
 def is_isolated(module: str, name: str) -> bool:
-    """Tell whether a test starts all its processes itself, or is not of this suite."""
+    """Return whether a test starts all its processes, or is not one of this suite."""
     if find_spec(f"sharedtensor_conformance.chapters.{module}") is None:
         return True
     tests = importlib.import_module(f"sharedtensor_conformance.chapters.{module}")

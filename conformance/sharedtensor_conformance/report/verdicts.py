@@ -17,7 +17,7 @@ class Verdict(StrEnum):
     CRASH = "crash"  # a process of the implementation died
     HANG = "hang"  # it did not finish within its deadline
     FAIL = "fail"  # it finished and the clause does not hold
-    BLOCKED = "blocked"  # a lower rung of the ladder failed
+    BLOCKED = "blocked"  # the smoke test failed
     NOT_RUN = "not-run"  # no such device, privilege or system here
     UNSUPPORTED = "unsupported"  # not claimed
     PASS = "pass"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from elements import missing
 from sharedtensor_conformance.bench.results import Results, ResultsError, read_results
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -37,8 +38,9 @@ class BenchmarkDirective(SphinxDirective):
         for path in sorted(folder.glob("*.json")):
             self.env.note_dependency(str(path))
             found += render(read(path))
-        text = "Nothing has been measured yet; no results are committed."
-        return found or [nodes.paragraph("", text, classes=["missing"])]
+        return found or [
+            missing("Nothing has been measured yet; no results are committed.")
+        ]
 
 
 def read(path: Path) -> Results:
@@ -63,6 +65,7 @@ RENDERERS: dict[str, Callable[[Results], Sequence[nodes.Node]]] = {
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension."""
+    app.setup_extension("elements")
     app.add_config_value("benchmark_results", "reports/bench", "env")
     app.add_directive("benchmark", BenchmarkDirective)
     app.add_directive("benchmark-profile", ProfileDirective)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
+from operator import itemgetter
 from typing import Any
 
 from docutils import nodes
-from soak.tables import paragraph, table
-from sphinx.errors import ExtensionError
+from elements import missing, paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
 Profile = dict[str, Any]
@@ -23,12 +20,12 @@ class ProfileDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Render the file; one that is missing is said to be missing."""
-        path = Path(self.env.srcdir, self.arguments[0])
-        self.env.note_dependency(str(path))
-        if not path.exists():
+        fields = itemgetter(*self.needed)
+        found = read_json(self.env, self.arguments[0], "profile", fields)
+        if found is None:
             text = "Nothing has been measured yet; no profile is committed."
-            return [nodes.paragraph("", text, classes=["missing"])]
-        return self.rendered(read(path, self.needed))
+            return [missing(text)]
+        return self.rendered(found)
 
     def rendered(self, found: Profile) -> list[nodes.Node]:
         """Return the steps of a message, and what a child's start consists of."""
@@ -61,21 +58,6 @@ class SuiteProfileDirective(ProfileDirective):
             for kind in kinds
         ]
         return [paragraph(how), table(["Kind", "Processes", "Used", "Median"], lines)]
-
-
-def read(path: Path, needed: Sequence[str]) -> Profile:
-    """Return the profile in a file, which has the fields that are `needed`.
-
-    Raises:
-        ExtensionError: it has not.
-    """
-    try:
-        found: Profile = json.loads(path.read_text(encoding="utf-8"))
-        for field in needed:
-            found[field]
-    except (ValueError, KeyError) as error:
-        raise ExtensionError(f"{path} is no profile: {error}") from error
-    return found
 
 
 def steps(by_strategy: dict[str, dict[str, float]]) -> nodes.container:

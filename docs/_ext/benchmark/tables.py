@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from docutils import nodes
+from elements import missing, paragraph, table
 from sharedtensor_conformance.bench.results import Result, Results, Subject
 from sharedtensor_conformance.bench.scaling import TITLES
 from sharedtensor_conformance.bench.table import busy, by_cell, figure
 from sharedtensor_conformance.bench.table import circumstances as lines_of
-from soak.tables import paragraph, table
 
 
 def circumstances(results: Results) -> list[nodes.paragraph]:
@@ -24,7 +24,7 @@ def circumstances(results: Results) -> list[nodes.paragraph]:
     found = [paragraph(" ".join(lines), classes=["soak-how"])]
     if warning := busy(results):
         said = f"{warning[0].upper()}{warning[1:]}."
-        found.append(paragraph(said, classes=["missing"]))
+        found.append(missing(said))
     return found
 
 
@@ -52,8 +52,8 @@ def figures_of(result: Result | None) -> str:
     if result is None or result.median is None:
         return result.absent if result is not None else ""
     times = result.over_floor
-    beside = f" ({times:.1f} times the floor)" if times else ""
-    return figure(result.median, result.unit) + beside
+    multiple = f" ({times:.1f} times the floor)" if times else ""
+    return figure(result.median, result.unit) + multiple
 
 
 def scaling(results: Results) -> list[nodes.Node]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from docutils import nodes
+from elements import badge, between, folded, missing, paragraph
 from sharedtensor_conformance.clauses import Clause
+from sharedtensor_conformance.definitions import Place
+from sharedtensor_conformance.evidence import Citation
 from sharedtensor_conformance.report.verdicts import Verdict
-from sphinx.application import Sphinx
 
 from clauses.domain import reference
-from clauses.evidence import Citation
 from clauses.reports import Column, Judgement
 
 SYMBOLS = {
@@ -24,19 +23,6 @@ SYMBOLS = {
     Verdict.UNSUPPORTED: "·",
 }
 WORDS = {Verdict.NOT_RUN: "not run", Verdict.UNSUPPORTED: "not claimed"}
-
-
-class details(nodes.General, nodes.Element):
-    """Content that is folded under a line of text."""
-
-
-class summary(nodes.General, nodes.TextElement):
-    """The line of text that `details` are folded under."""
-
-
-def badge(text: str, *classes: str) -> nodes.inline:
-    """Return a short labelled word."""
-    return nodes.inline("", text, classes=["badge", *classes])
 
 
 def heading(clause: Clause) -> nodes.title:
@@ -69,40 +55,46 @@ def labelled(label: str, *content: nodes.Node) -> nodes.inline:
     return part
 
 
-def between(items: Iterable[nodes.Node], separator: str) -> list[nodes.Node]:
-    """Return `items` with text between them."""
-    parts = [part for item in items for part in (nodes.Text(separator), item)]
-    return parts[1:]
-
-
-def backing(rows: Iterable[tuple[str, nodes.Node]]) -> nodes.definition_list:
-    """Return the list of what backs a clause, one entry for each kind."""
-    entries = nodes.definition_list(classes=["clause-backing"])
-    for name, content in rows:
-        definition = nodes.definition("", content)
-        entries += nodes.definition_list_item("", nodes.term("", name), definition)
-    return entries
-
-
-def links(citations: list[Citation], docname: str, missing: str) -> nodes.Node:
-    """Return links to the places that cite a clause, or say that there is none."""
+def links(citations: list[Citation], docname: str, otherwise: str) -> nodes.Node:
+    """Return links to the places that cite a clause, or `otherwise`."""
     if not citations:
-        return nodes.paragraph("", missing, classes=["missing"])
+        return missing(otherwise)
     items = nodes.bullet_list(classes=["citations"])
     for citation in citations:
         items += nodes.list_item("", link_to(citation, docname))
     return items
 
 
+def code(citations: list[Citation], clause: Clause, docname: str) -> nodes.Node:
+    """Return links to the code that implements a clause, or why there is none."""
+    if clause.no_code and not citations:
+        return paragraph(f"No code: {clause.no_code}")
+    return links(citations, docname, "no code of the reference cites this clause")
+
+
 def link_to(citation: Citation, docname: str) -> nodes.paragraph:
     """Return the link to one place, as a sentence or as a name with its sentence."""
-    target = f"{citation.file}#L{citation.line}"
     is_test = citation.sentence and citation.name.startswith("test_")
-    link = reference("source", target, "", docname)
     name = citation.sentence if is_test else citation.name
-    link.children[0] += nodes.Text(name) if is_test else nodes.literal("", name)
-    after = "" if is_test else f" {citation.sentence}"
-    return nodes.paragraph("", "", link, nodes.Text(after))
+    shown = nodes.Text(name) if is_test else nodes.literal("", name)
+    line = nodes.paragraph("", "", source_link(citation, shown, docname))
+    line += nodes.Text("" if is_test else f" {citation.sentence}")
+    if citation.replaces:
+        places = [
+            source_link(place, nodes.literal("", place.name), docname)
+            for place in citation.replaces
+        ]
+        line += [nodes.Text(" Replaces "), *between(places, ", "), nodes.Text(".")]
+    return line
+
+
+def source_link(place: Citation | Place, shown: nodes.Node, docname: str) -> nodes.Node:
+    """Return a link to a place, shown as `shown`; that alone for an unknown place."""
+    if not place.file:
+        return shown
+    link = reference("source", f"{place.file}#L{place.line}", "", docname)
+    link.children[0] += shown
+    return link
 
 
 def verdict_words(judgement: Judgement) -> str:
@@ -132,7 +124,7 @@ def anchor_of(report: Column, clause: str) -> str:
 def verdicts(reports: list[Column], clause: Clause) -> nodes.Node:
     """Return what each report says of `clause`."""
     if not reports:
-        return nodes.paragraph("", "no report is committed", classes=["missing"])
+        return missing("no report is committed")
     entries = nodes.container(classes=["verdicts"])
     for report in reports:
         entries += verdict_of(report, clause)
@@ -147,11 +139,11 @@ def verdict_of(report: Column, clause: Clause) -> nodes.Node:
         text = nodes.Text(": the report does not name this clause")
         return nodes.paragraph("", "", name, nodes.Text(" "), unjudged(), text)
     line = [name, nodes.Text(" "), verdict_badge(judgement), tally(judgement)]
-    folded = evidence_of(judgement, clause)
-    if not folded:
+    found = evidence_of(judgement, clause)
+    if not found:
         return nodes.paragraph("", "", *line)
-    folded[0]["ids"].append(anchor_of(report, clause.id))
-    return details("", summary("", "", *line), *folded)
+    found[0]["ids"].append(anchor_of(report, clause.id))
+    return folded(line, *found)
 
 
 def tally(judgement: Judgement) -> nodes.Text:
@@ -169,26 +161,10 @@ def evidence_of(judgement: Judgement, clause: Clause) -> list[nodes.Element]:
     """Return the causes, the evidence, and whether another text was judged."""
     found: list[nodes.Element] = []
     if judgement.text_hash != clause.hash:
-        found.append(nodes.paragraph("", "Judged on another text of this clause."))
+        found.append(paragraph("Judged on another text of this clause."))
     for cause in judgement.causes:
-        found.append(nodes.paragraph("", cause, classes=["cause"]))
+        found.append(paragraph(cause, ["cause"]))
     for case, text in judgement.evidence:
         found.append(nodes.paragraph("", "", nodes.literal("", case)))
         found.append(nodes.literal_block("", text, language="text"))
     return found
-
-
-def open_tag(self, node: nodes.Element) -> None:
-    """Write the beginning of an element that is called as its node is."""
-    self.body.append(self.starttag(node, type(node).__name__, ""))
-
-
-def close_tag(self, node: nodes.Element) -> None:
-    """Write the end of an element."""
-    self.body.append(f"</{type(node).__name__}>")
-
-
-def setup(app: Sphinx) -> None:
-    """Register the nodes for folded content."""
-    for kind in (details, summary):
-        app.add_node(kind, html=(open_tag, close_tag))

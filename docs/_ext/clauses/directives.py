@@ -7,13 +7,15 @@ from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives as options
+from elements import definitions
 from sharedtensor_conformance.clauses import Clause, SpecError, parse_clause
+from sharedtensor_conformance.evidence import citing
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from clauses import boxes, fault_table, faults
+from clauses import boxes, faults
 from clauses.domain import NAME, Definition
-from clauses.evidence import citing
+from clauses.fault_page import FaultPage
 from clauses.tables import Table, report_list
 
 
@@ -57,17 +59,17 @@ class ClauseDirective(SphinxDirective):
 
     def _backing(self, clause: Clause) -> nodes.Node:
         found, docname = self.env.clauses_evidence, self.env.docname
-        kinds = {
-            "Tests": (found.tests, "no test cites this clause"),
-            "Reference": (found.code, "no code of the reference cites this clause"),
-            "Mutants": (found.mutants, "no mutant breaks this clause"),
+        tests = citing(found.tests, clause.id)
+        code = citing(found.code, clause.id)
+        mutants = citing(found.mutants, clause.id)
+        rows = {
+            "Tests": boxes.links(tests, docname, "no test cites this clause"),
+            "Reference": boxes.code(code, clause, docname),
+            "Mutants": boxes.links(mutants, docname, "no mutant breaks this clause"),
+            "Verdicts": boxes.verdicts(self.env.clauses_columns, clause),
         }
-        rows = [
-            (name, boxes.links(citing(citations, clause.id), docname, missing))
-            for name, (citations, missing) in kinds.items()
-        ]
-        verdicts = boxes.verdicts(self.env.clauses_columns, clause)
-        return boxes.backing([*rows, ("Verdicts", verdicts)])
+        terms = [(nodes.Text(name), content) for name, content in rows.items()]
+        return definitions(terms, "clause-backing")
 
 
 class PromiseDirective(SphinxDirective):
@@ -106,19 +108,18 @@ class ReportListDirective(SphinxDirective):
     """Shows the committed reports, each one to be downloaded."""
 
     def run(self) -> list[nodes.Node]:
-        srcdir = Path(self.env.srcdir)
-        return [report_list(self.env.clauses_reports, srcdir)]
+        return [report_list(self.env.clauses_reports, Path(self.env.srcdir))]
 
 
 class FaultTableDirective(SphinxDirective):
     """Shows the fault table with the verdicts of the committed reports."""
 
     def run(self) -> list[nodes.Node]:
-        table = self.env.clauses_faults_table
+        table = faults.read(self.env.clauses_root)
         if table is None:
-            raise self.error(f"there is no {self.config.clauses_faults} to be shown")
+            raise self.error(f"there is no {faults.FILE} to be shown")
         judged = faults.judged(table, self.env.clauses_columns)
-        return fault_table.FaultPage(table, judged, self.env.docname).sections()
+        return FaultPage(table, judged, self.env.docname).sections()
 
 
 def setup(app: Sphinx) -> None:

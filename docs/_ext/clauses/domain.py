@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from docutils import nodes
+from sharedtensor_conformance.evidence import problems
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.builders import Builder
@@ -169,26 +170,14 @@ def link_clauses(
         lines[:] = [ids.sub(r":clause:`\1`", line) for line in lines]
 
 
-def verify_citations(app: Sphinx, env: BuildEnvironment) -> None:
-    """Warn of code that cites a clause which is not written.
-
-    A docstring may hold other words of this shape (``UTF-8``), so there only the
-    chapters of the spec count; tests and mutants cite nothing but clauses.
-    """
-    clauses = env.domaindata[NAME]["clause"]
-    chapters = {id.partition("-")[0] for id in clauses}
-    evidence = env.clauses_evidence
-    strict = [*evidence.tests, *evidence.mutants]
-    for citation in evidence.everything():
-        for id in citation.clauses:
-            known = id in clauses
-            if not known and (citation in strict or id.partition("-")[0] in chapters):
-                logger.warning(
-                    "%s cites the clause %s, which does not exist",
-                    citation.name,
-                    id,
-                    location=(str(env.clauses_root / citation.file), citation.line),
-                )
+def verify_evidence(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of a clause without evidence, and of a citation that leads nowhere."""
+    defined = env.domaindata[NAME]["clause"].values()
+    clauses = [definition.content for definition in defined]
+    for problem in problems(clauses, env.clauses_evidence):
+        place = f"{env.clauses_root / problem.file}:{problem.line}"
+        kind = {"type": "clauses", "subtype": problem.kind}
+        logger.warning("%s", problem.sentence, location=place, **kind)
 
 
 def setup(app: Sphinx) -> None:
@@ -198,4 +187,4 @@ def setup(app: Sphinx) -> None:
         app.add_role(kind, role)
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-process-docstring", link_clauses)
-    app.connect("env-check-consistency", verify_citations)
+    app.connect("env-check-consistency", verify_evidence)

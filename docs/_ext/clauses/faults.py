@@ -1,28 +1,32 @@
-"""Reads the fault table: for each cell the test that runs it, or why there is none.
+"""Finds for each cell of the fault table the test that runs it, or why there is none.
 
-The table is data, so it is loaded; the tests are read and not imported. A cell with
-neither a test nor a reason stops the build: a table with a hole in it would be taken
-for a table without one.
+The table is the suite's own data, so it is loaded; the tests are read and not imported.
+A cell with neither a test nor a reason stops the build: a table with a hole in it would
+be taken for a table without one.
 """
 
 from __future__ import annotations
 
 import ast
-import importlib.util
-import sys
+import runpy
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
+from sharedtensor_conformance import evidence
+from sharedtensor_conformance.chapters.fault_table import Cell, Step
+from sharedtensor_conformance.definitions import Definition, Folder, definitions_in
+from sharedtensor_conformance.evidence import Citation, Sources
 from sharedtensor_conformance.report.records import Case
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
-from clauses import evidence
-from clauses.evidence import Citation
 from clauses.reports import Column, Shown
+
+FILE = "conformance/sharedtensor_conformance/chapters/fault_table.py"
+"""The module of the table; it needs nothing but Python's own."""
 
 RUNNER = "over"
 """The decorator of a test that runs the cells of a clause: ``@over("ID")``."""
@@ -31,45 +35,25 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step of a round."""
-
-    name: str
-    does: str
-    actor: str
-    managed: bool
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell: either a test runs it, or there is a reason why none does."""
-
-    step: str
-    role: str
-    fault: str
-    clause: str = ""
-    test: Citation | None = None
-    reason: str = ""
-
-    @property
-    def name(self) -> str:
-        """The name that its case has."""
-        return f"{self.step}-{self.role}-{self.fault}"
-
-
-@dataclass(frozen=True)
 class FaultTable:
-    """Steps, roles and faults with what they mean, and the cells by their names."""
+    """The table: its parts with what they mean, and what there is for each cell.
 
-    steps: list[Step]
+    Args:
+        cells: all cells by name, whether they can be run or not.
+        tests: the test of each cell that is run, by the name of the cell.
+        reasons: why each of the others is not.
+    """
+
+    steps: tuple[Step, ...]
     roles: dict[str, str]
     faults: dict[str, str]
     cells: dict[str, Cell]
+    tests: dict[str, Citation]
+    reasons: dict[str, str]
 
-    @property
-    def tests(self) -> set[str]:
-        """The tests that run cells, by name."""
-        return {cell.test.name for cell in self.cells.values() if cell.test}
+    def runs(self, case: Case) -> bool:
+        """Return whether a case is of a test that runs cells."""
+        return test_of(case) in {test.name for test in self.tests.values()}
 
 
 @dataclass
@@ -87,10 +71,10 @@ class Judged:
         self.cases.setdefault(case.axes["cell"], {})[strategy] = case
         self.strategies.setdefault(test_of(case), set()).add(strategy)
 
-    def of(self, cell: Cell) -> dict[str, Case | None]:
+    def of(self, cell: Cell, test: Citation) -> dict[str, Case | None]:
         """Return the case of `cell` under each strategy; None where it was not run."""
         ran = self.cases.get(cell.name, {})
-        known = self.strategies.get(cell.test.name if cell.test else "", {""})
+        known = self.strategies.get(test.name, {""})
         return {strategy: ran.get(strategy) for strategy in sorted(known)}
 
     def counted(self) -> dict[str, Counter]:
@@ -102,91 +86,76 @@ class Judged:
         return dict(sorted(found.items()))
 
 
-def read(root: Path, path: str, tests: str) -> FaultTable | None:
-    """Return the table in the file `path`; None where there is no such file.
+def read(root: Path) -> FaultTable | None:
+    """Return the table of the repository at `root`; None where there is none.
 
     Raises:
         ExtensionError: a cell has neither a test nor a reason, or both.
     """
-    if not (root / path).is_file():
+    if not (root / FILE).is_file():
         return None
-    data, running = load(root / path), runners(root, tests)
-    runnable = {cell.name: cell for cell in data.cells()}
-    found, problems = {}, []
-    for step in data.STEPS:
-        for role in data.ROLES:
-            for fault in data.FAULTS:
-                reason = data.reason_against(step, role, fault)
-                bare = Cell(step.name, role, fault, reason=reason)
-                cell = completed(bare, runnable.get(bare.name), running)
-                if bool(cell.test) == bool(reason):
-                    problems.append(complaint(cell))
-                found[cell.name] = cell
-    if problems:
-        raise ExtensionError("the fault table has a hole: " + "; ".join(problems))
-    steps = [Step(s.name, s.does, s.actor, s.managed) for s in data.STEPS]
-    return FaultTable(steps, dict(data.ROLES), dict(data.FAULTS), found)
-
-
-def load(path: Path) -> ModuleType:
-    """Return the module in the file `path`, which needs nothing but Python's own."""
-    spec = importlib.util.spec_from_file_location("clauses_loaded_faults", path)
-    assert spec is not None, "the file is a Python file"
-    assert spec.loader is not None, "the file is a Python file"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def completed(
-    bare: Cell, runnable: object, running: dict[tuple[str, bool], Citation]
-) -> Cell:
-    """Return `bare` with its clause and its test, where the table says it is run."""
-    if runnable is None:
-        return bare
-    test = running.get((runnable.clause, runnable.managed))
-    return Cell(
-        bare.step, bare.role, bare.fault, runnable.clause, test, reason=bare.reason
+    data = SimpleNamespace(**runpy.run_path(str(root / FILE)))
+    chapters = Sources.of_checkout(root).tests
+    every = [
+        data.Cell(step, role, fault)
+        for step in data.STEPS
+        for role in data.ROLES
+        for fault in data.FAULTS
+    ]
+    running, run = runners(chapters), {cell.name for cell in data.cells()}
+    tests = {c.name: running.get((c.clause, c.managed)) for c in every if c.name in run}
+    reasons = {c.name: data.reason_against(c.step, c.role, c.fault) for c in every}
+    if holes := [hole for c in every for hole in complaints(c, tests, reasons)]:
+        raise ExtensionError("the fault table has a hole: " + "; ".join(holes))
+    return FaultTable(
+        data.STEPS,
+        data.ROLES,
+        data.FAULTS,
+        {cell.name: cell for cell in every},
+        {name: test for name, test in tests.items() if test},
+        {name: reason for name, reason in reasons.items() if reason},
     )
 
 
-def complaint(cell: Cell) -> str:
-    """Return what is wrong with a cell."""
-    if cell.reason:
-        return f"{cell.name} has a reason against it, and yet a test runs it"
-    if cell.clause:
-        return f"no test runs {cell.name}, which judges {cell.clause}"
-    return f"{cell.name} has neither a case nor a reason"
+def complaints(
+    cell: Cell, tests: dict[str, Citation | None], reasons: dict[str, str]
+) -> Iterator[str]:
+    """Yield what is wrong with a cell."""
+    name, reason = cell.name, reasons[cell.name]
+    if name in tests and reason:
+        yield f"{name} has a reason against it, and yet a test runs it"
+    elif name in tests and not tests[name]:
+        yield f"no test runs {name}, which judges {cell.clause}"
+    elif name not in tests and not reason:
+        yield f"{name} has neither a case nor a reason"
 
 
-def runners(root: Path, pattern: str) -> dict[tuple[str, bool], Citation]:
+def runners(chapters: Folder) -> dict[tuple[str, bool], Citation]:
     """Return the tests that run cells, by the clause and whether a manager is in them.
 
     Raises:
         ExtensionError: a test runs the cells of a clause that it does not cite.
     """
-    citations = {(test.file, test.name): test for test in evidence.tests(root, pattern)}
+    citing = {(test.file, test.name): test for test in evidence.tests(chapters)}
     found = {}
-    for file, tree in evidence.syntax_trees(root, pattern):
-        for function in evidence.functions_in(tree):
+    for module in chapters.modules():
+        for function in definitions_in(module.tree):
             for clause in evidence.arguments_of(function, RUNNER):
-                test = citations.get((file, function.name))
+                test = citing.get((module.file, function.name))
                 if test is None or clause not in test.clauses:
                     raise ExtensionError(
-                        f"{file}: {function.name} runs the cells of {clause} "
+                        f"{module.file}: {function.name} runs the cells of {clause} "
                         f"and does not cite it"
                     )
                 found[clause, is_managed(function)] = test
     return found
 
 
-def is_managed(function: ast.AST) -> bool:
-    """Tell whether the decorator says ``managed=True``."""
+def is_managed(function: Definition) -> bool:
+    """Return whether the decorator says ``managed=True``."""
     return any(
         keyword.arg == "managed" and ast.literal_eval(keyword.value)
-        for call in function.decorator_list
-        if isinstance(call, ast.Call) and evidence.name_of(call.func) == RUNNER
+        for call in evidence.calls_of(function, RUNNER)
         for keyword in call.keywords
     )
 
@@ -205,7 +174,7 @@ def judged(table: FaultTable, columns: Iterable[Column]) -> list[Judged]:
     for column in columns:
         one = Judged(column.title, column.name)
         for case in column.cells:
-            if test_of(case) in table.tests and case.axes["cell"] in table.cells:
+            if table.runs(case) and case.axes["cell"] in table.cells:
                 one.add(case)
         found += [one] if one.cases else []
     return found
@@ -213,12 +182,9 @@ def judged(table: FaultTable, columns: Iterable[Column]) -> list[Judged]:
 
 def verify_reports(table: FaultTable | None, reports: Iterable[Shown]) -> None:
     """Warn of a report with a cell that the table does not have, or does not run."""
-    if table is None:
-        return
-    for report in reports:
+    for report in reports if table else ():
         for case in report.cells:
-            cell = table.cells.get(case.axes["cell"])
-            if test_of(case) in table.tests and (cell is None or cell.reason):
+            if table.runs(case) and case.axes["cell"] not in table.tests:
                 logger.warning(
                     "%s has a case of the cell %s, which the fault table does not run",
                     report.file.name,

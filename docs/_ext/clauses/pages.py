@@ -19,7 +19,9 @@ from clauses.domain import NAME, SOURCE_PAGES
 
 def linked_files(env: BuildEnvironment) -> set[str]:
     """Return the files that some page links to, by their path from the root."""
-    found = {citation.file for citation in env.clauses_evidence.everything()}
+    citations = env.clauses_evidence.everything()
+    found = {citation.file for citation in citations}
+    found.update(place.file for one in citations for place in one.replaces)
     found.update(f"spec/{path.name}" for path in env.clauses_root.glob("spec/*.md"))
     for targets in env.domaindata[NAME]["sources"].values():
         found.update(target.partition("#")[0] for target in targets)

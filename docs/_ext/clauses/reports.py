@@ -112,11 +112,11 @@ def column(name: str, group: list[Shown]) -> Column:
     return Column(name, group[0].title, said, tuple(cells.values()))
 
 
-def read_all(root: Path, pattern: str, first: list[str]) -> list[Shown]:
-    """Return the reports under `root`: those named `first`, then the others by name."""
+def read_all(folder: Path, first: list[str]) -> list[Shown]:
+    """Return the reports in `folder`: those named `first`, then the others by name."""
     places = {name: place for place, name in enumerate(first)}
     return sorted(
-        [read(path) for path in root.glob(pattern)],
+        [read(path) for path in folder.glob("*.jsonl")],
         key=lambda report: (
             places.get(report.name, len(places)),
             report.name,

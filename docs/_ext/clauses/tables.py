@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from docutils import nodes
+from elements import badge, between, missing, table
 from sharedtensor_conformance.clauses import Clause
+from sharedtensor_conformance.evidence import Citation, citing
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -15,7 +16,6 @@ from sphinx.util import logging
 
 from clauses import boxes
 from clauses.domain import NAME, reference
-from clauses.evidence import citing
 from clauses.reports import Column, Shown
 
 logger = logging.getLogger(__name__)
@@ -54,29 +54,28 @@ class FillTables(SphinxPostTransform):
         rows = [
             [
                 self.link(clause),
-                boxes.badge(clause.level, f"level-{clause.level.lower()}"),
+                badge(clause.level, f"level-{clause.level.lower()}"),
                 nodes.literal("", clause.profile),
-                nodes.Text(clause.observes),
+                clause.observes,
                 count(citing(found.tests, clause.id)),
                 count(citing(found.mutants, clause.id)),
-                nodes.Text(clause.title),
+                clause.title,
             ]
             for clause in self.clauses()
         ]
-        return wide(table(head, rows, "clause-index"))
+        return table(head, rows, "clause-index")
 
     def matrix(self, place: Table) -> nodes.Node:
         """Return the table of clauses by implementations."""
         columns = self.env.clauses_columns
         if not columns:
-            text = "No report is committed, so there is nothing to show."
-            return nodes.paragraph("", text, classes=["missing"])
+            return missing("No report is committed, so there is nothing to show.")
         head = ["Clause", *(column.name for column in columns)]
         rows = [
             [self.link(clause, title=True), *(self.cell(c, clause) for c in columns)]
             for clause in self.clauses()
         ]
-        return wide(table(head, rows, "clause-matrix"))
+        return table(head, rows, "clause-matrix")
 
     def cell(self, column: Column, clause: Clause) -> nodes.Node:
         """Return one verdict; where something is behind it, a link to the evidence."""
@@ -106,7 +105,7 @@ class FillTables(SphinxPostTransform):
             label = nodes.strong("", "Informative. ")
             text = nodes.Text(reason or "No clause answers it.")
             return nodes.paragraph("", "", label, text)
-        links = boxes.between((self.link(clause) for clause in found), ", ")
+        links = between((self.link(clause) for clause in found), ", ")
         label = nodes.inline("", "Answered by ", classes=["label"])
         return nodes.paragraph("", "", label, *links, classes=["answers"])
 
@@ -122,13 +121,13 @@ class FillTables(SphinxPostTransform):
 def report_list(reports: list[Shown], srcdir: Path) -> nodes.Node:
     """Return the table of the committed reports, each one to be downloaded."""
     if not reports:
-        return nodes.paragraph("", "No report is committed.", classes=["missing"])
+        return missing("No report is committed.")
     head = ["Implementation", "Conforms", "Cases", "Clauses", "Date", "Report"]
     rows = [report_row(report, srcdir) for report in reports]
-    return wide(table(head, rows, "report-list"))
+    return table(head, rows, "report-list")
 
 
-def report_row(report: Shown, srcdir: Path) -> list[nodes.Node]:
+def report_row(report: Shown, srcdir: Path) -> list[object]:
     """Return what one report says of its whole run."""
     counted = report.counted()
     clauses = ", ".join(
@@ -141,43 +140,18 @@ def report_row(report: Shown, srcdir: Path) -> list[nodes.Node]:
     conforms = "yes" if report.summary.conforms else "no"
     return [
         nodes.strong("", report.title),
-        nodes.Text(conforms if report.full else "a part was run"),
-        nodes.Text(str(report.summary.cases)),
-        nodes.Text(clauses),
-        nodes.Text(report.started.partition("T")[0]),
+        conforms if report.full else "a part was run",
+        report.summary.cases,
+        clauses,
+        report.started.partition("T")[0],
         addnodes.download_reference("", "", name, reftarget=target),
     ]
 
 
-def count(items: list[object]) -> nodes.Node:
+def count(citations: list[Citation]) -> nodes.Node:
     """Return a number that is visible when it is zero."""
-    classes = [] if items else ["missing"]
-    return nodes.inline("", str(len(items)) if items else "none", classes=classes)
-
-
-def wide(content: nodes.Node) -> nodes.container:
-    """Return `content` in a box that scrolls where the page is too narrow."""
-    return nodes.container("", content, classes=["wide"])
-
-
-def table(head: list[str], rows: Iterable[list[nodes.Node]], name: str) -> nodes.table:
-    """Return a table with one line of headings."""
-    group = nodes.tgroup(cols=len(head))
-    group += [nodes.colspec(colwidth=1) for _ in head]
-    group += nodes.thead("", row(nodes.Text(cell) for cell in head))
-    group += nodes.tbody("", *(row(cells) for cells in rows))
-    return nodes.table("", group, classes=[name])
-
-
-def row(cells: Iterable[nodes.Node]) -> nodes.row:
-    """Return one row."""
-    return nodes.row("", *entries(cells))
-
-
-def entries(cells: Iterable[nodes.Node]) -> Iterator[nodes.entry]:
-    """Yield the cells of a row."""
-    for cell in cells:
-        yield nodes.entry("", nodes.paragraph("", "", cell))
+    classes = [] if citations else ["missing"]
+    return nodes.inline("", str(len(citations) or "none"), classes=classes)
 
 
 def setup(app: Sphinx) -> None:

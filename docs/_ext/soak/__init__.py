@@ -31,7 +31,7 @@ class SoakDirective(SphinxDirective):
         render = RENDERERS.get(self.arguments[0])
         if render is None:
             raise self.error(f"there are records of {', '.join(RENDERERS)} alone")
-        return render(Records(self.env, self.config.soak_records))
+        return render(Records(self.env))
 
 
 RENDERERS: dict[str, Callable[[Records], list[nodes.Node]]] = {
@@ -46,7 +46,7 @@ RENDERERS: dict[str, Callable[[Records], list[nodes.Node]]] = {
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension."""
-    app.add_config_value("soak_records", "reports/soak", "env")
+    app.setup_extension("elements")
     app.add_directive("soak", SoakDirective)
     app.add_css_file("soak.css")
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

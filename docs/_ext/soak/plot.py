@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 from docutils import nodes
+from elements import missing
 
 from soak.records import Record, Records
 
@@ -50,16 +51,14 @@ def rounds(records: Records) -> list[nodes.Node]:
         if record and has_data(record)
     ]
     if not found:
-        return [
-            nodes.paragraph("", "There is nothing to draw yet.", classes=["missing"])
-        ]
+        return [missing("There is nothing to draw yet.")]
     label = "What owner, peer and manager hold over the rounds, by strategy"
     picture = f'<div class="wide soak-plot">{drawn(found, label)}</div>'
     return [nodes.raw("", picture, format="html")]
 
 
 def has_data(record: Record) -> bool:
-    """Tell whether there is a line to draw."""
+    """Return whether there is a line to draw."""
     return len(record.get("samples", {}).get("round", [])) > 1
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from operator import itemgetter
 from typing import Any
 
+from elements import read_json
 from sphinx.environment import BuildEnvironment
-from sphinx.errors import ExtensionError
 
 Record = dict[str, Any]
 
@@ -25,11 +24,10 @@ EXPECTED = {
 
 
 class Records:
-    """The folder of records; whoever reads one is rebuilt when it changes."""
+    """The folder of records; the page that shows one is built anew when it changes."""
 
-    def __init__(self, env: BuildEnvironment, folder: str) -> None:
+    def __init__(self, env: BuildEnvironment) -> None:
         self.env = env
-        self.folder = Path(env.srcdir, folder)
 
     def of(self, kind: str) -> dict[str, Record | None]:
         """Return the records of a kind by their names; None for what was not run."""
@@ -41,13 +39,6 @@ class Records:
         Raises:
             ExtensionError: the file is no record.
         """
-        path = self.folder / f"{name}.json"
-        self.env.note_dependency(str(path))
-        if not path.exists():
-            return None
-        try:
-            record: Record = json.loads(path.read_text(encoding="utf-8"))
-            record["held"], record["sentence"], record["command"]
-        except (ValueError, KeyError) as error:
-            raise ExtensionError(f"{path} is no record of a run: {error}") from error
-        return record
+        fields = itemgetter("held", "sentence", "command")
+        file = f"reports/soak/{name}.json"
+        return read_json(self.env, file, "record of a run", fields)

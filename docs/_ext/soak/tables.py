@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from docutils import nodes
+from elements import missing, paragraph, table
 
 from soak.records import Record, Records
 
@@ -113,11 +112,8 @@ def of_all(records: Records, kind: str) -> list[nodes.Node]:
 def summary(name: str, record: Record | None) -> list[nodes.Node]:
     """Return when and how a run was made and what came of it, or that it was not."""
     if record is None:
-        text = f"{name}: not run yet; no record is committed."
-        return [nodes.paragraph("", text, classes=["missing"])]
-    verdict = paragraph(
-        record["sentence"], classes=[] if record["held"] else ["missing"]
-    )
+        return [missing(f"{name}: not run yet; no record is committed.")]
+    verdict = (paragraph if record["held"] else missing)(record["sentence"])
     commit = f" (commit {record['commit']})" if record.get("commit") else ""
     facts = (
         f"Version {record['version']}{commit}, Python {record['python']}, "
@@ -127,22 +123,3 @@ def summary(name: str, record: Record | None) -> list[nodes.Node]:
     command = nodes.literal("", record["command"])
     how = nodes.paragraph("", "", nodes.Text(facts), command, classes=["soak-how"])
     return [verdict, how]
-
-
-def paragraph(text: str, classes: Iterable[str] = ()) -> nodes.paragraph:
-    """Return a paragraph."""
-    return nodes.paragraph("", text, classes=list(classes))
-
-
-def table(head: list[str], rows: Iterable[list[object]]) -> nodes.container:
-    """Return a table in a box that scrolls where the page is too narrow."""
-    group = nodes.tgroup(cols=len(head))
-    group += [nodes.colspec(colwidth=1) for _ in head]
-    group += nodes.thead("", row(head))
-    group += nodes.tbody("", *(row(cells) for cells in rows))
-    return nodes.container("", nodes.table("", group), classes=["wide"])
-
-
-def row(cells: Iterable[object]) -> nodes.row:
-    """Return one row."""
-    return nodes.row("", *(nodes.entry("", paragraph(str(cell))) for cell in cells))

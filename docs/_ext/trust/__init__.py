@@ -8,18 +8,17 @@ have not been run since they were written.
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from clauses.domain import reference
-from clauses.evidence import Citation, citing, mutants
 from docutils import nodes
+from elements import paragraph, read_json, table
 from sharedtensor_conformance.clauses import Clause, load_clauses
-from soak.tables import in_words, paragraph, table
+from sharedtensor_conformance.evidence import Citation, citing
+from soak.tables import in_words
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 from .blind import BlindTrialDirective
@@ -32,11 +31,9 @@ BINDING = ("MUST", "SHOULD")
 class Kills:
     """The mutants that there are, and what the committed run says of each."""
 
-    def __init__(self, root: Path, file: Path) -> None:
-        self.mutants = mutants(
-            root, "conformance/sharedtensor_conformance/mutants/chapters/*.py"
-        )
-        self.outcomes = {one["name"]: one for one in read(file)}
+    def __init__(self, mutants: list[Citation], outcomes: list[dict[str, Any]]) -> None:
+        self.mutants = mutants
+        self.outcomes = {one["name"]: one for one in outcomes}
 
     def fate(self, mutant: Citation) -> str:
         """Return ``killed``, ``survived``, ``unjudged`` or ``not run``."""
@@ -50,31 +47,18 @@ class Kills:
 
     def fates(self, found: Iterable[Citation]) -> str:
         """Return how many of the mutants came to what."""
-        counts: dict[str, int] = {}
-        for mutant in found:
-            fate = self.fate(mutant)
-            counts[fate] = counts.get(fate, 0) + 1
-        return in_words(counts)
+        return in_words(Counter(map(self.fate, found)))
 
     def is_proven(self, clause: Clause) -> bool:
-        """Tell whether a mutant of the clause was killed."""
+        """Return whether a mutant of the clause was killed."""
         found = citing(self.mutants, clause.id)
         return any(self.fate(mutant) == "killed" for mutant in found)
 
 
-def read(file: Path) -> list[dict[str, Any]]:
-    """Return the outcomes of a run of the mutants.
-
-    Raises:
-        ExtensionError: the file holds something else.
-    """
-    if not file.exists():
-        return []
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return [one for one in found if one["name"] and one["fate"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ExtensionError(f"{file} is no record of mutants: {error}") from error
+def verify(outcomes: Any) -> None:
+    """Look up what is shown of each outcome of a run of the mutants."""
+    for one in outcomes:
+        _ = one["name"], one["fate"], one["clauses"]
 
 
 class TrustDirective(SphinxDirective):
@@ -87,14 +71,10 @@ class TrustDirective(SphinxDirective):
         render = RENDERERS.get(self.arguments[0])
         if render is None:
             raise self.error(f"there are {', '.join(RENDERERS)} alone")
-        root = Path(self.env.srcdir).parent
-        file = Path(self.env.srcdir, self.config.trust_record)
-        self.env.note_dependency(str(file))
-        for source in sorted(
-            root.glob("conformance/sharedtensor_conformance/mutants/chapters/*.py")
-        ):
-            self.env.note_dependency(str(source))
-        return render(Kills(root, file), self.env.docname)
+        file, what = "reports/mutants.json", "record of mutants"
+        outcomes = read_json(self.env, file, what, verify) or []
+        mutants = self.env.clauses_evidence.mutants
+        return render(Kills(mutants, outcomes), self.env.docname)
 
 
 def chapters(kills: Kills, docname: str) -> list[nodes.Node]:
@@ -107,13 +87,7 @@ def chapters(kills: Kills, docname: str) -> list[nodes.Node]:
         found = [one for one in kills.mutants if ids & set(one.clauses)]
         proven = sum(map(kills.is_proven, binding))
         rows.append([chapter, len(binding), proven, len(found), kills.fates(found)])
-    head = [
-        "Chapter",
-        "MUST and SHOULD",
-        "of them proven",
-        "Mutants",
-        "What came of it",
-    ]
+    head = ["Chapter", "MUST and SHOULD", "Proven", "Mutants", "Fates"]
     return [table(head, rows)]
 
 
@@ -126,20 +100,13 @@ def unproven(kills: Kills, docname: str) -> list[nodes.Node]:
     ]
     if not found:
         return [paragraph("None: each has a mutant that was killed.")]
-    items = [
-        nodes.list_item(
-            "",
-            nodes.paragraph(
-                "",
-                "",
-                reference("clause", clause.id, clause.id, docname),
-                nodes.Text(f" {clause.title}: "),
-                nodes.Text(kills.fates(citing(kills.mutants, clause.id))),
-            ),
-        )
-        for clause in found
-    ]
-    return [nodes.bullet_list("", *items)]
+    items = nodes.bullet_list()
+    for clause in found:
+        link = reference("clause", clause.id, clause.id, docname)
+        fates = kills.fates(citing(kills.mutants, clause.id))
+        text = nodes.Text(f" {clause.title}: {fates}")
+        items += nodes.list_item("", nodes.paragraph("", "", link, text))
+    return [items]
 
 
 def matrix(kills: Kills, docname: str) -> list[nodes.Node]:
@@ -167,12 +134,9 @@ RENDERERS: dict[str, Callable[[Kills, str], list[nodes.Node]]] = {
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension."""
-    app.add_config_value("trust_record", "reports/mutants.json", "env")
+    app.setup_extension("clauses")
     app.add_directive("trust", TrustDirective)
-    app.add_config_value("blind_trial_record", "reports/blind-trial.json", "env")
     app.add_directive("blind-trial", BlindTrialDirective)
-    record = "reports/generated-mutants.json"
-    app.add_config_value("generated_mutants_record", record, "env")
     app.add_directive("generated-mutants", GeneratedMutantsDirective)
     app.add_directive("precision", PrecisionDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

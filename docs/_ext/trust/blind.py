@@ -6,13 +6,10 @@ found today was found with the tests that its survivors led to.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from soak.tables import paragraph, table
-from sphinx.errors import ExtensionError
+from elements import paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
 HEAD = ["Fault in", "Clauses", "What is wrong with it", "First run", "Today"]
@@ -23,25 +20,14 @@ class BlindTrialDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Render the record as it is."""
-        file = Path(self.env.srcdir, self.config.blind_trial_record)
-        self.env.note_dependency(str(file))
-        trials = read(file)
-        return [paragraph(figures(trials)), table(HEAD, [row(one) for one in trials])]
+        file, what = "reports/blind-trial.json", "record of the trial"
+        trials = read_json(self.env, file, what, table_of) or []
+        return [paragraph(figures(trials)), table_of(trials)]
 
 
-def read(file: Path) -> list[dict[str, Any]]:
-    """Return the outcomes of the trial.
-
-    Raises:
-        ExtensionError: the file holds something else.
-    """
-    try:
-        found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-        for one in found:
-            _ = one["first_run"]["fate"], one["now"]["fate"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ExtensionError(f"{file} is no record of the trial: {error}") from error
-    return found
+def table_of(trials: list[dict[str, Any]]) -> nodes.container:
+    """Return a row for each fault."""
+    return table(HEAD, [row(one) for one in trials])
 
 
 def figures(trials: list[dict[str, Any]]) -> str:

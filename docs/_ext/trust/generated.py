@@ -6,13 +6,10 @@ what holds now, and why some make no difference.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from soak.tables import paragraph, table
-from sphinx.errors import ExtensionError
+from elements import paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
 KILLED = {"killed", "timeout"}
@@ -24,30 +21,15 @@ class GeneratedMutantsDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Render the record as it is."""
-        file = Path(self.env.srcdir, self.config.generated_mutants_record)
-        self.env.note_dependency(str(file))
-        if not file.exists():
-            return [paragraph("No sample was run yet.")]
-        record = read(file)
-        left = [row(one) for one in record["mutants"] if one["outcome"] not in KILLED]
-        return [paragraph(figures(record)), table(HEAD, left)]
+        file, what = "reports/generated-mutants.json", "record of generated mutants"
+        record = read_json(self.env, file, what, shown)
+        return shown(record) if record else [paragraph("No sample was run yet.")]
 
 
-def read(file: Path) -> dict[str, Any]:
-    """Return the record.
-
-    Raises:
-        ExtensionError: the file holds something else.
-    """
-    try:
-        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        figures(record)
-        _ = [row(one) for one in record["mutants"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ExtensionError(
-            f"{file} is no record of generated mutants: {error}"
-        ) from error
-    return record
+def shown(record: dict[str, Any]) -> list[nodes.Node]:
+    """Return the figures, and a row for each mutant that was not killed."""
+    left = [row(one) for one in record["mutants"] if one["outcome"] not in KILLED]
+    return [paragraph(figures(record)), table(HEAD, left)]
 
 
 def figures(record: dict[str, Any]) -> str:

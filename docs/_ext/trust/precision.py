@@ -7,15 +7,14 @@ that broke though the mutant does not name them.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from docutils import nodes
-from soak.tables import paragraph, table
-from sphinx.errors import ExtensionError
+from elements import paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
+
+HEAD = ["Mutant", "Its clauses", "Fate", "Other clauses that broke"]
 
 
 class PrecisionDirective(SphinxDirective):
@@ -25,46 +24,30 @@ class PrecisionDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Render the record as it is."""
-        file = Path(self.env.srcdir, self.arguments[0])
-        self.env.note_dependency(str(file))
-        found = read(file)
-        head = ["Mutant", "Its clauses", "Fate", "What broke beside them"]
-        if not found:
-            return [paragraph("No such run is committed yet.")]
-        rows = [
-            [
-                one["name"],
-                " ".join(one["clauses"]),
-                one["fate"],
-                " ".join(one["also"]) or "-",
-            ]
-            for one in found
+        file, what = self.arguments[0], "record of precision"
+        found = read_json(self.env, file, what, shown)
+        return shown(found) if found else [paragraph("No such run is committed yet.")]
+
+
+def shown(found: list[dict[str, Any]]) -> list[nodes.Node]:
+    """Return the figures, and a row for each mutant."""
+    rows = [
+        [
+            one["name"],
+            " ".join(one["clauses"]),
+            one["fate"],
+            " ".join(one["also"]) or "-",
         ]
-        return [paragraph(figures(found)), table(head, rows)]
-
-
-def read(file: Path) -> list[dict[str, Any]]:
-    """Return the outcomes of the run.
-
-    Raises:
-        ExtensionError: the file holds something else.
-    """
-    if not file.exists():
-        return []
-    try:
-        found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-        for one in found:
-            _ = one["name"], one["clauses"], one["fate"], one["also"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ExtensionError(f"{file} is no record of precision: {error}") from error
-    return found
+        for one in found
+    ]
+    return [paragraph(figures(found)), table(HEAD, rows)]
 
 
 def figures(found: list[dict[str, Any]]) -> str:
-    """Return how many clauses broke beside those that the killed mutants name."""
-    beside = [len(one["also"]) for one in found if one["fate"] == "killed"] or [0]
+    """Return how many clauses broke that the killed mutants do not name."""
+    others = [len(one["also"]) for one in found if one["fate"] == "killed"] or [0]
     return (
-        f"Of {len(found)} mutants drawn by lot {len(beside)} were killed. "
-        f"Beside its own clauses each of them broke {mean(beside):.1f} in "
-        f"the mean, {median(beside):g} in the median, {max(beside)} at most."
+        f"Of {len(found)} mutants drawn at random {len(others)} were killed. "
+        f"Each of them broke {mean(others):.1f} other clauses in the mean, "
+        f"{median(others):g} in the median, {max(others)} at most."
     )

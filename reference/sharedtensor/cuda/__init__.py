@@ -10,12 +10,14 @@ The chapter CUDA of the specification. Importing this package lets every channel
     x = cuda.tensor([1.0, 2.0, 3.0])   # x.device == "sim:0"
 """
 
-from . import events, protocol, reducers
+from . import events, reducers
 from .cupy_arrays import from_cupy, to_cupy
 from .devices import (
     device_count,
+    ipc_collect,
     is_available,
-    sharing_on,
+    memory_info,
+    synchronize,
     unavailable_reason,
     use_simulated_device,
 )
@@ -30,8 +32,8 @@ from .errors import (
     ReceivedTwiceError,
 )
 from .events import Event
-from .protocol import DeviceStorage
-from .tensor import CudaTensor, carve, empty_block, tensor
+from .state import DeviceStorage
+from .tensors import CudaTensor, carve, empty_block, tensor
 
 __all__ = [
     "CudaTensor",
@@ -58,27 +60,6 @@ __all__ = [
     "unavailable_reason",
     "use_simulated_device",
 ]
-
-
-def synchronize(device: str | None = None) -> None:
-    """Complete all work of this process on a device. Clause CUDA-3."""
-    sharing = sharing_on(device)
-    protocol.steps.refuse_fork(sharing.driver)
-    with sharing.gate:
-        sharing.driver.synchronize()
-
-
-def ipc_collect(device: str | None = None) -> None:
-    """Free memory that receivers have given back. Clause CUDA-4."""
-    sharing_on(device).collect()
-
-
-def memory_info(device: str | None = None) -> tuple[int, int]:
-    """Return free and total bytes of a device, over all its processes."""
-    sharing = sharing_on(device)
-    protocol.steps.refuse_fork(sharing.driver)
-    with sharing.gate:
-        return sharing.driver.memory_info()
 
 
 reducers.register()

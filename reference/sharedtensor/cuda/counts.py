@@ -17,6 +17,8 @@ The lock is taken for single steps only, and the kernel releases it when its
 holder dies; each step becomes valid by one last store.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,17 +45,17 @@ class CountTable:
         self.slots = np.ndarray(SLOTS, SLOT, file.memory, HEADER_BYTES)
 
     @classmethod
-    def create(cls) -> "CountTable":
+    def create(cls) -> CountTable:
         """Make the table of this process."""
         file = SharedFile.create(FILE_NAME, HEADER_BYTES + SLOTS * SLOT.itemsize)
         return cls(file, file.address)
 
     @classmethod
-    def join(cls, address: Address) -> "CountTable":
+    def join(cls, address: Address) -> CountTable:
         """Open the table of another process; raises OwnerGoneError."""
         return cls(SharedFile.join(address, FILE_NAME), address)
 
-    def claim(self, allocation: int) -> "Count":
+    def claim(self, allocation: int) -> Count:
         """Count one more send of an allocation of this table's owner.
 
         Clauses CUDA-13 and CUDA-14: each by itself.
@@ -75,11 +77,14 @@ class CountTable:
     def counted(self) -> set[int]:
         """Return the allocations that messages or living receivers refer to."""
         with self.file.locked():
-            self._forget_the_dead()
+            self.vacate_dead()
             return set(self.slots["allocation"][self.slots["state"] != VACANT].tolist())
 
-    def _forget_the_dead(self) -> None:
-        # Clauses CUDA-15 and CUDA-16: of the dead, and of nobody else.
+    def vacate_dead(self) -> None:
+        """Vacate the slots of receivers that have died, and of nobody else.
+
+        Clauses CUDA-15 and CUDA-16. Its caller holds the lock.
+        """
         received = self.slots["state"] >= TAKEN
         holders = np.unique(self.slots[["pid", "start"]][received])
         for pid, start in holders.tolist():
@@ -101,7 +106,7 @@ class Count:
         return row["serial"] == self.serial and row["state"] in states
 
     def is_in_transit(self) -> bool:
-        """Say whether the receiver may still need what travels in the message."""
+        """Return whether the receiver may still need what travels in the message."""
         return self._is_at(IN_FLIGHT, TAKEN)
 
     def take(self) -> None:
@@ -120,11 +125,14 @@ class Count:
             row["state"] = TAKEN
 
     def keep(self) -> None:
-        """Say that the receive is complete; the receiver holds the memory now."""
+        """Complete the receive: this process holds the memory now."""
         self.table.slots[self.slot]["state"] = HELD
 
     def release(self) -> None:
-        """Say that this process no longer refers to the memory. Clause CUDA-27."""
+        """Vacate the slot: this process no longer refers to the memory.
+
+        Clauses CUDA-14 and CUDA-27.
+        """
         with self.table.file.locked():
             if self._is_at(TAKEN, HELD):
                 self.table.slots[self.slot]["state"] = VACANT

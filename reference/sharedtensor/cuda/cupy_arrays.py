@@ -5,14 +5,16 @@ the handle that crosses names the block. Sharing one array lets the receiver ope
 whole block, and keeps the arrays that were made into tensors until nobody refers to it.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import Any
 
 from . import protocol
 from .cupy_driver import CupyDriver
-from .devices import sharing_on
+from .devices import device_state
 from .errors import DeviceError
-from .tensor import CudaTensor
+from .tensors import CudaTensor
 
 
 def from_cupy(array: Any) -> CudaTensor:
@@ -21,18 +23,18 @@ def from_cupy(array: Any) -> CudaTensor:
     Raises DeviceHandleError for managed memory and for memory of an asynchronous pool,
     which cannot be shared; DeviceUnavailableError; ForkError.
     """
-    sharing = sharing_on(f"cuda:{array.device.id}")
-    protocol.steps.refuse_fork(sharing.driver)
-    driver = sharing.driver
-    assert isinstance(driver, CupyDriver), "a device of the kind cuda has this driver"
-    storage, offset = None, 0
-    if array.size:
-        with sharing.gate:
+    state = device_state(f"cuda:{array.device.id}")
+    storage, byte_offset = None, 0
+    with state as driver:
+        assert isinstance(driver, CupyDriver), "a cuda device has this driver"
+        if array.size:
             base, nbytes = driver.adopt(array)
-            storage = sharing.adopt(base, nbytes)
-        offset = int(array.data.ptr) - base
-    shape, strides = tuple(array.shape), tuple(array.strides)
-    return CudaTensor(storage, offset, shape, strides, array.dtype, driver.name)
+            storage = protocol.adopt(state, base, nbytes)
+            byte_offset = int(array.data.ptr) - base
+    shape, byte_strides = tuple(array.shape), tuple(array.strides)
+    return CudaTensor(
+        storage, byte_offset, shape, byte_strides, array.dtype, driver.name
+    )
 
 
 def to_cupy(tensor: CudaTensor) -> Any:
@@ -53,5 +55,5 @@ def to_cupy(tensor: CudaTensor) -> Any:
         start, size = tensor.storage.data_ptr(), tensor.storage.nbytes
         owner = tensor.storage
         memory = cupy.cuda.UnownedMemory(start, size, owner, index)
-        place = cupy.cuda.MemoryPointer(memory, tensor.offset)
-        return cupy.ndarray(tensor.shape, tensor.dtype, place, tensor.strides)
+        place = cupy.cuda.MemoryPointer(memory, tensor.byte_offset)
+        return cupy.ndarray(tensor.shape, tensor.dtype, place, tensor.byte_strides)

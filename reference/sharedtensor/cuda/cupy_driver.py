@@ -10,6 +10,8 @@ memory that is shared. The memory of a CuPy array lies in a block of CuPy's pool
 others; `adopt` finds the block and keeps the array alive.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import functools
@@ -67,7 +69,7 @@ def _libcuda() -> Any:
 
 
 def unavailable_reason() -> str | None:
-    """Say in one sentence why no CUDA device can be used; None if one can."""
+    """Return in one sentence why no CUDA device can be used; None if one can."""
     try:
         runtime = _runtime()
     except DeviceUnavailableError as error:
@@ -94,7 +96,7 @@ def device_count() -> int:
     return 0 if unavailable_reason() else int(_runtime().getDeviceCount())
 
 
-class _Inside:
+class _CurrentDevice:
     """Makes a device current, and puts back the one that was.
 
     What the runtime raises is raised as an error of this library. A generator that does
@@ -121,7 +123,7 @@ class _Inside:
                 self.runtime.setDevice(self.before)
         except self.runtime.CUDARuntimeError as late:
             raise self.translated(late) from (error or late)
-        if isinstance(error, self.runtime.CUDARuntimeError):
+        if error is not None and isinstance(error, self.runtime.CUDARuntimeError):
             raise self.translated(error) from error
 
     def translated(self, error: BaseException) -> DeviceError:
@@ -148,20 +150,20 @@ class CupyDriver:
         self._adopted: dict[int, list[Any]] = {}  # base to the arrays kept alive
         self._opened: dict[int, int] = {}  # base to the number of opens
         self._events: set[int] = set()
-        with self._inside():
+        with self._current():
             self._runtime.memGetInfo()  # the first call sets the device up
 
     def forked(self) -> bool:
-        """Say whether this is a child forked from the process that uses it.
+        """Return whether this is a child forked from the process that uses it.
 
         Clause CUDA-1.
         """
         return os.getpid() != self._pid or _forked()
 
-    def _inside(self) -> "_Inside":
+    def _current(self) -> _CurrentDevice:
         if self.forked():
             raise ForkError(f"The device {self.name} cannot be used: {_FORKED}")
-        return _Inside(self.name, self._runtime, self._index)
+        return _CurrentDevice(self.name, self._runtime, self._index)
 
     # Memory
 
@@ -169,7 +171,7 @@ class CupyDriver:
         """Allocate whole blocks; see `Driver.allocate`."""
         if nbytes <= 0:
             raise DeviceError(f"An allocation needs at least 1 byte, not {nbytes}.")
-        with self._inside():
+        with self._current():
             try:
                 base = int(self._runtime.malloc(-(-nbytes // BLOCK) * BLOCK))
             except self._runtime.CUDARuntimeError as error:
@@ -184,7 +186,7 @@ class CupyDriver:
 
     def free(self, base: int) -> None:
         """Free an own allocation or let go of an adopted one; see `Driver.free`."""
-        with self._inside():
+        with self._current():
             if self._adopted.pop(base, None) is not None:
                 return
             if base not in self._own:
@@ -209,7 +211,7 @@ class CupyDriver:
 
     def allocation_of(self, pointer: int) -> tuple[int, int]:
         """Return base and size by the driver; see `Driver.allocation_of`."""
-        with self._inside():
+        with self._current():
             return self._range(pointer)
 
     def _range(self, pointer: int) -> tuple[int, int]:
@@ -234,7 +236,7 @@ class CupyDriver:
 
     def memory_info(self) -> tuple[int, int]:
         """Return free and total bytes; see `Driver.memory_info`."""
-        with self._inside():
+        with self._current():
             free, total = self._runtime.memGetInfo()
             return int(free), int(total)
 
@@ -242,7 +244,7 @@ class CupyDriver:
 
     def ipc_handle(self, pointer: int) -> bytes:
         """Name an own allocation; see `Driver.ipc_handle`."""
-        with self._inside():
+        with self._current():
             base, _ = self._range(pointer)
             if base in self._opened:
                 raise DeviceHandleError(
@@ -262,7 +264,7 @@ class CupyDriver:
     def open_handle(self, handle: bytes) -> int:
         """Map another process's allocation; see `Driver.open_handle`."""
         self._check_handle(handle)
-        with self._inside():
+        with self._current():
             try:
                 base = int(self._runtime.ipcOpenMemHandle(handle))
             except self._runtime.CUDARuntimeError as error:
@@ -282,7 +284,7 @@ class CupyDriver:
                 f"{base:#x} is not the base of an allocation opened from a handle, or "
                 "was closed as often as it was opened."
             )
-        with self._inside():
+        with self._current():
             self._opened[base] -= 1
             if not self._opened[base]:
                 del self._opened[base]
@@ -304,7 +306,7 @@ class CupyDriver:
 
         The copy has taken the data when the call returns, so that `data` may go.
         """
-        with self._inside():
+        with self._current():
             self._check(pointer, len(data))
             source = np.frombuffer(data, np.uint8).ctypes.data
             kind = self._runtime.memcpyHostToDevice
@@ -312,7 +314,7 @@ class CupyDriver:
 
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
         """Do the own work, then read; see `Driver.copy_to_host`."""
-        with self._inside():
+        with self._current():
             self._check(pointer, nbytes)
             data = np.empty(nbytes, np.uint8)
             kind = self._runtime.memcpyDeviceToHost
@@ -321,7 +323,7 @@ class CupyDriver:
 
     def synchronize(self) -> None:
         """Do all work of this process; see `Driver.synchronize`."""
-        with self._inside():
+        with self._current():
             self._runtime.deviceSynchronize()
 
     # Events
@@ -329,7 +331,7 @@ class CupyDriver:
     def event_create(self) -> int:
         """Make an event for other processes; see `Driver.event_create`."""
         flags = self._runtime.eventDisableTiming | self._runtime.eventInterprocess
-        with self._inside():
+        with self._current():
             event = int(self._runtime.eventCreateWithFlags(flags))
         self._events.add(event)
         return event
@@ -340,12 +342,12 @@ class CupyDriver:
             self._events.remove(event)
             self._runtime.eventDestroy(event)
 
-    def _event(self, event: int) -> "_Inside":
+    def _event(self, event: int) -> _CurrentDevice:
         if event not in self._events:
             raise DeviceHandleError(
                 f"This process has no event {event:#x}, or destroyed it."
             )
-        return self._inside()
+        return self._current()
 
     def event_record(self, event: int) -> None:
         """Let the event stand for the work so far; see `Driver.event_record`."""
@@ -360,7 +362,7 @@ class CupyDriver:
     def event_open(self, handle: bytes) -> int:
         """Open another process's event; see `Driver.event_open`."""
         self._check_handle(handle)
-        with self._inside():
+        with self._current():
             try:
                 event = int(self._runtime.ipcOpenEventHandle(handle))
             except self._runtime.CUDARuntimeError as error:
@@ -384,8 +386,8 @@ class CupyDriver:
 
     # The end
 
-    def leave(self) -> None:
-        """Close what is open and free what is own; see `Driver.leave`."""
+    def close(self) -> None:
+        """Close what is open and free what is own; see `Driver.close`."""
         if self.forked():
             return
         jobs: list[tuple[Callable[[int], None], int]]

@@ -5,22 +5,24 @@ device must be asked for by name, and its name, `sim:0`, is part of every tensor
 on it.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 from multiprocessing import util
 
-from . import cupy_driver
+from . import cupy_driver, protocol
 from .driver import Driver
 from .errors import DeviceError, DeviceUnavailableError
-from .protocol import Sharing
 from .simulated import DEFAULT_MEMORY, DEVICES, find_or_create
+from .state import DeviceState
 
 _SIMULATED = "sim:0"
 # Behind Process.join of children (which may hold tensors of ours) and behind
 # the feeder threads of queues (which may still have to send some).
 _EXIT_PRIORITY = -100
 
-_sharing: dict[str, Sharing] = {}
+_states: dict[str, DeviceState] = {}
 _lock = threading.Lock()
 _default: str | None = None
 
@@ -34,12 +36,12 @@ os.register_at_fork(
 
 
 def is_available() -> bool:
-    """Say whether there is a real CUDA device; the simulated one never counts."""
+    """Return whether there is a real CUDA device; the simulated one never counts."""
     return unavailable_reason() is None
 
 
 def unavailable_reason() -> str | None:
-    """Say in one sentence why there is no real CUDA device; None if there is one."""
+    """Return in one sentence why there is no real CUDA device; None if there is."""
     return cupy_driver.unavailable_reason()
 
 
@@ -57,8 +59,8 @@ def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
     Raises DeviceError if this run's device exists with another size than asked.
     """
     global _default
-    sharing = sharing_on(_SIMULATED, memory=memory)
-    size = sharing.driver.memory_info()[1]
+    state = device_state(_SIMULATED, memory=memory)
+    size = state.driver.memory_info()[1]
     if memory != DEFAULT_MEMORY and memory != size:
         raise DeviceError(
             f"The simulated device of this run has {size} bytes already, not "
@@ -68,12 +70,29 @@ def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
     return _SIMULATED
 
 
-def sharing_on(
+def synchronize(device: str | None = None) -> None:
+    """Complete all work of this process on a device. Clause CUDA-3."""
+    with device_state(device) as driver:
+        driver.synchronize()
+
+
+def ipc_collect(device: str | None = None) -> None:
+    """Free memory that receivers have released. Clause CUDA-4."""
+    protocol.collect(device_state(device))
+
+
+def memory_info(device: str | None = None) -> tuple[int, int]:
+    """Return free and total bytes of a device, over all its processes."""
+    with device_state(device) as driver:
+        return driver.memory_info()
+
+
+def device_state(
     device: str | None,
     *,
     handle: bytes | None = None,
     memory: int = DEFAULT_MEMORY,
-) -> Sharing:
+) -> DeviceState:
     """Return what this process shares on a device, starting to use it if need be.
 
     A handle leads to the simulated device of the process that sent it.
@@ -84,17 +103,17 @@ def sharing_on(
     kind, index = _parts(device or _default or "cuda:0")
     name = f"{kind}:{index}"
     with _lock:
-        if name not in _sharing:
+        if name not in _states:
             _refuse_absent(kind, index)
             driver: Driver
             if kind == "cuda":
                 driver = cupy_driver.CupyDriver(index)
             else:
                 driver = find_or_create(memory, handle, index)
-            _sharing[name] = Sharing(driver)
-            leave = _sharing[name].leave
-            util.Finalize(None, leave, exitpriority=_EXIT_PRIORITY)
-        return _sharing[name]
+            state = _states[name] = DeviceState(driver)
+            shut_down = protocol.shut_down
+            util.Finalize(None, shut_down, (state,), exitpriority=_EXIT_PRIORITY)
+        return _states[name]
 
 
 def _parts(device: str) -> tuple[str, int]:

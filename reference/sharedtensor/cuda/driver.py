@@ -12,6 +12,8 @@ Names in brackets refer to `sharedtensor.cuda.rules`, which holds for each rule
 its statement, its basis (`documented`, `observed`, `assumed`) and the source.
 """
 
+from __future__ import annotations
+
 from typing import Protocol
 
 
@@ -28,12 +30,14 @@ class Driver(Protocol):
 
         A simulated device says so in its name [device-index, documented].
         """
+        ...
 
     def forked(self) -> bool:
-        """Say whether this is a child forked from the process that uses it.
+        """Return whether this is a child forked from the process that uses it.
 
         Clause CUDA-1. Never raises.
         """
+        ...
 
     def allocate(self, nbytes: int) -> int:
         """Allocate device memory and return its base pointer.
@@ -42,6 +46,7 @@ class Driver(Protocol):
         is not cleared [uninitialised, documented] and aligned to 256 bytes
         [alignment, documented].
         """
+        ...
 
     def free(self, base: int) -> None:
         """Free an own allocation [free-once, documented].
@@ -49,6 +54,7 @@ class Driver(Protocol):
         The caller makes sure that nobody has it open [free-while-open,
         documented] and that no work on it is pending.
         """
+        ...
 
     def allocation_of(self, pointer: int) -> tuple[int, int]:
         """Return base and size of the allocation in which a pointer lies.
@@ -56,6 +62,7 @@ class Driver(Protocol):
         As cuMemGetAddressRange does (Driver API, documented). Raises
         IllegalAddressError [no-stray-access, documented].
         """
+        ...
 
     def ipc_handle(self, pointer: int) -> bytes:
         """Return the 64-byte handle of an own allocation.
@@ -64,6 +71,7 @@ class Driver(Protocol):
         [whole-allocation, documented], and no other one ever after
         [unique-handle, documented].
         """
+        ...
 
     def open_handle(self, handle: bytes) -> int:
         """Map an allocation of another process and return its base here.
@@ -74,24 +82,30 @@ class Driver(Protocol):
         an allocation that is gone [exporter-outlives, assumed], and for one of
         another device [handle-has-a-device, assumed].
         """
+        ...
 
     def close_handle(self, base: int) -> None:
         """Undo one open [open-counts, close-leaves-the-rest, documented]."""
+        ...
 
     def copy_to_device(self, pointer: int, data: bytes) -> None:
         """Queue a copy to the device [copy-to-device-is-pending, documented]."""
+        ...
 
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
         """Copy from the device once the own earlier work is done.
 
         [copy-to-host-completes, others-work-is-invisible, documented]
         """
+        ...
 
     def synchronize(self) -> None:
         """Complete all work of this process [synchronize-completes, documented]."""
+        ...
 
     def event_create(self) -> int:
         """Make an event that other processes can open, without timing."""
+        ...
 
     def event_destroy(self, event: int) -> None:
         """Give up an event, own or opened.
@@ -99,40 +113,48 @@ class Driver(Protocol):
         An own one becomes unusable everywhere [event-dies-with-its-exporter,
         documented].
         """
+        ...
 
     def event_record(self, event: int) -> None:
         """Let the event stand for all work queued so far by this process.
 
         [record-captures, either-side-records, documented]
         """
+        ...
 
     def event_handle(self, event: int) -> bytes:
         """Return the 64-byte handle of an own event."""
+        ...
 
     def event_open(self, handle: bytes) -> int:
         """Open an event of another process.
 
         Raises DeviceHandleError [event-dies-with-its-exporter, documented].
         """
+        ...
 
     def event_wait(self, event: int) -> None:
         """Let the later work of this process come after the event.
 
         The host does not wait [wait-orders-what-follows, documented].
         """
+        ...
 
     def event_synchronize(self, event: int) -> None:
         """Let the host wait for the event (cudaEventSynchronize, documented)."""
+        ...
 
     def memory_info(self) -> tuple[int, int]:
         """Return free and total bytes [memory-is-finite, documented].
 
         What is open counts as used [open-memory-counts, assumed].
         """
+        ...
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """End this process's use of the device; never raises.
 
         What it allocated is freed [exporter-outlives, assumed], what it had
         pending is dropped [exit-drops-pending-work, assumed].
         """
+        ...

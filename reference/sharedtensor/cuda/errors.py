@@ -7,6 +7,8 @@ owner alive (`OwnerGoneError`), takes the message once (`ReceivedTwiceError`)
 and opens its handles (`DeviceHandleError`).
 """
 
+from __future__ import annotations
+
 from ..errors import SharedTensorError
 
 

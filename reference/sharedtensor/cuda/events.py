@@ -5,13 +5,15 @@ write needs an event: its writer records one and sends it, and the reader lets i
 come after it. Nobody's host waits.
 """
 
+from __future__ import annotations
+
 import functools
 import weakref
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from . import protocol
-from .devices import sharing_on
+from .devices import device_state
+from .state import DeviceState
 
 
 class Event:
@@ -23,43 +25,53 @@ class Event:
     """
 
     def __init__(self, device: str | None = None) -> None:
-        sharing = sharing_on(device)
-        protocol.steps.refuse_fork(sharing.driver)
-        with sharing.gate:
-            number = sharing.driver.event_create()
-            handle = sharing.driver.event_handle(number)
-        self._hold(sharing, number, handle)
+        state = device_state(device)
+        with state as driver:
+            number = driver.event_create()
+            handle = driver.event_handle(number)
+        self._hold(state, number, handle)
 
-    def _hold(self, sharing: protocol.Sharing, number: int, handle: bytes) -> None:
-        self._sharing, self._number, self._handle = sharing, number, handle
-        sharing.events[handle] = self
-        destroy = functools.partial(sharing.destroy_event, number)
-        finalizer = weakref.finalize(self, sharing.gate.soon, destroy)
-        finalizer.atexit = False  # `Sharing.leave` sees to the end of the process
+    def _hold(self, state: DeviceState, number: int, handle: bytes) -> None:
+        self._state, self._number, self._handle = state, number, handle
+        _known[state, handle] = self
+        destroy = functools.partial(_destroy, state, number)
+        finalizer = weakref.finalize(self, state.lock.run_soon, destroy)
+        finalizer.atexit = False  # `shut_down` sees to the end of the process
+
+    @property
+    def device(self) -> str:
+        """The device on which it is."""
+        return self._state.driver.name
 
     def record(self) -> None:
         """Let the event stand for all work that this process has queued so far."""
-        protocol.steps.refuse_fork(self._sharing.driver)
-        with self._sharing.gate:
-            self._sharing.driver.event_record(self._number)
+        with self._state as driver:
+            driver.event_record(self._number)
 
     def wait(self) -> None:
         """Let the later work of this process come after the event. Clause CUDA-29."""
-        protocol.steps.refuse_fork(self._sharing.driver)
-        with self._sharing.gate:
-            protocol.steps.queue_wait(self._sharing.driver, self._number)
+        with self._state as driver:
+            driver.event_wait(self._number)
 
     def synchronize(self) -> None:
         """Wait until the work that the event stands for is done."""
-        protocol.steps.refuse_fork(self._sharing.driver)
-        with self._sharing.gate:
-            self._sharing.driver.event_synchronize(self._number)
+        with self._state as driver:
+            driver.event_synchronize(self._number)
+
+
+_known: weakref.WeakValueDictionary[tuple[DeviceState, bytes], Event]
+_known = weakref.WeakValueDictionary()
+
+
+def _destroy(state: DeviceState, number: int) -> None:
+    if not state.ended and not state.driver.forked():
+        state.driver.event_destroy(number)
 
 
 def reduce_event(event: Event) -> tuple[Any, ...]:
     """Send an event, own or received: its handle travels. Clause CUDA-29."""
-    protocol.steps.refuse_fork(event._sharing.driver)
-    return rebuild_event, (event._sharing.driver.name, event._handle)
+    event._state.refuse_fork()
+    return rebuild_event, (event.device, event._handle)
 
 
 def rebuild_event(device: str, handle: bytes) -> Event:
@@ -67,18 +79,19 @@ def rebuild_event(device: str, handle: bytes) -> Event:
 
     Raises ForkError; DeviceHandleError if its maker has given it up.
     """
-    sharing = sharing_on(device, handle=handle)
-    protocol.steps.refuse_fork(sharing.driver)
-    known: Event | None = sharing.events.get(handle)
+    state = device_state(device, handle=handle)
+    state.refuse_fork()
+    known = _known.get((state, handle))
     if known is not None:
         return known
-    with sharing.gate:
-        number = sharing.driver.event_open(handle)
+    with state as driver:
+        number = driver.event_open(handle)
     event = Event.__new__(Event)
-    event._hold(sharing, number, handle)
+    event._hold(state, number, handle)
     return event
 
 
 def register() -> None:
     """Teach the pickler of multiprocessing's channels to send events."""
-    ForkingPickler.register(Event, reduce_event)
+    # Looked up at each send, as every step of the protocol is.
+    ForkingPickler.register(Event, lambda event: reduce_event(event))

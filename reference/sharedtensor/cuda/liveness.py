@@ -4,6 +4,8 @@ A pid alone is no identity, since the kernel gives it out again. A pid and the
 time at which that process started are one.
 """
 
+from __future__ import annotations
+
 import os
 from typing import NamedTuple
 
@@ -34,5 +36,5 @@ def own_identity() -> Identity:
 
 
 def is_alive(pid: int, start: int) -> bool:
-    """Say whether the process that had this pid at that start still runs."""
+    """Return whether the process that had this pid at that start still runs."""
     return identity_of(pid) == (pid, start)

@@ -6,31 +6,38 @@ tensors. No descriptor has to travel, and the sharing strategy of CPU tensors
 plays no part; a CPU tensor in the same message takes its own way. Clause CUDA-33.
 """
 
+from __future__ import annotations
+
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
 
 from . import protocol
-from .devices import sharing_on
-from .protocol import Message
-from .tensor import CudaTensor
+from .devices import device_state
+from .state import Message
+from .tensors import CudaTensor
 
 View = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]
 
 
 def reduce_tensor(tensor: CudaTensor) -> tuple[Any, ...]:
     """Send a tensor: count, event, handles, offset. Clauses CUDA-2, CUDA-6, CUDA-7."""
-    view: View = (tensor.shape, tensor.strides, tensor.dtype)
-    state = protocol.steps.state_of(tensor)
+    view: View = (tensor.shape, tensor.byte_strides, tensor.dtype)
+    attributes = attributes_of(tensor)
     if tensor.storage is None:
-        return rebuild_tensor, (tensor.device, None, 0, view), state
-    sharing = tensor.storage.sharing
-    protocol.steps.refuse_fork(sharing.driver)
-    with sharing.gate:
-        offset = protocol.steps.offset_in_allocation(sharing.driver, tensor.data_ptr())
-    message = sharing.send(tensor.storage)
-    return rebuild_tensor, (tensor.device, message, offset, view), state
+        return rebuild_tensor, (tensor.device, None, 0, view), attributes
+    with tensor.storage.state as driver:
+        offset = protocol.offset_in_allocation(driver, tensor.data_ptr())
+    message = protocol.send(tensor.storage)
+    return rebuild_tensor, (tensor.device, message, offset, view), attributes
+
+
+def attributes_of(tensor: CudaTensor) -> dict[str, Any] | None:
+    """Return what a tensor has besides its data: flag and grad. Clause CUDA-31."""
+    if tensor.grad is None and not tensor.requires_grad:
+        return None
+    return {"requires_grad": tensor.requires_grad, "_grad": tensor.grad}
 
 
 def rebuild_tensor(
@@ -40,13 +47,14 @@ def rebuild_tensor(
 
     Clauses CUDA-2, CUDA-8, CUDA-22, CUDA-30.
     """
-    shape, strides, dtype = view
+    shape, byte_strides, dtype = view
     handle = message.memory if message else None
-    sharing = sharing_on(device, handle=handle)
-    storage = sharing.receive(message) if message else None
-    return CudaTensor(storage, offset, shape, strides, dtype, device)
+    state = device_state(device, handle=handle)
+    storage = protocol.receive(state, message) if message else None
+    return CudaTensor(storage, offset, shape, byte_strides, dtype, device)
 
 
 def register() -> None:
     """Teach the pickler of multiprocessing's channels to send device tensors."""
-    ForkingPickler.register(CudaTensor, reduce_tensor)
+    # Looked up at each send, as every step of the protocol is.
+    ForkingPickler.register(CudaTensor, lambda tensor: reduce_tensor(tensor))

@@ -7,6 +7,8 @@ harshest to a careless program. `interface`: a property of this interface or of
 the simulation, not of CUDA.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Literal
 

@@ -11,6 +11,8 @@ Pids and descriptors are used again, so a file begins with a random token that
 is compared after opening.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import mmap
@@ -60,7 +62,7 @@ class SharedFile:
         _open_files.add(self)
 
     @classmethod
-    def create(cls, name: str, nbytes: int) -> "SharedFile":
+    def create(cls, name: str, nbytes: int) -> SharedFile:
         """Make a file of zeros, apart from its token, that cannot change its size."""
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         descriptor = os.memfd_create(PREFIX + name, flags)
@@ -71,7 +73,7 @@ class SharedFile:
         return cls(descriptor)
 
     @classmethod
-    def join(cls, address: Address, name: str) -> "SharedFile":
+    def join(cls, address: Address, name: str) -> SharedFile:
         """Open the file of another process.
 
         Raises OwnerGoneError if there is no file with this token at the address.
@@ -118,7 +120,7 @@ class SharedFile:
 
 
 def find_in(pid: int, name: str) -> Address | None:
-    """Look for a shared file of that name among the descriptors of a process."""
+    """Return where a process has a shared file of that name; None if it has none."""
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -132,7 +134,7 @@ def find_in(pid: int, name: str) -> Address | None:
     return None
 
 
-_open_files: "weakref.WeakSet[SharedFile]" = weakref.WeakSet()
+_open_files: weakref.WeakSet[SharedFile] = weakref.WeakSet()
 
 
 def _close_in_forked_child() -> None:

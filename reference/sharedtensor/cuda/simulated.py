@@ -9,6 +9,8 @@ it yields is called `sim`.
 The rules, each with its basis, are in `rules`; `tests/cuda` has a test for each.
 """
 
+from __future__ import annotations
+
 import contextlib
 import multiprocessing
 import os
@@ -53,18 +55,18 @@ class SimulatedDevice:
         self._memory = memory
         self._streams = SimulatedStreams(memory)
         self._pid = os.getpid()
-        self._next_base = _SPAN * (memory.me + 1)
+        self._next_base = _SPAN * (memory.own_process + 1)
         self._mappings: dict[int, _Mapping] = {}
         self._events: dict[int, tuple[int, int]] = {}
         self._last_event = 0
 
     @classmethod
-    def create(cls, memory: int = DEFAULT_MEMORY, index: int = 0) -> "SimulatedDevice":
+    def create(cls, memory: int = DEFAULT_MEMORY, index: int = 0) -> SimulatedDevice:
         """Make a new device; other processes `join` it by its address."""
         return cls(SimulatedMemory.create(memory, index), index)
 
     @classmethod
-    def join(cls, address: Address, index: int = 0) -> "SimulatedDevice":
+    def join(cls, address: Address, index: int = 0) -> SimulatedDevice:
         """Use the device that another process uses.
 
         Raises OwnerGoneError if that process no longer does.
@@ -82,14 +84,14 @@ class SimulatedDevice:
         return len(self._memory.arena)
 
     def forked(self) -> bool:
-        """Say whether this is a child forked from the process that uses it.
+        """Return whether this is a child forked from the process that uses it.
 
         Clause CUDA-1.
         """
         return os.getpid() != self._pid
 
     @contextlib.contextmanager
-    def _inside(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         if self.forked():
             raise ForkError(
                 f"The device {self.name} was used before this process was forked "
@@ -97,7 +99,7 @@ class SimulatedDevice:
                 "or 'forkserver'."
             )
         with self._memory.file.locked():
-            self._memory.bury_the_dead()
+            self._memory.remove_dead_processes()
             yield
 
     # Memory
@@ -106,7 +108,7 @@ class SimulatedDevice:
         """Allocate memory; see `Driver.allocate`."""
         if nbytes <= 0:
             raise DeviceError(f"An allocation needs at least 1 byte, not {nbytes}.")
-        with self._inside():
+        with self._locked():
             return self._map(self._memory.reserve(nbytes)).base
 
     def _map(self, index: int) -> _Mapping:
@@ -120,7 +122,7 @@ class SimulatedDevice:
 
     def free(self, base: int) -> None:
         """Poison and free an own allocation; see `Driver.free`."""
-        with self._inside():
+        with self._locked():
             mapping = self._mappings.get(base)
             if mapping is None or mapping.opens:
                 raise IllegalAddressError(
@@ -133,7 +135,7 @@ class SimulatedDevice:
 
     def allocation_of(self, pointer: int) -> tuple[int, int]:
         """Return base and size; see `Driver.allocation_of`."""
-        with self._inside():
+        with self._locked():
             mapping = self._mapping_of(pointer, 1)
             return mapping.base, mapping.nbytes
 
@@ -151,14 +153,14 @@ class SimulatedDevice:
 
     def memory_info(self) -> tuple[int, int]:
         """Return free and total bytes; see `Driver.memory_info`."""
-        with self._inside():
+        with self._locked():
             return self._memory.free_bytes(), self.memory_size
 
     # Handles
 
     def ipc_handle(self, pointer: int) -> bytes:
         """Name an own allocation; see `Driver.ipc_handle`."""
-        with self._inside():
+        with self._locked():
             mapping = self._mapping_of(pointer, 1)
             if mapping.opens:
                 raise DeviceHandleError(
@@ -169,7 +171,7 @@ class SimulatedDevice:
 
     def open_handle(self, handle: bytes) -> int:
         """Map another process's allocation; see `Driver.open_handle`."""
-        with self._inside():
+        with self._locked():
             index, serial = self._unpack(_MEMORY, handle)
             row = self._memory.allocations[index]
             if not serial or row["serial"] != serial:
@@ -177,14 +179,14 @@ class SimulatedDevice:
                     "The allocation that this handle names has been freed; its "
                     "process has to keep it until the receiver is done with it."
                 )
-            if row["owner"] == self._memory.me:
+            if row["owner"] == self._memory.own_process:
                 raise DeviceHandleError(
                     "A memory handle cannot be opened in the process that exported "
                     "it; use the original pointer."
                 )
             mapping = self._opened(serial) or self._map(index)
             mapping.opens += 1
-            self._memory.opens[index, self._memory.me] = True
+            self._memory.opens[index, self._memory.own_process] = True
             return mapping.base
 
     def _opened(self, serial: int) -> _Mapping | None:
@@ -193,7 +195,7 @@ class SimulatedDevice:
 
     def close_handle(self, base: int) -> None:
         """Undo one open; see `Driver.close_handle`."""
-        with self._inside():
+        with self._locked():
             mapping = self._mappings.get(base)
             if mapping is None or not mapping.opens:
                 raise DeviceHandleError(
@@ -203,7 +205,7 @@ class SimulatedDevice:
             mapping.opens -= 1
             if not mapping.opens:
                 del self._mappings[base]
-                self._memory.opens[mapping.index, self._memory.me] = False
+                self._memory.opens[mapping.index, self._memory.own_process] = False
 
     def _pack(self, kind: bytes, index: int, serial: int) -> bytes:
         packed = _HANDLE.pack(kind, *self.address, index, serial)
@@ -227,28 +229,28 @@ class SimulatedDevice:
 
     def copy_to_device(self, pointer: int, data: bytes) -> None:
         """Queue a copy; see `Driver.copy_to_device`."""
-        with self._inside():
+        with self._locked():
             mapping = self._mapping_of(pointer, len(data))
             self._streams.queue_copy(mapping.offset + pointer - mapping.base, data)
 
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
         """Do the own work, then read; see `Driver.copy_to_host`."""
-        with self._inside():
+        with self._locked():
             mapping = self._mapping_of(pointer, nbytes)
-            self._streams.complete(self._memory.me)
+            self._streams.complete(self._memory.own_process)
             start = mapping.offset + pointer - mapping.base
             return self._memory.arena[start : start + nbytes].tobytes()
 
     def synchronize(self) -> None:
         """Do all work of this process; see `Driver.synchronize`."""
-        with self._inside():
-            self._streams.complete(self._memory.me)
+        with self._locked():
+            self._streams.complete(self._memory.own_process)
 
     # Events
 
     def event_create(self) -> int:
         """Make an event; see `Driver.event_create`."""
-        with self._inside():
+        with self._locked():
             return self._hold_event(self._streams.new_event())
 
     def _hold_event(self, index: int) -> int:
@@ -266,47 +268,47 @@ class SimulatedDevice:
 
     def event_destroy(self, event: int) -> None:
         """Give up an event; see `Driver.event_destroy`."""
-        with self._inside():
+        with self._locked():
             row = self._event(event)
-            if row["owner"] == self._memory.me:
+            if row["owner"] == self._memory.own_process:
                 row["serial"] = 0
             del self._events[event]
 
     def event_record(self, event: int) -> None:
         """Let the event stand for the work so far; see `Driver.event_record`."""
-        with self._inside():
+        with self._locked():
             self._streams.record(self._event(event))
 
     def event_handle(self, event: int) -> bytes:
         """Name an own event; see `Driver.event_handle`."""
-        with self._inside():
+        with self._locked():
             self._event(event)
             return self._pack(_EVENT, *self._events[event])
 
     def event_open(self, handle: bytes) -> int:
         """Open another process's event; see `Driver.event_open`."""
-        with self._inside():
+        with self._locked():
             index, serial = self._unpack(_EVENT, handle)
             self._streams.event(index, serial)
             return self._hold_event(index)
 
     def event_wait(self, event: int) -> None:
         """Order the later work after the event; see `Driver.event_wait`."""
-        with self._inside():
+        with self._locked():
             row = self._event(event)
             self._streams.queue_wait(int(row["recorder"]), int(row["position"]))
 
     def event_synchronize(self, event: int) -> None:
         """Wait for the event; see `Driver.event_synchronize`."""
-        with self._inside():
+        with self._locked():
             row = self._event(event)
             self._streams.apply(int(row["recorder"]), int(row["position"]))
 
-    def leave(self) -> None:
-        """End the use of the device; see `Driver.leave`."""
+    def close(self) -> None:
+        """End the use of the device; see `Driver.close`."""
         if not self.forked():
             with self._memory.file.locked():
-                self._memory.remove_process(self._memory.me)
+                self._memory.remove_process(self._memory.own_process)
             self._memory.file.close()
 
 

@@ -9,6 +9,8 @@ expects its caller to hold the lock of the file. A process can be killed while
 it holds that lock, so each change becomes valid by one last store.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from .errors import DeviceError, OutOfDeviceMemoryError
@@ -77,10 +79,10 @@ class SimulatedMemory:
             int(self.header["arena_bytes"]), np.uint8, memory, ARENA_AT
         )
         with file.locked():
-            self.me = self._enter()
+            self.own_process = self._add_process()
 
     @classmethod
-    def create(cls, nbytes: int, index: int = 0) -> "SimulatedMemory":
+    def create(cls, nbytes: int, index: int = 0) -> SimulatedMemory:
         """Make a device with that many bytes of memory."""
         arena_bytes = _footprint(nbytes)
         file = SharedFile.create(file_name(index), ARENA_AT + arena_bytes)
@@ -88,8 +90,8 @@ class SimulatedMemory:
         return cls(file)
 
     @classmethod
-    def join(cls, address: Address, index: int = 0) -> "SimulatedMemory":
-        """Enter the device of another process."""
+    def join(cls, address: Address, index: int = 0) -> SimulatedMemory:
+        """Use the device of another process."""
         return cls(SharedFile.join(address, file_name(index)))
 
     def new_serial(self) -> int:
@@ -99,8 +101,8 @@ class SimulatedMemory:
 
     # Processes
 
-    def _enter(self) -> int:
-        self.bury_the_dead()
+    def _add_process(self) -> int:
+        self.remove_dead_processes()
         vacant = np.flatnonzero(self.processes["pid"] == 0)
         if not len(vacant):
             raise DeviceError(
@@ -113,7 +115,7 @@ class SimulatedMemory:
         row["pid"] = identity.pid
         return int(vacant[0])
 
-    def bury_the_dead(self) -> None:
+    def remove_dead_processes(self) -> None:
         """Remove whatever belongs to processes that have ended."""
         for number in np.flatnonzero(self.processes["pid"]):
             row = self.processes[number]
@@ -154,7 +156,7 @@ class SimulatedMemory:
                 "use_simulated_device(memory=...)."
             )
         row = self.allocations[int(vacant[0])]
-        row["owner"], row["offset"], row["nbytes"] = self.me, offset, nbytes
+        row["owner"], row["offset"], row["nbytes"] = self.own_process, offset, nbytes
         row["serial"] = self.new_serial()
         return int(vacant[0])
 
@@ -180,6 +182,6 @@ class SimulatedMemory:
         return max(0, len(self.arena) - sum(map(_footprint, counted)))
 
     def _counted(self) -> np.ndarray:
-        """Say of each row whether it is allocated, or still open somewhere."""
+        """Return for each row whether it is allocated, or still open somewhere."""
         live: np.ndarray = self.allocations["serial"] != 0
         return live | self.opens.any(axis=1)

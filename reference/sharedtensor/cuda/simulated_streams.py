@@ -11,6 +11,8 @@ next applied, by applying the other log first. An entry can point only to work
 that was queued before it, so this ends.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -39,25 +41,25 @@ class SimulatedStreams:
         """Queue bytes to be copied to an offset of the arena."""
         if ENTRY.itemsize + len(data) > LOG_BYTES:
             # Too large to be pending: like a copy without room for staging.
-            self.complete(self._memory.me)
+            self.complete(self._memory.own_process)
             self._memory.arena[offset : offset + len(data)] = _bytes(data)
         else:
             self._append(COPY, offset, len(data), data)
 
     def queue_wait(self, recorder: int, position: int) -> None:
         """Queue a wait for a position in another process's log."""
-        if recorder != self._memory.me:
+        if recorder != self._memory.own_process:
             self._append(WAIT, recorder, position, b"")
 
     def _append(self, kind: int, where: int, count: int, data: bytes) -> None:
-        me = self._memory.me
-        row = self._memory.processes[me]
+        own = self._memory.own_process
+        row = self._memory.processes[own]
         need = -(-(ENTRY.itemsize + len(data)) // 8) * 8
         if row["tail"] + need - row["base"] > LOG_BYTES:
-            self.complete(me)
+            self.complete(own)
         if row["applied"] == row["tail"]:
             row["base"] = row["tail"]
-        log = self._memory.logs[me]
+        log = self._memory.logs[own]
         start = int(row["tail"] - row["base"])
         body = start + ENTRY.itemsize
         log[start:body].view(ENTRY)[0] = (kind, where, count)
@@ -109,7 +111,7 @@ class SimulatedStreams:
                 "tensors and call ipc_collect()."
             )
         row = events[int(vacant[0])]
-        row["owner"] = row["recorder"] = self._memory.me
+        row["owner"] = row["recorder"] = self._memory.own_process
         row["position"] = 0
         row["serial"] = self._memory.new_serial()
         return int(vacant[0])
@@ -126,9 +128,9 @@ class SimulatedStreams:
 
     def record(self, event: Any) -> None:
         """Let an event stand for all the work that this process has queued."""
-        me = self._memory.me
-        event["recorder"] = me
-        event["position"] = self._memory.processes[me]["tail"]
+        own = self._memory.own_process
+        event["recorder"] = own
+        event["position"] = self._memory.processes[own]["tail"]
 
 
 def _bytes(data: bytes) -> np.ndarray:

@@ -2,36 +2,36 @@
 
 **The order of calls** is what makes the manager's counts true (clauses FS-2, LIFE-2):
 
-- a sender calls `register` before it creates the file, so that no crash can leave a file
-  that nobody knows of; `announce` before the handles leave the process, with a descriptor
-  that the message carries and whose copy here is closed; `release` at the end;
-- a receiver calls `register` before it opens the file, and closes the descriptor that came
-  with the message after that.
+- a sender calls `register` before it creates the file, so that no crash can leave a
+  file that nobody knows of; `announce` before the handles leave the process, with a
+  descriptor that the message carries and whose copy here is closed; `release` at the
+  end;
+- a receiver calls `register` before it opens the file, and closes the descriptor that
+  came with the message after that.
 
-For a message that carries no descriptors a sender calls `announce_counted`, or `withdraw_counted` if it does
-not leave after all, and its receiver `acknowledge_counted`, after `register`.
+For a message that carries no descriptors a sender calls `announce_counted`, or
+`withdraw_counted` if it does not leave after all, and its receiver
+`acknowledge_counted`, after `register`.
 
 When one of these returns, what it says is in the manager's socket. So whatever happens
 because of it, in any process, is read by the manager no earlier.
 
 **Finalizers.** `release` is called from finalizers, which the garbage collector runs in
 any thread, between any two operations, perhaps while that very thread is inside this
-module. Therefore it never waits for a lock: it appends to a queue (an atomic operation)
-and sends only if the lock happens to be free. If it is not, its holder is at work, and
-looks at the queue once more after unlocking: either it sees the new entry, or the entry
-came later, and then the lock was free for the one who appended. Nothing is stranded,
-nothing deadlocks. An operation that arrives in a thread that holds the lock already
-takes the same queue and is sent as soon as the interrupted one is done. No module is
-imported while the lock is held, and every wait on a manager is bounded.
+module. Therefore it never waits for a lock: what it has to say is queued, and sent when
+the lock is free (see `finalizers`). An operation that arrives in a thread that holds
+the lock already takes the same queue and is sent as soon as the interrupted one is
+done. No module is imported while the lock is held, and every wait on a manager is
+bounded.
 
 **Fork.** A forked child must not use its parent's connection: their messages would mix,
 and the death of either would go unseen. Nor may it register its inherited holds only
 after the fork, since the parent may release in between. So the parent, before it forks,
-makes a socket pair and sends one end through its own connection: the manager takes it
-as a client that holds what the parent holds at that point of the parent's messages. The
-child keeps the other end and the parent closes it. If the fork fails, or the child dies
-at once, the end of that connection releases everything. It is one message however many
-names are held, and nothing at all when none is.
+makes a socket pair and sends one end through its own connection: the manager adds it as
+a client that holds what the parent holds at that point of the parent's messages. The
+child inherits the other end and the parent closes it. If the fork fails, or the child
+dies at once, the end of that connection releases everything. It is one message however
+many names are held, and nothing at all when none is.
 
 **A killed manager** is noticed by the next call. It connects to the successor or starts
 one at the same address (see `launch`), registers its holds again, and goes on. The
@@ -50,239 +50,96 @@ counted a message there, since counted messages must not be without any client.
 
 import contextlib
 import os
-import select
 import socket
-import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing import util
 
 from ..errors import ManagerError, resource_error
+from ..finalizers import FinalizerLock, Job, Postponed
 from . import daemon, launch
+from .link import Link
 
 ATTEMPTS = 3
-UNREAD = 1024  # more messages than a manager can have been sent and not have read
-NONE = -1  # no descriptor goes with the message
 
 
-class Link:
-    """This process's side of one manager."""
+@dataclass(slots=True)
+class Message:
+    """A message about names, to the manager at an address or to the process's own."""
 
-    def __init__(self, address: str, connection: socket.socket | None = None) -> None:
-        self.address = address
-        self.socket = connection
-        self.holds: dict[bytes, int] = {}
-        self.told: deque[bytes] = deque(maxlen=UNREAD)  # names, given up or not
-        self.has_counted = False
-        self.is_stalled = False
+    kind: bytes
+    argument: bytes
+    address: str | None
+    descriptors: tuple[int, ...] = ()
 
-    def send(self, packet: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        """Send one message, without waiting if the manager has stalled before."""
-        assert self.socket is not None
-        flags = socket.MSG_NOSIGNAL
-        if self.is_stalled:
-            flags |= socket.MSG_DONTWAIT
-        try:
-            if descriptors:
-                socket.send_fds(self.socket, [packet], descriptors, flags)
-            else:
-                self.socket.send(packet, flags)
-        except BlockingIOError:
-            self.is_stalled = True
-            raise ManagerError(
-                f"The shared-memory manager at {self.address} reads no messages. "
-                "Check whether it is stopped."
-            ) from None
-        self.is_stalled = False
-
-    def account(self, kind: bytes, name: bytes) -> None:
-        """Note what was sent."""
-        if kind == daemon.HOLD:
-            self.holds[name] = self.holds.get(name, 0) + 1
-            self.told.append(name)
-        elif kind == daemon.RELEASE:
-            count = self.holds.pop(name) - 1
-            if count:
-                self.holds[name] = count
-        elif kind == daemon.COUNT:
-            self.has_counted = True
-
-    def open(self, may_create: bool) -> None:
-        """Connect, and register again what was held at a manager that has died.
-
-        Clauses MGR-14, FAULT-5.
-        """
-        self.socket = launch.reach(self.address, may_create or bool(self.holds))
-        try:
-            for name, count in self.holds.items():
-                for _ in range(count):
-                    self.send(daemon.AGAIN + name)
-            for name in self.perhaps_unread():
-                self.send(daemon.AGAIN + name)
-                self.send(daemon.RELEASE + name)
-        except BaseException:
-            self.close()
-            raise
-
-    def perhaps_unread(self) -> list[bytes]:
-        """Return names that are there and of which only this process may know.
-
-        It has given them up; a message may carry them that nobody will receive.
-        """
-        given_up = set(self.told).difference(self.holds)
-        there = [name for name in given_up if os.path.exists(daemon.path_of(name))]
-        return sorted(there)
-
-    def close(self) -> None:
-        """Give up the connection, and with it all that the manager counts for it."""
-        if self.socket is not None:
-            self.socket.close()
-        self.socket = None
-        self.is_stalled = False
-
-    def was_killed(self) -> bool:
-        """Tell whether the manager has ended and has left its directory behind."""
-        if self.socket is not None:
-            poll = select.poll()
-            poll.register(self.socket, 0)
-            if not poll.poll(0):
-                return False
-        return os.path.isdir(os.path.dirname(self.address))
-
-    def receive(self, token: bytes) -> bytes:
-        """Return what the manager answered to the request with this token."""
-        assert self.socket is not None
-        while True:
-            try:
-                reply = self.socket.recv(len(token) + daemon.COUNTS.size)
-            except BlockingIOError:
-                raise ManagerError(
-                    f"The shared-memory manager at {self.address} did not answer "
-                    f"within {launch.PATIENCE:g} seconds. Check whether it is stopped."
-                ) from None
-            if not reply:
-                raise ConnectionResetError("the manager ended")
-            if reply.startswith(token):  # else the late answer to an earlier request
-                return reply[len(token) :]
-
-    def leave_heir(self) -> socket.socket | None:
-        """Return a connection that holds what this one holds, for a child to be."""
-        try:
-            pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            ours, theirs = map(launch.above_standard_streams, pair)
-            with theirs:
-                self.send(daemon.FORK, (theirs.fileno(),))
-        except (OSError, ManagerError):
-            return None  # the child will connect by itself
-        launch.bound(ours)
-        return ours
+    def with_own_descriptors(self) -> "Message":
+        """Return the message as it can be queued: its sender closes what it gave."""
+        return replace(self, descriptors=tuple(map(os.dup, self.descriptors)))
 
 
 class Client:
-    """All links of this process, and the queue and lock that order its messages."""
+    """All links of this process, and the lock that orders its messages."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.owner: int | None = None  # the thread that has the lock
-        self.queue: deque[tuple[bytes, bytes, str | None, int]] = deque()
+        self.lock = FinalizerLock()
         self.links: dict[str, Link] = {}
         self.own: str | None = None
-        self.heirs: dict[str, socket.socket | None] = {}
-        self.locked_for_fork = False
-
-    # --- the lock and the queue
+        self.inherited_connections: dict[str, socket.socket | None] = {}
+        self.is_locked_for_fork = False
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Hold the lock, with the queue empty."""
-        if not self.lock.acquire(timeout=2 * launch.PATIENCE):
+    def locked(self) -> Iterator[None]:
+        """Hold the lock. Raises `ManagerError` after a time. Clause MGR-18."""
+        if not self.acquire():
             raise ManagerError(
                 "Another thread has waited too long for the shared-memory manager. "
                 "Check whether the manager is stopped."
             )
-        self.owner = threading.get_ident()
         try:
-            self.flush()
             yield
         finally:
-            self.unlock()
+            self.lock.release()
 
-    def unlock(self) -> None:
-        """Release the lock, and do what was queued while it was held."""
-        self.owner = None
-        self.lock.release()
-        self.settle()
-
-    def settle(self) -> None:
-        """Send what is queued, unless somebody holds the lock who will."""
-        done = True
-        while done and self.queue and self.lock.acquire(blocking=False):
-            self.owner = threading.get_ident()
-            try:
-                done = self.flush()
-            finally:
-                self.owner = None
-                self.lock.release()
-
-    def flush(self) -> bool:
-        """Send what is queued; False if a manager does not take it now."""
-        while self.queue:
-            kind, argument, address, descriptor = self.queue[0]
-            try:
-                self.deliver(kind, argument, address, descriptor)
-            except Exception:  # whoever queued it has gone on: there is nobody to tell
-                link = self.links.get(address or self.own or "")
-                if link is not None and link.is_stalled:
-                    return False
-            self.queue.popleft()
-            if descriptor != NONE:
-                os.close(descriptor)
-        return True
-
-    def give_another_chance(self, link: Link) -> None:
-        """Wait once more for a manager that stalled, with what is queued for it."""
-        if link.is_stalled:
-            link.is_stalled = False
-            self.flush()
+    def acquire(self) -> bool:
+        """Take the lock; return False if it cannot be had in time."""
+        return self.lock.acquire(timeout=2 * launch.TIMEOUT)
 
     # --- messages
 
-    def tell(
-        self, kind: bytes, argument: bytes, address: str | None, descriptor: int = NONE
-    ) -> None:
-        """Send a message about names; it is sent when this returns."""
-        if self.owner == threading.get_ident():
-            copy = NONE if descriptor == NONE else os.dup(descriptor)
-            self.queue.append((kind, argument, address, copy))
+    def tell(self, message: Message) -> None:
+        """Send a message; it is sent when this returns."""
+        if self.lock.is_owned():
+            self.tell_soon(message.with_own_descriptors())
             return
-        with self.turn():
-            self.give_another_chance(self.link(address))
-            self.deliver(kind, argument, address, descriptor)
+        with self.locked():
+            self.retry(self.link(message.address))
+            self.deliver(message)
 
-    def tell_later(self, kind: bytes, name: bytes, address: str | None) -> None:
-        """Send a message now or, where that would mean to wait, soon."""
-        self.queue.append((kind, name, address, NONE))
-        self.settle()
+    def tell_soon(self, message: Message) -> None:
+        """Send a message now or, where that would mean to wait, soon. Clause MGR-13."""
+        self.lock.run_soon(QueuedMessage(self, message))
 
-    def deliver(
-        self, kind: bytes, argument: bytes, address: str | None, descriptor: int = NONE
-    ) -> None:
-        """Send a message and account for it."""
-        if kind == daemon.RELEASE:
-            link = self.links.get(address or self.own or "")
-            if link is None or argument not in link.holds:
+    def deliver(self, message: Message) -> None:
+        """Send a message and record it."""
+        if message.kind == daemon.RELEASE:
+            link = self.known_link(message.address)
+            if link is None or message.argument not in link.holds:
                 return
         else:
-            link = self.link(address)
-        self.send(link, kind + argument, descriptor)
-        link.account(kind, argument)
+            link = self.link(message.address)
+        self.send(link, message.kind + message.argument, message.descriptors)
+        link.record(message.kind, message.argument)
         if not (link.holds or link.has_counted or link.address == self.own):
             link.close()
             del self.links[link.address]
 
-    def send(self, link: Link, packet: bytes, descriptor: int = NONE) -> None:
-        """Send to a manager, or to its successor if it has died."""
-        descriptors = () if descriptor == NONE else (descriptor,)
+    def send(
+        self, link: Link, packet: bytes, descriptors: tuple[int, ...] = ()
+    ) -> None:
+        """Send to a manager, or to its successor if it has died.
+
+        Clauses MGR-13, MGR-14.
+        """
         for _ in range(ATTEMPTS):
             try:
                 if link.socket is None:
@@ -294,7 +151,7 @@ class Client:
 
     def request(self, link: Link, kind: bytes) -> bytes:
         """Send a request and return its answer."""
-        self.give_another_chance(link)
+        self.retry(link)
         for _ in range(ATTEMPTS):
             token = os.urandom(daemon.TOKEN)
             self.send(link, kind + token)
@@ -304,6 +161,12 @@ class Client:
                 link.close()
         raise lost(link)
 
+    def retry(self, link: Link) -> None:
+        """Wait once more for a manager that stalled, with what is queued for it."""
+        if link.is_stalled:
+            link.is_stalled = False
+            self.lock.run_queued()
+
     # --- managers
 
     def link(self, address: str | None) -> Link:
@@ -312,8 +175,15 @@ class Client:
             return self.own_link()
         return self.links.setdefault(address, Link(address))
 
+    def known_link(self, address: str | None) -> Link | None:
+        """Return the link to a manager if there is one already."""
+        return self.links.get(address or self.own or "")
+
     def own_link(self) -> Link:
-        """Return the link to this process's manager, which is started if need be."""
+        """Return the link to this process's manager, which is started if need be.
+
+        Clauses MGR-5, MGR-14.
+        """
         if self.own is not None:
             link = self.links.setdefault(self.own, Link(self.own))
             if link.socket is not None or link.holds:
@@ -323,13 +193,15 @@ class Client:
                 return link
             link.close()  # adopted, and ended with its directory: have another
         self.own, connection = launch.start_anywhere()
-        launch.bound(connection)
         self.links[self.own] = Link(self.own, connection)
         return self.links[self.own]
 
-    def leave(self) -> None:
-        """At the end of this process: put successors where managers were killed."""
-        with contextlib.suppress(Exception), self.turn():
+    def replace_killed_managers(self) -> None:
+        """At the end of this process: put successors where managers were killed.
+
+        Clauses MGR-14, FAULT-5.
+        """
+        with contextlib.suppress(Exception), self.locked():
             for link in self.links.values():
                 if link.was_killed():
                     link.close()
@@ -338,38 +210,61 @@ class Client:
     # --- fork
 
     def before_fork(self) -> None:
-        """Leave the child an heir of each connection with names."""
-        mine = self.owner == threading.get_ident()
-        self.locked_for_fork = not mine and self.lock.acquire(
-            timeout=2 * launch.PATIENCE
-        )
-        if self.locked_for_fork:
-            self.owner = threading.get_ident()
-            self.flush()
+        """Prepare a connection for the child at each manager with names.
+
+        Clauses START-3, LIFE-22, MGR-11.
+        """
+        self.is_locked_for_fork = not self.lock.is_owned() and self.acquire()
         for link in self.links.values():
             if link.socket is not None and link.holds:
-                self.heirs[link.address] = link.leave_heir()
+                connection = link.prefork_connection()
+                self.inherited_connections[link.address] = connection
 
     def after_fork_in_parent(self) -> None:
-        """Leave the heirs to the child alone."""
-        while self.heirs:
-            _, heir = self.heirs.popitem()
-            if heir is not None:
-                heir.close()
-        if self.locked_for_fork:
-            self.unlock()
+        """Leave the prepared connections to the child alone."""
+        while self.inherited_connections:
+            _, connection = self.inherited_connections.popitem()
+            if connection is not None:
+                connection.close()
+        if self.is_locked_for_fork:
+            self.lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Drop the parent's connections and what was its own to say."""
+        """Take the inherited connections, and drop what the parent has to say."""
         for link in self.links.values():
             link.close()
-            link.socket = self.heirs.get(link.address)
+            link.socket = self.inherited_connections.get(link.address)
             link.has_counted = False
-            link.told.clear()  # its parent will say it
-        self.heirs = {}
-        self.queue = deque(item for item in self.queue if item[0] == daemon.RELEASE)
-        self.lock = threading.Lock()
-        self.owner = None
+            link.registered.clear()
+        self.inherited_connections = {}
+        self.lock.reset(keep=is_release)
+
+
+@dataclass(slots=True)
+class QueuedMessage:
+    """A message that is sent when the lock is free; a job of `FinalizerLock`."""
+
+    client: Client
+    message: Message
+
+    def __call__(self) -> None:
+        """Send it, unless its manager does not take it now.
+
+        Whoever queued it has gone on: there is nobody to tell of an error.
+        """
+        try:
+            self.client.deliver(self.message)
+        except Exception:
+            link = self.client.known_link(self.message.address)
+            if link is not None and link.is_stalled:
+                raise Postponed from None
+        for descriptor in self.message.descriptors:
+            os.close(descriptor)
+
+
+def is_release(job: Job) -> bool:
+    """Return whether a forked child has to do this job of its parent as well."""
+    return isinstance(job, QueuedMessage) and job.message.kind == daemon.RELEASE
 
 
 def checked(name: str) -> bytes:
@@ -391,46 +286,47 @@ def lost(link: Link) -> ManagerError:
     )
 
 
-def leave_in_order(client: Client) -> None:
+def register_exit(client: Client) -> None:
     """Let a client look after its managers when this process exits."""
-    util.Finalize(None, client.leave, exitpriority=0)
+    util.Finalize(None, client.replace_killed_managers, exitpriority=0)
 
 
 _client = Client()
-leave_in_order(_client)
-util.register_after_fork(_client, leave_in_order)
-os.register_at_fork(
-    before=_client.before_fork,
-    after_in_parent=_client.after_fork_in_parent,
-    after_in_child=_client.after_fork_in_child,
-)
+register_exit(_client)
+util.register_after_fork(_client, register_exit)
+# The package registers these: see there.
+before_fork = _client.before_fork
+after_fork_in_parent = _client.after_fork_in_parent
+after_fork_in_child = _client.after_fork_in_child
 
 
 def register(name: str, address: str | None = None) -> None:
-    """Say that this process uses a name once more. Clause FS-2.
+    """Say that this process uses a name once more. Clauses FS-2, FS-8, MGR-11.
 
     `address` is the manager that knows the name, this process's own by default.
 
     Raises `ManagerError` if that manager has ended or cannot be reached, and
     `ValueError` for what is no name of a shared storage.
     """
-    _client.tell(daemon.HOLD, checked(name), address)
+    _client.tell(Message(daemon.REGISTER, checked(name), address))
 
 
 def release(name: str, address: str | None = None) -> None:
-    """Take back one `register`; more of them than holds have no effect. Clause FS-2.
+    """Take back one `register`; more of them than that have no effect. Clause FS-2.
 
     Never raises and never waits for another thread: see the module on finalizers.
+    Clauses MGR-13, MGR-18.
     """
     with contextlib.suppress(Exception):
-        _client.tell_later(daemon.RELEASE, checked(name), address)
+        _client.tell_soon(Message(daemon.RELEASE, checked(name), address))
 
 
 def announce(names: Sequence[str], address: str | None = None) -> int:
-    """Say that a message with these names is about to leave. Clause LIFE-2.
+    """Say that a message with these names is about to leave. Clauses LIFE-2, FS-10.
 
     Return a descriptor, the caller's, that has to go with the message: the names are
-    held until all its copies are closed. Raises as `register` does, and `ResourceError`.
+    held until all its copies are closed. Raises as `register` does, and
+    `ResourceError`.
     """
     try:
         here, there = os.pipe()
@@ -439,7 +335,7 @@ def announce(names: Sequence[str], address: str | None = None) -> int:
         raise resource_error(error.errno, doing) from error
     try:
         for part in packets(names):
-            _client.tell(daemon.POST, part, address, here)
+            _client.tell(Message(daemon.ANNOUNCE, part, address, (here,)))
     except BaseException:
         os.close(there)
         raise
@@ -459,9 +355,9 @@ def packets(names: Sequence[str]) -> Iterator[bytes]:
 def announce_counted(name: str, address: str | None = None) -> None:
     """Say that a message with the name is about to leave that carries no descriptors.
 
-    Raises as `register` does.
+    Clause LIFE-2. Raises as `register` does.
     """
-    _client.tell(daemon.COUNT, checked(name), address)
+    _client.tell(Message(daemon.ANNOUNCE_COUNTED, checked(name), address))
 
 
 def acknowledge_counted(name: str, address: str | None = None) -> None:
@@ -469,12 +365,12 @@ def acknowledge_counted(name: str, address: str | None = None) -> None:
 
     Raises as `register` does.
     """
-    _client.tell(daemon.CLAIM, checked(name), address)
+    _client.tell(Message(daemon.ACKNOWLEDGE_COUNTED, checked(name), address))
 
 
 def withdraw_counted(name: str, address: str | None = None) -> None:
     """Say that a counted message will never arrive. Raises as `register` does."""
-    _client.tell(daemon.CANCEL, checked(name), address)
+    _client.tell(Message(daemon.WITHDRAW_COUNTED, checked(name), address))
 
 
 def address() -> str:
@@ -482,13 +378,13 @@ def address() -> str:
 
     Raises `ManagerError` if it cannot be started.
     """
-    with _client.turn():
+    with _client.locked():
         return _client.own_link().address
 
 
 def adopt(address: str) -> None:
     """Use the manager at an address as this process's own, unless it has one."""
-    with _client.turn():
+    with _client.locked():
         if _client.own is None:
             _client.own = address
 
@@ -501,7 +397,7 @@ def sync(address: str | None = None) -> None:
 
     Raises as `register` does.
     """
-    with _client.turn():
+    with _client.locked():
         if address is not None or _client.own is not None:
             _client.request(_client.link(address), daemon.SYNC)
 
@@ -511,7 +407,7 @@ def status(address: str | None = None) -> dict[str, int]:
 
     Raises as `register` does.
     """
-    with _client.turn():
+    with _client.locked():
         reply = _client.request(_client.link(address), daemon.STATUS)
     keys = ("pid", "clients", "names", "holds", "in_flight")
     return dict(zip(keys, daemon.COUNTS.unpack(reply), strict=True))

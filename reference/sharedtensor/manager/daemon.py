@@ -8,60 +8,64 @@ script. It needs the standard library alone and is run as
 
     python -I -S daemon.py sharedtensor-manager LISTENER FIRST DIRECTORY GRACE
 
-where LISTENER and FIRST are inherited descriptors: the socket that newcomers will
-connect to, and the connection of the client that starts the manager.
+where LISTENER and FIRST are inherited descriptors: the socket that clients will connect
+to, and the connection of the client that starts the manager.
 
 **Messages.** `SOCK_SEQPACKET` keeps the boundaries of messages, so that there is no
 half-read state for a dead or hostile client to leave behind, and it is connected, so
 that the death of a client is an end of file. A message is one letter and its
 argument; nothing is answered but SYNC and STATUS.
 
-======== = ============== ==========================================================
-HOLD     H name           the sender of the message uses the name once more
-AGAIN    A name           as HOLD, to the successor of a manager that was killed
-RELEASE  R name           one HOLD less (without effect where there is none)
-POST     P names + a desc. a message that carries the names, separated by 0, is about to
-                          be sent, and with it the other end of the pipe that the
-                          descriptor is an end of
-COUNT    + name           the same of a message that cannot carry descriptors
-CLAIM    C name           that one was received; sent after the receiver's HOLD
-CANCEL   X name           that one will never be received
-FORK     F + a descriptor the descriptor is the connection of a child to be, which
-                          holds what the sender holds
-LISTENING L               the socket of newcomers is ready (first client only)
-ABANDON  N                forget the directory and leave (first client only)
-SYNC     S token          answered with the token once all before it is done
-STATUS   T token          answered with the token and the counts (`COUNTS`)
-======== = ============== ==========================================================
+==================== = =================================================================
+REGISTER             H name: the sender of the message uses the name once more
+REGISTER_AGAIN       A name: as REGISTER, to the successor of a manager that was killed
+RELEASE              R name: one REGISTER less (without effect where there is none)
+ANNOUNCE             P names, separated by 0, and a descriptor: a message that carries
+                       the names is about to be sent, and with it the other end of the
+                       pipe that the descriptor is an end of
+ANNOUNCE_COUNTED     + name: the same of a message that cannot carry descriptors
+ACKNOWLEDGE_COUNTED  C name: that one was received; sent after the receiver's REGISTER
+WITHDRAW_COUNTED     X name: that one will never be received
+PREFORK              F a descriptor: it is the connection of a child that is about to be
+                       forked, which holds what the sender holds
+LISTENING            L the socket for clients is ready (first client only)
+ABANDON              N forget the directory and exit (first client only)
+SYNC                 S token: answered with the token once all before it is done
+STATUS               T token: answered with the token and the counts (`COUNTS`)
+==================== = =================================================================
+
+The letters stay whatever the messages are called, since the manager that a client finds
+may have been started by another version.
 
 **When a name goes.** A client holds a multiset of names, given up at once when its
 connection ends. Names in flight are held by the message itself: it carries one end of a
 pipe, and the manager has the other. When the message has been received, was withdrawn
 or can never be received, since the channel or the process that had it is gone, the
 kernel closes the pipe, and the manager sees that; nobody has to be alive to say so. A
-receiver sends its HOLD before it closes the pipe.
+receiver sends its REGISTER before it closes the pipe.
 
 On a channel that carries no descriptors, messages are counted. Their receivers race
-with their senders (a CLAIM can be read before the COUNT), hence that count is signed.
+with their senders (an ACKNOWLEDGE_COUNTED can be read before the ANNOUNCE_COUNTED),
+hence that count is signed.
 
 A name is unreachable when nobody holds it, no pipe stands for it, and the count is 0.
 Yet this proves something only if it is of one moment: with three processes in a row,
-the first one's COUNT and the last one's CLAIM add up to zero while the middle one's
-HOLD is still unread. So such a name is a suspect, and it is removed only after one more
-full sweep over all connections brought no news of it: whatever had been sent before
-that sweep began has then been read. Names in flight for whose pipe the manager has no
-descriptor left are kept to the end.
+the announcement of the first and the acknowledgement of the last add up to zero while
+the REGISTER of the one in the middle is still unread. So such a name is a candidate for
+removal, and it is removed only after one more full sweep over all connections brought
+no news of it: whatever had been sent before that sweep began has then been read. Names
+in flight for whose pipe the manager has no descriptor left are kept to the end.
 
 **A successor.** A manager writes down each name that it hears of, in a file beside its
 socket, so that one that takes its place when it was killed knows the names of clients
 that were killed as well. What was in flight died with it, so a successor keeps all
-these names, and those that came by AGAIN, to the end.
+these names, and those that came by REGISTER_AGAIN, to the end.
 
 **The end.** When the last client and the last message in flight are gone, the manager
-waits for GRACE seconds, closes
-its door in such a way that nobody can be half in, removes all names that are left,
-its socket and its directory, and ends (clause MGR-3). The lock on the directory is the
-one that clients hold while they put a successor in a dead manager's place.
+waits for GRACE seconds, withdraws its socket in such a way that nobody can be half
+connected, removes all names that are left, its socket and its directory, and ends
+(clause MGR-3). The lock on the directory is the one that clients hold while they put a
+successor in a dead manager's place.
 """
 
 import contextlib
@@ -80,15 +84,15 @@ from collections.abc import Iterable, Iterator
 
 TITLE = "sharedtensor-manager"  # in the command line, so that tools can tell
 SOCKET = "socket"
-CLOSING = "runs_last"
+CLOSING = "closing"  # the socket's name while the manager ends
 JOURNAL = "names"
 SHM = "/dev/shm"
 
-HOLD, AGAIN, RELEASE = b"H", b"A", b"R"
-POST, COUNT, CLAIM, CANCEL = b"P", b"+", b"C", b"X"
-FORK, LISTENING, ABANDON = b"F", b"L", b"N"
+REGISTER, REGISTER_AGAIN, RELEASE = b"H", b"A", b"R"
+ANNOUNCE = b"P"
+ANNOUNCE_COUNTED, ACKNOWLEDGE_COUNTED, WITHDRAW_COUNTED = b"+", b"C", b"X"
+PREFORK, LISTENING, ABANDON = b"F", b"L", b"N"
 SYNC, STATUS = b"S", b"T"
-ABOUT_A_NAME = frozenset((HOLD, AGAIN, RELEASE, COUNT, CLAIM, CANCEL))
 
 COUNTS = struct.Struct("<QQQQq")  # pid, clients, names, holds, in flight
 TOKEN = 8
@@ -99,16 +103,18 @@ NAME_LETTERS = frozenset(
 LONGEST_NAME = 255
 LONGEST_MESSAGE = 1 << 14
 SEPARATOR = b"\0"
-# More messages than the default buffer of a socket can hold: so many of a client have
-# been read after a visit, or all, however fast it goes on sending.
-VISIT = 4096
-PLACE_FOR_A_DESCRIPTOR = socket.CMSG_SPACE(struct.calcsize("i"))
-RETRY = 0.02  # seconds until a locked door is tried again
-GATHERING = 0.002  # seconds in which messages gather before they are read
+# More messages than the default buffer of a socket can hold: so many of a client, or
+# all, are read in one sweep, however fast it goes on sending.
+MESSAGES_AT_ONCE = 4096
+ANCILLARY_SIZE = socket.CMSG_SPACE(struct.calcsize("i"))  # room for one descriptor
+LOCK_RETRY = 0.02  # seconds until a directory that a client has locked is tried again
+BATCH_DELAY = 0.002  # seconds in which messages gather before they are read
+
+Holds = dict[bytes, int]  # how often a client uses each name
 
 
 def is_name(name: bytes) -> bool:
-    """Tell whether this is a name that the manager may touch."""
+    """Return whether this is a name that the manager may touch. Clause MGR-16."""
     return (
         len(PREFIX) < len(name) <= LONGEST_NAME
         and name.startswith(PREFIX)
@@ -130,11 +136,11 @@ class Client:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        self.socket = connection
-        self.holds: dict[bytes, int] = {}
+        self.connection = connection
+        self.holds: Holds = {}
 
 
-class Flight:
+class InFlight:
     """A message in flight: our end of its pipe, and the names that it carries."""
 
     def __init__(self, pipe: int, names: list[bytes]) -> None:
@@ -142,25 +148,26 @@ class Flight:
         self.names = names
 
 
-class Name:
-    """What is known of one name; `counted` are messages that have no pipe."""
+class Usage:
+    """Who uses one name; `counted` are messages in flight that have no pipe."""
 
     def __init__(self) -> None:
         self.holds = 0
         self.in_flight = 0
         self.counted = 0
         self.was_held = False
-        self.kept = False
+        self.is_kept = False
 
     def is_unreachable(self) -> bool:
-        """No process holds it and no message carries it."""
-        return not (self.holds or self.in_flight or self.counted or self.kept)
+        """Return whether no process holds the name and no message carries it."""
+        return not (self.holds or self.in_flight or self.counted or self.is_kept)
 
 
 class Journal:
     """The names that a manager knows, in a file for its successor; one a line.
 
     Writing is done as well as can be: a manager without room on its disk serves on.
+    Clause MGR-14.
     """
 
     SPARE = 1024  # lines about names that are gone, before they are left out
@@ -185,8 +192,8 @@ class Journal:
         with contextlib.suppress(OSError):
             os.write(self.file, name + b"\n")
 
-    def tidy(self, names: Iterable[bytes], count: int) -> None:
-        """Leave out the names that are gone, if they are many; these are there."""
+    def compact(self, names: Iterable[bytes], count: int) -> None:
+        """Leave out the names that are gone, if they are many; `names` are there."""
         if self.lines < self.SPARE + 2 * count:
             return
         self.lines = count
@@ -199,36 +206,152 @@ class Journal:
             self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
 
-class Door:
-    """The socket that newcomers connect to, and its directory.
+class Names:
+    """Who uses which name, and which names nobody can use any more. Clause FS-2.
 
-    Only processes of the manager's own user are let in: the directory is closed to
+    A client's multiset changes together with the counts of all, so it is passed in.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.usages: dict[bytes, Usage] = {}
+        self.candidates: set[bytes] = set()  # became unreachable in this sweep
+        self.confirmed: set[bytes] = set()  # became so before it, with no news since
+
+    def usage(self, name: bytes) -> Usage:
+        """Return what is known of a name."""
+        found = self.usages.get(name)
+        if found is None:
+            found = self.usages[name] = Usage()
+            self.journal.add(name)
+        return found
+
+    def load_journal(self) -> None:
+        """Keep to the end what a manager knew that was killed here. Clause MGR-14."""
+        for name in self.journal.open():
+            usage = self.usages.setdefault(name, Usage())
+            usage.was_held = usage.is_kept = True
+            self.journal.lines += 1
+
+    # --- processes that hold names
+
+    def register(self, holds: Holds, name: bytes) -> None:
+        """Count one more use of a name by a client. Clauses FS-8, MGR-11."""
+        holds[name] = holds.get(name, 0) + 1
+        usage = self.usage(name)
+        usage.holds += 1
+        usage.was_held = True
+        self.update(name)
+
+    def register_again(self, holds: Holds, name: bytes) -> None:
+        """Count what a killed manager had counted, and keep it. Clause MGR-14."""
+        self.usage(name).is_kept = True
+        self.register(holds, name)
+
+    def release(self, holds: Holds, name: bytes) -> None:
+        """Take back one use of a client, if it has one. Clause MGR-11."""
+        count = holds.pop(name, 0)
+        if count > 1:
+            holds[name] = count - 1
+        self.usage(name).holds -= bool(count)
+        self.update(name)
+
+    def release_all(self, holds: Holds) -> None:
+        """Take back all uses of a client that has ended.
+
+        Clauses LIFE-8, FS-9, MGR-10.
+        """
+        for name, count in holds.items():
+            self.usages[name].holds -= count
+            self.update(name)
+        holds.clear()
+
+    def inherited(self, holds: Holds) -> Holds:
+        """Return the holds of a child whose parent has these. Clauses LIFE-22, FS-8."""
+        for name, count in holds.items():
+            self.usages[name].holds += count
+        return dict(holds)
+
+    # --- messages in flight
+
+    def announce(self, names: list[bytes], has_pipe: bool) -> None:
+        """Count a message with these names, or keep them if it has no pipe.
+
+        Clause LIFE-2.
+        """
+        for name in names:
+            usage = self.usage(name)
+            usage.in_flight += has_pipe
+            usage.is_kept |= not has_pipe
+            self.update(name)
+
+    def close(self, names: list[bytes]) -> None:
+        """Count a message less: it was received, or never will be. Clause FS-10."""
+        for name in names:
+            self.usages[name].in_flight -= 1
+            self.update(name)
+
+    def announce_counted(self, holds: Holds, name: bytes) -> None:
+        """Count a message that has no pipe. Clause LIFE-2."""
+        self.usage(name).counted += 1
+        self.update(name)
+
+    def close_counted(self, holds: Holds, name: bytes) -> None:
+        """Count it no more: it was received, or withdrawn."""
+        self.usage(name).counted -= 1
+        self.update(name)
+
+    # --- removal
+
+    def update(self, name: bytes) -> None:
+        """Decide anew whether a name of which there is news may be unreachable."""
+        self.confirmed.discard(name)
+        if self.usages[name].is_unreachable():
+            self.candidates.add(name)
+        else:
+            self.candidates.discard(name)
+
+    def begin_sweep(self) -> None:
+        """Have this sweep confirm the candidates, unless it brings news of them."""
+        self.confirmed, self.candidates = self.candidates, set()
+
+    def discard(self, name: bytes) -> bool:
+        """Forget a name; return whether there may be a file of it."""
+        was_held = self.usages.pop(name).was_held
+        self.journal.compact(self.usages, len(self.usages))
+        return was_held
+
+
+class Listener:
+    """The socket that clients connect to, and its directory.
+
+    Only processes of the manager's own user are accepted: the directory is closed to
     others (clause SEC-2), and the kernel's word on the peer decides, root included.
     """
 
     def __init__(self, listener: socket.socket, directory: str) -> None:
         listener.setblocking(False)
-        self.listener = listener
+        self.socket = listener
         self.directory = directory
         self.folder = -1  # a descriptor of the directory, once there is one
 
     def fileno(self) -> int:
         """Return the descriptor to poll."""
-        return self.listener.fileno()
+        return self.socket.fileno()
 
     def is_open(self) -> bool:
-        """Tell whether newcomers can connect."""
+        """Return whether clients can connect."""
         return self.folder >= 0
 
     def open(self) -> None:
         """Note that the socket is bound and listening."""
         self.folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
 
-    def newcomers(self) -> Iterator[socket.socket]:
-        """Yield the connections that wait and are of this user."""
+    def pending(self) -> Iterator[socket.socket]:
+        """Yield the connections that wait and are of this user. Clause SEC-5."""
         while True:
             try:
-                connection, _ = self.listener.accept()
+                connection, _ = self.socket.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             if peer_uid(connection) == os.geteuid():
@@ -237,7 +360,7 @@ class Door:
                 connection.close()
 
     def lock(self) -> bool:
-        """Lock the directory, unless a client is about to use it."""
+        """Lock the directory; return False if a client is about to use it."""
         try:
             fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -255,314 +378,274 @@ class Door:
 
 
 class Manager:
-    """Clients, names, and the loop that serves them."""
+    """The connections, and the loop that serves them."""
 
     def __init__(
-        self, door: Door, first: socket.socket, grace: float, shm: int
+        self, listener: Listener, first: socket.socket, grace: float, shm: int
     ) -> None:
-        self.door = door
+        self.listener = listener
         self.grace = grace
         self.shm = shm
         self.clients: dict[int, Client] = {}
-        self.flights: dict[int, Flight] = {}
-        self.names: dict[bytes, Name] = {}
-        self.journal = Journal(os.path.join(door.directory, JOURNAL))
-        self.suspects: set[bytes] = set()  # came to zero in this sweep
-        self.judged: set[bytes] = set()  # came to zero before it, no news since
+        self.messages: dict[int, InFlight] = {}  # by the descriptor of their pipe
+        self.names = Names(Journal(os.path.join(listener.directory, JOURNAL)))
+        self.about_a_name = {
+            REGISTER: self.names.register,
+            REGISTER_AGAIN: self.names.register_again,
+            RELEASE: self.names.release,
+            ANNOUNCE_COUNTED: self.names.announce_counted,
+            ACKNOWLEDGE_COUNTED: self.names.close_counted,
+            WITHDRAW_COUNTED: self.names.close_counted,
+        }
         self.requests: list[tuple[Client, bytes]] = []
-        self.to_visit: list[Client] = []
+        self.readable: list[Client] = []
         self.deadline = 0.0
         self.poll = select.poll()
-        self.first = self.admit(first)
+        self.first = self.add_client(first)
+
+    # --- the loop
 
     def run(self) -> None:
-        """Serve until nobody has used this manager for the grace period."""
-        while self.is_used() or time.monotonic() < self.deadline or not self.leave():
-            self.turn()
+        """Serve until nobody has used this manager for the grace period.
+
+        Clause MGR-3.
+        """
+        while self.is_used() or time.monotonic() < self.deadline or not self.close():
+            self.run_once()
 
     def is_used(self) -> bool:
-        """Tell whether there is a client, or a message that makes one."""
-        return bool(self.clients or self.flights)
+        """Return whether there is a client, or a message in flight."""
+        return bool(self.clients or self.messages)
 
-    def turn(self) -> None:
-        """Sweep once, then judge the suspects and requests of the sweep before."""
-        self.judged, self.suspects = self.suspects, set()
+    def run_once(self) -> None:
+        """Sweep once, then do what was asked for, or was due, before the sweep."""
+        self.names.begin_sweep()
         requests, self.requests = self.requests, []
-        self.sweep(0 if self.judged or requests else self.patience())
-        for name in self.judged:
-            self.forget(name)
+        self.sweep(0 if self.names.confirmed or requests else self.timeout())
+        for name in self.names.confirmed:
+            self.remove_name(name)
         for client, request in requests:
             self.answer(client, request)
 
-    def patience(self) -> float | None:
+    def timeout(self) -> float | None:
         """Return for how many milliseconds to wait for the next message."""
         if self.is_used():
             return None
         return max(0.0, self.deadline - time.monotonic()) * 1000
 
-    def sweep(self, patience: float | None) -> None:
+    def sweep(self, timeout: float | None) -> None:
         """Read what was sent until now.
 
         Nobody waits for this but those who ask for an answer. So after a wait messages
         may gather: to wake up for each would take a processor from their senders.
         """
-        self.to_visit = []
-        if patience != 0 and self.poll.poll(patience):
-            time.sleep(GATHERING)
-            patience = 0
-        for descriptor, _ in self.poll.poll(patience):
-            if descriptor == self.door.fileno():
-                self.welcome()
-            elif descriptor in self.flights:
-                self.land(self.flights[descriptor])
+        self.readable = []
+        if timeout != 0 and self.poll.poll(timeout):
+            time.sleep(BATCH_DELAY)
+            timeout = 0
+        for descriptor, _ in self.poll.poll(timeout):
+            if descriptor == self.listener.fileno():
+                self.accept()
+            elif descriptor in self.messages:
+                self.close_message(self.messages[descriptor])
             else:
-                self.to_visit.append(self.clients[descriptor])
-        for client in self.to_visit:  # grows while newcomers are admitted
-            self.visit(client)
+                self.readable.append(self.clients[descriptor])
+        for client in self.readable:  # grows while clients are added
+            self.read_messages(client)
 
-    def welcome(self) -> None:
-        """Admit who waits at the door, as long as descriptors last."""
+    # --- clients that come and go
+
+    def accept(self) -> None:
+        """Add the clients that wait, as long as descriptors last. Clause FAULT-5."""
         try:
-            for connection in self.door.newcomers():
-                self.admit(connection)
+            for connection in self.listener.pending():
+                self.add_client(connection)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self.poll.unregister(self.door)  # until a client leaves
+            self.poll.unregister(self.listener)  # until a client leaves
 
-    def admit(self, connection: socket.socket) -> Client:
-        """Count one more client, and visit it in this same sweep."""
+    def add_client(self, connection: socket.socket) -> Client:
+        """Serve one more client, from this same sweep on."""
         client = Client(connection)
         self.clients[connection.fileno()] = client
         self.poll.register(connection, select.POLLIN)
-        self.to_visit.append(client)
+        self.readable.append(client)
         return client
 
-    def dismiss(self, client: Client) -> None:
+    def disconnect(self, client: Client) -> None:
         """Release all that a client held; its connection has ended or must end."""
-        for name, count in client.holds.items():
-            self.names[name].holds -= count
-            self.suspect(name)
-        client.holds = {}
-        self.poll.unregister(client.socket)
-        del self.clients[client.socket.fileno()]
-        client.socket.close()
-        self.somebody_left()
+        self.names.release_all(client.holds)
+        self.poll.unregister(client.connection)
+        del self.clients[client.connection.fileno()]
+        client.connection.close()
+        self.after_close()
 
-    def somebody_left(self) -> None:
-        """There is room for one more; and if it was the last one, time to go soon."""
-        if self.door.is_open():
-            self.poll.register(self.door, select.POLLIN)
+    def after_close(self) -> None:
+        """Accept again, with a descriptor free; without any user left, end soon."""
+        if self.listener.is_open():
+            self.poll.register(self.listener, select.POLLIN)
         if not self.is_used():
-            patience = self.grace if self.door.is_open() else 0
-            self.deadline = time.monotonic() + patience
+            grace = self.grace if self.listener.is_open() else 0
+            self.deadline = time.monotonic() + grace
 
-    def visit(self, client: Client) -> None:
+    # --- messages
+
+    def read_messages(self, client: Client) -> None:
         """Read what a client had sent when this began, and perhaps more."""
-        for _ in range(VISIT):
+        for _ in range(MESSAGES_AT_ONCE):
             try:
-                message, ancillary, flags, _ = client.socket.recvmsg(
-                    LONGEST_MESSAGE, PLACE_FOR_A_DESCRIPTOR
-                )
-                if flags & socket.MSG_TRUNC:
-                    message = b""
+                message, descriptors = receive(client.connection)
             except BlockingIOError:
                 return
             except ConnectionResetError:
                 continue  # it left an answer unread: what it sent comes next
-            except OSError:
-                message, ancillary = b"", []
-            if not self.obey(client, message, received_descriptors(ancillary)):
-                self.dismiss(client)
+            if not self.handle_message(client, message, descriptors):
+                self.disconnect(client)
                 return
 
-    def obey(self, client: Client, message: bytes, descriptors: list[int]) -> bool:
-        """Do what a message says; False if it says nothing, or nothing known."""
+    def handle_message(
+        self, client: Client, message: bytes, descriptors: list[int]
+    ) -> bool:
+        """Do what a message says; return False if it says nothing, or nothing known.
+
+        Clause MGR-16.
+        """
         kind, argument = message[:1], message[1:]
-        if kind == FORK:
-            self.fork(client, descriptors)
+        if kind == PREFORK:
+            self.prefork(client, descriptors)
             return not argument
-        if kind == POST:
-            return self.take_off(argument.split(SEPARATOR), descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        if kind in ABOUT_A_NAME and is_name(argument):
-            self.account(client, kind, argument)
+        if kind == ANNOUNCE:
+            return self.announce(argument.split(SEPARATOR), descriptors)
+        close_all(descriptors)
+        if kind in self.about_a_name and is_name(argument):
+            self.about_a_name[kind](client.holds, argument)
         elif kind in (SYNC, STATUS) and len(argument) == TOKEN:
             self.requests.append((client, message))
         elif kind == LISTENING and client is self.first:
-            self.door.open()
-            self.poll.register(self.door, select.POLLIN)
-            self.inherit()
+            self.start_listening()
         elif kind == ABANDON and client is self.first:
             os._exit(0)
         else:
             return False
         return True
 
-    def fork(self, parent: Client, descriptors: list[int]) -> None:
-        """Admit a child to be. Without its descriptor it will connect by itself."""
-        for descriptor in descriptors[1:]:
-            os.close(descriptor)
-        for descriptor in descriptors[:1]:
-            connection = as_connection(descriptor)
-            if connection is None:
-                os.close(descriptor)
-                return
-            child = self.admit(connection)
-            child.holds = dict(parent.holds)
-            for name, count in child.holds.items():
-                self.names[name].holds += count
+    def start_listening(self) -> None:
+        """Accept clients; the directory and the socket in it have been made."""
+        self.listener.open()
+        self.poll.register(self.listener, select.POLLIN)
+        self.names.load_journal()
 
-    def take_off(self, names: list[bytes], descriptors: list[int]) -> bool:
-        """A message with these names is in flight until its pipe is closed. LIFE-2."""
-        is_right = len(descriptors) < 2 and all(map(is_pipe, descriptors))
-        if not (is_right and all(map(is_name, names))):
-            for descriptor in descriptors:
-                os.close(descriptor)
+    def prefork(self, parent: Client, descriptors: list[int]) -> None:
+        """Add the child that a client is about to fork. Clauses START-3, LIFE-22.
+
+        Without its descriptor it will connect by itself.
+        """
+        close_all(descriptors[1:])
+        connection = as_connection(descriptors[0]) if descriptors else None
+        if connection is not None:
+            child = self.add_client(connection)
+            child.holds = self.names.inherited(parent.holds)
+
+    def announce(self, names: list[bytes], descriptors: list[int]) -> bool:
+        """A message with these names is in flight until its pipe is closed.
+
+        Return False if this is no proper announcement. Clauses LIFE-2, LIFE-5.
+        """
+        is_proper = len(descriptors) < 2 and all(map(is_pipe, descriptors))
+        if not (is_proper and all(map(is_name, names))):
+            close_all(descriptors)
             return False
-        for name in names:
-            entry = self.entry(name)
-            entry.in_flight += len(descriptors)
-            entry.kept |= not descriptors  # there was no room for it here
+        self.names.announce(names, has_pipe=bool(descriptors))
         for pipe in descriptors:
-            self.flights[pipe] = Flight(pipe, names)
+            self.messages[pipe] = InFlight(pipe, names)
             self.poll.register(pipe, 0)
         return True
 
-    def land(self, flight: Flight) -> None:
-        """A message was received, or never will be."""
-        self.poll.unregister(flight.pipe)
-        del self.flights[flight.pipe]
-        os.close(flight.pipe)
-        for name in flight.names:
-            self.names[name].in_flight -= 1
-            self.suspect(name)
-        self.somebody_left()
-
-    def inherit(self) -> None:
-        """Keep to the end what a manager knew that was killed here."""
-        for name in self.journal.open():
-            entry = self.names.setdefault(name, Name())
-            entry.was_held = entry.kept = True
-            self.journal.lines += 1
-
-    def entry(self, name: bytes) -> Name:
-        """Return what is known of a name."""
-        entry = self.names.get(name)
-        if entry is None:
-            entry = self.names[name] = Name()
-            self.journal.add(name)
-        return entry
-
-    def account(self, client: Client, kind: bytes, name: bytes) -> None:
-        """Change the counts of one name. Clauses FS-2 and LIFE-8."""
-        entry = self.entry(name)
-        if kind in (HOLD, AGAIN):
-            client.holds[name] = client.holds.get(name, 0) + 1
-            entry.holds += 1
-            entry.was_held = True
-            entry.kept |= kind == AGAIN
-        elif kind == RELEASE:
-            release(client, name, entry)
-        else:
-            entry.counted += 1 if kind == COUNT else -1
-        self.suspect(name)
-
-    def suspect(self, name: bytes) -> None:
-        """There is news of a name: decide anew whether it may be unreachable."""
-        self.judged.discard(name)
-        if self.names[name].is_unreachable():
-            self.suspects.add(name)
-        else:
-            self.suspects.discard(name)
-
-    def forget(self, name: bytes) -> None:
-        """Remove a name that nobody can use any more. Clause FS-2."""
-        if self.names.pop(name).was_held:
-            unlink(name, self.shm)
-        self.journal.tidy(self.names, len(self.names))
+    def close_message(self, message: InFlight) -> None:
+        """A message was received, or never will be. Clause FS-10."""
+        self.poll.unregister(message.pipe)
+        del self.messages[message.pipe]
+        os.close(message.pipe)
+        self.names.close(message.names)
+        self.after_close()
 
     def answer(self, client: Client, request: bytes) -> None:
-        """Answer a SYNC or STATUS; a client that does not read is dismissed."""
-        if client.socket.fileno() < 0:
+        """Answer a SYNC or STATUS; disconnect a client that does not read."""
+        if client.connection.fileno() < 0:
             return
         reply = request[1:]
         if request[:1] == STATUS:
             reply += self.counts()
         try:
-            client.socket.send(reply, socket.MSG_NOSIGNAL)
+            client.connection.send(reply, socket.MSG_NOSIGNAL)
         except OSError:
-            self.dismiss(client)
+            self.disconnect(client)
 
     def counts(self) -> bytes:
         """Return the figures of a STATUS answer."""
-        entries = self.names.values()
+        usages = self.names.usages.values()
         return COUNTS.pack(
             os.getpid(),
             len(self.clients),
-            len(entries),
-            sum(entry.holds for entry in entries),
-            sum(entry.in_flight + entry.counted for entry in entries),
+            len(usages),
+            sum(usage.holds for usage in usages),
+            sum(usage.in_flight + usage.counted for usage in usages),
         )
 
-    def leave(self) -> bool:
-        """Close the door for good; False if somebody came in at the last moment."""
-        if not self.door.is_open():
+    # --- the end of a name, and of the manager
+
+    def remove_name(self, name: bytes) -> None:
+        """Remove a name that nobody can use any more. Clauses FS-2, FS-9, MGR-10."""
+        if self.names.discard(name):
+            remove_segment(name, self.shm)
+
+    def close(self) -> bool:
+        """Accept nobody from here on; False if somebody connected at the last moment.
+
+        Clause MGR-3.
+        """
+        if not self.listener.is_open():
             return True
-        if not self.door.lock():
-            self.deadline = time.monotonic() + RETRY
+        if not self.listener.lock():
+            self.deadline = time.monotonic() + LOCK_RETRY
             return False
         try:
-            self.door.hide()
+            self.listener.hide()
         except OSError:
-            return True  # somebody removed the directory: nobody can come
-        self.welcome()
+            return True  # somebody removed the directory: nobody can connect
+        self.accept()
         if self.is_used():
-            self.door.show()
+            self.listener.show()
         return not self.is_used()
 
     def remove_everything(self) -> None:
-        """Leave nothing behind. Clauses LIFE-9, LIFE-10, MGR-2 and MGR-3."""
+        """Leave nothing behind. Clauses LIFE-9, LIFE-10, MGR-2, MGR-3 and MGR-7."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for name in self.names:
-            unlink(name, self.shm)
-        remove_place(self.door.directory)
+        for name in self.names.usages:
+            remove_segment(name, self.shm)
+        remove_directory(self.listener.directory)
 
 
-def release(client: Client, name: bytes, entry: Name) -> None:
-    """Take back one hold of a client, if it has one."""
-    count = client.holds.pop(name, 0)
-    if count > 1:
-        client.holds[name] = count - 1
-    entry.holds -= bool(count)
+def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the next message of a client and the descriptors that came with it.
 
+    The message is empty at the end of the connection, and if it was too long to be one.
+    Clause MGR-16.
 
-def as_connection(descriptor: int) -> socket.socket | None:
-    """Return the socket that a FORK message brought, if it is one of our kind."""
+    Raises `BlockingIOError` if the client has sent nothing more, and
+    `ConnectionResetError` once if it has gone with an answer unread.
+    """
     try:
-        connection = socket.socket(fileno=descriptor)
+        message, ancillary, flags, _ = connection.recvmsg(
+            LONGEST_MESSAGE, ANCILLARY_SIZE
+        )
+    except (BlockingIOError, ConnectionResetError):
+        raise
     except OSError:
-        return None
-    if (connection.family, connection.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET):
-        return connection
-    connection.detach()
-    return None
-
-
-def is_pipe(descriptor: int) -> bool:
-    """Tell whether a descriptor is an end of a pipe."""
-    return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
-
-
-def peer_uid(connection: socket.socket) -> int:
-    """Return the user of the process that connected, as the kernel saw it."""
-    form = struct.Struct("3i")
-    credentials = connection.getsockopt(
-        socket.SOL_SOCKET, socket.SO_PEERCRED, form.size
-    )
-    _, uid, _ = form.unpack(credentials)
-    return int(uid)
+        return b"", []
+    descriptors = received_descriptors(ancillary)
+    return b"" if flags & socket.MSG_TRUNC else message, descriptors
 
 
 def received_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
@@ -575,16 +658,54 @@ def received_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     return found
 
 
-def unlink(name: bytes | str, folder: int | None = None) -> None:
-    """Remove a file that may be gone."""
+def as_connection(descriptor: int) -> socket.socket | None:
+    """Take over the descriptor of a PREFORK message; close it if it is no connection.
+
+    Clause MGR-16.
+    """
+    try:
+        found = socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        return None
+    if (found.family, found.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        return found
+    found.close()
+    return None
+
+
+def is_pipe(descriptor: int) -> bool:
+    """Return whether a descriptor is an end of a pipe."""
+    return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+
+
+def close_all(descriptors: list[int]) -> None:
+    """Close descriptors that nobody asked for."""
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Return the user of the process that connected, as the kernel saw it."""
+    form = struct.Struct("3i")
+    credentials = connection.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, form.size
+    )
+    _, uid, _ = form.unpack(credentials)
+    return int(uid)
+
+
+def remove_segment(name: bytes, shm: int) -> None:
+    """Remove the file of a name, which may be gone. Clauses FS-2, LIFE-10, MGR-2."""
     with contextlib.suppress(OSError):
-        os.unlink(name, dir_fd=folder)
+        os.unlink(name, dir_fd=shm)
 
 
-def remove_place(directory: str) -> None:
-    """Remove a manager's socket and directory, in as far as they were made."""
+def remove_directory(directory: str) -> None:
+    """Remove a manager's directory and what is in it, in as far as it was made."""
     for name in (SOCKET, CLOSING, JOURNAL, f"{JOURNAL}-new"):
-        unlink(os.path.join(directory, name))
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(directory, name))
     with contextlib.suppress(OSError):
         os.rmdir(directory)
 
@@ -592,8 +713,8 @@ def remove_place(directory: str) -> None:
 def detach() -> None:
     """Become nobody's child, in a session and process group of its own.
 
-    Clause MGR-1. The parent of this process ends here, and its own parent waits for
-    just that, so there is no zombie.
+    Clauses MGR-1, MGR-15. The parent of this process ends here, and its own parent
+    waits for just that, so there is no zombie.
     """
     if os.fork():
         os._exit(0)
@@ -603,7 +724,7 @@ def detach() -> None:
 
 
 def set_signals() -> None:
-    """Ignore the terminal; end in order on SIGTERM."""
+    """Ignore the terminal; end in order on SIGTERM. Clauses MGR-15, FAULT-5."""
 
     def terminate(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -616,7 +737,7 @@ def set_signals() -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """Allow as many clients as the system does."""
+    """Allow as many clients as the system does. Clause MGR-16."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -628,7 +749,7 @@ def main(arguments: list[str]) -> None:
     detach()
     raise_descriptor_limit()
     manager = Manager(
-        Door(socket.socket(fileno=int(listener)), directory),
+        Listener(socket.socket(fileno=int(listener)), directory),
         socket.socket(fileno=int(first)),
         float(grace),
         shm,

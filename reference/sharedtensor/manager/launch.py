@@ -5,7 +5,7 @@ The address of a manager is the path of its socket,
 
 **Starting.** The client makes an unbound socket, starts the daemon with it and with one
 end of a socket pair, and only then makes the directory, binds and listens. So nobody
-waits until the daemon serves: messages wait in the socket pair, newcomers in the
+waits until the daemon serves: messages wait in the socket pair, other clients in the
 backlog. (Its first fork is waited for, once in a program, some 10 ms.) And the order
 leaves nothing behind when the client is killed on the way: from before the directory
 exists there is a daemon that knows its path and sees the client's end of the socket
@@ -35,11 +35,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from multiprocessing import spawn as multiprocessing_spawn
+from typing import Any
 
 from ..errors import ManagerError
 from . import daemon
 
-PATIENCE = 10.0  # seconds for any single wait on a manager or for a lock
+TIMEOUT = 10.0  # seconds for any single wait on a manager or for a lock
 GRACE_VARIABLE = "SHAREDTENSOR_MANAGER_GRACE"
 DEFAULT_GRACE = 0.5
 BACKLOG = 1024
@@ -48,24 +49,26 @@ LOCK_POLL = 0.002
 ATTEMPTS = 5
 
 # What connecting to a manager that has ended, or is about to, can give.
-NOBODY_THERE = (FileNotFoundError, ConnectionError)
+NOT_SERVING = (FileNotFoundError, ConnectionError)
 
 
-class Taken(Exception):
+class AddressTaken(Exception):
     """Another client has put a manager at this address."""
 
 
 def start_anywhere() -> tuple[str, socket.socket]:
     """Start a manager; return its address and the connection to it.
 
+    No two managers are given one directory. Clauses MGR-8, MGR-17.
+
     Raises `ManagerError` if no directory will do or the daemon cannot be started.
     """
     reasons = []
     for base in candidate_bases():
-        directory = os.path.join(base, f"{daemon.TITLE}-{os.urandom(8).hex()}")
+        directory = new_directory(base)
         try:
             connection = start(directory)
-        except (OSError, Taken) as error:
+        except (OSError, AddressTaken) as error:
             reasons.append(f"{base}: {error}")
         else:
             return os.path.join(directory, daemon.SOCKET), connection
@@ -76,8 +79,16 @@ def start_anywhere() -> tuple[str, socket.socket]:
     )
 
 
+def new_directory(base: str) -> str:
+    """Return a path below `base` that no other manager has. Clause MGR-17."""
+    return os.path.join(base, f"{daemon.TITLE}-{os.urandom(8).hex()}")
+
+
 def candidate_bases() -> list[str]:
-    """Return the directories that a socket may be put under, the best first."""
+    """Return the directories that a socket may be put under, the best first.
+
+    Clause MGR-8.
+    """
     bases = []
     with contextlib.suppress(OSError):  # it raises when none is usable
         bases.append(os.path.abspath(tempfile.gettempdir()))
@@ -89,28 +100,28 @@ def start(directory: str) -> socket.socket:
     """Start a manager in a directory, made now; return the connection to it.
 
     Raises `OSError` if the directory will not do, `ManagerError` if the daemon does not
-    start, and `Taken` if another client was faster.
+    start, and `AddressTaken` if another client was faster.
     """
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours, theirs = map(above_standard_streams, pair)
     listener = above_standard_streams(
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     )
-    bound(ours)
+    set_timeouts(ours)
     try:
         with theirs, listener:
             process = spawn(listener, theirs, directory)
             try:
-                open_door(listener, directory, ours)
+                open_listener(listener, directory, ours)
             finally:
                 theirs.close()
                 wait_until_detached(process)
-    except Taken:
+    except AddressTaken:
         ours.close()
         raise
     except BaseException:
         ours.close()
-        daemon.remove_place(directory)
+        daemon.remove_directory(directory)
         raise
     return ours
 
@@ -130,27 +141,40 @@ def above_standard_streams(given: socket.socket) -> socket.socket:
 
 def spawn(
     listener: socket.socket, first: socket.socket, directory: str
-) -> "subprocess.Popen[bytes]":
-    """Start the daemon. It inherits two descriptors and no other. Clause MGR-4."""
-    given = (listener.fileno(), first.fileno())
-    return subprocess.Popen(
-        [
-            interpreter(),
-            "-I",
-            "-S",
-            os.path.abspath(daemon.__file__),
-            daemon.TITLE,
-            *map(str, given),
-            directory,
-            str(grace_period()),
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        close_fds=True,
-        pass_fds=given,
-        start_new_session=True,
-    )
+) -> "subprocess.Popen[Any]":
+    """Start the daemon, which inherits these two sockets. Clause MGR-6."""
+    inherited = (listener.fileno(), first.fileno())
+    return subprocess.Popen(command(inherited, directory), **process_options(inherited))
+
+
+def command(inherited: tuple[int, int], directory: str) -> list[str]:
+    """Return the command line of a daemon; `daemon` documents it."""
+    return [
+        interpreter(),
+        "-I",
+        "-S",
+        os.path.abspath(daemon.__file__),
+        daemon.TITLE,
+        *map(str, inherited),
+        directory,
+        str(grace_period()),
+    ]
+
+
+def process_options(inherited: tuple[int, int]) -> dict[str, Any]:
+    """Return the options of `Popen` for a daemon: what it has in common with nobody.
+
+    It inherits no descriptors but these and is in a session of its own at once. Clauses
+    MGR-1, MGR-4, MGR-15.
+    """
+    return {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "close_fds": True,
+        "pass_fds": inherited,
+        "start_new_session": True,
+    }
 
 
 def interpreter() -> str:
@@ -175,15 +199,15 @@ def grace_period() -> float:
     return grace
 
 
-def wait_until_detached(process: "subprocess.Popen[bytes]") -> None:
+def wait_until_detached(process: "subprocess.Popen[Any]") -> None:
     """Reap the process that the daemon forks from; raise `ManagerError` if it fails."""
     try:
-        status = process.wait(PATIENCE)
+        status = process.wait(TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
         raise ManagerError(
-            f"The shared-memory manager was not up after {PATIENCE:g} seconds. Check "
+            f"The shared-memory manager was not up after {TIMEOUT:g} seconds. Check "
             "whether the machine is overloaded."
         ) from None
     if status:
@@ -193,22 +217,24 @@ def wait_until_detached(process: "subprocess.Popen[bytes]") -> None:
         )
 
 
-def open_door(listener: socket.socket, directory: str, first: socket.socket) -> None:
-    """Make directory and socket for a daemon that runs already. Clause SEC-2.
+def open_listener(
+    listener: socket.socket, directory: str, first: socket.socket
+) -> None:
+    """Make directory and socket for a daemon that runs already. Clauses SEC-2, MGR-9.
 
-    Raises `Taken`, and has told the daemon to go, if a manager is there already.
+    Raises `AddressTaken`, and has told the daemon to go, if a manager is there already.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory, 0o700)
-        os.chmod(directory, 0o700)  # the umask may have taken that: clause MGR-9
-    with locked(directory), short(os.path.join(directory, daemon.SOCKET)) as path:
+        os.chmod(directory, 0o700)  # the umask may have taken that
+    with locked(directory), short_path(os.path.join(directory, daemon.SOCKET)) as path:
         try:
             listener.bind(path)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             first.send(daemon.ABANDON, socket.MSG_NOSIGNAL)
-            raise Taken(f"{directory} has a manager already") from error
+            raise AddressTaken(f"{directory} has a manager already") from error
         os.chmod(path, 0o600)
         listener.listen(BACKLOG)
         first.send(daemon.LISTENING, socket.MSG_NOSIGNAL)
@@ -218,15 +244,16 @@ def reach(address: str, may_create: bool) -> socket.socket:
     """Connect to the manager at an address; put a successor there if it was killed.
 
     If the directory is gone, the manager has ended in order and nothing that it knew
-    is left; with `may_create` a new one is started all the same.
+    is left; with `may_create` a new one is started all the same. Clause MGR-14.
 
-    Raises `ManagerError` if there is no manager and none can be put there.
+    Raises `ManagerError` if there is no manager and none can be put there. Clause
+    MGR-13.
     """
     reason: Exception | None = None
     for _ in range(ATTEMPTS):
         try:
             return connect_or_succeed(address, may_create)
-        except (FileNotFoundError, Taken) as error:
+        except (FileNotFoundError, AddressTaken) as error:
             reason = error  # somebody else is ending or starting one just now
         except OSError as error:
             reason = error
@@ -245,15 +272,15 @@ def reach(address: str, may_create: bool) -> socket.socket:
 
 
 def connect_or_succeed(address: str, may_create: bool) -> socket.socket:
-    """Try once to connect, and else to start a successor."""
-    with contextlib.suppress(*NOBODY_THERE):
+    """Try once to connect, and else to start a successor. Clause MGR-14."""
+    with contextlib.suppress(*NOT_SERVING):
         return connect(address)
     directory = os.path.dirname(address)
     if may_create and not os.path.isdir(directory):
         return start(directory)
     with locked(directory):
         # Meanwhile another client may have done what this one is about to do.
-        with contextlib.suppress(*NOBODY_THERE):
+        with contextlib.suppress(*NOT_SERVING):
             return connect(address)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(address)
@@ -270,8 +297,8 @@ def connect(address: str) -> socket.socket:
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     )
     try:
-        bound(connection)
-        with short(address) as path:
+        set_timeouts(connection)
+        with short_path(address) as path:
             connection.connect(path)
         if daemon.peer_uid(connection) != os.geteuid():
             raise PermissionError(f"{address} belongs to another user")
@@ -281,23 +308,29 @@ def connect(address: str) -> socket.socket:
             raise ConnectionResetError("the manager ended")
     except BlockingIOError:
         connection.close()
-        raise TimeoutError(f"no answer within {PATIENCE:g} seconds") from None
+        raise TimeoutError(f"no answer within {TIMEOUT:g} seconds") from None
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def bound(connection: socket.socket) -> None:
-    """Let the kernel end each wait on a connection; then it reads as blocking."""
-    seconds = struct.pack("ll", int(PATIENCE), int(PATIENCE % 1 * 1e6))
+def set_timeouts(connection: socket.socket) -> None:
+    """Let the kernel end each wait on a connection; then it reads as blocking.
+
+    Clause MGR-18.
+    """
+    seconds = struct.pack("ll", int(TIMEOUT), int(TIMEOUT % 1 * 1e6))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
 
 
 @contextlib.contextmanager
 def locked(directory: str) -> Iterator[None]:
-    """Hold the lock on a manager's directory, which must be this user's alone."""
+    """Hold the lock on a manager's directory, which must be this user's alone.
+
+    Clause SEC-2. Raises `OSError`.
+    """
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         status = os.fstat(folder)
@@ -312,8 +345,8 @@ def locked(directory: str) -> Iterator[None]:
 
 
 def wait_for_lock(folder: int) -> None:
-    """Lock a directory, within bounds."""
-    deadline = time.monotonic() + PATIENCE
+    """Lock a directory. Raises `TimeoutError`. Clause MGR-18."""
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             return fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -324,15 +357,18 @@ def wait_for_lock(folder: int) -> None:
 
 
 def same_file(path: str, status: os.stat_result) -> bool:
-    """Tell whether a path still names what was opened."""
+    """Return whether a path still names what was opened."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.stat(path), status)
     return False
 
 
 @contextlib.contextmanager
-def short(path: str) -> Iterator[str]:
-    """Give a path of any length in a form that fits into a socket address."""
+def short_path(path: str) -> Iterator[str]:
+    """Give a path of any length in a form that fits into a socket address.
+
+    Clause MGR-7.
+    """
     if len(os.fsencode(path)) <= SUN_PATH:
         yield path
         return

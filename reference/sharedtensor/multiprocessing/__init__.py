@@ -12,11 +12,8 @@ from ..errors import (
     ProcessExitedException,
     ProcessRaisedException,
 )
-from ..strategies import (
-    get_all_sharing_strategies,
-    get_sharing_strategy,
-    set_sharing_strategy,
-)
+from ..protocol import get_sharing_strategy, set_sharing_strategy
+from ..strategies import get_all_sharing_strategies
 from .context import default_context as _default_context
 from .spawning import ProcessContext, spawn, start_processes
 

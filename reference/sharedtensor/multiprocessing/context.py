@@ -9,23 +9,23 @@ import multiprocessing
 from multiprocessing import context, process
 from typing import Any
 
-from .. import transport
-from ..steps import steps
+from .. import protocol, transport
 
 
 class Settings:
-    """What a child takes over from its parent: read when it is started. START-6.
+    """What a child takes over from its parent: read when it is started.
 
     A process has it as its first attribute, so that a spawned child knows the manager
-    before it unpickles the tensors among its arguments.
+    before it unpickles the tensors among its arguments. The process of a `Manager()`
+    has it too. Clauses START-6, CHAN-10.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _enter_child, steps.child_settings()
+        return _enter_child, protocol.child_settings()
 
 
-def _enter_child(strategy: str, manager: str | None) -> Settings:
-    steps.enter_child(strategy, manager)
+def _enter_child(strategy: str, address: str | None) -> Settings:
+    protocol.enter_child(strategy, address)
     return Settings()
 
 
@@ -38,7 +38,7 @@ class _ChildOfThisProgram(process.BaseProcess):
 
     def start(self) -> None:
         """Start the child; its tensor arguments are sent. Clauses START-1, START-2."""
-        steps.child_settings()  # a forked child inherits its manager: it must exist
+        protocol.child_settings()  # a forked child inherits its manager: it must exist
         with transport.spawning():
             super().start()
 
@@ -68,28 +68,28 @@ class ForkServerProcess(_ChildOfThisProgram, context.ForkServerProcess):
 
 
 class Channels(context.BaseContext):
-    """The channels of every context. Clause API-3."""
+    """The channels of every context, whoever takes it. Clauses API-3, CHAN-9."""
 
     def Pipe(self, duplex: bool = True) -> Any:
-        """A pair of connections that carry tensors."""
+        """Return a pair of connections that carry tensors."""
         from .connection import Pipe
 
         return Pipe(duplex)
 
     def Queue(self, maxsize: int = 0) -> Any:
-        """A queue that carries tensors."""
+        """Return a queue that carries tensors."""
         from .queues import Queue
 
         return Queue(maxsize, ctx=self.get_context())
 
     def JoinableQueue(self, maxsize: int = 0) -> Any:
-        """A queue that carries tensors and counts unfinished tasks."""
+        """Return a queue that carries tensors and counts unfinished tasks."""
         from .queues import JoinableQueue
 
         return JoinableQueue(maxsize, ctx=self.get_context())
 
     def SimpleQueue(self) -> Any:
-        """A queue without a thread that carries tensors."""
+        """Return a queue without a thread that carries tensors."""
         from .queues import SimpleQueue
 
         return SimpleQueue(ctx=self.get_context())
@@ -101,14 +101,17 @@ class Channels(context.BaseContext):
         initargs: Any = (),
         maxtasksperchild: int | None = None,
     ) -> Any:
-        """A pool of processes whose tasks and results carry tensors."""
+        """Return a pool of processes whose tasks and results carry tensors."""
         from .pools import Pool
 
         arguments = processes, initializer, initargs, maxtasksperchild
         return Pool(*arguments, context=self.get_context())
 
     def get_context(self, method: str | None = None) -> Any:
-        """The context of a start method. Raises `ValueError` for another. START-5."""
+        """Return the context of a start method. Raises `ValueError` for another.
+
+        Clauses START-5, FAIL-10.
+        """
         if method is None:
             return self
         return CONTEXTS[multiprocessing.get_context(method).get_start_method()]
@@ -141,7 +144,7 @@ class DefaultContext(Channels, context.DefaultContext):
         super().__init__(context._default_context)
 
     def get_context(self, method: str | None = None) -> Any:
-        """The context of a start method, or of the program's. Clause START-5."""
+        """Return the context of a start method, or of the program's. Clause START-5."""
         if method is None:
             method = self.get_start_method()
         return super().get_context(method)
@@ -150,7 +153,7 @@ class DefaultContext(Channels, context.DefaultContext):
     def get_start_method(  # type: ignore[override]
         self, allow_none: bool = False
     ) -> str | None:
-        """The program's start method."""
+        """Return the program's start method."""
         return multiprocessing.get_start_method(allow_none)
 
     def set_start_method(self, method: str | None, force: bool = False) -> None:

@@ -12,7 +12,7 @@ from .queues import SimpleQueue
 
 
 class Pool(pool.Pool):
-    """A pool of worker processes. Clause CHAN-3."""
+    """A pool of worker processes: two queues. Clauses CHAN-1, CHAN-2, LIFE-16."""
 
     @staticmethod
     def _help_stuff_finish(

@@ -19,8 +19,9 @@ from collections.abc import Callable
 from multiprocessing import queues, synchronize, util
 from typing import Any, ClassVar
 
+from .. import protocol
 from ..errors import ResourceError
-from ..steps import Message, steps
+from ..protocol import Message
 from .connection import Connection, Pipe
 
 
@@ -38,11 +39,11 @@ class SimpleQueue(queues.SimpleQueue[Any]):
 
         Clauses CHAN-7, GRAD-5, LIFE-5.
         """
-        steps.write_message(steps.pack_message(obj), self._writer)
+        protocol.write_message(protocol.pack_message(obj), self._writer)
 
     def get(self) -> Any:
-        """Receive an object. Clause CHAN-4."""
-        return steps.unpack_message(*self._reader.receive())
+        """Receive an object, without a lock. Clauses CHAN-4, LIFE-15, LIFE-16."""
+        return protocol.unpack_message(*self._reader.receive())
 
 
 class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue[Any]
@@ -73,10 +74,11 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
         """Send an object. Clauses CHAN-7, GRAD-5, GRAD-6, LIFE-5.
 
-        Raises what packing raises, or `queue.Full`; then the queue is as it was before.
+        Raises what packing raises, or `queue.Full`; then the queue is as it was before:
+        clauses FAIL-1, LIFE-18.
         """
         self._check_open()
-        message = steps.put_message(obj)
+        message = protocol.pack_message(obj)
         if not self._sem.acquire(block, timeout):
             raise queue.Full
         try:
@@ -88,7 +90,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     def _append(self, message: Message) -> None:
         with self._notempty:
             # An earlier message stays in the buffer until it is written.
-            if not self._buffer and steps.write_at_once(message, self._writer):
+            if not self._buffer and protocol.write_at_once(message, self._writer):
                 return
             if self._thread is None:
                 self._start_thread()
@@ -96,7 +98,10 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             self._notempty.notify()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Receive an object. Raises `queue.Empty`. Clause CHAN-4."""
+        """Receive an object, without a lock. Raises `queue.Empty`.
+
+        Clauses CHAN-4, CHAN-12, LIFE-15, LIFE-16.
+        """
         self._check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._arrives(block, deadline):
@@ -108,11 +113,14 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
                 self._sem.release()  # the message is lost, and so is no more in here
                 raise
             self._sem.release()
-            return steps.unpack_message(*received)
+            return protocol.unpack_message(*received)
         raise queue.Empty
 
     def _arrives(self, block: bool, deadline: float | None) -> bool:
-        """Whether a message can be read, or is to be waited for without end."""
+        """Return whether a message can be read, or is to be waited for without end.
+
+        Clause CHAN-12.
+        """
         if not block:
             return self._poll()
         if deadline is None:
@@ -151,7 +159,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
 
 
 class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
-    """A queue that knows how many of its objects have not been dealt with."""
+    """A queue that counts the objects that have not been dealt with. Clause CHAN-8."""
 
     _cond: synchronize.Condition
     _unfinished_tasks: synchronize.Semaphore
@@ -181,7 +189,7 @@ def _feed(
             writer.close()
             return
         try:
-            steps.write_message(message, writer)
+            protocol.write_message(message, writer)
         except Exception as error:
             broken = getattr(error, "errno", 0) == errno.EPIPE
             if util.is_exiting() or (broken and ignore_broken_pipe):

@@ -43,7 +43,8 @@ class ProcessContext:
     ) -> bool:
         """Wait for the processes; return whether all of them have ended.
 
-        The first failure that is seen ends the others. Clauses SPAWN-3 to SPAWN-7.
+        The first failure that is seen ends the others. Clauses SPAWN-3, SPAWN-4,
+        SPAWN-5, SPAWN-6, SPAWN-7.
 
         Args:
             timeout: seconds after which to return in any case; None: no limit.

@@ -1,27 +1,33 @@
 """Mutants of the drop-in surface."""
 
-from sharedtensor_conformance.mutants.registry import mutant
+from sharedtensor_conformance.mutants.registry import ABSENT, mutant
 
 
-@mutant("lacks_a_name", "API-1")
-def lacks_a_name(steps):
+@mutant("lacks_a_name", "API-1", replaces="multiprocessing.Barrier")
+def lacks_a_name(Barrier):
     """The drop-in has no `Barrier`."""
-    from sharedtensor import multiprocessing
-
-    del multiprocessing.Barrier
+    return ABSENT
 
 
-@mutant("lacks_a_strategy_function", "API-2", "STRAT-1")
-def lacks_a_strategy_function(steps):
+@mutant(
+    "lacks_a_strategy_function",
+    "API-2",
+    "STRAT-1",
+    replaces="multiprocessing.get_all_sharing_strategies",
+)
+def lacks_a_strategy_function(get_all_sharing_strategies):
     """The drop-in does not tell which strategies there are."""
-    from sharedtensor import multiprocessing
-
-    del multiprocessing.get_all_sharing_strategies
+    return ABSENT
 
 
-@mutant("context_hides_its_method", "API-3")
-def context_hides_its_method(steps):
+@mutant(
+    "context_hides_its_method", "API-3", replaces="multiprocessing.context.CONTEXTS"
+)
+def context_hides_its_method(contexts):
     """The context of `forkserver` says that it is that of `spawn`."""
-    from sharedtensor.multiprocessing.context import ForkServerContext
 
-    ForkServerContext.get_start_method = lambda self, allow_none=False: "spawn"
+    class Hidden(type(contexts["forkserver"])):
+        def get_start_method(self, allow_none=False):
+            return "spawn"
+
+    return contexts | {"forkserver": Hidden()}

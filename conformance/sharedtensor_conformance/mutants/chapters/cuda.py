@@ -1,90 +1,92 @@
-"""Mutants of the protocol for device memory, whose steps are an object of their own."""
+"""Mutants of the protocol for device memory.
 
+A tensor is received by `rebuild_tensor`, which travels in the message by its name, so
+what replaces it has that name (`functools.wraps`).
+"""
+
+import functools
 import os
 import weakref
 
 from sharedtensor_conformance.mutants.registry import mutant
 
-
-def _protocol():
-    from sharedtensor.cuda import protocol
-
-    return protocol.steps
+REDUCE = "cuda.reducers.reduce_tensor"
+REBUILD = "cuda.reducers.rebuild_tensor"
 
 
-@mutant("forked_child_reads_zeros", "CUDA-1")
-def forked_child_reads_zeros(steps):
+@mutant("forked_child_reads_zeros", "CUDA-1", replaces="cuda.tensors.CudaTensor.cpu")
+def forked_child_reads_zeros(cpu):
     """A device tensor that is used after a fork has zeros for values."""
     import numpy as np
-    from sharedtensor.cuda import CudaTensor, ForkError
+    from sharedtensor.cuda import ForkError
 
-    original = CudaTensor.cpu
-
-    def cpu(self):
+    def cpu_or_zeros(tensor):
         try:
-            return original(self)
+            return cpu(tensor)
         except ForkError:
-            return np.zeros(self.shape, self.dtype)
+            return np.zeros(tensor.shape, tensor.dtype)
 
-    CudaTensor.cpu = cpu
+    return cpu_or_zeros
 
 
-@mutant("forgets_device_offsets", "CUDA-2")
-def forgets_device_offsets(steps):
+@mutant(
+    "forgets_device_offsets", "CUDA-2", replaces="cuda.protocol.offset_in_allocation"
+)
+def forgets_device_offsets(offset_in_allocation):
     """Every tensor in an allocation arrives at its begin."""
-    _protocol().offset_in_allocation = lambda driver, pointer: 0
+    return lambda driver, pointer: 0
 
 
-@mutant("device_tensors_are_copies", "CUDA-3", "CUDA-2", "CUDA-19", "CUDA-21")
-def device_tensors_are_copies(steps):
+@mutant(
+    "device_tensors_are_copies",
+    "CUDA-3", "CUDA-2", "CUDA-19", "CUDA-21",
+    replaces=REDUCE,
+)  # fmt: skip
+def device_tensors_are_copies(reduce_tensor):
     """A device tensor arrives with its values, in an allocation of its own."""
-    from multiprocessing.reduction import ForkingPickler
-
-    from sharedtensor.cuda import CudaTensor
-
     from sharedtensor_conformance.adapters.copy import export_device_copy
 
-    ForkingPickler.register(CudaTensor, export_device_copy)
+    return export_device_copy
 
 
-@mutant("frees_what_is_in_use", "CUDA-4")
-def frees_what_is_in_use(steps):
+@mutant("frees_what_is_in_use", "CUDA-4", replaces="cuda.protocol.may_free")
+def frees_what_is_in_use(may_free):
     """An allocation goes with the owner's last tensor, whoever uses it."""
-    _protocol().may_free = lambda allocation: True
+    return lambda allocation: True
 
 
-@mutant("never_frees", "CUDA-4")
-def never_frees(steps):
+@mutant("never_frees", "CUDA-4", replaces="cuda.protocol.may_free")
+def never_frees(may_free):
     """An allocation that was sent is never freed."""
-    _protocol().may_free = lambda allocation: allocation.table is None
+    return lambda allocation: allocation.table is None
 
 
-@mutant("device_tensor_has_a_segment", "CUDA-5")
-def device_tensor_has_a_segment(steps):
+@mutant("device_tensor_has_a_segment", "CUDA-5", replaces="cuda.protocol.count_send")
+def device_tensor_has_a_segment(count_send):
     """A send of a device tensor makes a file in `/dev/shm` beside it."""
-    original = _protocol().count_send
 
-    def count_send(allocation):
+    def count_and_make_file(table, allocation):
         name = f"sharedtensor-{os.getpid()}-{os.urandom(16).hex()}"
         with open(f"/dev/shm/{name}", "w"):
-            return original(allocation)
+            return count_send(table, allocation)
 
-    _protocol().count_send = count_send
+    return count_and_make_file
 
 
-@mutant("does_not_wait", "CUDA-6")
-def does_not_wait(steps):
+@mutant("does_not_wait", "CUDA-6", replaces="cuda.protocol.wait_for_event")
+def does_not_wait(wait_for_event):
     """The receiver does not wait for the sender's pending work."""
-    _protocol().wait_for_event = lambda driver, handle: None
+    return lambda driver, handle: None
 
 
-@mutant("forgets_device_strides", "CUDA-7")
-def forgets_device_strides(steps):
+@mutant("forgets_device_strides", "CUDA-7", replaces=REBUILD)
+def forgets_device_strides(rebuild_tensor):
     """A view of device memory arrives at its place, and contiguous."""
-    _on_rebuild(
+    return _changed(
+        rebuild_tensor,
         lambda tensor: tensor.as_strided(
             tensor.shape, _contiguous(tensor.shape), tensor.storage_offset()
-        )
+        ),
     )
 
 
@@ -95,28 +97,19 @@ def _contiguous(shape):
     return tuple(strides[: len(shape)])
 
 
-def _on_rebuild(change):
+def _changed(rebuild_tensor, change):
     """Change each tensor that has elements when it is received."""
-    from sharedtensor.cuda import reducers
 
-    original = reducers.rebuild_tensor
-
-    def rebuild_tensor(*arguments):
-        tensor = original(*arguments)
+    @functools.wraps(rebuild_tensor)
+    def rebuild_and_change(*arguments):
+        tensor = rebuild_tensor(*arguments)
         return change(tensor) if tensor.storage else tensor
 
-    _take_place(reducers, rebuild_tensor)
+    return rebuild_and_change
 
 
-def _take_place(reducers, replacement):
-    """Let a function be pickled, by its name, as the one that it replaces."""
-    replacement.__module__ = reducers.__name__
-    replacement.__qualname__ = replacement.__name__
-    setattr(reducers, replacement.__name__, replacement)
-
-
-@mutant("device_booleans_are_bytes", "CUDA-8")
-def device_booleans_are_bytes(steps):
+@mutant("device_booleans_are_bytes", "CUDA-8", replaces=REBUILD)
+def device_booleans_are_bytes(rebuild_tensor):
     """A tensor of booleans arrives as one of bytes."""
     import numpy as np
 
@@ -125,260 +118,247 @@ def device_booleans_are_bytes(steps):
             tensor.dtype = np.dtype("uint8")
         return tensor
 
-    _on_rebuild(change)
+    return _changed(rebuild_tensor, change)
 
 
-@mutant("second_receive_is_a_copy", "CUDA-9", "CUDA-10")
-def second_receive_is_a_copy(steps):
+@mutant(
+    "second_receive_is_a_copy",
+    "CUDA-9", "CUDA-10",
+    replaces=("cuda.protocol.find_allocation", REBUILD),
+)  # fmt: skip
+def second_receive_is_a_copy(find_allocation, rebuild_tensor):
     """What is received while it is open already arrives as a copy."""
     from sharedtensor import cuda
-    from sharedtensor.cuda import protocol
 
-    original = protocol.Sharing._receive
-    copies = []
+    open_already = []
 
-    def receive(sharing, message, count):
-        known = sharing._known.get(message.memory)
-        storage = original(sharing, message, count)
-        if known is not None and known.held is not None:
-            copies.append(storage)
-        return storage
+    def find_and_note(state, message):
+        found = find_allocation(state, message)
+        if found is not None and found.held is not None:
+            open_already.append(found)
+        return found
 
     def change(received):
-        if not copies:
+        if not open_already:
             return received
-        copies.clear()
+        open_already.clear()
         return cuda.tensor(received.cpu(), device=received.device)
 
-    protocol.Sharing._receive = receive
-    _on_rebuild(change)
+    return find_and_note, _changed(rebuild_tensor, change)
 
 
-@mutant("counts_a_second_receive_for_ever", "CUDA-9")
-def counts_a_second_receive_for_ever(steps):
+@mutant(
+    "counts_a_second_receive_for_ever",
+    "CUDA-9",
+    replaces=("cuda.protocol.find_allocation", "cuda.counts.Count.release"),
+)
+def counts_a_second_receive_for_ever(find_allocation, release):
     """The count of a message whose allocation is open already is not given back."""
-    from sharedtensor.cuda import protocol
+    open_already = []
 
-    original = protocol.Sharing._receive
+    def find_and_note(state, message):
+        found = find_allocation(state, message)
+        if found is not None:
+            open_already.append(found)
+        return found
 
-    def receive(sharing, message, count):
-        if message.memory not in sharing._known:
-            return original(sharing, message, count)
-        count.keep()
-        lasting = type("Lasting", (), {"release": lambda self: None})()
-        return original(sharing, message, lasting)
+    def release_but_the_second(count):
+        if not open_already:
+            return release(count)
+        open_already.clear()
+        return count.keep()
 
-    protocol.Sharing._receive = receive
+    return find_and_note, release_but_the_second
 
 
-@mutant("closes_with_the_first_tensor", "CUDA-9")
-def closes_with_the_first_tensor(steps):
+@mutant(
+    "closes_with_the_first_tensor",
+    "CUDA-9",
+    replaces="cuda.state.Allocation.live_storage",
+)
+def closes_with_the_first_tensor(live_storage):
     """Each receive has a storage; the first that goes closes the allocation."""
-    from sharedtensor.cuda import protocol
-
-    protocol.Sharing._storage = protocol.DeviceStorage
-    protocol.Allocation.is_referred_to_here = lambda allocation: False
+    return lambda allocation: None
 
 
-@mutant("knows_allocations_by_their_size", "CUDA-11")
-def knows_allocations_by_their_size(steps):
+@mutant(
+    "knows_allocations_by_their_size",
+    "CUDA-11",
+    replaces="cuda.protocol.find_allocation",
+)
+def knows_allocations_by_their_size(find_allocation):
     """An allocation is taken for one of the same size that is open already."""
-    _known_by(
-        lambda sharing, message: (
-            each
-            for each in sharing._known.values()
-            if each.held is not None and each.nbytes == message.nbytes
-        )
-    )
+
+    def find_by_size(state, message):
+        received = (each for each in state.known.values() if each.held is not None)
+        alike = (each for each in received if each.nbytes == message.nbytes)
+        return next(alike, None) or find_allocation(state, message)
+
+    return find_by_size
 
 
-def _known_by(find):
-    """Take what `find` finds, if anything, for the allocation that is received."""
-    from sharedtensor.cuda import protocol
-
-    original = protocol.Sharing._receive
-
-    def receive(sharing, message, count):
-        found = next(find(sharing, message), None)
-        if found is None:
-            return original(sharing, message, count)
-        if message.event is not None:
-            protocol.steps.wait_for_event(sharing.driver, message.event)
-        count.release()
-        return sharing._storage(found)
-
-    protocol.Sharing._receive = receive
-
-
-@mutant("finds_what_was_closed", "CUDA-12")
-def finds_what_was_closed(steps):
+@mutant(
+    "finds_what_was_closed",
+    "CUDA-12",
+    replaces=("cuda.protocol.close_allocation", "cuda.protocol.find_allocation"),
+)
+def finds_what_was_closed(close_allocation, find_allocation):
     """Memory that is used again is taken for the allocation that was closed there."""
-    from sharedtensor.cuda import protocol
-
     closed = []
-    original = protocol.Sharing._close
 
-    def close(sharing, allocation):
+    def close_and_note(state, allocation):
         closed.append(allocation)
-        original(sharing, allocation)
+        close_allocation(state, allocation)
 
-    protocol.Sharing._close = close
-    _known_by(
-        lambda sharing, message: (
-            each for each in closed if each.nbytes == message.nbytes
-        )
-    )
+    def find_closed(state, message):
+        alike = (each for each in closed if each.nbytes == message.nbytes)
+        return next(alike, None) or find_allocation(state, message)
+
+    return close_and_note, find_closed
 
 
-@mutant("counts_the_first_send_only", "CUDA-13")
-def counts_the_first_send_only(steps):
+@mutant("counts_the_first_send_only", "CUDA-13", replaces="cuda.protocol.count_send")
+def counts_the_first_send_only(count_send):
     """A second send of an allocation claims a count that names nothing."""
 
-    def count_send(allocation):
-        first = not hasattr(allocation, "was_sent")
+    def count_first(table, allocation):
+        if hasattr(allocation, "was_sent"):
+            return table.claim(-1)
         allocation.was_sent = True
-        return allocation.table.claim(allocation.number if first else -1)
+        return count_send(table, allocation)
 
-    _protocol().count_send = count_send
+    return count_first
 
 
-@mutant("a_drop_gives_all_counts_back", "CUDA-14")
-def a_drop_gives_all_counts_back(steps):
+@mutant("a_drop_gives_all_counts_back", "CUDA-14", replaces="cuda.counts.Count.release")
+def a_drop_gives_all_counts_back(release):
     """The first receiver that drops gives back the counts of all."""
-    from sharedtensor.cuda import counts
+    from sharedtensor.cuda.counts import VACANT
 
-    def release(count):
+    def release_all(count):
         slots = count.table.slots
         number = slots[count.slot]["allocation"]
-        slots["state"][slots["allocation"] == number] = counts.VACANT
+        slots["state"][slots["allocation"] == number] = VACANT
 
-    counts.Count.release = release
+    return release_all
 
 
-@mutant("a_death_ends_all_counts", "CUDA-15")
-def a_death_ends_all_counts(steps):
+@mutant(
+    "a_death_ends_all_counts", "CUDA-15", replaces="cuda.counts.CountTable.vacate_dead"
+)
+def a_death_ends_all_counts(vacate_dead):
     """Where one receiver has died, those that live count no more."""
     from sharedtensor.cuda import counts
 
-    def forget_the_dead(table):
+    def vacate_all(table):
         received = table.slots["state"] >= counts.TAKEN
         holders = table.slots[["pid", "start"]][received].tolist()
         if not all(counts.is_alive(pid, start) for pid, start in holders):
             table.slots["state"][received] = counts.VACANT
 
-    counts.CountTable._forget_the_dead = forget_the_dead
+    return vacate_all
 
 
-@mutant("the_dead_count_for_ever", "CUDA-16")
-def the_dead_count_for_ever(steps):
+@mutant(
+    "the_dead_count_for_ever", "CUDA-16", replaces="cuda.counts.CountTable.vacate_dead"
+)
+def the_dead_count_for_ever(vacate_dead):
     """What a killed receiver held stays counted."""
-    from sharedtensor.cuda import counts
-
-    counts.CountTable._forget_the_dead = lambda table: None
+    return lambda table: None
 
 
-@mutant("collects_nothing_after_an_owners_end", "CUDA-17")
-def collects_nothing_after_an_owners_end(steps):
+@mutant(
+    "collects_nothing_after_an_owners_end",
+    "CUDA-17",
+    replaces=("cuda.protocol.find_table", "cuda.protocol.free_uncounted"),
+)
+def collects_nothing_after_an_owners_end(find_table, free_uncounted):
     """Collecting asks every owner, also one that has ended, and raises."""
-    from sharedtensor.cuda import OwnerGoneError, protocol
+    from sharedtensor.cuda import OwnerGoneError
 
-    original = protocol.Sharing._receive
-    owners = []
+    owners = set()
 
-    def receive(sharing, message, count):
-        owners.append(message.table.pid)
-        return original(sharing, message, count)
+    def find_and_note(state, address):
+        owners.add(address.pid)
+        return find_table(state, address)
 
-    def collect(sharing):
+    def ask_and_free(state):
         if not all(os.path.exists(f"/proc/{pid}") for pid in owners):
             raise OwnerGoneError("An owner has ended.")
-        sharing._retire_sends()
+        free_uncounted(state)
 
-    protocol.Sharing._receive = receive
-    protocol.Sharing._collect = collect
+    return find_and_note, ask_and_free
 
 
-@mutant("a_dead_sender_sent_zeros", "CUDA-18")
-def a_dead_sender_sent_zeros(steps):
+@mutant("a_dead_sender_sent_zeros", "CUDA-18", replaces="cuda.protocol.receive")
+def a_dead_sender_sent_zeros(receive):
     """A message whose sender has ended is received as new memory."""
     from sharedtensor.cuda import OwnerGoneError, protocol
 
-    original = protocol.Sharing.receive
-
-    def receive(sharing, message):
+    def receive_or_allocate(state, message):
         try:
-            return original(sharing, message)
+            return receive(state, message)
         except OwnerGoneError:
-            return sharing.allocate(message.nbytes)
+            return protocol.allocate(state, message.nbytes)
 
-    protocol.Sharing.receive = receive
-
-
-def _on_forward(change):
-    """Replace what is sent for a tensor that was received."""
-    from multiprocessing.reduction import ForkingPickler
-
-    from sharedtensor.cuda import CudaTensor, reducers
-
-    def reduce_tensor(tensor):
-        storage = tensor.storage
-        if storage is not None and storage.allocation.held is not None:
-            return change(tensor)
-        return reducers.reduce_tensor(tensor)
-
-    ForkingPickler.register(CudaTensor, reduce_tensor)
+    return receive_or_allocate
 
 
-@mutant("sends_on_a_device_copy", "CUDA-19", "CUDA-20")
-def sends_on_a_device_copy(steps):
+def _on_forward(reduce_tensor, reduce_received):
+    """Reduce a tensor that was received in another way than an own one."""
+
+    def reduce(tensor):
+        if tensor.storage is not None and tensor.storage.allocation.held is not None:
+            return reduce_received(tensor)
+        return reduce_tensor(tensor)
+
+    return reduce
+
+
+@mutant("sends_on_a_device_copy", "CUDA-19", "CUDA-20", replaces=REDUCE)
+def sends_on_a_device_copy(reduce_tensor):
     """A received device tensor is copied when it is sent on."""
     from sharedtensor_conformance.adapters.copy import export_device_copy
 
-    _on_forward(export_device_copy)
+    return _on_forward(reduce_tensor, export_device_copy)
 
 
-@mutant("refuses_to_send_on", "CUDA-20")
-def refuses_to_send_on(steps):
+@mutant("refuses_to_send_on", "CUDA-20", replaces=REDUCE)
+def refuses_to_send_on(reduce_tensor):
     """A received device tensor cannot be sent on."""
     from sharedtensor.cuda import DeviceError
 
     def refuse(tensor):
         raise DeviceError("Only the process that made it can send it.")
 
-    _on_forward(refuse)
+    return _on_forward(reduce_tensor, refuse)
 
 
-@mutant("sends_on_without_a_count", "CUDA-35")
-def sends_on_without_a_count(steps):
+@mutant("sends_on_without_a_count", "CUDA-35", replaces="cuda.protocol.count_send")
+def sends_on_without_a_count(count_send):
     """A received device tensor is sent on and counted by nobody."""
-    original = _protocol().count_send
 
-    def count_send(allocation):
+    def count_own(table, allocation):
         if allocation.held is None:
-            return original(allocation)
-        return allocation.table.claim(-1)
+            return count_send(table, allocation)
+        return table.claim(-1)
 
-    _protocol().count_send = count_send
+    return count_own
 
 
-@mutant("opens_what_is_its_own", "CUDA-20")
-def opens_what_is_its_own(steps):
+@mutant("opens_what_is_its_own", "CUDA-20", replaces="cuda.protocol.find_allocation")
+def opens_what_is_its_own(find_allocation):
     """A tensor that comes home is opened like that of another process."""
-    from sharedtensor.cuda import protocol
 
-    original = protocol.Sharing._receive
+    def find_received(state, message):
+        found = find_allocation(state, message)
+        return None if found is None or found.held is None else found
 
-    def receive(sharing, message, count):
-        known = sharing._known.get(message.memory)
-        if known is not None and known.held is None:
-            del sharing._known[message.memory]
-        return original(sharing, message, count)
-
-    protocol.Sharing._receive = receive
+    return find_received
 
 
-@mutant("copies_what_is_its_own", "CUDA-21")
-def copies_what_is_its_own(steps):
+@mutant("copies_what_is_its_own", "CUDA-21", replaces=REBUILD)
+def copies_what_is_its_own(rebuild_tensor):
     """What a process receives from itself is a copy."""
     from sharedtensor import cuda
 
@@ -387,137 +367,146 @@ def copies_what_is_its_own(steps):
             return received
         return cuda.tensor(received.cpu(), device=received.device)
 
-    _on_rebuild(change)
+    return _changed(rebuild_tensor, change)
 
 
-@mutant("empty_device_tensors_are_floats", "CUDA-22")
-def empty_device_tensors_are_floats(steps):
+@mutant("empty_device_tensors_are_floats", "CUDA-22", replaces=REDUCE)
+def empty_device_tensors_are_floats(reduce_tensor):
     """A device tensor without elements arrives with the default type."""
-    from multiprocessing.reduction import ForkingPickler
-
     from sharedtensor import cuda
-    from sharedtensor.cuda import CudaTensor, reducers
 
-    def reduce_tensor(sent):
-        if sent.storage is not None:
-            return reducers.reduce_tensor(sent)
-        return cuda.tensor, ([], None, sent.device)
+    def reduce(tensor):
+        if tensor.storage is not None:
+            return reduce_tensor(tensor)
+        return cuda.tensor, ([], None, tensor.device)
 
-    ForkingPickler.register(CudaTensor, reduce_tensor)
+    return reduce
 
 
-@mutant("grows_into_new_memory", "CUDA-23")
-def grows_into_new_memory(steps):
+@mutant("grows_into_new_memory", "CUDA-23", replaces="cuda.tensors.CudaTensor.resize_")
+def grows_into_new_memory(resize_):
     """A device tensor that has to grow moves into memory of its own."""
-    from sharedtensor.cuda import CudaTensor, DeviceError, empty_block
+    from sharedtensor.cuda import DeviceError, empty_block
 
-    original = CudaTensor.resize_
-
-    def resize(self, count):
+    def resize_or_move(tensor, count):
         try:
-            return original(self, count)
+            return resize_(tensor, count)
         except DeviceError:
-            self.storage = empty_block(self.dtype.itemsize * 1024, self.device)
-            self.offset = 0
-            return self
+            tensor.storage = empty_block(tensor.dtype.itemsize * 1024, tensor.device)
+            tensor.byte_offset = 0
+            return tensor
 
-    CudaTensor.resize_ = resize
+    return resize_or_move
 
 
-@mutant("sends_without_event_or_wait", "CUDA-24")
-def sends_without_event_or_wait(steps):
+@mutant("sends_without_event_or_wait", "CUDA-24", replaces="cuda.protocol.record_event")
+def sends_without_event_or_wait(record_event):
     """Where events are short the sender does not wait for its work instead."""
-    _protocol().complete_instead = lambda driver: None
+    from sharedtensor.cuda import protocol
+
+    def record_if_not_short(state, count):
+        if len(state.sent_events) < protocol.MAX_EVENTS_IN_USE:
+            return record_event(state, count)
+        return None
+
+    return record_if_not_short
 
 
-@mutant("closes_without_waiting", "CUDA-25")
-def closes_without_waiting(steps):
+@mutant("closes_without_waiting", "CUDA-25", replaces="cuda.protocol.close_allocation")
+def closes_without_waiting(close_allocation):
     """A receiver closes an allocation on which its work is pending."""
 
-    def close_allocation(driver, allocation):
-        driver.close_handle(allocation.base)
+    def close(state, allocation):
+        state.forget(allocation)
+        state.driver.close_handle(allocation.base)
         allocation.held.release()
 
-    _protocol().close_allocation = close_allocation
+    return close
 
 
-@mutant("frees_without_waiting", "CUDA-25")
-def frees_without_waiting(steps):
+@mutant("frees_without_waiting", "CUDA-25", replaces="cuda.protocol.free_allocation")
+def frees_without_waiting(free_allocation):
     """An owner frees an allocation on which its work is pending."""
-    _protocol().free_allocation = lambda driver, it: driver.free(it.base)
+
+    def free(state, allocation):
+        state.forget(allocation)
+        state.driver.free(allocation.base)
+
+    return free
 
 
-@mutant("gives_up_without_collecting", "CUDA-26")
-def gives_up_without_collecting(steps):
+@mutant(
+    "gives_up_without_collecting",
+    "CUDA-26",
+    replaces="cuda.protocol.allocate_or_collect",
+)
+def gives_up_without_collecting(allocate_or_collect):
     """An allocation for which there is no room fails at once."""
-    _protocol().make_room = lambda collect: None
+    return lambda state, nbytes: state.driver.allocate(nbytes)
 
 
-@mutant("counts_each_send_twice", "CUDA-27", "CUDA-4")
-def counts_each_send_twice(steps):
+@mutant(
+    "counts_each_send_twice", "CUDA-27", "CUDA-4", replaces="cuda.protocol.count_send"
+)
+def counts_each_send_twice(count_send):
     """A send claims two counts, of which the receiver gives one back."""
-    original = _protocol().count_send
 
-    def count_send(allocation):
-        original(allocation)
-        return original(allocation)
+    def count_twice(table, allocation):
+        count_send(table, allocation)
+        return count_send(table, allocation)
 
-    _protocol().count_send = count_send
+    return count_twice
 
 
-@mutant("never_closes", "CUDA-27", "CUDA-4")
-def never_closes(steps):
+@mutant("never_closes", "CUDA-27", "CUDA-4", replaces="cuda.protocol.close_allocation")
+def never_closes(close_allocation):
     """A receiver gives its count back and leaves the allocation open."""
 
-    def close_allocation(driver, allocation):
-        driver.synchronize()
+    def release_only(state, allocation):
+        state.forget(allocation)
+        state.driver.synchronize()
         allocation.held.release()
 
-    _protocol().close_allocation = close_allocation
+    return release_only
 
 
-@mutant("device_arguments_are_copies", "CUDA-28")
-def device_arguments_are_copies(steps):
+@mutant("device_arguments_are_copies", "CUDA-28", replaces=REDUCE)
+def device_arguments_are_copies(reduce_tensor):
     """A device tensor among the arguments of a process is a copy."""
     from multiprocessing import context
-    from multiprocessing.reduction import ForkingPickler
-
-    from sharedtensor.cuda import CudaTensor, reducers
 
     from sharedtensor_conformance.adapters.copy import export_device_copy
 
-    def reduce_tensor(tensor):
+    def reduce(tensor):
         if context.get_spawning_popen() is not None:
             return export_device_copy(tensor)
-        return reducers.reduce_tensor(tensor)
+        return reduce_tensor(tensor)
 
-    ForkingPickler.register(CudaTensor, reduce_tensor)
+    return reduce
 
 
-@mutant("ignores_events", "CUDA-29")
-def ignores_events(steps):
+@mutant("ignores_events", "CUDA-29", replaces="cuda.events.Event.wait")
+def ignores_events(wait):
     """Waiting for an event that was sent does nothing."""
-    _protocol().queue_wait = lambda driver, event: None
+    return lambda event: None
 
 
-@mutant("sent_events_stand_for_nothing", "CUDA-29")
-def sent_events_stand_for_nothing(steps):
+@mutant("sent_events_stand_for_nothing", "CUDA-29", replaces="cuda.events.reduce_event")
+def sent_events_stand_for_nothing(reduce_event):
     """An event that is sent is a new one, which was never recorded."""
-    from multiprocessing.reduction import ForkingPickler
-
-    from sharedtensor.cuda import Event, events
+    from sharedtensor.cuda import Event
 
     sent = []
 
-    def reduce_event(event):
-        sent.append(Event(event._sharing.driver.name))
-        return events.reduce_event(sent[-1])
+    def reduce_new_event(event):
+        sent.append(Event(event.device))
+        return reduce_event(sent[-1])
 
-    ForkingPickler.register(Event, reduce_event)
+    return reduce_new_event
 
 
-@mutant("arrives_on_the_first_device", "CUDA-30")
-def arrives_on_the_first_device(steps):
+@mutant("arrives_on_the_first_device", "CUDA-30", replaces=REBUILD)
+def arrives_on_the_first_device(rebuild_tensor):
     """A device tensor is received on the device with index 0."""
     from sharedtensor import cuda
 
@@ -527,86 +516,86 @@ def arrives_on_the_first_device(steps):
             return received
         return cuda.tensor(received.cpu(), device=first)
 
-    _on_rebuild(change)
+    return _changed(rebuild_tensor, change)
 
 
-@mutant("device_grads_stay_behind", "CUDA-31")
-def device_grads_stay_behind(steps):
+@mutant("device_grads_stay_behind", "CUDA-31", replaces="cuda.reducers.attributes_of")
+def device_grads_stay_behind(attributes_of):
     """A device tensor arrives with its flag and without its grad."""
-
-    def state_of(tensor):
-        return {"requires_grad": tensor.requires_grad}
-
-    _protocol().state_of = state_of
+    return lambda tensor: {"requires_grad": tensor.requires_grad}
 
 
-@mutant("device_grads_are_copies", "CUDA-31")
-def device_grads_are_copies(steps):
+@mutant("device_grads_are_copies", "CUDA-31", replaces="cuda.reducers.attributes_of")
+def device_grads_are_copies(attributes_of):
     """The grad of a device tensor arrives as a copy."""
     from sharedtensor import cuda
 
-    original = _protocol().state_of
+    def copy_grad(sent):
+        attributes = attributes_of(sent)
+        if attributes and attributes["_grad"] is not None:
+            copy = cuda.tensor(sent.grad.cpu(), device=sent.device)
+            attributes["_grad"] = copy
+        return attributes
 
-    def state_of(sent):
-        state = original(sent)
-        if state and state["_grad"] is not None:
-            state["_grad"] = cuda.tensor(sent.grad.cpu(), device=sent.device)
-        return state
-
-    _protocol().state_of = state_of
+    return copy_grad
 
 
-@mutant("device_tensors_say_that_they_are_private", "CUDA-32")
-def device_tensors_say_that_they_are_private(steps):
+@mutant(
+    "device_tensors_say_that_they_are_private",
+    "CUDA-32",
+    replaces="cuda.tensors.CudaTensor.is_shared",
+)
+def device_tensors_say_that_they_are_private(is_shared):
     """A device tensor says that it is not shared."""
-    from sharedtensor.cuda import CudaTensor
-
-    CudaTensor.is_shared = lambda self: False
+    return lambda tensor: False
 
 
-@mutant("sharing_moves_a_device_tensor", "CUDA-32")
-def sharing_moves_a_device_tensor(steps):
+@mutant(
+    "sharing_moves_a_device_tensor",
+    "CUDA-32",
+    replaces="cuda.tensors.CudaTensor.share_memory_",
+)
+def sharing_moves_a_device_tensor(share_memory_):
     """Asking to share a device tensor moves it into new memory."""
     from sharedtensor import cuda
-    from sharedtensor.cuda import CudaTensor
 
-    def share_memory(self):
-        self.storage = cuda.tensor(self.cpu(), device=self.device).storage
-        self.offset = 0
-        return self
+    def move(tensor):
+        tensor.storage = cuda.tensor(tensor.cpu(), device=tensor.device).storage
+        tensor.byte_offset = 0
+        return tensor
 
-    CudaTensor.share_memory_ = share_memory
+    return move
 
 
-@mutant("host_memory_goes_with_its_sender", "CUDA-33")
-def host_memory_goes_with_its_sender(steps):
+@mutant(
+    "host_memory_goes_with_its_sender",
+    "CUDA-33",
+    replaces=("protocol.export_storage", "cuda.protocol.shut_down"),
+)
+def host_memory_goes_with_its_sender(export_storage, shut_down):
     """A process that ends and used a device clears the tensors that it sent."""
-    from sharedtensor.cuda import protocol
-
     sent = weakref.WeakSet()
-    original, leave = steps.export_storage, protocol.Sharing.leave
 
-    def export_storage(storage):
+    def export_and_note(storage):
         sent.add(storage)
-        return original(storage)
+        return export_storage(storage)
 
-    def leave_and_clear(sharing):
+    def clear_and_shut_down(state):
         for storage in list(sent):
             storage.bytes[:] = 0
-        leave(sharing)
+        shut_down(state)
 
-    steps.export_storage = export_storage
-    protocol.Sharing.leave = leave_and_clear
+    return export_and_note, clear_and_shut_down
 
 
-@mutant("receives_a_message_twice", "CUDA-34")
-def receives_a_message_twice(steps):
+@mutant("receives_a_message_twice", "CUDA-34", replaces="cuda.counts.Count.take")
+def receives_a_message_twice(take):
     """A message is taken and its count given back as often as it is loaded."""
     from sharedtensor.cuda import counts
 
-    def take(count):
+    def take_again(count):
         row = count.table.slots[count.slot]
         row["pid"], row["start"] = counts.own_identity()
         row["state"] = counts.TAKEN
 
-    counts.Count.take = take
+    return take_again

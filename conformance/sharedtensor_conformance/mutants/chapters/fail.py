@@ -8,109 +8,116 @@ import signal
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("queue_drops_what_has_no_descriptor", "FAIL-1")
-def queue_drops_what_has_no_descriptor(steps):
+@mutant(
+    "queue_drops_what_has_no_descriptor",
+    "FAIL-1",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def queue_drops_what_has_no_descriptor(put):
     """A put that finds no descriptor returns, and its message never comes."""
-    original = steps.put_message
 
-    def put_message(obj):
+    def put_or_drop(self, obj, *limits):
         try:
-            return original(obj)
+            put(self, obj, *limits)
         except OSError:
-            return original(None)
+            put(self, None, *limits)
 
-    steps.put_message = put_message
+    return put_or_drop
 
 
-@mutant("is_shared_before_it_is", "FAIL-1", "FAIL-3")
-def is_shared_before_it_is(steps):
+@mutant(
+    "is_shared_before_it_is",
+    "FAIL-1",
+    "FAIL-3",
+    replaces=("protocol.move_storage", "storage.Storage.is_shared"),
+)
+def is_shared_before_it_is(move_storage, is_shared):
     """A storage whose move was refused says that it is shared."""
-    move, is_shared, tried = steps.move_storage, steps.is_shared, set()
+    tried = set()
 
-    def move_storage(storage):
+    def move(storage):
         tried.add(id(storage))
-        move(storage)
+        move_storage(storage)
 
-    steps.move_storage = move_storage
-    steps.is_shared = lambda storage: is_shared(storage) or id(storage) in tried
+    return move, lambda storage: is_shared(storage) or id(storage) in tried
 
 
-@mutant("receiver_gets_zeros_without_descriptors", "FAIL-2", "FAIL-7")
-def receiver_gets_zeros_without_descriptors(steps):
+@mutant(
+    "receiver_gets_zeros_without_descriptors",
+    "FAIL-2",
+    "FAIL-7",
+    replaces="protocol.rebuild_storage",
+)
+def receiver_gets_zeros_without_descriptors(rebuild_storage):
     """A receiver that cannot map a segment gets private zeros in its place."""
-    original = steps.rebuild_storage
 
-    def rebuild_storage(storage_class, handle):
+    def rebuild(storage_class, handle):
         try:
-            return original(storage_class, handle)
+            return rebuild_storage(storage_class, handle)
         except OSError:
             return storage_class(handle[2])
 
-    steps.rebuild_storage = rebuild_storage
+    return rebuild
 
 
-@mutant("receiver_gives_up_after_a_refusal", "FAIL-2")
-def receiver_gives_up_after_a_refusal(steps):
+@mutant("receiver_gives_up_after_a_refusal", "FAIL-2", replaces="protocol.read_message")
+def receiver_gives_up_after_a_refusal(read_message):
     """A connection whose message was refused has lost the next one, too."""
-    original = steps.read_message
 
-    def read_message(connection, wait=True):
+    def read(channel, wait=True):
         try:
-            return original(connection, wait)
+            return read_message(channel, wait)
         except BlockingIOError:
             raise
         except OSError:
-            connection.poll(0.2) and original(connection, wait)
+            channel.poll(0.2) and read_message(channel, wait)
             raise
 
-    steps.read_message = read_message
+    return read
 
 
-@mutant("room_is_taken_at_the_first_touch", "FAIL-3", "FAIL-4")
-def room_is_taken_at_the_first_touch(steps):
+@mutant(
+    "room_is_taken_at_the_first_touch",
+    "FAIL-3",
+    "FAIL-4",
+    replaces=("memory.write", "memory.remap"),
+)
+def room_is_taken_at_the_first_touch(write, remap):
     """A segment gets its size at once and its memory when somebody writes to it."""
-    from sharedtensor import memory
+    parts = {}
 
-    original, parts = memory.remap, {}
-
-    def write(fd, source):
+    def reserve(fd, source):
         parts[source.address] = bytes(source.bytes)
         os.ftruncate(fd, source.capacity)
 
-    def remap(target, fd, sharing=1):
-        original(target, fd, sharing)
+    def remap_and_touch(target, fd, sharing=1):
+        remap(target, fd, sharing)
         if (part := parts.pop(target.address, None)) is not None:
             target.bytes[:] = part
 
-    memory.write, memory.remap = write, remap
+    return reserve, remap_and_touch
 
 
-@mutant("zeros_take_no_room", "FAIL-4")
-def zeros_take_no_room(steps):
+@mutant("zeros_take_no_room", "FAIL-4", replaces="memory.write")
+def zeros_take_no_room(write):
     """A tensor of zeros is shared as a file with a hole, in `/dev/shm` always."""
-    from sharedtensor import memory
 
-    original = memory.write
-
-    def write(fd, source):
+    def write_unless_zero(fd, source):
         if any(source.bytes):
-            original(fd, source)
+            write(fd, source)
         else:
             os.ftruncate(fd, source.capacity)
 
-    memory.write = write
+    return write_unless_zero
 
 
-@mutant("refused_file_stays", "FAIL-3", "FAIL-8")
-def refused_file_stays(steps):
+@mutant("refused_file_stays", "FAIL-3", "FAIL-8", replaces="memory.write")
+def refused_file_stays(write):
     """A file that could not be filled keeps a name."""
-    from sharedtensor import memory
 
-    original = memory.write
-
-    def write(fd, source):
+    def write_or_rename(fd, source):
         try:
-            original(fd, source)
+            write(fd, source)
         except OSError:
             name = os.readlink(f"/proc/self/fd/{fd}")
             if name.startswith("/dev/shm/"):
@@ -118,60 +125,57 @@ def refused_file_stays(steps):
                 open(name, "x").close()
             raise
 
-    memory.write = write
+    return write_or_rename
 
 
-@mutant("file_limit_kills", "FAIL-5")
-def file_limit_kills(steps):
+@mutant("file_limit_kills", "FAIL-5", replaces="protocol.move_storage")
+def file_limit_kills(move_storage):
     """What is larger than a file may be ends the process by SIGXFSZ."""
-    original = steps.move_storage
 
-    def move_storage(storage):
+    def move(storage):
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        original(storage)
+        move_storage(storage)
 
-    steps.move_storage = move_storage
+    return move
 
 
-@mutant("empties_before_it_maps", "FAIL-6")
-def empties_before_it_maps(steps):
+@mutant("empties_before_it_maps", "FAIL-6", replaces="segments.map_shared")
+def empties_before_it_maps(map_shared):
     """The old memory is cleared before the segment is mapped over it."""
-    original = steps.map_segment
 
-    def map_segment(target, fd):
+    def clear_and_map(target, fd):
         with open("/proc/self/maps") as file:
             scarce = sum(1 for _ in file) > 30_000
         if scarce:
             target.bytes[:] = bytes(target.bytes.nbytes)
-        original(target, fd)
+        map_shared(target, fd)
 
-    steps.map_segment = map_segment
+    return clear_and_map
 
 
-@mutant("dies_without_mappings", "FAIL-7")
-def dies_without_mappings(steps):
+@mutant("dies_without_mappings", "FAIL-7", replaces="protocol.rebuild_storage")
+def dies_without_mappings(rebuild_storage):
     """A receiver that can map no more memory ends itself."""
-    original = steps.rebuild_storage
 
-    def rebuild_storage(storage_class, handle):
+    def rebuild(storage_class, handle):
         try:
-            return original(storage_class, handle)
+            return rebuild_storage(storage_class, handle)
         except OSError as error:
             if error.errno == errno.ENOMEM:
                 os.kill(os.getpid(), signal.SIGABRT)
             raise
 
-    steps.rebuild_storage = rebuild_storage
+    return rebuild
 
 
-@mutant("refusal_keeps_a_descriptor", "FAIL-8")
-def refusal_keeps_a_descriptor(steps):
+@mutant("refusal_keeps_a_descriptor", "FAIL-8", replaces="protocol.share_storage")
+def refusal_keeps_a_descriptor(share_storage):
     """A segment that cannot be made keeps a descriptor for the next attempt."""
-    original, kept = steps.share_storage, []
+    kept = []
 
-    def share_storage(storage):
+    def share(storage):
         try:
-            original(storage)
+            share_storage(storage)
         except OSError:
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -179,55 +183,51 @@ def refusal_keeps_a_descriptor(steps):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             raise
 
-    steps.share_storage = share_storage
+    return share
 
 
-@mutant("signal_ends_the_wait", "FAIL-9")
-def signal_ends_the_wait(steps):
+@mutant("signal_ends_the_wait", "FAIL-9", replaces="protocol.read_message")
+def signal_ends_the_wait(read_message):
     """A receiver that is interrupted while it waits raises instead of going on."""
-    original = steps.read_message
 
-    def read_message(connection, wait=True):
+    def interrupt(*ignored):
+        raise InterruptedError(errno.EINTR, "the wait was interrupted")
+
+    def read(channel, wait=True):
         before = signal.getsignal(signal.SIGALRM)
         if not wait or not callable(before):
-            return original(connection, wait)
-
-        def interrupt(*ignored):
-            raise InterruptedError(errno.EINTR, "the wait was interrupted")
-
+            return read_message(channel, wait)
         signal.signal(signal.SIGALRM, interrupt)
         try:
-            return original(connection, wait)
+            return read_message(channel, wait)
         finally:
             signal.signal(signal.SIGALRM, before)
 
-    steps.read_message = read_message
+    return read
 
 
-@mutant("no_strategy_is_the_default", "FAIL-10")
-def no_strategy_is_the_default(steps):
+@mutant(
+    "no_strategy_is_the_default",
+    "FAIL-10",
+    replaces="multiprocessing.set_sharing_strategy",
+)
+def no_strategy_is_the_default(set_sharing_strategy):
     """None as a strategy sets the default, whatever was set before."""
-    import sharedtensor.multiprocessing as module
+    from sharedtensor.state import DEFAULT_STRATEGY
 
-    original = module.set_sharing_strategy
-    default = steps.current_strategy()
-    module.set_sharing_strategy = lambda name: original(
-        default if name is None else name
-    )
+    return lambda name: set_sharing_strategy(DEFAULT_STRATEGY if name is None else name)
 
 
-@mutant("refused_put_stops_the_receiver", "FAIL-11")
-def refused_put_stops_the_receiver(steps):
+@mutant("refused_put_stops_the_receiver", "FAIL-11", replaces="protocol.move_storage")
+def refused_put_stops_the_receiver(move_storage):
     """Who is refused a move takes what is shared back into private memory."""
-    from sharedtensor import memory
+    from sharedtensor import memory, state
 
-    original = steps.move_storage
-
-    def move_storage(storage):
+    def move(storage):
         try:
-            original(storage)
+            move_storage(storage)
         except OSError:
-            for other in list(steps.known.values()):
+            for other in list(state.known.values()):
                 kept = other.bytes.copy()
                 fd = other.segment.descriptor
                 if fd is not None:
@@ -235,4 +235,4 @@ def refused_put_stops_the_receiver(steps):
                     other.bytes[:] = kept
             raise
 
-    steps.move_storage = move_storage
+    return move

@@ -2,56 +2,59 @@
 
 import pickle
 
-from sharedtensor_conformance.mutants.chapters.life import sender_hands_out_descriptors
+from sharedtensor_conformance.mutants.chapters.life import (
+    counts_what_is_in_flight,
+    sender_hands_out_descriptors,
+)
 from sharedtensor_conformance.mutants.chapters.mgr import aborts_without_its_manager
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("counts_messages_in_flight", "FAULT-1")
-def counts_messages_in_flight(steps):
+@mutant("counts_messages_in_flight", "FAULT-1", replaces="announcements.announce_name")
+def counts_messages_in_flight(announce_name):
     """The manager counts messages: one that dies with its reader stays counted."""
-    from sharedtensor import transport
-
-    transport.export_name = lambda name, manager, owner, post: transport.COUNTED
+    return counts_what_is_in_flight(announce_name)
 
 
-@mutant("failure_to_map_keeps_the_descriptor", "FAULT-2")
-def failure_to_map_keeps_the_descriptor(steps):
+@mutant(
+    "failure_to_map_keeps_the_descriptor",
+    "FAULT-2",
+    replaces="strategies.FileDescriptor.open",
+)
+def failure_to_map_keeps_the_descriptor(open_handle):
     """Where mapping a segment fails, its descriptor stays open."""
-    from sharedtensor import strategies, transport
+    from sharedtensor import segments, strategies, transport
 
-    def open_segment(self, target, token, nbytes, where):
-        inode, ticket = where
-        fd = transport.take_descriptor(ticket)
-        steps.map_segment(target, fd)
+    def open_carelessly(self, target, token, nbytes, where):
+        inode, descriptor = where
+        fd = transport.take_descriptor(descriptor)
+        segments.map_shared(target, fd)
         return strategies.Segment(self, token, nbytes, fd, inode)
 
-    strategies.FileDescriptor.open = open_segment
+    return open_carelessly
 
 
-@mutant("receiver_asks_its_sender", "FAULT-3")
-def receiver_asks_its_sender(steps):
+@mutant("receiver_asks_its_sender", "FAULT-3", replaces="transport.export_descriptor")
+def receiver_asks_its_sender(export_descriptor):
     """A receiver waits until its sender hands out the descriptor."""
-    sender_hands_out_descriptors(steps)
+    return sender_hands_out_descriptors(export_descriptor)
 
 
-@mutant("lost_message_is_none", "FAULT-4")
-def lost_message_is_none(steps):
+@mutant("lost_message_is_none", "FAULT-4", replaces="protocol.read_message")
+def lost_message_is_none(read_message):
     """A message for whose descriptors there is no room arrives as None."""
     from sharedtensor import ResourceError
 
-    original = steps.read_message
-
-    def read_message(connection, wait=True):
+    def read(channel, wait=True):
         try:
-            return original(connection, wait)
+            return read_message(channel, wait)
         except ResourceError:
             return pickle.dumps(None), []
 
-    steps.read_message = read_message
+    return read
 
 
-@mutant("abort_where_the_manager_was", "FAULT-5")
-def abort_where_the_manager_was(steps):
+@mutant("abort_where_the_manager_was", "FAULT-5", replaces="manager.launch.reach")
+def abort_where_the_manager_was(reach):
     """A process that finds its manager gone aborts."""
-    aborts_without_its_manager(steps)
+    return aborts_without_its_manager(reach)

@@ -7,124 +7,138 @@ import weakref
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("unnamed_has_a_name", "FD-1")
-def unnamed_has_a_name(steps):
+@mutant(
+    "unnamed_has_a_name",
+    "FD-1",
+    replaces=("segments.create_unnamed", "strategies.release_segment"),
+)
+def unnamed_has_a_name(create_unnamed, release_segment):
     """A file with a name is there for as long as an unnamed segment is."""
-    create, release, names = steps.create_unnamed, steps.release_segment, {}
+    names = {}
 
-    def create_unnamed(token):
+    def create(token):
         names[token] = f"/dev/shm/sharedtensor-{os.getpid()}-{token}"
         with open(names[token], "w"):
-            return create(token)
+            return create_unnamed(token)
 
-    def release_segment(segment):
-        release(segment)
+    def release(segment):
+        release_segment(segment)
         if segment.token in names:
             os.unlink(names.pop(segment.token))
 
-    steps.create_unnamed, steps.release_segment = create_unnamed, release_segment
+    return create, release
 
 
-@mutant("loses_one_descriptor_in_ten", "FD-2", "LIFE-7")
-def loses_one_descriptor_in_ten(steps):
+@mutant(
+    "loses_one_descriptor_in_ten",
+    "FD-2",
+    "LIFE-7",
+    replaces="strategies.release_segment",
+)
+def loses_one_descriptor_in_ten(release_segment):
     """One segment in ten does not close its descriptor."""
-    original, count = steps.release_segment, [0]
+    count = [0]
 
-    def release_segment(segment):
+    def release(segment):
         count[0] += 1
         if count[0] % 10 == 0:
             segment.descriptor = None
-        original(segment)
+        release_segment(segment)
 
-    steps.release_segment = release_segment
+    return release
 
 
-@mutant("keeps_what_came_again", "FD-2", "FD-3", "RESHARE-7")
-def keeps_what_came_again(steps):
+@mutant(
+    "keeps_what_came_again",
+    "FD-2",
+    "FD-3",
+    "RESHARE-7",
+    replaces="strategies.FileDescriptor.discard_handle",
+)
+def keeps_what_came_again(discard_handle):
     """The descriptor of a message whose storage is there already is not closed."""
-    from sharedtensor import errors, strategies, transport
+    from sharedtensor import errors, transport
 
-    def forget(self, token, where):
+    def keep(self, token, where):
         with contextlib.suppress(errors.HandleError):
             transport.take_descriptor(where[1])
 
-    strategies.FileDescriptor.forget = forget
+    return keep
 
 
-@mutant("one_descriptor_for_each_tensor", "FD-3")
-def one_descriptor_for_each_tensor(steps):
+@mutant("one_descriptor_for_each_tensor", "FD-3", replaces="protocol.rebuild_tensor")
+def one_descriptor_for_each_tensor(rebuild_tensor):
     """Each received tensor keeps a descriptor of its own for as long as it lives."""
-    original = steps.rebuild_tensor
 
-    def rebuild_tensor(tensor_class, storage, window, flags):
-        made = original(tensor_class, storage, window, flags)
+    def rebuild(tensor_class, storage, window, flags):
+        made = rebuild_tensor(tensor_class, storage, window, flags)
         if storage.segment.descriptor is not None:
             weakref.finalize(made, os.close, os.dup(storage.segment.descriptor))
         return made
 
-    steps.rebuild_tensor = rebuild_tensor
+    return rebuild
 
 
-@mutant("sender_keeps_a_copy", "FD-4")
-def sender_keeps_a_copy(steps):
+@mutant(
+    "sender_keeps_a_copy",
+    "FD-4",
+    replaces=("protocol.export_handle", "strategies.release_segment"),
+)
+def sender_keeps_a_copy(export_handle, release_segment):
     """A process that sends a storage keeps a second descriptor as long as the first."""
-    export, release, copies = steps.export_handle, steps.release_segment, {}
+    copies = {}
 
-    def export_handle(segment):
+    def export(segment):
         if segment.descriptor is not None and segment.token not in copies:
             copies[segment.token] = os.dup(segment.descriptor)
-        return export(segment)
+        return export_handle(segment)
 
-    def release_segment(segment):
+    def release(segment):
         if segment.token in copies:
             os.close(copies.pop(segment.token))
-        release(segment)
+        release_segment(segment)
 
-    steps.export_handle, steps.release_segment = export_handle, release_segment
+    return export, release
 
 
-@mutant("received_descriptors_are_inherited", "FD-5")
-def received_descriptors_are_inherited(steps):
+@mutant(
+    "received_descriptors_are_inherited", "FD-5", replaces="protocol.rebuild_storage"
+)
+def received_descriptors_are_inherited(rebuild_storage):
     """Programs that a receiver starts get the descriptors that it has received."""
-    original = steps.rebuild_storage
 
-    def rebuild_storage(storage_class, handle):
-        storage = original(storage_class, handle)
+    def rebuild(storage_class, handle):
+        storage = rebuild_storage(storage_class, handle)
         if storage.segment.descriptor is not None:
             os.set_inheritable(storage.segment.descriptor, True)
         return storage
 
-    steps.rebuild_storage = rebuild_storage
+    return rebuild
 
 
-@mutant("one_packet_has_to_do", "FD-6")
-def one_packet_has_to_do(steps):
+@mutant("one_packet_has_to_do", "FD-6", replaces="transport.Outbox.add")
+def one_packet_has_to_do(add):
     """A message has at most as many descriptors as one packet takes."""
-    from sharedtensor.transport import Outbox
-
-    add = Outbox.add
 
     def add_if_there_is_room(outbox, fd, owner):
-        if len(outbox.descriptors) < 253:
-            return add(outbox, fd, owner)
-        return 252
+        return add(outbox, fd, owner) if len(outbox.descriptors) < 253 else 252
 
-    Outbox.add = add_if_there_is_room
+    return add_if_there_is_room
 
 
-@mutant("closes_twenty_at_once", "FD-7")
-def closes_twenty_at_once(steps):
+@mutant("closes_twenty_at_once", "FD-7", replaces="strategies.release_segment")
+def closes_twenty_at_once(release_segment):
     """Descriptors that are not needed any more are closed when there are twenty."""
-    release, waiting = steps.release_segment, []
+    waiting = []
 
-    def release_segment(segment):
+    def release(segment):
         if segment.descriptor is not None:
             waiting.append(segment.descriptor)
             segment.descriptor = None
-        release(segment)
+        release_segment(segment)
         if len(waiting) >= 20:
             for fd in waiting:
                 os.close(fd)
             waiting.clear()
 
-    steps.release_segment = release_segment
+    return release

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-from types import SimpleNamespace
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -11,107 +10,110 @@ def _is_named(fd):
     return os.readlink(f"/proc/self/fd/{fd}").startswith("/dev/shm/")
 
 
-@mutant("shared_has_two_names", "FS-1")
-def shared_has_two_names(steps):
+@mutant(
+    "shared_has_two_names",
+    "FS-1",
+    replaces=("protocol.move_storage", "strategies.release_segment"),
+)
+def shared_has_two_names(move_storage, release_segment):
     """Who shares a storage gives its file a second name, and removes that one too."""
-    move, release, names = steps.move_storage, steps.release_segment, {}
+    names = {}
 
-    def move_storage(storage):
-        move(storage)
+    def move(storage):
+        move_storage(storage)
         token = storage.segment.token
         if storage.segment.descriptor is None:
             names[token] = f"/dev/shm/{token[:-1]}x"
             os.link(f"/dev/shm/{token}", names[token])
 
-    def release_segment(segment):
-        release(segment)
+    def release(segment):
+        release_segment(segment)
         if segment.token in names:
             os.unlink(names.pop(segment.token))
 
-    steps.move_storage, steps.release_segment = move_storage, release_segment
+    return move, release
 
 
-@mutant("receiver_holds_the_name", "FS-2", "LIFE-7")
-def receiver_holds_the_name(steps):
+@mutant(
+    "receiver_holds_the_name",
+    "FS-2",
+    "LIFE-7",
+    replaces=("protocol.move_storage", "strategies.release_segment"),
+)
+def receiver_holds_the_name(move_storage, release_segment):
     """A receiver that drops the last tensor does not say so to the manager."""
-    move, release, made = steps.move_storage, steps.release_segment, set()
+    made = set()
 
-    def move_storage(storage):
-        move(storage)
+    def move(storage):
+        move_storage(storage)
         made.add(storage.segment.token)
 
-    def release_segment(segment):
+    def release(segment):
         if segment.token in made or segment.descriptor is not None:
-            release(segment)
+            release_segment(segment)
 
-    steps.move_storage, steps.release_segment = move_storage, release_segment
+    return move, release
 
 
-@mutant("named_keeps_a_descriptor", "FS-3", "LIFE-7")
-def named_keeps_a_descriptor(steps):
+@mutant("named_keeps_a_descriptor", "FS-3", "LIFE-7", replaces="segments.map_shared")
+def named_keeps_a_descriptor(map_shared):
     """A segment with a name is mapped through a descriptor that stays open."""
-    original = steps.map_segment
 
-    def map_segment(target, fd):
-        original(target, fd)
+    def map_and_keep(target, fd):
+        map_shared(target, fd)
         if _is_named(fd):
             os.dup(fd)
 
-    steps.map_segment = map_segment
+    return map_and_keep
 
 
-@mutant("name_says_the_parent", "FS-4")
-def name_says_the_parent(steps):
+@mutant("name_says_the_parent", "FS-4", replaces="segments.new_name")
+def name_says_the_parent(new_name):
     """A name has the id of the parent of the process that shared the storage."""
-    from sharedtensor import strategies
-
-    strategies.os = SimpleNamespace(**vars(os) | {"getpid": os.getppid})
+    return lambda: new_name().replace(f"-{os.getpid()}-", f"-{os.getppid()}-")
 
 
-@mutant("names_come_round", "FS-5")
-def names_come_round(steps):
+@mutant("names_come_round", "FS-5", replaces="segments.new_token")
+def names_come_round(new_token):
     """A process has eight names, and uses the first again after the last."""
-    from sharedtensor import strategies
-
     numbers = itertools.cycle(range(8))
-    strategies.new_token = lambda: f"{next(numbers):032x}"
+    return lambda: f"{next(numbers):032x}"
 
 
-@mutant("view_makes_a_file", "FS-6")
-def view_makes_a_file(steps):
+@mutant("view_makes_a_file", "FS-6", replaces="tensors.Tensor.as_strided")
+def view_makes_a_file(as_strided):
     """Making a view of a tensor moves the storage of both into a segment."""
-    from sharedtensor.tensors import Tensor
 
-    original = Tensor.as_strided
+    def share_and_view(self, *window):
+        self.storage.share()
+        return as_strided(self, *window)
 
-    def as_strided(self, *window):
-        steps.share_storage(self.storage)
-        return original(self, *window)
-
-    Tensor.as_strided = as_strided
+    return share_and_view
 
 
-@mutant("files_have_room_to_grow", "FS-7")
-def files_have_room_to_grow(steps):
+@mutant("files_have_room_to_grow", "FS-7", replaces="segments.map_shared")
+def files_have_room_to_grow(map_shared):
     """The file of a segment is twice as large as need be, and two pages more."""
-    original = steps.map_segment
 
-    def map_segment(target, fd):
+    def grow_and_map(target, fd):
         if _is_named(fd):
             os.ftruncate(fd, 2 * os.fstat(fd).st_size + 8192)
-        original(target, fd)
+        map_shared(target, fd)
 
-    steps.map_segment = map_segment
+    return grow_and_map
 
 
-@mutant("heirs_of_one_manager", "FS-8", "LIFE-22")
-def heirs_of_one_manager(steps):
+@mutant(
+    "heirs_of_one_manager",
+    "FS-8",
+    "LIFE-22",
+    replaces="manager.client.Link.prefork_connection",
+)
+def heirs_of_one_manager(prefork_connection):
     """A forked child inherits holds at its parent's own manager, and at no other."""
     from sharedtensor.manager import client
 
-    leave_heir = client.Link.leave_heir
+    def prefork_connection_to_own(link):
+        return prefork_connection(link) if link.address == client._client.own else None
 
-    def leave_heir_at_own(link):
-        return leave_heir(link) if link.address == client._client.own else None
-
-    client.Link.leave_heir = leave_heir_at_own
+    return prefork_connection_to_own

@@ -1,165 +1,170 @@
 """Mutants of flags and gradients."""
 
+import multiprocessing
 import pickle
 import weakref
 
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("clears_requires_grad", "GRAD-1", "TRAIN-3")
-def clears_requires_grad(steps):
+@mutant("clears_requires_grad", "GRAD-1", "TRAIN-3", replaces="protocol.export_flags")
+def clears_requires_grad(export_flags):
     """Nothing that arrives requires grad."""
-    original = steps.export_flags
-    steps.export_flags = lambda tensor: (False, original(tensor)[1])
+    return lambda tensor: (False, export_flags(tensor)[1])
 
 
-@mutant("first_flag_stays", "GRAD-1")
-def first_flag_stays(steps):
+@mutant("first_flag_stays", "GRAD-1", replaces="protocol.export_flags")
+def first_flag_stays(export_flags):
     """A storage that is sent again is sent with the flag of the first time."""
-    original, flags = steps.export_flags, {}
+    flags = {}
 
-    def export_flags(tensor):
-        requires_grad, conjugated = original(tensor)
+    def export(tensor):
+        requires_grad, conjugated = export_flags(tensor)
         if tensor.storage.segment is None:
             flags[tensor.storage.address] = requires_grad
         return flags.get(tensor.storage.address, requires_grad), conjugated
 
-    steps.export_flags = export_flags
+    return export
 
 
-@mutant("drops_grad", "GRAD-2", "GRAD-3", "GRAD-8")
-def drops_grad(steps):
+@mutant("drops_grad", "GRAD-2", "GRAD-3", "GRAD-8", replaces="protocol.export_grad")
+def drops_grad(export_grad):
     """A grad that is present is not sent."""
-    steps.export_grad = lambda tensor: None
+    return lambda tensor: None
 
 
-@mutant("drops_grad_of_shared", "GRAD-2", "GRAD-3", "GRAD-8")
-def drops_grad_of_shared(steps):
+@mutant(
+    "drops_grad_of_shared",
+    "GRAD-2",
+    "GRAD-3",
+    "GRAD-8",
+    replaces="protocol.export_grad",
+)
+def drops_grad_of_shared(export_grad):
     """A grad is sent with the first send of its tensor, and not with later ones."""
-    original = steps.export_grad
 
-    def export_grad(tensor):
-        return original(tensor) if tensor.storage.segment is None else None
+    def export(tensor):
+        return export_grad(tensor) if tensor.storage.segment is None else None
 
-    steps.export_grad = export_grad
+    return export
 
 
-@mutant("copies_grad", "GRAD-3", "GRAD-8")
-def copies_grad(steps):
+@mutant("copies_grad", "GRAD-3", "GRAD-8", replaces="protocol.export_grad")
+def copies_grad(export_grad):
     """A grad arrives with its values, as a copy."""
-    original = steps.export_grad
 
-    def export_grad(tensor):
-        grad = original(tensor)
+    def export(tensor):
+        grad = export_grad(tensor)
         return None if grad is None else grad.clone()
 
-    steps.export_grad = export_grad
+    return export
 
 
-@mutant("grad_of_the_receiver_is_new", "GRAD-3", "GRAD-8")
-def grad_of_the_receiver_is_new(steps):
+@mutant(
+    "grad_of_the_receiver_is_new", "GRAD-3", "GRAD-8", replaces="protocol.export_grad"
+)
+def grad_of_the_receiver_is_new(export_grad):
     """The owner's grads are shared with others, and those of others with nobody."""
-    import multiprocessing
 
-    original = steps.export_grad
-
-    def export_grad(tensor):
-        grad = original(tensor)
+    def export(tensor):
+        grad = export_grad(tensor)
         child = multiprocessing.parent_process() is not None
         return grad.clone() if child and grad is not None else grad
 
-    steps.export_grad = export_grad
+    return export
 
 
-@mutant("makes_a_grad_for_all", "GRAD-4")
-def makes_a_grad_for_all(steps):
+@mutant("makes_a_grad_for_all", "GRAD-4", replaces="protocol.export_grad")
+def makes_a_grad_for_all(export_grad):
     """A leaf that has no grad gets one when it is sent, and both sides share it."""
-    original = steps.export_grad
 
-    def export_grad(tensor):
+    def export(tensor):
         if tensor.grad is None and tensor.requires_grad:
             tensor.grad = tensor.detach().clone()
-        return original(tensor)
+        return export_grad(tensor)
 
-    steps.export_grad = export_grad
+    return export
 
 
-@mutant("sends_non_leaves", "GRAD-5")
-def sends_non_leaves(steps):
+@mutant("sends_non_leaves", "GRAD-5", replaces="protocol.refuse_non_leaf")
+def sends_non_leaves(refuse_non_leaf):
     """A non-leaf that requires grad is sent."""
-    steps.refuse_non_leaf = lambda tensor: None
+    return lambda tensor: None
 
 
-@mutant("sends_nested_non_leaves", "GRAD-5")
-def sends_nested_non_leaves(steps):
+@mutant(
+    "sends_nested_non_leaves",
+    "GRAD-5",
+    replaces=("protocol.refuse_non_leaf", "protocol.pack_message"),
+)
+def sends_nested_non_leaves(refuse_non_leaf, pack_message):
     """A non-leaf is refused when it is the message, and sent inside of one."""
-    refuse, pack = steps.refuse_non_leaf, steps.pack_message
 
-    def pack_message(obj):
+    def pack(obj):
         if hasattr(obj, "is_leaf"):
-            refuse(obj)
-        return pack(obj)
+            refuse_non_leaf(obj)
+        return pack_message(obj)
 
-    steps.refuse_non_leaf = lambda tensor: None
-    steps.pack_message = pack_message
+    return lambda tensor: None, pack
 
 
-@mutant("refused_message_leaves_a_stub", "GRAD-6")
-def refused_message_leaves_a_stub(steps):
+@mutant(
+    "refused_message_leaves_a_stub",
+    "GRAD-6",
+    replaces="multiprocessing.connection.Connection.send",
+)
+def refused_message_leaves_a_stub(send):
     """A message that is refused on a pipe arrives as None."""
-    from sharedtensor.multiprocessing.connection import Connection
 
-    original = Connection.send
-
-    def send(self, obj):
+    def send_or_stub(self, obj):
         try:
-            original(self, obj)
+            send(self, obj)
         except RuntimeError:
             self.write(pickle.dumps(None))
             raise
 
-    Connection.send = send
+    return send_or_stub
 
 
-@mutant("detach_copies", "GRAD-7", "TRAIN-2")
-def detach_copies(steps):
+@mutant("detach_copies", "GRAD-7", "TRAIN-2", replaces="tensors.Tensor.detach")
+def detach_copies(detach):
     """A detached tensor is a copy where the tensor requires grad."""
-    from sharedtensor import Tensor
 
-    original = Tensor.detach
-
-    def detach(self):
-        made = original(self)
+    def detach_or_clone(self):
+        made = detach(self)
         return made.clone() if self.requires_grad else made
 
-    Tensor.detach = detach
+    return detach_or_clone
 
 
-@mutant("grad_is_lost_on_the_way_on", "GRAD-8")
-def grad_is_lost_on_the_way_on(steps):
+@mutant(
+    "grad_is_lost_on_the_way_on",
+    "GRAD-8",
+    replaces=("protocol.attach_grad", "protocol.export_grad"),
+)
+def grad_is_lost_on_the_way_on(attach_grad, export_grad):
     """A grad arrives with its tensor and is not sent on with it."""
-    attach, export = steps.attach_grad, steps.export_grad
     received = weakref.WeakValueDictionary()
 
-    def attach_grad(tensor, grad):
-        attach(tensor, grad)
+    def attach(tensor, grad):
+        attach_grad(tensor, grad)
         received[id(tensor)] = tensor
 
-    steps.attach_grad = attach_grad
-    steps.export_grad = lambda one: None if id(one) in received else export(one)
+    return attach, lambda one: None if id(one) in received else export_grad(one)
 
 
-@mutant("tensor_is_cached_with_its_storage", "GRAD-9")
-def tensor_is_cached_with_its_storage(steps):
+@mutant(
+    "tensor_is_cached_with_its_storage", "GRAD-9", replaces="protocol.rebuild_tensor"
+)
+def tensor_is_cached_with_its_storage(rebuild_tensor):
     """What arrives again while its tensor lives here is that tensor, grad and all."""
-    rebuild = steps.rebuild_tensor
     known = weakref.WeakValueDictionary()
 
-    def rebuild_tensor(tensor_class, storage, window, flags):
+    def rebuild(tensor_class, storage, window, flags):
         key = storage.segment.token, window, flags
         tensor = known.get(key)
         if tensor is None:
-            known[key] = tensor = rebuild(tensor_class, storage, window, flags)
+            known[key] = tensor = rebuild_tensor(tensor_class, storage, window, flags)
         return tensor
 
-    steps.rebuild_tensor = rebuild_tensor
+    return rebuild

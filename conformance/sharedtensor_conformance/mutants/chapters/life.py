@@ -17,210 +17,275 @@ from multiprocessing import resource_sharer, util
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("wipes_on_release", "LIFE-1", "LIFE-2")
-def wipes_on_release(steps):
-    """Who made a segment clears it when it drops its tensor."""
-    move, release, made = steps.move_storage, steps.release_segment, set()
+def _once(prepare, remember_storage):
+    """Return a `remember_storage` that prepares each process that shares, once."""
+    prepared = set()
 
-    def move_storage(storage):
-        move(storage)
+    def remember(storage):
+        if os.getpid() not in prepared:
+            prepared.add(os.getpid())
+            prepare()
+        return remember_storage(storage)
+
+    return remember
+
+
+def _wipe_all():
+    from sharedtensor import state
+
+    for storage in list(state.known.values()):
+        storage.bytes[:] = 0
+
+
+@mutant(
+    "wipes_on_release",
+    "LIFE-1",
+    "LIFE-2",
+    replaces=("protocol.move_storage", "strategies.release_segment"),
+)
+def wipes_on_release(move_storage, release_segment):
+    """Who made a segment clears it when it drops its tensor."""
+    made = set()
+
+    def move(storage):
+        move_storage(storage)
         made.add(storage.segment.token)
 
-    def release_segment(segment):
+    def release(segment):
         if segment.token in made and segment.descriptor is not None:
             os.pwrite(segment.descriptor, bytes(segment.nbytes), 0)
-        release(segment)
+        release_segment(segment)
 
-    steps.move_storage, steps.release_segment = move_storage, release_segment
+    return move, release
 
 
-@mutant("nothing_is_in_flight", "LIFE-2", "LIFE-5")
-def nothing_is_in_flight(steps):
+@mutant("nothing_is_in_flight", "LIFE-2", "LIFE-5", replaces="protocol.announce_names")
+def nothing_is_in_flight(announce_names):
     """The manager is not told of messages: a name goes with those who hold it."""
-    steps.post_names = lambda outbox: None
+    return lambda outbox: None
 
 
-@mutant("wipes_at_exit", "LIFE-3")
-def wipes_at_exit(steps):
+@mutant("wipes_at_exit", "LIFE-3", replaces="protocol.remember_storage")
+def wipes_at_exit(remember_storage):
     """A process that exits normally clears all that it shares."""
-
-    def wipe():
-        for storage in list(steps.known.values()):
-            storage.bytes[:] = 0
-
-    util.Finalize(None, wipe, exitpriority=1)
+    return _once(
+        lambda: util.Finalize(None, _wipe_all, exitpriority=1), remember_storage
+    )
 
 
-@mutant("needs_the_maker_alive", "LIFE-3", "LIFE-4")
-def needs_the_maker_alive(steps):
+@mutant(
+    "needs_the_maker_alive",
+    "LIFE-3",
+    "LIFE-4",
+    replaces=("protocol.export_handle", "protocol.rebuild_storage"),
+)
+def needs_the_maker_alive(export_handle, rebuild_storage):
     """A storage cannot be sent on when the process that made it has gone."""
-    export, storage_of = steps.export_handle, steps.rebuild_storage
     makers = {}
 
-    def export_handle(segment):
+    def export(segment):
         maker = makers.get(segment.token, os.getpid())
         os.kill(maker, 0)
-        name, token, nbytes, where = export(segment)
+        name, token, nbytes, where = export_handle(segment)
         return name, token, nbytes, (where, maker)
 
-    def rebuild_storage(storage_class, handle):
+    def rebuild(storage_class, handle):
         name, token, nbytes, (where, maker) = handle
         makers[token] = maker
-        return storage_of(storage_class, (name, token, nbytes, where))
+        return rebuild_storage(storage_class, (name, token, nbytes, where))
 
-    steps.export_handle, steps.rebuild_storage = export_handle, rebuild_storage
+    return export, rebuild
 
 
-@mutant("sender_hands_out_descriptors", "LIFE-5")
-def sender_hands_out_descriptors(steps):
+@mutant(
+    "sender_hands_out_descriptors", "LIFE-5", replaces="transport.export_descriptor"
+)
+def sender_hands_out_descriptors(export_descriptor):
     """A descriptor stays with its sender until the receiver asks for it."""
     from sharedtensor import transport
 
-    spawned = transport.export_descriptor
+    def export(fd, owner=None):
+        if transport.current_outbox() is not None:
+            return resource_sharer.DupFd(fd)
+        return export_descriptor(fd, owner)
 
-    def export_descriptor(fd, owner=None):
-        sending = transport._current.outbox is not None
-        return resource_sharer.DupFd(fd) if sending else spawned(fd, owner)
-
-    transport.export_descriptor = export_descriptor
+    return export
 
 
-@mutant("gives_zeros_for_what_is_lost", "LIFE-6", "LIFE-5")
-def gives_zeros_for_what_is_lost(steps):
+@mutant(
+    "gives_zeros_for_what_is_lost",
+    "LIFE-6",
+    "LIFE-5",
+    replaces=("transport.export_descriptor", "protocol.rebuild_storage"),
+)
+def gives_zeros_for_what_is_lost(export_descriptor, rebuild_storage):
     """What its sender can no longer hand out arrives as zeros."""
-    sender_hands_out_descriptors(steps)
-    original = steps.rebuild_storage
 
-    def rebuild_storage(storage_class, handle):
+    def rebuild(storage_class, handle):
         try:
-            return original(storage_class, handle)
+            return rebuild_storage(storage_class, handle)
         except Exception:
             return storage_class(handle[2])
 
-    steps.rebuild_storage = rebuild_storage
+    return sender_hands_out_descriptors(export_descriptor), rebuild
 
 
-@mutant("keeps_one_storage_in_ten", "LIFE-7", "FD-2")
-def keeps_one_storage_in_ten(steps):
+@mutant(
+    "keeps_one_storage_in_ten",
+    "LIFE-7",
+    "FD-2",
+    replaces="protocol.remember_storage",
+)
+def keeps_one_storage_in_ten(remember_storage):
     """One shared storage in ten is never let go of."""
-    original, count, kept = steps.remember_storage, [0], []
+    count, kept = [0], []
 
-    def remember_storage(storage):
+    def remember(storage):
         count[0] += 1
         if count[0] % 10 == 0:
             kept.append(storage)
-        return original(storage)
+        return remember_storage(storage)
 
-    steps.remember_storage = remember_storage
+    return remember
 
 
-@mutant("refused_message_stays_posted", "LIFE-7")
-def refused_message_stays_posted(steps):
+@mutant("refused_message_stays_posted", "LIFE-7", replaces="transport.Outbox.clear")
+def refused_message_stays_posted(clear):
     """What was collected for a message that is then refused is never let go of."""
-    from sharedtensor.transport import Outbox
-
-    clear, kept = Outbox.clear, []
+    kept = []
 
     def clear_what_was_sent(outbox):
         if sys.exc_info()[0]:
             kept.append(outbox.keep)
         clear(outbox)
 
-    Outbox.clear = clear_what_was_sent
+    return clear_what_was_sent
 
 
-@mutant("sender_keeps_its_end", "LIFE-8", "FS-2")
-def sender_keeps_its_end(steps):
+@mutant("sender_keeps_its_end", "LIFE-8", "FS-2", replaces="protocol.announce_names")
+def sender_keeps_its_end(announce_names):
     """A name counts as in flight until the process that sent it ends."""
-    post, kept = steps.post_names, []
+    kept = []
 
-    def post_names(outbox):
-        post(outbox)
+    def announce(outbox):
+        announce_names(outbox)
         kept.extend(os.dup(fd) for fd in outbox.descriptors)
 
-    steps.post_names = post_names
+    return announce
 
 
-@mutant("leaves_a_file", "LIFE-9")
-def leaves_a_file(steps):
+@mutant("leaves_a_file", "LIFE-9", replaces="protocol.remember_storage")
+def leaves_a_file(remember_storage):
     """A process that shares leaves a temporary file behind when it exits."""
-    util.Finalize(None, lambda: tempfile.mkstemp("-shared"), exitpriority=1)
+
+    def prepare():
+        util.Finalize(None, tempfile.mkstemp, ("-shared",), exitpriority=1)
+
+    return _once(prepare, remember_storage)
 
 
-@mutant("manager_stays", "MGR-3", "MGR-2", "LIFE-9", "LIFE-10")
-def manager_stays(steps):
+@mutant(
+    "manager_stays",
+    "MGR-3",
+    "MGR-2",
+    "LIFE-9",
+    "LIFE-10",
+    replaces="manager.launch.grace_period",
+)
+def manager_stays(grace_period):
     """The manager waits for an hour after its last user has gone."""
-    from sharedtensor.manager import launch
-
-    launch.grace_period = lambda: 3600.0
+    return lambda: 3600.0
 
 
-@mutant("forked_child_gives_up_for_its_parent", "LIFE-11")
-def forked_child_gives_up_for_its_parent(steps):
+@mutant(
+    "forked_child_gives_up_for_its_parent",
+    "LIFE-11",
+    replaces=("protocol.move_storage", "strategies.release_segment"),
+)
+def forked_child_gives_up_for_its_parent(move_storage, release_segment):
     """A forked child that drops what it inherited clears it, or removes its name."""
-    move, release, makers = steps.move_storage, steps.release_segment, {}
+    makers = {}
 
-    def move_storage(storage):
-        move(storage)
+    def move(storage):
+        move_storage(storage)
         makers[storage.segment.token] = os.getpid()
 
-    def release_segment(segment):
+    def release(segment):
         if makers.get(segment.token, os.getpid()) != os.getpid():
             if segment.descriptor is None:
                 os.unlink(f"/dev/shm/{segment.token}")
             else:
                 os.pwrite(segment.descriptor, bytes(segment.nbytes), 0)
-        release(segment)
+        release_segment(segment)
 
-    steps.move_storage, steps.release_segment = move_storage, release_segment
+    return move, release
 
 
-@mutant("counts_what_is_in_flight", "LIFE-13", "FS-10")
-def counts_what_is_in_flight(steps):
+@mutant(
+    "counts_what_is_in_flight",
+    "LIFE-13",
+    "FS-10",
+    replaces="announcements.announce_name",
+)
+def counts_what_is_in_flight(announce_name):
     """A message's names are counted when it is put, and counted down by its receiver.
 
     So nobody counts down for a message that is never received.
     """
-    from sharedtensor import transport
+    from sharedtensor import announcements, manager
 
-    transport.export_name = lambda *ignored: transport.COUNTED
+    def count(name, address, owner):
+        manager.announce_counted(name, address=address)
+        return announcements.COUNTED
+
+    return count
 
 
-@mutant("waits_until_its_messages_are_read", "LIFE-14")
-def waits_until_its_messages_are_read(steps):
+@mutant(
+    "waits_until_its_messages_are_read", "LIFE-14", replaces="protocol.write_at_once"
+)
+def waits_until_its_messages_are_read(write_at_once):
     """A process does not exit before everything that it has put is received."""
-    write = steps.write_at_once
 
     def wait(fd):
         while struct.unpack("i", fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)))[0]:
             time.sleep(0.01)
 
-    def write_at_once(message, connection):
-        util.Finalize(None, wait, (os.dup(connection.fileno()),), exitpriority=20)
-        return write(message, connection)
+    def write(message, channel):
+        util.Finalize(None, wait, (os.dup(channel.fileno()),), exitpriority=20)
+        return write_at_once(message, channel)
 
-    steps.write_at_once = write_at_once
+    return write
 
 
-@mutant("every_fifth_message_goes_twice", "LIFE-15")
-def every_fifth_message_goes_twice(steps):
+@mutant(
+    "every_fifth_message_goes_twice",
+    "LIFE-15",
+    replaces=("protocol.write_message", "protocol.write_at_once"),
+)
+def every_fifth_message_goes_twice(write_message, write_at_once):
     """One message in five is written to its queue again."""
-    write, count = steps.write_message, [0]
+    count = [0]
 
-    def write_again(message, connection):
+    def write_again(message, channel):
         count[0] += 1
         if count[0] % 5 == 0:
-            connection.write(message.payload, message.outbox.descriptors)
-        write(message, connection)
+            channel.write(message.payload, message.outbox.descriptors)
+        write_message(message, channel)
 
-    steps.write_message = write_again
-    steps.write_at_once = lambda *arguments: write_again(*arguments) or True
+    return write_again, lambda *arguments: write_again(*arguments) or True
 
 
-@mutant("waiting_reader_has_the_lock", "LIFE-16")
-def waiting_reader_has_the_lock(steps):
+@mutant(
+    "waiting_reader_has_the_lock",
+    "LIFE-16",
+    replaces=(
+        "multiprocessing.queues.Queue.get",
+        "multiprocessing.queues.SimpleQueue.get",
+    ),
+)
+def waiting_reader_has_the_lock(get, get_from_simple_queue):
     """Who waits for a message on a queue has a lock that its other readers need."""
-    from sharedtensor.multiprocessing import queues
 
     def locked(get):
         def get_alone(queue, *arguments):
@@ -229,161 +294,170 @@ def waiting_reader_has_the_lock(steps):
 
         return get_alone
 
-    for kind in (queues.Queue, queues.SimpleQueue):
-        kind.get = locked(kind.get)
+    return locked(get), locked(get_from_simple_queue)
 
 
-@mutant("first_drop_gives_up_the_storage", "LIFE-17")
-def first_drop_gives_up_the_storage(steps):
+@mutant(
+    "first_drop_gives_up_the_storage", "LIFE-17", replaces="protocol.rebuild_tensor"
+)
+def first_drop_gives_up_the_storage(rebuild_tensor):
     """Of several tensors over a received storage, the first that goes takes it along.
 
     The memory stays mapped, so that only sending another one shows it.
     """
-    original = steps.rebuild_tensor
+    from sharedtensor import strategies
 
-    def rebuild_tensor(tensor_class, storage, window, flags):
-        made = original(tensor_class, storage, window, flags)
-        weakref.finalize(made, steps.release_segment, storage.segment)
+    def rebuild(tensor_class, storage, window, flags):
+        made = rebuild_tensor(tensor_class, storage, window, flags)
+        weakref.finalize(made, strategies.release_segment, storage.segment)
         return made
 
-    steps.rebuild_tensor = rebuild_tensor
+    return rebuild
 
 
-@mutant("keeps_what_it_could_not_pickle", "LIFE-18")
-def keeps_what_it_could_not_pickle(steps):
+@mutant("keeps_what_it_could_not_pickle", "LIFE-18", replaces="protocol.pack_message")
+def keeps_what_it_could_not_pickle(pack_message):
     """The object of a put that failed is kept."""
-    pack, kept = steps.pack_message, []
+    kept = []
 
-    def pack_message(obj):
+    def pack(obj):
         try:
-            return pack(obj)
+            return pack_message(obj)
         except ValueError:
             kept.append(obj)
             raise
 
-    steps.pack_message = pack_message
+    return pack
 
 
-@mutant("failed_receive_keeps_the_rest", "LIFE-19")
-def failed_receive_keeps_the_rest(steps):
+@mutant("failed_receive_keeps_the_rest", "LIFE-19", replaces="transport.Inbox.close")
+def failed_receive_keeps_the_rest(close):
     """What an exception leaves in a received message is not closed."""
-    from sharedtensor.transport import Inbox
-
-    close = Inbox.close
 
     def close_unless_it_failed(inbox):
         if not sys.exc_info()[0]:
             close(inbox)
 
-    Inbox.close = close_unless_it_failed
+    return close_unless_it_failed
 
 
-@mutant("wipes_when_it_is_terminated", "LIFE-20")
-def wipes_when_it_is_terminated(steps):
+@mutant("wipes_when_it_is_terminated", "LIFE-20", replaces="protocol.remember_storage")
+def wipes_when_it_is_terminated(remember_storage):
     """A process that gets SIGTERM clears all that it shares, and ends."""
 
     def wipe(number, frame):
-        for storage in list(steps.known.values()):
-            storage.bytes[:] = 0
+        _wipe_all()
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
-    signal.signal(signal.SIGTERM, wipe)
+    return _once(lambda: signal.signal(signal.SIGTERM, wipe), remember_storage)
 
 
-@mutant("wipes_at_exit_what_it_sent_on", "LIFE-21")
-def wipes_at_exit_what_it_sent_on(steps):
+@mutant(
+    "wipes_at_exit_what_it_sent_on",
+    "LIFE-21",
+    replaces=("protocol.export_storage", "protocol.rebuild_storage"),
+)
+def wipes_at_exit_what_it_sent_on(export_storage, rebuild_storage):
     """A process that exits clears what it has received and sent on."""
-    received, export, rebuild = [], steps.export_storage, steps.rebuild_storage
+    received = []
 
-    def rebuild_storage(storage_class, handle):
-        received.append(handle[1])
-        return rebuild(storage_class, handle)
-
-    def export_storage(storage):
+    def export(storage):
         if storage.segment and storage.segment.token in received:
             util.Finalize(None, storage.bytes.fill, (0,), exitpriority=1)
-        return export(storage)
+        return export_storage(storage)
 
-    steps.rebuild_storage, steps.export_storage = rebuild_storage, export_storage
+    def rebuild(storage_class, handle):
+        received.append(handle[1])
+        return rebuild_storage(storage_class, handle)
+
+    return export, rebuild
 
 
-@mutant("parent_gives_up_for_its_children", "LIFE-22")
-def parent_gives_up_for_its_children(steps):
+@mutant(
+    "parent_gives_up_for_its_children",
+    "LIFE-22",
+    replaces="strategies.release_segment",
+)
+def parent_gives_up_for_its_children(release_segment):
     """A parent that drops what a forked child has inherited clears it."""
-    release, inherited = steps.release_segment, {}
+    from sharedtensor import state
+
+    inherited = {}
 
     def note():
-        held = steps.known.values()
-        inherited.update({s.segment.token: s.bytes for s in list(held)})
+        held = list(state.known.values())
+        inherited.update({one.segment.token: one.bytes for one in held})
 
-    def release_segment(segment):
+    def release(segment):
         if segment.token in inherited:
             inherited.pop(segment.token)[:] = 0
-        release(segment)
+        release_segment(segment)
 
     os.register_at_fork(after_in_parent=note, after_in_child=inherited.clear)
-    steps.release_segment = release_segment
+    return release
 
 
-@mutant("thread_for_each_message", "LIFE-12")
-def thread_for_each_message(steps):
+@mutant("thread_for_each_message", "LIFE-12", replaces="protocol.rebuild_storage")
+def thread_for_each_message(rebuild_storage):
     """Each tensor that arrives starts a thread that waits for ever."""
-    rebuild = steps.rebuild_storage
 
-    def rebuild_storage(storage_class, handle):
+    def rebuild(storage_class, handle):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
-        return rebuild(storage_class, handle)
+        return rebuild_storage(storage_class, handle)
 
-    steps.rebuild_storage = rebuild_storage
+    return rebuild
 
 
-@mutant("file_for_each_message", "LIFE-12")
-def file_for_each_message(steps):
+@mutant("file_for_each_message", "LIFE-12", replaces="protocol.export_handle")
+def file_for_each_message(export_handle):
     """Each tensor that is sent leaves an empty temporary file."""
-    export = steps.export_handle
 
-    def export_handle(segment):
+    def export(segment):
         os.close(tempfile.mkstemp()[0])
-        return export(segment)
+        return export_handle(segment)
 
-    steps.export_handle = export_handle
+    return export
 
 
-@mutant("socket_for_each_message", "LIFE-12")
-def socket_for_each_message(steps):
+@mutant("socket_for_each_message", "LIFE-12", replaces="protocol.export_handle")
+def socket_for_each_message(export_handle):
     """Each tensor that is sent leaves a socket open."""
-    export = steps.export_handle
 
-    def export_handle(segment):
+    def export(segment):
         socket.socket(socket.AF_UNIX).detach()
-        return export(segment)
+        return export_handle(segment)
 
-    steps.export_handle = export_handle
+    return export
 
 
-@mutant("descriptors_survive_exec", "LIFE-23")
-def descriptors_survive_exec(steps):
+@mutant("descriptors_survive_exec", "LIFE-23", replaces="segments.map_shared")
+def descriptors_survive_exec(map_shared):
     """Another program that replaces a process has the descriptors of its storages."""
-    map_segment = steps.map_segment
 
     def map_inheritable(target, fd):
         os.set_inheritable(fd, True)
-        map_segment(target, fd)
+        map_shared(target, fd)
 
-    steps.map_segment = map_inheritable
+    return map_inheritable
 
 
-@mutant("closed_channel_ends_the_sharing", "LIFE-24")
-def closed_channel_ends_the_sharing(steps):
+@mutant(
+    "closed_channel_ends_the_sharing",
+    "LIFE-24",
+    replaces=(
+        "protocol.rebuild_storage",
+        "multiprocessing.connection.Connection._close",
+    ),
+)
+def closed_channel_ends_the_sharing(rebuild_storage, close):
     """When a channel is closed, what came over it becomes a copy at its next write."""
     from sharedtensor import memory
-    from sharedtensor.multiprocessing.connection import Connection
 
-    rebuild, close, received = steps.rebuild_storage, Connection._close, []
+    received = []
 
-    def rebuild_storage(storage_class, handle):
-        received.append(rebuild(storage_class, handle))
+    def rebuild(storage_class, handle):
+        received.append(rebuild_storage(storage_class, handle))
         return received[-1]
 
     def close_all(connection, *ignored):
@@ -394,16 +468,17 @@ def closed_channel_ends_the_sharing(steps):
                 memory.remap(storage.memory, fd, mmap.MAP_PRIVATE)
         received.clear()
 
-    steps.rebuild_storage, Connection._close = rebuild_storage, close_all
+    return rebuild, close_all
 
 
-@mutant("main_thread_alone_gives_back", "LIFE-25")
-def main_thread_alone_gives_back(steps):
+@mutant(
+    "main_thread_alone_gives_back", "LIFE-25", replaces="strategies.release_segment"
+)
+def main_thread_alone_gives_back(release_segment):
     """What another thread drops is not given back."""
-    release = steps.release_segment
 
-    def release_segment(segment):
+    def release(segment):
         if threading.current_thread() is threading.main_thread():
-            release(segment)
+            release_segment(segment)
 
-    steps.release_segment = release_segment
+    return release

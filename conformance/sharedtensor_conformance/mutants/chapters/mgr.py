@@ -1,317 +1,347 @@
-"""Mutants of the manager, by way of how it is started."""
+"""Mutants of the manager: of its clients, of how it is started, and of the daemon."""
 
+import inspect
 import os
 import select
-import subprocess
+import socket
+import sys
 import threading
-from types import SimpleNamespace
+from contextlib import nullcontext
+from functools import wraps
 
 from sharedtensor_conformance.mutants.registry import mutant
 
-
-def _start_with(change):
-    """Start managers with keyword arguments that `change` has changed."""
-    from sharedtensor.manager import launch
-
-    def start(command, **options):
-        return subprocess.Popen(*change(command, options), **options)
-
-    launch.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": start})
-
-
-def _start_after(source):
-    """Start managers that run some lines before their own."""
-
-    def change(command, options):
-        script = command.index("-S") + 1
-        own = "import sys, runpy; sys.argv = sys.argv[1:]"
-        run = f"{own}\n{source}\nrunpy.run_path(sys.argv[0], run_name='__main__')"
-        return ([*command[:script], "-c", run, *command[script:]],)
-
-    _start_with(change)
+DAEMON_WITH_A_FAULT = """
+import sys
+__name__ = "daemon"
+exec(open(sys.argv[1]).read())
+{fault}
+{target} = {name}({target})
+main(sys.argv[2:])
+"""
 
 
-@mutant("manager_stays_in_the_session", "MGR-1", "MGR-15")
-def manager_stays_in_the_session(steps):
+def in_daemon(fault):
+    """Let a fault replace its target in the daemons that are started from now on.
+
+    A daemon is a script that imports neither package, so it gets the fault as source,
+    which runs among the daemon's own names. Here the target stays as it is.
+    """
+
+    @wraps(fault)
+    def start_daemons_with_it(original):
+        from sharedtensor.manager import launch
+
+        command = launch.command
+        code = DAEMON_WITH_A_FAULT.format(
+            fault=undecorated_source(fault),
+            name=fault.__name__,
+            target=original.__qualname__,
+        )
+
+        def command_with_a_fault(inherited, directory):
+            python, isolated, no_site, *script = command(inherited, directory)
+            return [python, isolated, no_site, "-c", code, *script]
+
+        launch.command = command_with_a_fault
+        return original
+
+    return start_daemons_with_it
+
+
+def undecorated_source(function):
+    """Return the source of a function of a module, without its decorators."""
+    source = inspect.getsource(function)
+    return source[f"\n{source}".index("\ndef ") :]
+
+
+def temporary_directory_alone():
+    """Put managers nowhere but where `TMPDIR` says."""
+    return [os.environ["TMPDIR"]]
+
+
+@mutant(
+    "manager_stays_in_the_session",
+    "MGR-1",
+    "MGR-15",
+    replaces=("manager.launch.process_options", "manager.daemon.detach"),
+)
+def manager_stays_in_the_session(process_options, detach):
     """The manager is a process of the session and group that started it."""
 
-    def change(command, options):
-        options["start_new_session"] = False
-        script = command.index("-S") + 1
-        source = (
-            "import os, sys, runpy; os.setsid = lambda: None; sys.argv = sys.argv[1:]"
-        )
-        run = f"{source}; runpy.run_path(sys.argv[0], run_name='__main__')"
-        return ([*command[:script], "-c", run, *command[script:]],)
+    def same_session(inherited):
+        return process_options(inherited) | {"start_new_session": False}
 
-    _start_with(change)
+    return same_session, in_daemon(stay_in_the_session)(detach)
 
 
-@mutant("manager_forgets_to_remove", "MGR-2", "FS-2", "LIFE-10")
-def manager_forgets_to_remove(steps):
+def stay_in_the_session(detach):
+    """Let the daemon detach without a session of its own."""
+
+    def detach_in_the_session():
+        os.setsid = lambda: None
+        detach()
+
+    return detach_in_the_session
+
+
+@mutant(
+    "manager_forgets_to_remove",
+    "MGR-2",
+    "FS-2",
+    "LIFE-10",
+    replaces="manager.daemon.remove_segment",
+)
+@in_daemon
+def manager_forgets_to_remove(remove_segment):
     """The manager removes no name: only its socket and directory."""
-
-    def change(command, options):
-        script = command.index("-S") + 1
-        source = (
-            "import sys, runpy, os; sys.argv = sys.argv[1:]; unlink = os.unlink; "
-            "os.unlink = lambda path, **at: None if at.get('dir_fd') else unlink(path)"
-        )
-        run = f"{source}; runpy.run_path(sys.argv[0], run_name='__main__')"
-        return ([*command[:script], "-c", run, *command[script:]],)
-
-    _start_with(change)
+    return lambda name, shm: None
 
 
-@mutant("manager_inherits_everything", "MGR-4")
-def manager_inherits_everything(steps):
+@mutant(
+    "manager_inherits_everything", "MGR-4", replaces="manager.launch.process_options"
+)
+def manager_inherits_everything(process_options):
     """The manager has all descriptors of the process that starts it."""
 
-    def change(command, options):
-        opened = [int(fd) for fd in os.listdir("/proc/self/fd")]
-        inherited = [fd for fd in opened if os.path.exists(f"/proc/self/fd/{fd}")]
-        options["pass_fds"] = sorted({*options["pass_fds"], *inherited})
-        return (command,)
+    def inherit_everything(inherited):
+        listed = [int(fd) for fd in os.listdir("/proc/self/fd")]
+        opened = [fd for fd in listed if os.path.exists(f"/proc/self/fd/{fd}")]
+        return process_options(inherited) | {"pass_fds": sorted({*inherited, *opened})}
 
-    _start_with(change)
+    return inherit_everything
 
 
-@mutant("manager_keeps_the_output", "MGR-4")
-def manager_keeps_the_output(steps):
+@mutant("manager_keeps_the_output", "MGR-4", replaces="manager.launch.process_options")
+def manager_keeps_the_output(process_options):
     """The manager has the standard error of the process that starts it."""
-
-    def change(command, options):
-        options["stderr"] = None
-        return (command,)
-
-    _start_with(change)
+    return lambda inherited: process_options(inherited) | {"stderr": None}
 
 
-@mutant("strategy_starts_the_manager", "MGR-5")
-def strategy_starts_the_manager(steps):
+@mutant("strategy_starts_the_manager", "MGR-5", replaces="protocol.set_strategy")
+def strategy_starts_the_manager(set_strategy):
     """Choosing the strategy starts the manager."""
     from sharedtensor.manager import client
 
-    original = steps.set_strategy
-
-    def set_strategy(name):
-        original(name)
+    def set_strategy_and_start(name):
+        set_strategy(name)
         if name == "file_system":
             client.address()
 
-    steps.set_strategy = set_strategy
+    return set_strategy_and_start
 
 
-@mutant("manager_copies_a_stream", "MGR-6")
-def manager_copies_a_stream(steps):
+@mutant("manager_copies_a_stream", "MGR-6", replaces="manager.launch.spawn")
+def manager_copies_a_stream(spawn):
     """The standard error of the starter is copied before the manager is started."""
 
-    def change(command, options):
+    def copy_and_spawn(listener, first, directory):
         os.close(os.dup(2))
-        return (command,)
+        return spawn(listener, first, directory)
 
-    _start_with(change)
-
-
-def _only_the_first_base():
-    """Put sockets nowhere but where `TMPDIR` says."""
-    from sharedtensor.manager import launch
-
-    launch.candidate_bases = lambda: [os.environ["TMPDIR"]]
+    return copy_and_spawn
 
 
-@mutant("manager_needs_a_short_path", "MGR-7")
-def manager_needs_a_short_path(steps):
+@mutant(
+    "manager_needs_a_short_path",
+    "MGR-7",
+    replaces=("manager.launch.candidate_bases", "manager.launch.short_path"),
+)
+def manager_needs_a_short_path(candidate_bases, short_path):
     """The path of the manager's socket is used at any length."""
-    from contextlib import nullcontext
-
-    from sharedtensor.manager import launch
-
-    _only_the_first_base()
-    launch.short = nullcontext
+    return temporary_directory_alone, nullcontext
 
 
-@mutant("manager_needs_ascii", "MGR-7")
-def manager_needs_ascii(steps):
+@mutant(
+    "manager_needs_ascii",
+    "MGR-7",
+    replaces=("manager.launch.candidate_bases", "manager.launch.start"),
+)
+def manager_needs_ascii(candidate_bases, start):
     """The path of the manager's directory is encoded in ASCII."""
-    from sharedtensor.manager import launch
 
-    _only_the_first_base()
-    original = launch.start
-    launch.start = lambda path: original(path.encode("ascii", "replace").decode())
+    def start_in_ascii(directory):
+        return start(directory.encode("ascii", "replace").decode())
+
+    return temporary_directory_alone, start_in_ascii
 
 
-@mutant("manager_needs_its_directory", "MGR-8")
-def manager_needs_its_directory(steps):
+@mutant(
+    "manager_needs_its_directory", "MGR-8", replaces="manager.launch.candidate_bases"
+)
+def manager_needs_its_directory(candidate_bases):
     """The manager is started in `TMPDIR` or not at all."""
-    _only_the_first_base()
+    return temporary_directory_alone
 
 
-@mutant("umask_is_taken_from_the_user", "MGR-9")
-def umask_is_taken_from_the_user(steps):
+@mutant("umask_is_taken_from_the_user", "MGR-9", replaces="segments.permissions")
+def umask_is_taken_from_the_user(permissions):
     """The file of a segment has the modes that the umask leaves it."""
-    original = steps.permissions
 
-    def permissions():
+    def permissions_under_the_umask():
         mask = os.umask(0)
         os.umask(mask)
-        return original() & ~mask
+        return permissions() & ~mask
 
-    steps.permissions = permissions
+    return permissions_under_the_umask
 
 
-@mutant("manager_removes_at_the_end", "MGR-10", "FS-2")
-def manager_removes_at_the_end(steps):
+@mutant(
+    "manager_removes_at_the_end",
+    "MGR-10",
+    "FS-2",
+    replaces="manager.daemon.Manager.remove_name",
+)
+@in_daemon
+def manager_removes_at_the_end(remove_name):
     """The manager removes names when its last client has gone, and not before."""
-    _start_after(
-        "import atexit, os; unlink = os.unlink\n"
-        "os.unlink = lambda path, **at: atexit.register(unlink, path, **at)"
-    )
+    return lambda manager, name: None
 
 
-@mutant("maker_alone_is_counted", "MGR-11", "FS-8")
-def maker_alone_is_counted(steps):
+@mutant("maker_alone_is_counted", "MGR-11", "FS-8", replaces="manager.client.register")
+def maker_alone_is_counted(register):
     """The manager is told of names by those who made them, and not by receivers."""
-    from sharedtensor.manager import client
 
-    original = client.hold
-
-    def hold(name, address=None):
+    def register_what_is_made_here(name, address=None):
         if name.startswith(f"sharedtensor-{os.getpid()}-"):
-            original(name, address)
+            register(name, address)
 
-    client.hold = hold
+    return register_what_is_made_here
 
 
-@mutant("dies_with_its_manager", "MGR-12")
-def dies_with_its_manager(steps):
+@mutant("dies_with_its_manager", "MGR-12", replaces="manager.launch.start")
+def dies_with_its_manager(start):
     """A process that has shared ends when its manager does."""
-    from sharedtensor.manager import launch
 
-    original = launch.start
-
-    def watch(connection):
+    def die_with(connection):
         poller = select.poll()
         poller.register(connection, 0)
         poller.poll()
         os._exit(1)
 
-    def start(directory):
-        connection = original(directory)
+    def start_and_watch(directory):
+        connection = start(directory)
         copy = connection.dup()
-        threading.Thread(target=watch, args=(copy,), daemon=True).start()
+        threading.Thread(target=die_with, args=(copy,), daemon=True).start()
         return connection
 
-    launch.start = start
+    return start_and_watch
 
 
-@mutant("aborts_without_its_manager", "MGR-13")
-def aborts_without_its_manager(steps):
+@mutant("aborts_without_its_manager", "MGR-13", replaces="manager.launch.reach")
+def aborts_without_its_manager(reach):
     """A process whose manager cannot be reached when it drops a tensor aborts."""
     from sharedtensor.manager import launch
 
-    def reach(address, may_create):
+    def connect_or_abort(address, may_create):
         try:
             return launch.connect(address)
         except OSError:
             os.abort()
 
-    launch.reach = reach
+    return connect_or_abort
 
 
-@mutant("manager_has_no_successor", "MGR-14")
-def manager_has_no_successor(steps):
+@mutant("manager_has_no_successor", "MGR-14", replaces="manager.launch.reach")
+def manager_has_no_successor(reach):
     """The address of a manager that was killed stays dead."""
     from sharedtensor.errors import ManagerError
     from sharedtensor.manager import launch
 
-    def reach(address, may_create):
+    def connect_alone(address, may_create):
         try:
             return launch.connect(address)
         except OSError as error:
             raise ManagerError(f"{address} is dead") from error
 
-    launch.reach = reach
+    return connect_alone
 
 
-@mutant("successor_hears_of_what_is_held", "MGR-14")
-def successor_hears_of_what_is_held(steps):
+@mutant(
+    "successor_hears_of_what_is_held",
+    "MGR-14",
+    replaces="manager.link.Link.perhaps_unread",
+)
+def successor_hears_of_what_is_held(perhaps_unread):
     """What a killed manager had not read is told again only where it is held still."""
-    from sharedtensor.manager.client import Link
-
-    Link.perhaps_unread = lambda link: []
+    return lambda link: []
 
 
-@mutant("manager_gets_signals_of_the_group", "MGR-15")
-def manager_gets_signals_of_the_group(steps):
+@mutant(
+    "manager_gets_signals_of_the_group",
+    "MGR-15",
+    replaces=("manager.launch.process_options", "manager.daemon.detach"),
+)
+def manager_gets_signals_of_the_group(process_options, detach):
     """The manager is in the group of its starter, and ends when that is told to."""
-    manager_stays_in_the_session(steps)
+    return manager_stays_in_the_session(process_options, detach)
 
 
-@mutant("long_message_ends_the_manager", "MGR-16")
-def long_message_ends_the_manager(steps):
+@mutant("long_message_ends_the_manager", "MGR-16", replaces="manager.daemon.receive")
+@in_daemon
+def long_message_ends_the_manager(receive):
     """The manager takes a message longer than it can use for the end of the world."""
-    _start_after(
-        "import socket\n"
-        "class Socket(socket.socket):\n"
-        "    def recvmsg(self, *sizes):\n"
-        "        got = super().recvmsg(*sizes)\n"
-        "        return got if len(got[0]) < 256 else sys.exit('too long')\n"
-        "socket.socket = Socket"
-    )
+
+    def exit_or_receive(connection):
+        if len(connection.recv(256, socket.MSG_PEEK)) == 256:
+            sys.exit("too long")
+        return receive(connection)
+
+    return exit_or_receive
 
 
-@mutant("manager_waits_for_the_rest", "MGR-16")
-def manager_waits_for_the_rest(steps):
+@mutant("manager_waits_for_the_rest", "MGR-16", replaces="manager.daemon.receive")
+@in_daemon
+def manager_waits_for_the_rest(receive):
     """The manager waits for the rest of a message that is shorter than a name."""
-    _start_after(
-        "import socket\n"
-        "class Socket(socket.socket):\n"
-        "    def recvmsg(self, *sizes):\n"
-        "        got = super().recvmsg(*sizes)\n"
-        "        if 1 < len(got[0]) < 4:\n"
-        "            self.setblocking(True)\n"
-        "            super().recvmsg(*sizes)\n"
-        "        return got\n"
-        "socket.socket = Socket"
-    )
+
+    def receive_the_rest(connection):
+        message, descriptors = receive(connection)
+        if 1 < len(message) < 4:
+            connection.setblocking(True)
+            receive(connection)
+        return message, descriptors
+
+    return receive_the_rest
 
 
-@mutant("managers_have_one_place", "MGR-17")
-def managers_have_one_place(steps):
+@mutant("managers_have_one_place", "MGR-17", replaces="manager.launch.new_directory")
+def managers_have_one_place(new_directory):
     """Managers of a user are put at one address, whoever is there already."""
-    from sharedtensor.manager import launch
-
-    _only_the_first_base()
-    same = {"urandom": bytes}
-    launch.os = SimpleNamespace(**vars(os) | same)
+    return lambda base: os.path.join(os.environ["TMPDIR"], "sharedtensor-manager-0")
 
 
-@mutant("release_waits_for_the_manager", "MGR-18")
-def release_waits_for_the_manager(steps):
+@mutant(
+    "release_waits_for_the_manager",
+    "MGR-18",
+    replaces=("manager.launch.TIMEOUT", "manager.client.release"),
+)
+def release_waits_for_the_manager(timeout, release):
     """Who drops a tensor waits until the manager has removed the name."""
-    from sharedtensor.manager import client, launch
+    from sharedtensor.manager import client
 
-    launch.PATIENCE = 1000.0
-    original = client.release
-
-    def release(name, address=None):
-        original(name, address)
+    def release_and_wait(name, address=None):
+        release(name, address)
         client.sync(address)
 
-    client.release = release
+    return 1000.0, release_and_wait
 
 
-@mutant("manager_misses_the_end_of_clients", "FS-9", "MGR-10", "LIFE-8")
-def manager_misses_the_end_of_clients(steps):
+@mutant(
+    "manager_misses_the_end_of_clients",
+    "FS-9",
+    "MGR-10",
+    "LIFE-8",
+    replaces="manager.daemon.receive",
+)
+@in_daemon
+def manager_misses_the_end_of_clients(receive):
     """The manager takes the end of a connection for a client with nothing to say."""
-    _start_after(
-        "import socket\n"
-        "class Socket(socket.socket):\n"
-        "    def recvmsg(self, *sizes):\n"
-        "        got = super().recvmsg(*sizes)\n"
-        "        if not got[0]:\n"
-        "            raise BlockingIOError\n"
-        "        return got\n"
-        "socket.socket = Socket"
-    )
+
+    def receive_but_no_end(connection):
+        message, descriptors = receive(connection)
+        if not message:
+            raise BlockingIOError
+        return message, descriptors
+
+    return receive_but_no_end

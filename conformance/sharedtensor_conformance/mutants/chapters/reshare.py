@@ -6,74 +6,87 @@ from multiprocessing.reduction import ForkingPickler
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("moves_again_on_share", "RESHARE-1")
-def moves_again_on_share(steps):
+@mutant("moves_again_on_share", "RESHARE-1", replaces="tensors.Tensor.share_memory_")
+def moves_again_on_share(share_memory):
     """`share_memory_()` moves a shared storage to a new segment at its old address."""
-    original = steps.share_tensor
 
-    def share_tensor(tensor):
-        tensor.storage.segment = None
-        original(tensor)
+    def share_again(self):
+        self.storage.segment = None
+        return share_memory(self)
 
-    steps.share_tensor = share_tensor
+    return share_again
 
 
-@mutant("copies_on_reshare", "RESHARE-2", "CHAN-5", "SHARE-4")
-def copies_on_reshare(steps):
+@mutant(
+    "copies_on_reshare",
+    "RESHARE-2",
+    "CHAN-5",
+    "SHARE-4",
+    replaces="protocol.export_storage",
+)
+def copies_on_reshare(export_storage):
     """A storage that is shared already is moved again when it is sent."""
-    original = steps.export_storage
 
-    def export_storage(storage):
+    def export(storage):
         storage.segment = None
-        return original(storage)
+        return export_storage(storage)
 
-    steps.export_storage = export_storage
+    return export
 
 
-@mutant("maps_again", "RESHARE-3", "RESHARE-4", "FD-3")
-def maps_again(steps):
+@mutant(
+    "maps_again",
+    "RESHARE-3",
+    "RESHARE-4",
+    "FD-3",
+    replaces=("protocol.find_storage", "protocol.remember_storage"),
+)
+def maps_again(find_storage, remember_storage):
     """A storage that the receiver holds is mapped once more, shared as it should be."""
-    steps.find_storage = lambda token: None
-    steps.remember_storage = lambda storage: storage
+    return lambda token: None, lambda storage: storage
 
 
-@mutant("owner_maps_again", "RESHARE-4")
-def owner_maps_again(steps):
+@mutant("owner_maps_again", "RESHARE-4", replaces="protocol.move_storage")
+def owner_maps_again(move_storage):
     """Only storages that were received are found again, not those made here."""
-    original, move = steps.remember_storage, steps.move_storage
+    from sharedtensor import state
 
-    def move_storage(storage):
-        steps.remember_storage = lambda storage: storage
-        try:
-            move(storage)
-        finally:
-            steps.remember_storage = original
+    def move(storage):
+        move_storage(storage)
+        del state.known[storage.segment.token]
 
-    steps.move_storage = move_storage
+    return move
 
 
-@mutant("sends_on_a_copy", "RESHARE-5", "RESHARE-4", "GRAD-8")
-def sends_on_a_copy(steps):
+@mutant(
+    "sends_on_a_copy",
+    "RESHARE-5",
+    "RESHARE-4",
+    "GRAD-8",
+    replaces=("protocol.export_storage", "protocol.rebuild_storage"),
+)
+def sends_on_a_copy(export_storage, rebuild_storage):
     """A storage that was received is sent on as a copy."""
-    export, rebuild, received = steps.export_storage, steps.rebuild_storage, set()
+    from sharedtensor import state
 
-    def rebuild_storage(storage_class, handle):
-        found = steps.find_storage(handle[1]) is None
-        storage = rebuild(storage_class, handle)
-        if found:
+    received = set()
+
+    def export(storage):
+        token = storage.segment.token if storage.segment else None
+        return export_storage(storage.clone() if token in received else storage)
+
+    def rebuild(storage_class, handle):
+        is_new = handle[1] not in state.known
+        storage = rebuild_storage(storage_class, handle)
+        if is_new:
             received.add(handle[1])
         return storage
 
-    def export_storage(storage):
-        token = storage.segment.token if storage.segment else None
-        return export(storage.clone() if token in received else storage)
-
-    steps.rebuild_storage = rebuild_storage
-    steps.export_storage = export_storage
+    return export, rebuild
 
 
-@mutant("forgets_identity", "RESHARE-6")
-def forgets_identity(steps):
+@mutant("forgets_identity", "RESHARE-6", replaces="protocol.pack_message")
+def forgets_identity(pack_message):
     """Each mention of a tensor in a message arrives as a tensor of its own."""
     dumps = ForkingPickler.dumps
 
@@ -84,29 +97,25 @@ def forgets_identity(steps):
         pickler.dump(obj)
         return buffer.getbuffer()
 
-    original = steps.pack_message
-
-    def pack_message(obj):
+    def pack(obj):
         ForkingPickler.dumps = staticmethod(without_memo)
         try:
-            return original(obj)
+            return pack_message(obj)
         finally:
             ForkingPickler.dumps = dumps
 
-    steps.pack_message = pack_message
+    return pack
 
 
-@mutant("round_trip_keeps_a_mapping", "RESHARE-7")
-def round_trip_keeps_a_mapping(steps):
+@mutant("round_trip_keeps_a_mapping", "RESHARE-7", replaces="protocol.verify_known")
+def round_trip_keeps_a_mapping(verify_known):
     """Each time that a known storage comes again, a mapping of it stays."""
     from sharedtensor import Storage
 
-    original, kept = steps.verify_known, []
+    kept = []
 
-    def verify_known(storage, nbytes):
-        extra = Storage(nbytes)
-        steps.share_storage(extra)
-        kept.append(extra)
-        return original(storage, nbytes)
+    def verify(storage, nbytes):
+        kept.append(Storage(nbytes).share())
+        return verify_known(storage, nbytes)
 
-    steps.verify_known = verify_known
+    return verify

@@ -5,183 +5,186 @@ import mmap
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("sender_keeps_its_memory", "SHARE-1", "SHARE-2")
-def sender_keeps_its_memory(steps):
-    """The bytes are copied into the segment, and the sender stays where it was."""
-    move, map_segment = steps.move_storage, steps.map_segment
+def _map_otherwise_during(step, map_shared, other):
+    """Return the step and `map_shared`, where during the step `other` maps."""
+    entered = []
 
-    def move_storage(storage):
-        steps.map_segment = lambda target, fd: None
+    def step_with_other(*arguments):
+        entered.append(step)
         try:
-            move(storage)
+            return step(*arguments)
         finally:
-            steps.map_segment = map_segment
+            entered.pop()
 
-    steps.move_storage = move_storage
+    def map_one_way(target, fd):
+        (other if entered else map_shared)(target, fd)
+
+    return step_with_other, map_one_way
 
 
-@mutant("receiver_maps_privately", "SHARE-2")
-def receiver_maps_privately(steps):
-    """The receiver sees the sender's writes and keeps its own to itself."""
+def _map_privately(target, fd):
     from sharedtensor import memory
 
-    rebuild, map_segment = steps.rebuild_storage, steps.map_segment
-
-    def map_privately(target, fd):
-        memory.remap(target, fd, mmap.MAP_PRIVATE)
-
-    def rebuild_storage(storage_class, handle):
-        steps.map_segment = map_privately
-        try:
-            return rebuild(storage_class, handle)
-        finally:
-            steps.map_segment = map_segment
-
-    steps.rebuild_storage = rebuild_storage
+    memory.remap(target, fd, mmap.MAP_PRIVATE)
 
 
-@mutant("moves_one_page", "SHARE-3")
-def moves_one_page(steps):
+@mutant(
+    "sender_keeps_its_memory",
+    "SHARE-1",
+    "SHARE-2",
+    replaces=("protocol.move_storage", "segments.map_shared"),
+)
+def sender_keeps_its_memory(move_storage, map_shared):
+    """The bytes are copied into the segment, and the sender stays where it was."""
+    return _map_otherwise_during(move_storage, map_shared, lambda target, fd: None)
+
+
+@mutant(
+    "receiver_maps_privately",
+    "SHARE-2",
+    replaces=("protocol.rebuild_storage", "segments.map_shared"),
+)
+def receiver_maps_privately(rebuild_storage, map_shared):
+    """The receiver sees the sender's writes and keeps its own to itself."""
+    return _map_otherwise_during(rebuild_storage, map_shared, _map_privately)
+
+
+@mutant("moves_one_page", "SHARE-3", replaces="protocol.move_storage")
+def moves_one_page(move_storage):
     """The move copies the first page of a storage and no more."""
-    original = steps.move_storage
 
-    def move_storage(storage):
-        original(storage)
+    def move(storage):
+        move_storage(storage)
         storage.bytes[4096:] = 0
 
-    steps.move_storage = move_storage
+    return move
 
 
-@mutant("second_send_is_a_copy", "SHARE-4", "RESHARE-2", "CHAN-5")
-def second_send_is_a_copy(steps):
+@mutant(
+    "second_send_is_a_copy",
+    "SHARE-4",
+    "RESHARE-2",
+    "CHAN-5",
+    replaces="protocol.export_storage",
+)
+def second_send_is_a_copy(export_storage):
     """A storage that is sent for the second time is sent as a copy, that time only."""
-    original = steps.export_storage
     sends = {}
 
-    def export_storage(storage):
+    def export(storage):
         token = storage.segment.token if storage.segment else ""
         sends[token] = sends.get(token, 0) + 1
-        return original(storage.clone() if token and sends[token] == 1 else storage)
+        again = token and sends[token] == 1
+        return export_storage(storage.clone() if again else storage)
 
-    steps.export_storage = export_storage
+    return export
 
 
-@mutant("always_says_shared", "SHARE-5", "SHARE-11")
-def always_says_shared(steps):
+@mutant(
+    "always_says_shared", "SHARE-5", "SHARE-11", replaces="storage.Storage.is_shared"
+)
+def always_says_shared(is_shared):
     """Every storage says that it is shared."""
-    steps.is_shared = lambda storage: True
+    return lambda storage: True
 
 
-@mutant("share_returns_nothing", "SHARE-5")
-def share_returns_nothing(steps):
+@mutant("share_returns_nothing", "SHARE-5", replaces="tensors.Tensor.share_memory_")
+def share_returns_nothing(share_memory):
     """`share_memory_()` shares and returns None."""
-    from sharedtensor import Tensor
 
-    Tensor.share_memory_ = lambda self: steps.share_tensor(self)
+    def share(self):
+        share_memory(self)
+
+    return share
 
 
-@mutant("receiver_says_private", "SHARE-6")
-def receiver_says_private(steps):
+@mutant(
+    "receiver_says_private",
+    "SHARE-6",
+    replaces=("protocol.move_storage", "storage.Storage.is_shared"),
+)
+def receiver_says_private(move_storage, is_shared):
     """A received storage says that it is not shared."""
-    original, moved = steps.move_storage, set()
+    moved = set()
 
-    def move_storage(storage):
-        original(storage)
+    def move(storage):
+        move_storage(storage)
         moved.add(storage.segment.token)
 
-    steps.move_storage = move_storage
-    steps.is_shared = lambda one: one.segment is not None and one.segment.token in moved
+    return move, lambda one: is_shared(one) and one.segment.token in moved
 
 
-@mutant("sharing_packs_a_view", "SHARE-7")
-def sharing_packs_a_view(steps):
+@mutant("sharing_packs_a_view", "SHARE-7", replaces="tensors.Tensor.share_memory_")
+def sharing_packs_a_view(share_memory):
     """`share_memory_()` makes a view that has gaps contiguous."""
-    from sharedtensor.tensors import Tensor
 
-    original = steps.share_tensor
+    def pack_and_share(self):
+        if not self.is_contiguous():
+            packed = type(self)(self.numpy().copy())
+            self.storage, self._offset = packed.storage, 0
+            self._strides = packed.stride()
+        return share_memory(self)
 
-    def share_tensor(tensor):
-        if not tensor.is_contiguous():
-            packed = Tensor(tensor.numpy().copy())
-            tensor.storage, tensor._offset = packed.storage, 0
-            tensor._strides = packed.stride()
-        original(tensor)
-
-    steps.share_tensor = share_tensor
+    return pack_and_share
 
 
-@mutant("resizes_what_is_shared", "SHARE-8")
-def resizes_what_is_shared(steps):
+@mutant("resizes_what_is_shared", "SHARE-8", replaces="storage.Storage.resize")
+def resizes_what_is_shared(resize):
     """A shared storage grows, in memory that nobody shares."""
-    from sharedtensor import memory
-
-    def resize_storage(storage, nbytes):
-        old, kept = storage.memory, min(storage.nbytes, nbytes)
-        storage.memory = memory.Memory(nbytes)
-        storage.memory.bytes[:kept] = old.bytes[:kept]
-        storage.nbytes = nbytes
-
-    steps.resize_storage = resize_storage
+    return lambda self, nbytes: self._exchange_memory(nbytes)
 
 
-@mutant("leaves_its_views_behind", "SHARE-9")
-def leaves_its_views_behind(steps):
+@mutant("leaves_its_views_behind", "SHARE-9", replaces="protocol.export_tensor")
+def leaves_its_views_behind(export_tensor):
     """The first send gives the tensor a storage of its own; its views stay behind."""
-    original = steps.export_tensor
 
-    def export_tensor(tensor):
+    def export(tensor):
         if tensor.storage.segment is None:
             tensor.storage = tensor.storage.clone()
-        return original(tensor)
+        return export_tensor(tensor)
 
-    steps.export_tensor = export_tensor
+    return export
 
 
-@mutant("moves_to_another_address", "SHARE-10")
-def moves_to_another_address(steps):
+@mutant("moves_to_another_address", "SHARE-10", replaces="protocol.move_storage")
+def moves_to_another_address(move_storage):
     """The move takes new pages: tensors follow it, and arrays do not."""
     from sharedtensor import memory
 
-    original = steps.move_storage
-
-    def move_storage(storage):
+    def move(storage):
         moved = memory.Memory(storage.nbytes)
         moved.bytes[:] = storage.memory.bytes
         storage.memory = moved
-        original(storage)
+        move_storage(storage)
 
-    steps.move_storage = move_storage
+    return move
 
 
-@mutant("clone_is_a_view", "SHARE-11")
-def clone_is_a_view(steps):
+@mutant("clone_is_a_view", "SHARE-11", replaces="tensors.Tensor.clone")
+def clone_is_a_view(clone):
     """A clone of a shared tensor is over the same memory."""
-    original = steps.clone_tensor
 
-    def clone_tensor(tensor):
-        shared = tensor.storage.segment is not None
-        return tensor.detach() if shared else original(tensor)
+    def clone_or_detach(self):
+        return clone(self) if self.storage.segment is None else self.detach()
 
-    steps.clone_tensor = clone_tensor
+    return clone_or_detach
 
 
-@mutant("second_arrival_is_private", "SHARE-12")
-def second_arrival_is_private(steps):
+@mutant(
+    "second_arrival_is_private",
+    "SHARE-12",
+    replaces=("protocol.rebuild_storage", "segments.map_shared"),
+)
+def second_arrival_is_private(rebuild_storage, map_shared):
     """A storage that was dropped and arrives once more in a process is a copy there."""
-    from sharedtensor import memory
-
-    rebuild, map_segment = steps.rebuild_storage, steps.map_segment
     arrived = set()
+    rebuild_privately, map_one_way = _map_otherwise_during(
+        rebuild_storage, map_shared, _map_privately
+    )
 
-    def rebuild_storage(storage_class, handle):
-        if handle[1] in arrived:
-            steps.map_segment = lambda target, fd: memory.remap(
-                target, fd, mmap.MAP_PRIVATE
-            )
+    def rebuild(storage_class, handle):
+        again = handle[1] in arrived
         arrived.add(handle[1])
-        try:
-            return rebuild(storage_class, handle)
-        finally:
-            steps.map_segment = map_segment
+        return (rebuild_privately if again else rebuild_storage)(storage_class, handle)
 
-    steps.rebuild_storage = rebuild_storage
+    return rebuild, map_one_way

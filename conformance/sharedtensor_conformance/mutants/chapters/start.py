@@ -7,78 +7,91 @@ from multiprocessing.context import get_spawning_popen
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("flattens_arguments", "START-1")
-def flattens_arguments(steps):
+@mutant("flattens_arguments", "START-1", replaces="protocol.export_window")
+def flattens_arguments(export_window):
     """A tensor among the arguments of a process loses its shape."""
-    original = steps.export_window
 
-    def export_window(tensor):
-        dtype, offset, shape, strides = original(tensor)
+    def export(tensor):
+        dtype, offset, shape, strides = export_window(tensor)
         if get_spawning_popen() is not None and tensor.is_contiguous():
             shape, strides = (tensor.numel(),), (1,)
         return dtype, offset, shape, strides
 
-    steps.export_window = export_window
+    return export
 
 
-@mutant("copies_arguments", "START-2")
-def copies_arguments(steps):
+@mutant("copies_arguments", "START-2", replaces="protocol.export_tensor")
+def copies_arguments(export_tensor):
     """A tensor among the arguments of a spawned process is a copy."""
-    original = steps.export_tensor
 
-    def export_tensor(tensor):
+    def export(tensor):
         spawning = get_spawning_popen() is not None
-        return tensor.__reduce_ex__(4) if spawning else original(tensor)
+        return tensor.__reduce_ex__(4) if spawning else export_tensor(tensor)
 
-    steps.export_tensor = export_tensor
+    return export
 
 
-@mutant("fork_makes_private", "START-3", "TRAIN-4")
-def fork_makes_private(steps):
+@mutant(
+    "fork_makes_private", "START-3", "TRAIN-4", replaces="protocol.remember_storage"
+)
+def fork_makes_private(remember_storage):
     """What was shared before a fork is a private copy in the child."""
-    from sharedtensor import memory
+    from sharedtensor import memory, state
+
+    registered = []
 
     def leave():
-        for storage in list(steps.known.values()):
+        for storage in list(state.known.values()):
             fd = storage.segment.descriptor
             if fd is None:
                 fd = os.open(f"/dev/shm/{storage.segment.token}", os.O_RDWR)
             memory.remap(storage.memory, fd, mmap.MAP_PRIVATE)
 
-    os.register_at_fork(after_in_child=leave)
+    def remember(storage):
+        if not registered:
+            registered.append(leave)
+            os.register_at_fork(after_in_child=leave)
+        return remember_storage(storage)
+
+    return remember
 
 
-@mutant("shares_from_the_start", "START-4", "SHARE-5", "SHARE-11")
-def shares_from_the_start(steps):
+@mutant(
+    "shares_from_the_start",
+    "START-4",
+    "SHARE-5",
+    "SHARE-11",
+    replaces="tensors.Tensor.__init__",
+)
+def shares_from_the_start(initialize):
     """Every new tensor is in shared memory at once."""
-    from sharedtensor import Tensor
 
-    original = Tensor.__init__
+    def initialize_and_share(self, *arguments, **options):
+        initialize(self, *arguments, **options)
+        self.storage.share()
 
-    def initialize(self, *arguments, **options):
-        original(self, *arguments, **options)
-        steps.share_storage(self.storage)
-
-    Tensor.__init__ = initialize
+    return initialize_and_share
 
 
-@mutant("any_method_is_spawn", "START-5")
-def any_method_is_spawn(steps):
+@mutant(
+    "any_method_is_spawn",
+    "START-5",
+    replaces="multiprocessing.context.Channels.get_context",
+)
+def any_method_is_spawn(get_context):
     """The context of an unknown start method is that of `spawn`."""
     from sharedtensor.multiprocessing import context
 
-    original = context.Channels.get_context
-
-    def get_context(self, method=None):
+    def get_any_context(self, method=None):
         known = (None, *context.CONTEXTS)
-        return original(self, method if method in known else "spawn")
+        return get_context(self, method if method in known else "spawn")
 
-    context.Channels.get_context = get_context
+    return get_any_context
 
 
-@mutant("child_forgets_the_strategy", "START-6")
-def child_forgets_the_strategy(steps):
+@mutant("child_forgets_the_strategy", "START-6", replaces="protocol.enter_child")
+def child_forgets_the_strategy(enter_child):
     """A spawned child does not take over its parent's strategy."""
-    original = steps.enter_child
-    default = steps.strategy
-    steps.enter_child = lambda strategy, manager: original(default, manager)
+    from sharedtensor.state import DEFAULT_STRATEGY
+
+    return lambda strategy, address: enter_child(DEFAULT_STRATEGY, address)

@@ -3,83 +3,91 @@
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("names_one_strategy", "STRAT-1")
-def names_one_strategy(steps):
+@mutant(
+    "names_one_strategy",
+    "STRAT-1",
+    replaces="multiprocessing.get_all_sharing_strategies",
+)
+def names_one_strategy(get_all_sharing_strategies):
     """The set of strategies does not have the default in it."""
-    from sharedtensor import multiprocessing
-
-    multiprocessing.get_all_sharing_strategies = lambda: {"file_system"}
+    return lambda: {"file_system"}
 
 
-@mutant("sets_a_strategy_once", "STRAT-2")
-def sets_a_strategy_once(steps):
+@mutant("sets_a_strategy_once", "STRAT-2", replaces="protocol.set_strategy")
+def sets_a_strategy_once(set_strategy):
     """A strategy that was set cannot be changed to another one."""
-    original = steps.set_strategy
     seen = []
 
-    def set_strategy(name):
+    def set_once(name):
         seen.append(name)
-        original(seen[0])
+        set_strategy(seen[0])
 
-    steps.set_strategy = set_strategy
+    return set_once
 
 
-@mutant("sets_before_it_refuses", "STRAT-3")
-def sets_before_it_refuses(steps):
+@mutant("sets_before_it_refuses", "STRAT-3", replaces="strategies.find_strategy")
+def sets_before_it_refuses(find_strategy):
     """An unknown strategy is refused, and the current one is lost all the same."""
-    from sharedtensor import strategies
+    from sharedtensor import protocol, strategies
 
-    original = strategies.find_strategy
-
-    def find_strategy(name):
+    def set_and_find(name):
         if name not in strategies.STRATEGIES:
-            steps.set_strategy("file_system")
-        return original(name)
+            protocol.set_strategy("file_system")
+        return find_strategy(name)
 
-    strategies.find_strategy = find_strategy
+    return set_and_find
 
 
-@mutant("follows_the_current_strategy", "STRAT-4", "STRAT-5")
-def follows_the_current_strategy(steps):
+@mutant(
+    "follows_the_current_strategy",
+    "STRAT-4",
+    "STRAT-5",
+    replaces="protocol.share_storage",
+)
+def follows_the_current_strategy(share_storage):
     """A storage of another strategy than the current one is moved again."""
-    original = steps.share_storage
+    from sharedtensor import state
 
-    def share_storage(storage):
+    def share(storage):
         segment = storage.segment
-        if segment and segment.strategy.name != steps.current_strategy():
+        if segment and segment.strategy.name != state.strategy:
             storage.segment = None
-        original(storage)
+        share_storage(storage)
 
-    steps.share_storage = share_storage
+    return share
 
 
-@mutant("shares_again_after_a_change", "STRAT-4")
-def shares_again_after_a_change(steps):
+@mutant(
+    "shares_again_after_a_change",
+    "STRAT-4",
+    replaces="tensors.Tensor.share_memory_",
+)
+def shares_again_after_a_change(share_memory):
     """`share_memory_()`, and it alone, moves a storage of another strategy."""
-    original = steps.share_tensor
+    from sharedtensor import state
 
-    def share_tensor(tensor):
-        segment = tensor.storage.segment
-        if segment and segment.strategy.name != steps.current_strategy():
-            tensor.storage.segment = None
-        original(tensor)
+    def share(self):
+        segment = self.storage.segment
+        if segment and segment.strategy.name != state.strategy:
+            self.storage.segment = None
+        return share_memory(self)
 
-    steps.share_tensor = share_tensor
+    return share
 
 
-@mutant("copies_what_is_foreign", "STRAT-5")
-def copies_what_is_foreign(steps):
+@mutant("copies_what_is_foreign", "STRAT-5", replaces="protocol.rebuild_storage")
+def copies_what_is_foreign(rebuild_storage):
     """A storage of another strategy than the receiver's arrives as a copy."""
-    original = steps.rebuild_storage
+    from sharedtensor import state
 
-    def rebuild_storage(storage_class, handle):
-        storage = original(storage_class, handle)
-        return storage if handle[0] == steps.current_strategy() else storage.clone()
+    def rebuild(storage_class, handle):
+        storage = rebuild_storage(storage_class, handle)
+        return storage if handle[0] == state.strategy else storage.clone()
 
-    steps.rebuild_storage = rebuild_storage
+    return rebuild
 
 
-@mutant("defaults_to_file_system", "STRAT-6")
-def defaults_to_file_system(steps):
+@mutant("defaults_to_file_system", "STRAT-6", replaces="state.strategy")
+def defaults_to_file_system(strategy):
     """A fresh process has the strategy `file_system`."""
-    steps.strategy = "file_system"
+    return "file_system"

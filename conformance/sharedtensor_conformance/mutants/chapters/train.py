@@ -3,48 +3,42 @@
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-@mutant("parameters_are_copies", "TRAIN-1")
-def parameters_are_copies(steps):
+@mutant("parameters_are_copies", "TRAIN-1", replaces="protocol.export_tensor")
+def parameters_are_copies(export_tensor):
     """Parameters arrive with their values, as copies; other tensors are shared."""
     from sharedtensor import Parameter
 
-    original = steps.export_tensor
-
-    def export_tensor(tensor):
+    def export(tensor):
         copied = isinstance(tensor, Parameter)
-        return tensor.__reduce_ex__(4) if copied else original(tensor)
+        return tensor.__reduce_ex__(4) if copied else export_tensor(tensor)
 
-    steps.export_tensor = export_tensor
+    return export
 
 
-@mutant("state_dict_copies", "TRAIN-2")
-def state_dict_copies(steps):
+@mutant("state_dict_copies", "TRAIN-2", replaces="nn.Module.state_dict")
+def state_dict_copies(state_dict):
     """A `state_dict()` has copies of the module's tensors."""
-    from sharedtensor import Module
 
-    original = Module.state_dict
+    def copied(self):
+        return {name: value.clone() for name, value in state_dict(self).items()}
 
-    def state_dict(self):
-        return {name: value.clone() for name, value in original(self).items()}
-
-    Module.state_dict = state_dict
+    return copied
 
 
-@mutant("parameter_arrives_as_a_tensor", "TRAIN-3")
-def parameter_arrives_as_a_tensor(steps):
+@mutant("parameter_arrives_as_a_tensor", "TRAIN-3", replaces="protocol.export_class")
+def parameter_arrives_as_a_tensor(export_class):
     """A parameter arrives as a tensor with its flag."""
     from sharedtensor import Tensor
 
-    steps.export_class = lambda tensor: Tensor
+    return lambda tensor: Tensor
 
 
-@mutant("shares_one_parameter", "TRAIN-4")
-def shares_one_parameter(steps):
+@mutant("shares_one_parameter", "TRAIN-4", replaces="nn.Module.share_memory")
+def shares_one_parameter(share_memory):
     """A module's `share_memory()` shares its first parameter alone."""
-    from sharedtensor import Module
 
-    def share_memory(self):
+    def share_first(self):
         next(self.parameters()).share_memory_()
         return self
 
-    Module.share_memory = share_memory
+    return share_first

@@ -3,111 +3,117 @@
 from sharedtensor_conformance.mutants.registry import mutant
 
 
-def _change_window(steps, change):
-    original = steps.export_window
-    steps.export_window = lambda tensor: change(tensor, *original(tensor))
+def _change_window(change, export_window):
+    return lambda tensor: change(tensor, *export_window(tensor))
 
 
-def _copy_where(steps, condition):
-    original = steps.export_tensor
-
-    def export_tensor(tensor):
-        return tensor.__reduce_ex__(4) if condition(tensor) else original(tensor)
-
-    steps.export_tensor = export_tensor
+def _copy_where(condition, export_tensor):
+    return lambda tensor: (
+        tensor.__reduce_ex__(4) if condition(tensor) else export_tensor(tensor)
+    )
 
 
-@mutant("packs_expanded_views", "VIEW-1", "VIEW-2", "VIEW-3")
-def packs_expanded_views(steps):
+@mutant(
+    "packs_expanded_views",
+    "VIEW-1",
+    "VIEW-2",
+    "VIEW-3",
+    replaces="protocol.export_tensor",
+)
+def packs_expanded_views(export_tensor):
     """A view with a stride of 0 is sent as a contiguous copy."""
-    _copy_where(steps, lambda tensor: 0 in tensor.stride())
+    return _copy_where(lambda tensor: 0 in tensor.stride(), export_tensor)
 
 
-@mutant("swaps_strides", "VIEW-1", "VIEW-2")
-def swaps_strides(steps):
+@mutant("swaps_strides", "VIEW-1", "VIEW-2", replaces="protocol.export_window")
+def swaps_strides(export_window):
     """A view of two dimensions arrives with their strides in order of size."""
 
     def change(tensor, dtype, offset, shape, strides):
         fits = tensor.storage_offset() == 0
         return dtype, offset, shape, tuple(sorted(strides)[::-1]) if fits else strides
 
-    _change_window(steps, change)
+    return _change_window(change, export_window)
 
 
-@mutant("forgets_the_offset", "VIEW-1", "VIEW-2")
-def forgets_the_offset(steps):
+@mutant("forgets_the_offset", "VIEW-1", "VIEW-2", replaces="protocol.export_window")
+def forgets_the_offset(export_window):
     """A contiguous view arrives at the begin of its storage."""
 
     def change(tensor, dtype, offset, shape, strides):
         return dtype, 0 if tensor.is_contiguous() else offset, shape, strides
 
-    _change_window(steps, change)
+    return _change_window(change, export_window)
 
 
-@mutant("view_gets_a_storage", "VIEW-3", "VIEW-4")
-def view_gets_a_storage(steps):
+@mutant("view_gets_a_storage", "VIEW-3", "VIEW-4", replaces="protocol.rebuild_tensor")
+def view_gets_a_storage(rebuild_tensor):
     """What does not begin where its storage does arrives over a storage of its own."""
-    original = steps.rebuild_tensor
 
-    def rebuild_tensor(tensor_class, storage, window, flags):
+    def rebuild(tensor_class, storage, window, flags):
         own = storage.clone() if window[1] else storage
-        return original(tensor_class, own, window, flags)
+        return rebuild_tensor(tensor_class, own, window, flags)
 
-    steps.rebuild_tensor = rebuild_tensor
+    return rebuild
 
 
-@mutant("second_message_is_a_copy", "VIEW-4", "RESHARE-2", "RESHARE-3")
-def second_message_is_a_copy(steps):
+@mutant(
+    "second_message_is_a_copy",
+    "VIEW-4",
+    "RESHARE-2",
+    "RESHARE-3",
+    replaces="protocol.verify_known",
+)
+def second_message_is_a_copy(verify_known):
     """A storage that the receiver holds already arrives as a copy of it."""
-    original = steps.verify_known
-    steps.verify_known = lambda storage, nbytes: original(storage, nbytes).clone()
+    return lambda storage, nbytes: verify_known(storage, nbytes).clone()
 
 
-@mutant("confuses_signs", "VIEW-5")
-def confuses_signs(steps):
+@mutant("confuses_signs", "VIEW-5", replaces="protocol.export_window")
+def confuses_signs(export_window):
     """Unsigned numbers of 16 bits arrive as signed ones."""
 
     def change(tensor, dtype, *window):
         return (dtype.replace("<u2", "<i2"), *window)
 
-    _change_window(steps, change)
+    return _change_window(change, export_window)
 
 
-@mutant("copies_booleans", "VIEW-6")
-def copies_booleans(steps):
+@mutant("copies_booleans", "VIEW-6", replaces="protocol.export_tensor")
+def copies_booleans(export_tensor):
     """Tensors of booleans arrive with their values, as copies."""
-    _copy_where(steps, lambda tensor: tensor.dtype.kind == "b")
+    return _copy_where(lambda tensor: tensor.dtype.kind == "b", export_tensor)
 
 
-@mutant("copies_complex_numbers", "VIEW-6")
-def copies_complex_numbers(steps):
+@mutant("copies_complex_numbers", "VIEW-6", replaces="protocol.export_tensor")
+def copies_complex_numbers(export_tensor):
     """Tensors of complex128 arrive with their values, as copies."""
-    _copy_where(steps, lambda tensor: tensor.dtype == "complex128")
+    return _copy_where(lambda tensor: tensor.dtype == "complex128", export_tensor)
 
 
-@mutant("repeats_of_two_bytes_are_packed", "VIEW-1")
-def repeats_of_two_bytes_are_packed(steps):
+@mutant("repeats_of_two_bytes_are_packed", "VIEW-1", replaces="protocol.export_window")
+def repeats_of_two_bytes_are_packed(export_window):
     """A view that repeats elements of two bytes arrives as its elements in a row."""
 
     def change(tensor, dtype, offset, shape, strides):
         repeats = tensor.dtype.itemsize == 2 and 0 in strides
         return dtype, offset, shape, (1,) * len(strides) if repeats else strides
 
-    _change_window(steps, change)
+    return _change_window(change, export_window)
 
 
-@mutant("copies_steps_of_one_byte", "VIEW-2")
-def copies_steps_of_one_byte(steps):
+@mutant("copies_steps_of_one_byte", "VIEW-2", replaces="protocol.export_tensor")
+def copies_steps_of_one_byte(export_tensor):
     """A view with gaps of elements of one byte arrives with its values, as a copy."""
 
     def gaps(tensor):
         return tensor.dtype.itemsize == 1 and tensor.stride() == (3,)
 
-    _copy_where(steps, gaps)
+    return _copy_where(gaps, export_tensor)
 
 
-@mutant("flattens_empty_tensors", "VIEW-7")
-def flattens_empty_tensors(steps):
+@mutant("flattens_empty_tensors", "VIEW-7", replaces="protocol.export_window")
+def flattens_empty_tensors(export_window):
     """An empty tensor arrives with the shape (0,)."""
 
     def change(tensor, dtype, offset, shape, strides):
@@ -115,30 +121,29 @@ def flattens_empty_tensors(steps):
             dtype, offset, shape, strides
         )  # fmt: skip
 
-    _change_window(steps, change)
+    return _change_window(change, export_window)
 
 
-@mutant("copies_scalars", "VIEW-8")
-def copies_scalars(steps):
+@mutant("copies_scalars", "VIEW-8", replaces="protocol.export_tensor")
+def copies_scalars(export_tensor):
     """A tensor of no dimensions arrives with its value, as a copy."""
-    _copy_where(steps, lambda tensor: tensor.shape == ())
+    return _copy_where(lambda tensor: tensor.shape == (), export_tensor)
 
 
-@mutant("forgets_conjugation", "VIEW-9")
-def forgets_conjugation(steps):
+@mutant("forgets_conjugation", "VIEW-9", replaces="protocol.export_flags")
+def forgets_conjugation(export_flags):
     """A lazily conjugated view arrives without its flag."""
-    original = steps.export_flags
-    steps.export_flags = lambda tensor: (original(tensor)[0], False)
+    return lambda tensor: (export_flags(tensor)[0], False)
 
 
-@mutant("one_storage_for_each_dtype", "VIEW-10")
-def one_storage_for_each_dtype(steps):
+@mutant("one_storage_for_each_dtype", "VIEW-10", replaces="protocol.rebuild_tensor")
+def one_storage_for_each_dtype(rebuild_tensor):
     """Views of other dtypes than the first one's arrive over copies."""
-    original, first = steps.rebuild_tensor, {}
+    first = {}
 
-    def rebuild_tensor(tensor_class, storage, window, flags):
+    def rebuild(tensor_class, storage, window, flags):
         dtype = first.setdefault(storage.segment.token, window[0])
         own = storage if dtype == window[0] else storage.clone()
-        return original(tensor_class, own, window, flags)
+        return rebuild_tensor(tensor_class, own, window, flags)
 
-    steps.rebuild_tensor = rebuild_tensor
+    return rebuild

@@ -6,28 +6,17 @@ verdict of each implementation, or the number of the reason why nothing is run t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from docutils import nodes
+from elements import between, definitions, folded, missing, paragraph, table, tag
+from sharedtensor_conformance.chapters.fault_table import Cell, Step
+from sharedtensor_conformance.evidence import CLAUSE_ID, Citation
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
-from sphinx.application import Sphinx
 
-from clauses import boxes, tables
+from clauses import boxes
 from clauses.domain import reference
-from clauses.evidence import CLAUSE_ID
-from clauses.faults import Cell, FaultTable, Judged, Step
+from clauses.faults import FaultTable, Judged
 from clauses.reports import Judgement
-
-
-class markup(nodes.General, nodes.TextElement):
-    """An element of HTML that docutils has no node for, such as a cell with a scope."""
-
-
-def tag(name: str, *content: nodes.Node, classes: Iterable[str] = (), **attributes):
-    """Return an element of HTML; underscores in the names of attributes are hyphens."""
-    given = {key.replace("_", "-"): value for key, value in attributes.items()}
-    return markup("", "", *content, tag=name, given=given, classes=[*classes])
 
 
 def hidden(text: str) -> nodes.inline:
@@ -89,8 +78,8 @@ class FaultPage:
         cells = self.cells()
         shown = [
             section("Steps", "fault-steps", self.steps()),
-            section("Roles", "fault-roles", definitions(self.table.roles)),
-            section("Faults", "fault-faults", definitions(self.table.faults)),
+            section("Roles", "fault-roles", meanings(self.table.roles)),
+            section("Faults", "fault-faults", meanings(self.table.faults)),
             section("Verdicts", "fault-verdicts", *self.totals()),
             section("Cells", "fault-cells", self.legend(), cells),
             section("Reasons", "fault-reasons", self.reason_list()),
@@ -107,32 +96,31 @@ class FaultPage:
         rows = [
             [
                 nodes.literal("", step.name),
-                nodes.Text(step.actor),
-                nodes.Text(step.does),
-                nodes.Text("only with a manager" if step.managed else "always"),
+                step.actor,
+                step.does,
+                "only with a manager" if step.managed else "always",
             ]
             for step in self.table.steps
         ]
         head = ["Step", "Performed by", "What happens", "There is one"]
-        return tables.wide(tables.table(head, rows, "fault-steps"))
+        return table(head, rows, "fault-steps")
 
     def totals(self) -> list[nodes.Node]:
         """Return how many cells have each verdict, by implementation and strategy."""
         if not self.judged:
-            text = "No report judges the table."
-            return [nodes.paragraph("", text, classes=["missing"])]
+            return [missing("No report judges the table.")]
         rows = [
             [
                 nodes.strong("", one.title),
                 nodes.literal("", strategy),
-                nodes.Text(str(counted.total())),
+                counted.total(),
                 nodes.inline("", "", *counts(counted)),
             ]
             for one in self.judged
             for strategy, counted in one.counted().items()
         ]
         head = ["Implementation", "Strategy", "Cells run", "Verdicts"]
-        return [tables.wide(tables.table(head, rows, "fault-totals"))]
+        return [table(head, rows, "fault-totals")]
 
     # The cells
 
@@ -148,7 +136,7 @@ class FaultPage:
             "A number alone is the reason why there is nothing to run."
         )
         known = f" Strategies: {', '.join(letters)}." if letters else ""
-        return nodes.paragraph("", text + known)
+        return paragraph(text + known)
 
     def cells(self) -> nodes.Node:
         """Return the table in a box that scrolls by itself."""
@@ -159,10 +147,10 @@ class FaultPage:
         ]
         bodies = [self.group(step) for step in self.table.steps]
         head = tag("thead", tag("tr", *heads))
-        table = tag("table", head, *bodies, classes=["fault-table"])
+        shown = tag("table", head, *bodies, classes=["fault-table"])
         label = "The fault table; it can be scrolled"
         region = {"tabindex": "0", "role": "region", "aria_label": label}
-        return tag("div", table, classes=["wide", "fault-cells"], **region)
+        return tag("div", shown, classes=["wide", "fault-cells"], **region)
 
     def group(self, step: Step) -> nodes.Node:
         """Return the rows of one step under its name."""
@@ -188,41 +176,41 @@ class FaultPage:
 
     def cell(self, cell: Cell) -> nodes.Node:
         """Return one cell."""
-        if cell.test is None:
+        test = self.table.tests.get(cell.name)
+        if test is None:
             return tag("td", self.reason(cell), classes=["reason"])
-        lines = [tag("div", *self.links(cell), classes=["case"])]
-        lines += [self.verdict(cell, one) for one in self.judged]
+        lines = [tag("div", *self.links(cell, test), classes=["case"])]
+        lines += [self.verdict(one, one.of(cell, test)) for one in self.judged]
         if not self.judged:
             lines.append(tag("div", unlinked(None)))
         return tag("td", *lines)
 
     def reason(self, cell: Cell) -> nodes.reference:
         """Return the number of the reason why a cell has no case."""
-        number = self.reasons.number(cell.reason)
+        reason = self.table.reasons[cell.name]
+        number = self.reasons.number(reason)
         words = [hidden(f"{cell.name} has no case, reason "), nodes.Text(str(number))]
         return nodes.reference(
             "",
             "",
             *words,
-            refid=self.reasons.anchor(cell.reason),
-            reftitle=cell.reason,
+            refid=self.reasons.anchor(reason),
+            reftitle=reason,
             internal=True,
         )
 
-    def links(self, cell: Cell) -> list[nodes.Node]:
+    def links(self, cell: Cell, test: Citation) -> list[nodes.Node]:
         """Return the links to the case and to the clause of a cell."""
-        assert cell.test is not None, "a cell with a case"
-        target = f"{cell.test.file}#L{cell.test.line}"
-        hint = f"{cell.name}: {cell.test.sentence}"
+        target = f"{test.file}#L{test.line}"
+        hint = f"{cell.name}: {test.sentence}"
         case = reference("source", target, "", self.docname, hint=hint)
         case.children[0] += [nodes.Text("case"), hidden(f" {cell.name}")]
         clause = reference("clause", cell.clause, cell.clause, self.docname)
         return [case, nodes.Text(" "), clause]
 
-    def verdict(self, cell: Cell, one: Judged) -> nodes.Node:
+    def verdict(self, one: Judged, cases: dict[str, Case | None]) -> nodes.Node:
         """Return what the reports on one implementation say of a cell."""
         alike: dict[tuple[str, str], list[str]] = {}
-        cases = one.of(cell)
         for strategy, case in cases.items():
             word = boxes.verdict_words(judgement_of(case))
             alike.setdefault((word, self.finding(one, case)), []).append(strategy)
@@ -263,7 +251,7 @@ class FaultPage:
     def finding_list(self) -> list[nodes.Node]:
         """Return what the reports say beyond the verdicts, what is the same once."""
         text = "The evidence of the verdicts that are no pass, each with its cases."
-        lead = nodes.paragraph("", text)
+        lead = paragraph(text)
         entries = nodes.container(classes=["verdicts"])
         for behind, cases in self.found.items():
             entries += self.finding_entry(behind, cases)
@@ -281,22 +269,16 @@ class FaultPage:
         for case in cases:
             id = nodes.literal("", case.id)
             items += nodes.list_item("", nodes.paragraph("", "", id))
-        folded: list[nodes.Node] = [boxes.summary("", "", *line)]
-        if cause:
-            folded.append(nodes.paragraph("", cause, classes=["cause"]))
+        behind_it: list[nodes.Node] = [paragraph(cause, ["cause"])] if cause else []
         if evidence.strip() != first:
-            folded.append(nodes.literal_block("", evidence, language="text"))
-        return boxes.details("", *folded, items, ids=[self.findings.anchor(behind)])
+            behind_it.append(nodes.literal_block("", evidence, language="text"))
+        return folded(line, *behind_it, items, ids=[self.findings.anchor(behind)])
 
 
-def definitions(meanings: dict[str, str]) -> nodes.definition_list:
+def meanings(named: dict[str, str]) -> nodes.definition_list:
     """Return names with their meanings."""
-    entries = nodes.definition_list(classes=["fault-terms"])
-    for name, meaning in meanings.items():
-        term = nodes.term("", "", nodes.literal("", name))
-        text = nodes.definition("", nodes.paragraph("", meaning))
-        entries += nodes.definition_list_item("", term, text)
-    return entries
+    terms = [(nodes.literal("", name), paragraph(text)) for name, text in named.items()]
+    return definitions(terms, "fault-terms")
 
 
 def judgement_of(case: Case | None) -> Judgement:
@@ -333,19 +315,4 @@ def counts(counted: dict[Verdict, int]) -> list[nodes.Node]:
             shown = boxes.verdict_badge(Judgement(verdict, False, ""))
             number = nodes.Text(f"{counted[verdict]} ")
             parts.append(nodes.inline("", "", number, shown))
-    return boxes.between(parts, ", ")
-
-
-def open_tag(self, node: markup) -> None:
-    """Write the beginning of an element."""
-    self.body.append(self.starttag(node, node["tag"], "", **node["given"]))
-
-
-def close_tag(self, node: markup) -> None:
-    """Write the end of an element."""
-    self.body.append(f"</{node['tag']}>")
-
-
-def setup(app: Sphinx) -> None:
-    """Register the node for what docutils has none for."""
-    app.add_node(markup, html=(open_tag, close_tag))
+    return between(parts, ", ")

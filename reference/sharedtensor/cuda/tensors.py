@@ -1,11 +1,14 @@
 """Tensors in device memory.
 
-A `CudaTensor` is a storage, an offset in it, and a shape with strides. Its data
-moves by copies between host and device only, which keep the order that the
-device gives them: a write may be pending when the call returns; a read comes
-after the writes of its own process, but not after those of others, for which
-one synchronises there and waits here.
+A `CudaTensor` is a storage, an offset in it, and a shape with strides: offset and
+strides in bytes, as NumPy has them, where a name says `byte`, and else in elements.
+Its data moves by copies between host and device only, which keep the order that the
+device gives them: a write may be pending when the call returns; a read comes after the
+writes of its own process, but not after those of others, for which one synchronises
+there and waits here.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Iterator
@@ -15,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from . import protocol
-from .devices import sharing_on
+from .devices import device_state
 from .errors import DeviceError
-from .protocol import DeviceStorage
+from .state import DeviceStorage
 
 Index = Any  # what NumPy calls basic indexing: integers, slices, None, Ellipsis
 
@@ -28,48 +31,48 @@ class CudaTensor:
     def __init__(
         self,
         storage: DeviceStorage | None,
-        offset: int,
+        byte_offset: int,
         shape: tuple[int, ...],
-        strides: tuple[int, ...],
+        byte_strides: tuple[int, ...],
         dtype: np.dtype[Any],
         device: str,
     ) -> None:
         self.storage = storage  # None for a tensor without elements
-        self.offset = offset
+        self.byte_offset = byte_offset
         self.shape = shape
-        self.strides = strides  # in bytes, as NumPy counts them
+        self.byte_strides = byte_strides
         self.dtype = dtype
         self.device = device
         self.requires_grad = False
         self._grad: CudaTensor | None = None
 
     @property
-    def grad(self) -> "CudaTensor | None":
+    def grad(self) -> CudaTensor | None:
         """The gradient; it crosses with the tensor. Clause CUDA-31."""
         return self._grad
 
     @grad.setter
-    def grad(self, grad: "CudaTensor | None") -> None:
+    def grad(self, grad: CudaTensor | None) -> None:
         if grad is not None and grad.shape != self.shape:
             raise DeviceError(
                 f"A grad of shape {grad.shape} does not fit a tensor of {self.shape}."
             )
         self._grad = grad
 
-    def requires_grad_(self, flag: bool = True) -> "CudaTensor":
+    def requires_grad_(self, flag: bool = True) -> CudaTensor:
         """Set the flag, which crosses with the tensor, and return the tensor."""
         self.requires_grad = flag
         return self
 
     def data_ptr(self) -> int:
         """Return the address of the first element; 0 if there is none."""
-        return self.storage.data_ptr() + self.offset if self.storage else 0
+        return self.storage.data_ptr() + self.byte_offset if self.storage else 0
 
     def is_shared(self) -> bool:
         """Return True: device memory needs no move. Clauses CUDA-5 and CUDA-32."""
         return True
 
-    def share_memory_(self) -> "CudaTensor":
+    def share_memory_(self) -> CudaTensor:
         """Return the tensor itself; there is nothing to do. Clause CUDA-32."""
         return self
 
@@ -94,7 +97,7 @@ class CudaTensor:
 
     # Views
 
-    def __getitem__(self, index: Index) -> "CudaTensor":
+    def __getitem__(self, index: Index) -> CudaTensor:
         """Return a view; only basic indexing can be one."""
         parts = index if isinstance(index, tuple) else (index,)
         if not all(_is_basic(part) for part in parts):
@@ -103,35 +106,35 @@ class CudaTensor:
                 "anything else would need a copy: index the array that .cpu() returns."
             )
         # NumPy does the arithmetic on a layout whose elements are never read.
-        layout = _layout(self.shape, self.strides, self.dtype)
+        layout = _layout(self.shape, self.byte_strides, self.dtype)
         if Ellipsis not in parts:
             parts = (*parts, Ellipsis)
         view = layout[parts]
         moved = _address(view) - _address(layout) if view.size else 0
         return CudaTensor(
-            self.storage, self.offset + moved, view.shape, view.strides,
+            self.storage, self.byte_offset + moved, view.shape, view.strides,
             self.dtype, self.device,
         )  # fmt: skip
 
     def stride(self) -> tuple[int, ...]:
         """Return the strides in elements."""
-        return tuple(stride // self.dtype.itemsize for stride in self.strides)
+        return tuple(stride // self.dtype.itemsize for stride in self.byte_strides)
 
     def storage_offset(self) -> int:
         """Return the offset in elements, a fraction of one left out."""
-        return self.offset // self.dtype.itemsize
+        return self.byte_offset // self.dtype.itemsize
 
     def as_strided(
         self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
-    ) -> "CudaTensor":
+    ) -> CudaTensor:
         """Return a view of the storage; strides and offset are in elements.
 
         Clause CUDA-7. Raises DeviceError if it does not lie within the storage.
         """
         size = self.dtype.itemsize
-        start = self.offset % size + offset * size
-        steps = tuple(stride * size for stride in strides)
-        ends = [(n - 1) * step for n, step in zip(shape, steps, strict=True)]
+        start = self.byte_offset % size + offset * size
+        byte_strides = tuple(stride * size for stride in strides)
+        ends = [(n - 1) * step for n, step in zip(shape, byte_strides, strict=True)]
         low = start + sum(end for end in ends if end < 0)
         high = start + sum(end for end in ends if end > 0) + size
         room = self.storage.nbytes if self.storage else 0
@@ -140,22 +143,24 @@ class CudaTensor:
                 f"A view of shape {shape} at offset {offset} does not lie within the "
                 f"{room} bytes of the storage."
             )
-        return CudaTensor(self.storage, start, shape, steps, self.dtype, self.device)
+        return CudaTensor(
+            self.storage, start, shape, byte_strides, self.dtype, self.device
+        )
 
-    def resize_(self, count: int) -> "CudaTensor":
+    def resize_(self, count: int) -> CudaTensor:
         """Give the tensor one dimension of `count` elements, in the memory it has.
 
         Clause CUDA-23. Raises DeviceError if the storage is too small: it cannot
         grow, since other processes may have it open as it is.
         """
-        room = self.storage.nbytes - self.offset if self.storage else 0
+        room = self.storage.nbytes - self.byte_offset if self.storage else 0
         if count * self.dtype.itemsize > room:
             raise DeviceError(
                 f"A device tensor cannot be resized to {count} elements: its storage "
                 f"ends {room} bytes behind its begin and cannot grow. Make a new "
                 "tensor and send that."
             )
-        self.shape, self.strides = (count,), (self.dtype.itemsize,)
+        self.shape, self.byte_strides = (count,), (self.dtype.itemsize,)
         return self
 
     # Data
@@ -167,13 +172,12 @@ class CudaTensor:
         data[...] = value
         if view.storage is None:
             return
-        sharing = view._sharing()
         flat = data.reshape(-1)
         done = 0
-        with sharing.gate:
+        with view.storage.state as driver:
             for pointer, count in view._runs():
                 part = flat[done : done + count].tobytes()
-                sharing.driver.copy_to_device(pointer, part)
+                driver.copy_to_device(pointer, part)
                 done += count
 
     def read(self, index: Index) -> Any:
@@ -189,10 +193,9 @@ class CudaTensor:
         """Return a copy as a NumPy array; the own earlier work is done first."""
         if self.storage is None:
             return np.empty(self.shape, self.dtype)
-        sharing = self._sharing()
-        with sharing.gate:
+        with self.storage.state as driver:
             parts = [
-                sharing.driver.copy_to_host(pointer, count * self.dtype.itemsize)
+                driver.copy_to_host(pointer, count * self.dtype.itemsize)
                 for pointer, count in self._runs()
             ]
         data = np.frombuffer(bytearray().join(parts), self.dtype)
@@ -202,18 +205,13 @@ class CudaTensor:
         """Return the elements as Python numbers in nested lists."""
         return self.cpu().tolist()
 
-    def _sharing(self) -> protocol.Sharing:
-        assert self.storage is not None, "a tensor with elements has a storage"
-        protocol.steps.refuse_fork(self.storage.sharing.driver)
-        return self.storage.sharing
-
     def _runs(self) -> Iterator[tuple[int, int]]:
         """Yield address and number of elements of each contiguous run, in order."""
-        layout = _layout(self.shape, self.strides, self.dtype)
+        layout = _layout(self.shape, self.byte_strides, self.dtype)
         run, outer = 1, len(self.shape)
         while outer and (
             self.shape[outer - 1] == 1
-            or self.strides[outer - 1] == run * self.dtype.itemsize
+            or self.byte_strides[outer - 1] == run * self.dtype.itemsize
         ):
             outer -= 1
             run *= self.shape[outer]
@@ -231,10 +229,10 @@ def _is_basic(part: object) -> bool:
 
 
 def _layout(
-    shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+    shape: tuple[int, ...], byte_strides: tuple[int, ...], dtype: np.dtype[Any]
 ) -> np.ndarray:
     anything = np.empty(1, dtype)
-    return np.lib.stride_tricks.as_strided(anything, shape, strides)
+    return np.lib.stride_tricks.as_strided(anything, shape, byte_strides)
 
 
 def _address(array: np.ndarray) -> int:
@@ -264,38 +262,41 @@ def empty_block(nbytes: int, device: str | None = None) -> DeviceStorage:
 
     Raises DeviceUnavailableError; OutOfDeviceMemoryError; ForkError.
     """
-    return sharing_on(device).allocate(nbytes)
+    return protocol.allocate(device_state(device), nbytes)
 
 
 def carve(
     storage: DeviceStorage | None,
-    offset: int,
+    byte_offset: int,
     shape: tuple[int, ...],
     dtype: npt.DTypeLike,
     device: str | None = None,
 ) -> CudaTensor:
-    """Make a tensor at an offset of a storage, in bytes. Clause CUDA-2.
+    """Return a contiguous tensor at an offset of a storage. Clause CUDA-2.
 
     A tensor without elements needs no storage, but then a device.
 
     Raises DeviceError if it does not fit.
     """
     kind = np.dtype(dtype)
-    layout = _layout(tuple(shape), _contiguous(tuple(shape), kind), kind)
+    layout = _layout(tuple(shape), _contiguous_strides(tuple(shape), kind), kind)
     if storage is None:
         if layout.size:
             raise DeviceError("A tensor with elements needs a storage.")
-        device = sharing_on(device).driver.name
+        device = device_state(device).driver.name
         return CudaTensor(None, 0, layout.shape, layout.strides, kind, device)
-    if offset < 0 or offset + layout.nbytes > storage.nbytes:
+    if byte_offset < 0 or byte_offset + layout.nbytes > storage.nbytes:
         raise DeviceError(
-            f"{layout.nbytes} bytes at offset {offset} do not lie within a storage of "
-            f"{storage.nbytes} bytes."
+            f"{layout.nbytes} bytes at offset {byte_offset} do not lie within a "
+            f"storage of {storage.nbytes} bytes."
         )
-    device = storage.sharing.driver.name
-    return CudaTensor(storage, offset, layout.shape, layout.strides, kind, device)
+    device = storage.state.driver.name
+    return CudaTensor(storage, byte_offset, layout.shape, layout.strides, kind, device)
 
 
-def _contiguous(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+def _contiguous_strides(
+    shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> tuple[int, ...]:
+    # In bytes.
     sizes = [max(1, math.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     return tuple(size * dtype.itemsize for size in sizes)

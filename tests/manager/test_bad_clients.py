@@ -11,20 +11,20 @@ from sharedtensor.manager import daemon
 GARBAGE = {
     "empty": b"",
     "unknown": b"Z" + b"sharedtensor-x",
-    "no name": daemon.HOLD,
-    "prefix alone": daemon.HOLD + b"sharedtensor-",
-    "another name": daemon.HOLD + b"torch_1_2_3",
-    "path": daemon.HOLD + b"sharedtensor-/../../tmp/x",
-    "dots": daemon.HOLD + b"sharedtensor-..",
-    "zero byte": daemon.HOLD + b"sharedtensor-\0",
-    "letters of others": daemon.HOLD + "sharedtensor-\u00e9".encode(),
-    "too long": daemon.HOLD + b"sharedtensor-" + b"a" * 243,
-    "oversized": daemon.HOLD + b"sharedtensor-" + b"a" * 60000,
+    "no name": daemon.REGISTER,
+    "prefix alone": daemon.REGISTER + b"sharedtensor-",
+    "another name": daemon.REGISTER + b"torch_1_2_3",
+    "path": daemon.REGISTER + b"sharedtensor-/../../tmp/x",
+    "dots": daemon.REGISTER + b"sharedtensor-..",
+    "zero byte": daemon.REGISTER + b"sharedtensor-\0",
+    "letters of others": daemon.REGISTER + "sharedtensor-\u00e9".encode(),
+    "too long": daemon.REGISTER + b"sharedtensor-" + b"a" * 243,
+    "oversized": daemon.REGISTER + b"sharedtensor-" + b"a" * 60000,
     "short token": daemon.SYNC + b"0123",
     "long token": daemon.STATUS + b"012345678",
-    "door of another": daemon.LISTENING,
-    "end of another": daemon.ABANDON,
-    "fork with more": daemon.FORK + b"x",
+    "listening of another": daemon.LISTENING,
+    "abandon of another": daemon.ABANDON,
+    "prefork with more": daemon.PREFORK + b"x",
 }
 
 
@@ -36,7 +36,7 @@ def test_garbage_ends_its_own_connection_alone(
     owner.call("register", name)
     address, pid = owner.call("address"), owner.call("status")["pid"]
     bare = connect(address)
-    bare.send(daemon.HOLD + f"{name}-bad".encode())
+    bare.send(daemon.REGISTER + f"{name}-bad".encode())
     bare.send(message)
     assert bare.recv(1) == b""
     counts = owner.call("status")
@@ -66,7 +66,7 @@ def test_a_flood_without_reading_stops_nobody_else(new_client, connect, name, ex
         while not stop.is_set():
             try:
                 flooding.send(daemon.SYNC + b"01234567")
-            except OSError:  # dismissed, since it reads no answers
+            except OSError:  # disconnected, since it reads no answers
                 return
 
     thread = threading.Thread(target=flood)
@@ -88,7 +88,7 @@ def test_a_flood_of_names_stops_nobody_else(new_client, connect, name, exists):
 
     def flood():
         while not stop.is_set():
-            flooding.send(daemon.HOLD + f"{name}-flood".encode())
+            flooding.send(daemon.REGISTER + f"{name}-flood".encode())
 
     thread = threading.Thread(target=flood)
     thread.start()
@@ -120,7 +120,7 @@ def test_descriptors_that_are_no_connection_are_closed(new_client, connect):
     datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     with tempfile.TemporaryFile() as file:
         for descriptor in (file.fileno(), reader, datagram.fileno()):
-            socket.send_fds(bare, [daemon.FORK], [descriptor])
+            socket.send_fds(bare, [daemon.PREFORK], [descriptor])
         socket.send_fds(bare, [daemon.SYNC + b"01234567"], [reader, writer])
     assert bare.recv(100) == b"01234567"
     assert owner.call("status") == before
@@ -130,10 +130,10 @@ def test_descriptors_that_are_no_connection_are_closed(new_client, connect):
     os.close(writer)
 
 
-def test_a_fork_message_without_descriptor_does_no_harm(new_client, connect):
+def test_a_prefork_message_without_descriptor_does_no_harm(new_client, connect):
     owner = new_client()
     bare = connect(owner.call("address"))
-    bare.send(daemon.FORK + b"")
+    bare.send(daemon.PREFORK + b"")
     bare.send(daemon.SYNC + b"01234567")
     assert bare.recv(100) == b"01234567"
 

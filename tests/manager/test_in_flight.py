@@ -25,8 +25,8 @@ def in_flight(client):
 
 
 @pytest.fixture
-def posted(new_client, name, exists):
-    """A client that has posted a name, which it holds no more, and the file of it."""
+def announced(new_client, name, exists):
+    """A client that has announced and released a name that has a file."""
     client = new_client()
     client.call("register", name)
     client.run("made = client.announce([name])", name=name)
@@ -36,43 +36,43 @@ def posted(new_client, name, exists):
 
 
 def test_a_name_in_flight_stays_until_the_pipe_is_closed(
-    posted, name, exists, eventually
+    announced, name, exists, eventually
 ):
-    assert in_flight(posted) == 1
-    posted.run("import os; os.close(made); client.sync()")
+    assert in_flight(announced) == 1
+    announced.run("import os; os.close(made); client.sync()")
     eventually(lambda: not exists(name))
-    assert in_flight(posted) == 0
+    assert in_flight(announced) == 0
 
 
 def test_a_receiver_that_holds_first_keeps_the_name(
-    posted, new_client, name, exists, eventually
+    announced, new_client, name, exists, eventually
 ):
     receiver = new_client()
-    receiver.call("register", name, posted.call("address"))
-    posted.run("import os; os.close(made); client.sync()")
-    eventually(lambda: in_flight(posted) == 0)
+    receiver.call("register", name, announced.call("address"))
+    announced.run("import os; os.close(made); client.sync()")
+    eventually(lambda: in_flight(announced) == 0)
     assert exists(name)
-    receiver.call("release", name, posted.call("address"))
+    receiver.call("release", name, announced.call("address"))
     eventually(lambda: not exists(name))
 
 
-def test_a_killed_holder_of_the_message_ends_its_flight(
-    posted, name, exists, eventually
+def test_the_names_go_with_a_killed_holder_of_the_message(
+    announced, name, exists, eventually
 ):
-    address = posted.call("address")
-    posted.kill()
+    address = announced.call("address")
+    announced.kill()
     eventually(lambda: not exists(name))
     eventually(lambda: not os.path.exists(address))
 
 
 def test_a_message_in_flight_keeps_the_manager(
-    posted, environment, name, exists, eventually
+    announced, environment, name, exists, eventually
 ):
     """Its sender has gone, and nobody else is a client: the message counts as one."""
-    address = posted.call("address")
-    number = posted.run("result = made")
-    kept = os.open(f"/proc/{posted.pid}/fd/{number}", os.O_WRONLY)
-    posted.leave()
+    address = announced.call("address")
+    number = announced.run("result = made")
+    kept = os.open(f"/proc/{announced.pid}/fd/{number}", os.O_WRONLY)
+    announced.leave()
     grace = float(environment["SHAREDTENSOR_MANAGER_GRACE"])
     ends = time.monotonic() + UNTIL_IT_WOULD_END * grace
     eventually(lambda: time.monotonic() > ends)
@@ -94,7 +94,7 @@ def test_many_names_go_with_one_descriptor(new_client, name):
 
 
 @pytest.mark.parametrize("what", ["a name", "another descriptor", "two descriptors"])
-def test_a_wrong_post_ends_the_connection(new_client, connect, name, what):
+def test_a_wrong_announcement_ends_the_connection(new_client, connect, name, what):
     client = new_client()
     stranger = connect(client.call("address"))
     reader, writer = os.pipe()
@@ -104,32 +104,34 @@ def test_a_wrong_post_ends_the_connection(new_client, connect, name, what):
         "another descriptor": (name.encode(), [null]),
         "two descriptors": (name.encode(), [reader, reader]),
     }[what]
-    socket.send_fds(stranger, [daemon.POST + names], given)
+    socket.send_fds(stranger, [daemon.ANNOUNCE + names], given)
     assert stranger.recv(1) == b""
     assert in_flight(client) == 0
     for descriptor in (reader, writer, null):
         os.close(descriptor)
 
 
-def test_a_successor_keeps_what_was_posted_to_the_end(posted, name, exists, eventually):
+def test_a_successor_keeps_what_was_announced_to_the_end(
+    announced, name, exists, eventually
+):
     """The manager is killed with a name in flight that is never received."""
-    manager = posted.call("status")["pid"]
-    posted.run("import os; os.close(made)")
+    manager = announced.call("status")["pid"]
+    announced.run("import os; os.close(made)")
     kill(manager, eventually)
-    posted.leave()
+    announced.leave()
     eventually(lambda: not exists(name))
 
 
 def test_a_successor_knows_the_names_of_a_client_that_was_killed_before(
-    posted, new_client, name, exists, eventually
+    announced, new_client, name, exists, eventually
 ):
     """A message is in flight; its sender is killed, and then the manager."""
-    address = posted.call("address")
+    address = announced.call("address")
     other = new_client()
     other.call("register", f"{name}-other", address)
-    number = posted.run("result = made")
-    kept = os.open(f"/proc/{posted.pid}/fd/{number}", os.O_WRONLY)
-    posted.kill()
+    number = announced.run("result = made")
+    kept = os.open(f"/proc/{announced.pid}/fd/{number}", os.O_WRONLY)
+    announced.kill()
     manager = other.call("status", address)["pid"]
     kill(manager, eventually)
     os.close(kept)
@@ -151,3 +153,23 @@ client.sync()
         name=name,
     )
     assert os.path.getsize(journal) < 2 * daemon.Journal.SPARE * (len(name) + 6)
+
+
+def test_an_announcement_of_a_name_that_nobody_holds_keeps_it(
+    new_client, connect, name, exists
+):
+    """Clause MGR-16: what becomes unreachable and is announced at once has to stay."""
+    client = new_client()
+    address, pid = client.call("address"), client.call("status")["pid"]
+    stranger = connect(address)
+    reader, writer = os.pipe()
+    stranger.send(daemon.REGISTER + name.encode())
+    stranger.send(daemon.RELEASE + name.encode())
+    socket.send_fds(stranger, [daemon.ANNOUNCE + name.encode()], [reader])
+    kept = in_flight(client), exists(name)
+    for descriptor in (reader, writer):
+        os.close(descriptor)
+    client.call("sync")
+    assert client.call("status")["pid"] == pid
+    assert kept == (1, True)
+    assert not exists(name)

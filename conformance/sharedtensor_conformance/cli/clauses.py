@@ -1,0 +1,132 @@
+"""``shared-tensor-spec clauses``: what backs each clause, and where."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from sharedtensor_conformance.clauses import Clause, load_clauses
+from sharedtensor_conformance.cli.command import YES, Command, WrongUse
+from sharedtensor_conformance.evidence import (
+    Citation,
+    Evidence,
+    Sources,
+    citing,
+    read_evidence,
+)
+
+TEACHING = """\
+Without an id: one line for each clause, with the number of its tests, of the places in
+the reference that implement it and of its mutants. With ids: each of them with file and
+line of all these places. Nothing is imported, so the reference need not be installed.
+
+examples:
+  shared-tensor-spec clauses
+  shared-tensor-spec clauses GRAD-2 GRAD-3
+  shared-tensor-spec clauses --format json"""
+HEAD = ("clause", "level", "profile", "tests", "code", "mutants", "title")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    text = "show everything that backs these clauses"
+    parser.add_argument("ids", metavar="ID", nargs="*", help=text)
+    text = "text for people, or JSON (default %(default)s)"
+    parser.add_argument("--format", choices=["text", "json"], default="text", help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the clauses."""
+    clauses = chosen(arguments.ids)
+    evidence = read_evidence(Sources.installed())
+    if arguments.format == "json":
+        print(json.dumps([as_data(one, evidence) for one in clauses], indent=1))
+    elif arguments.ids:
+        print("\n\n".join("\n".join(described(one, evidence)) for one in clauses))
+    else:
+        print("\n".join(table(clauses, evidence)))
+    return YES
+
+
+def chosen(ids: list[str]) -> list[Clause]:
+    """Return the clauses of these ids, or all.
+
+    Raises:
+        WrongUse: an id is none of the spec's.
+    """
+    known = load_clauses()
+    for id in ids:
+        if id not in known:
+            raise WrongUse(f"there is no clause {id!r}; 'clauses' lists them")
+    return [known[id] for id in ids] if ids else list(known.values())
+
+
+def as_data(clause: Clause, evidence: Evidence) -> dict[str, Any]:
+    """Return a clause with everything that backs it, as JSON has it."""
+    return {
+        "id": clause.id,
+        "title": clause.title,
+        "level": clause.level,
+        "profile": clause.profile,
+        "observes": clause.observes,
+        "hash": clause.hash,
+        "promises": list(clause.promises),
+        "tests": [_place(one) for one in citing(evidence.tests, clause.id)],
+        "code": [_place(one) for one in citing(evidence.code, clause.id)],
+        "no_code": clause.no_code,
+        "mutants": [_mutant(one) for one in citing(evidence.mutants, clause.id)],
+    }
+
+
+def _place(found: Any) -> dict[str, Any]:
+    return {"name": found.name, "file": found.file, "line": found.line}
+
+
+def _mutant(found: Citation) -> dict[str, Any]:
+    return _place(found) | {
+        "sentence": found.sentence,
+        "replaces": [_place(place) for place in found.replaces],
+    }
+
+
+def described(clause: Clause, evidence: Evidence) -> Iterator[str]:
+    """Yield the lines that show one clause and all places that back it."""
+    yield f"{clause.id}  {clause.title}"
+    promises = f", answers {' '.join(clause.promises)}" if clause.promises else ""
+    yield f"  {clause.level}, profile {clause.profile}, hash {clause.hash}{promises}"
+    for kind in ("tests", "code"):
+        for one in citing(getattr(evidence, kind), clause.id):
+            yield f"  {kind:8}{one.file}:{one.line}  {one.name}"
+    if clause.no_code:
+        yield f"  no code  {clause.no_code}"
+    for mutant in citing(evidence.mutants, clause.id):
+        yield f"  mutant  {mutant.file}:{mutant.line}  {mutant.name}"
+        for place in mutant.replaces:
+            yield f"    replaces  {place.file}:{place.line}  {place.name}"
+
+
+def table(clauses: list[Clause], evidence: Evidence) -> Iterator[str]:
+    """Yield one line for each clause."""
+    rows = [HEAD, *(_row(clause, evidence) for clause in clauses)]
+    columns = list(zip(*rows, strict=True))[:-1]
+    widths = [max(map(len, column)) for column in columns]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        yield "  ".join([*cells, row[-1]])
+
+
+def _row(clause: Clause, evidence: Evidence) -> tuple[str, ...]:
+    kinds = (evidence.tests, evidence.code, evidence.mutants)
+    counts = (str(len(citing(citations, clause.id))) for citations in kinds)
+    return (clause.id, clause.level, clause.profile, *counts, clause.title)
+
+
+command = Command(
+    "clauses",
+    "list the clauses, each with its tests, code and mutants",
+    TEACHING,
+    add_options,
+    run,
+)

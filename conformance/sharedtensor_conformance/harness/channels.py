@@ -1,0 +1,144 @@
+"""The channels that actors send on, made by the implementation's own contexts.
+
+`PairChannels` are all channels between two actors. A `Channel` belongs to no pair: the
+processes that get it among their arguments share it.
+"""
+
+from __future__ import annotations
+
+import queue
+from typing import Any, ClassVar
+
+
+class PairChannels:
+    """All channels between the actors `one` and `other`, in both directions.
+
+    It is made in the owner and travels to the peers among their process arguments, as
+    `multiprocessing` wants it.
+    """
+
+    def __init__(
+        self, context: Any, one: str, other: str, channels: tuple[str, ...]
+    ) -> None:
+        self.queues: dict[tuple[str, str], Any] = {}
+        self.pipe: dict[str, Any] = {}
+        for receiver in (one, other):
+            if "queue" in channels:
+                self.queues[receiver, "queue"] = context.Queue()
+            if "simple_queue" in channels:
+                self.queues[receiver, "simple_queue"] = context.SimpleQueue()
+        if "pipe" in channels:
+            self.pipe = dict(zip((one, other), context.Pipe(), strict=True))
+
+    def put(self, sender: str, channel: str, message: object) -> None:
+        """Send `message` from `sender` to the other actor."""
+        if channel == "pipe":
+            self.pipe[sender].send(message)
+            return
+        (to_other,) = (
+            own
+            for (receiver, kind), own in self.queues.items()
+            if kind == channel and receiver != sender
+        )
+        to_other.put(message)
+
+    def get(self, receiver: str, channel: str) -> Any:
+        """Return the next message for `receiver`."""
+        if channel == "pipe":
+            return self.pipe[receiver].recv()
+        return self.queues[receiver, channel].get()
+
+    def has_message(self, receiver: str, channel: str) -> bool:
+        """Return whether a message for `receiver` can be received."""
+        if channel == "pipe":
+            return bool(self.pipe[receiver].poll(0))
+        return not self.queues[receiver, channel].empty()
+
+    def enter(self, name: str) -> None:
+        """Close the end of the pipe that belongs to the other actor."""
+        for owner in [owner for owner in self.pipe if owner != name]:
+            self.pipe.pop(owner).close()
+
+    def close(self) -> None:
+        """Close all that this process has of them."""
+        for connection in self.pipe.values():
+            connection.close()
+        for own in self.queues.values():
+            if hasattr(own, "close"):
+                own.close()
+
+
+class Channel:
+    """A channel that belongs to no pair of actors; it travels as an argument.
+
+    Its name is the same in all processes that have it.
+    """
+
+    MAKERS: ClassVar = {
+        "queue": "Queue",
+        "simple_queue": "SimpleQueue",
+        "joinable_queue": "JoinableQueue",
+    }
+
+    def __init__(self, name: str, context: Any, kind: str) -> None:
+        self.name = name
+        self.manager: Any = None
+        if kind == "pipe":
+            self.reader, self.writer = context.Pipe(duplex=False)
+        elif kind == "proxy":
+            self.manager = context.Manager()
+            self.reader = self.writer = self.manager.Queue()
+        elif kind == "queue_of_one":
+            self.reader = self.writer = context.Queue(1)
+        else:
+            self.reader = self.writer = getattr(context, self.MAKERS[kind])()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"manager": None}  # it belongs to who made it
+
+    def put(self, message: object) -> None:
+        """Put a message."""
+        put = getattr(self.writer, "put", None) or self.writer.send
+        put(message)
+
+    def get(self) -> Any:
+        """Return the next message."""
+        get = getattr(self.reader, "get", None) or self.reader.recv
+        return get()
+
+    def put_bytes(self, text: str) -> None:
+        """Send a text on a pipe as bare bytes."""
+        self.writer.send_bytes(text.encode())
+
+    def get_bytes(self) -> str:
+        """Receive bare bytes from a pipe, as a text."""
+        received: bytes = self.reader.recv_bytes()
+        return received.decode()
+
+    def count_empty(self, times: int, how: dict[str, Any]) -> int:
+        """Ask a queue a number of times; return how often it was empty."""
+        return sum(self._is_empty(how) for _ in range(times))
+
+    def _is_empty(self, how: dict[str, Any]) -> bool:
+        try:
+            self.reader.get(**how)
+        except queue.Empty:
+            return True
+        return False
+
+    def task_done(self) -> None:
+        """Say that a message has been dealt with."""
+        self.reader.task_done()
+
+    def join(self) -> None:
+        """Wait until all messages have been dealt with."""
+        self.writer.join()
+
+    def close(self) -> None:
+        """Close all that this process has of it."""
+        if self.manager is not None:
+            self.manager.shutdown()
+            return
+        for end in {id(end): end for end in (self.reader, self.writer)}.values():
+            if hasattr(end, "close"):
+                end.close()

@@ -1,0 +1,76 @@
+"""The controller's handle of one process: its pid, a descriptor of it, its connection.
+
+A pid can be used again when its process has been waited for; the descriptor says for
+certain whether the process that was started has ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+
+from sharedtensor_conformance.harness.outcomes import ActorDied, CheckFailed
+from sharedtensor_conformance.harness.wire import Wire
+
+NO_PID = (errno.EINVAL, errno.ENOENT)
+"""How the kernel calls the number of a thread, or one that nothing has."""
+
+
+class Process:
+    """A process of a stage; before it is started, and after `close`, it is none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pid = 0
+        self.pidfd = -1
+        self.wire: Wire | None = None
+
+    def open(self, pid: int) -> None:
+        """Take `pid` for the process, which has just been started.
+
+        Raises:
+            ActorDied: it has ended already.
+            CheckFailed: no process has this pid.
+        """
+        self.pid = pid
+        try:
+            self.pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:  # a fork server reaps at once
+            raise ActorDied(f"{self.name} ended while it was started") from None
+        except (OSError, OverflowError) as error:
+            if isinstance(error, OSError) and error.errno not in NO_PID:
+                raise
+            raise CheckFailed(f"{self.claimed()}, which no process has") from None
+
+    def claimed(self) -> str:
+        """Return half a sentence: which process this is, by the implementation."""
+        return f"the implementation says that {self.name} has the pid {self.pid}"
+
+    @property
+    def was_started(self) -> bool:
+        """Whether it was started, though it may have ended since."""
+        return self.pid != 0
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended."""
+        poller = select.poll()
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs and can be asked for something."""
+        return self.wire is not None and not self.has_ended()
+
+    def disconnect(self) -> None:
+        """Close the connection: the process is not asked for anything any more."""
+        if self.wire:
+            self.wire.close()
+            self.wire = None
+
+    def close(self) -> None:
+        """Let go of the process; another one can be started in its place."""
+        self.disconnect()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+        self.pid, self.pidfd = 0, -1

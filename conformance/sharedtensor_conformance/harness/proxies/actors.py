@@ -1,0 +1,262 @@
+"""An actor as a test sees it: it makes tensors, sends and receives, and starts others.
+
+What concerns one side of its process alone has a part of its own: the drop-in module,
+and the process as the system sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any
+
+from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness.checks import attempt, tally
+from sharedtensor_conformance.harness.outcomes import RemoteError
+from sharedtensor_conformance.harness.proxies.calls import (
+    OPERATIONS,
+    ChannelProxy,
+    Pending,
+    Remote,
+    Requester,
+)
+from sharedtensor_conformance.harness.proxies.host import Host
+from sharedtensor_conformance.harness.proxies.parts import (
+    GroupProxy,
+    ModuleProxy,
+    PoolProxy,
+    SystemProxy,
+)
+
+
+class ActorProxy(Requester):
+    """An actor. Every operation of the adapter is a method.
+
+    `unreceived` is how many messages for it are under way: they were put, and it has
+    not received them.
+    """
+
+    def __init__(self, host: Host, name: str) -> None:
+        super().__init__(host, name)
+        self.module = ModuleProxy(self)
+        self.system = SystemProxy(self)
+        self.unreceived = 0
+        self._pools = count(1)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in OPERATIONS:
+            raise AttributeError(f"the adapter contract has no operation {name!r}")
+        return lambda *arguments: self.operate(name, *arguments)
+
+    # Tensors and messages
+
+    def make(
+        self,
+        values: list[Any],
+        shape: tuple[int, ...] | None = None,
+        dtype: str = "float32",
+    ) -> Remote:
+        """Return a new tensor; one-dimensional where no shape is given."""
+        shape = (len(values),) if shape is None else shape
+        made: Remote = self.operate("make", values, shape, dtype)
+        return made
+
+    def put(
+        self, payload: Any, to: ActorProxy, channel: str = "", *, arrives: bool = True
+    ) -> None:
+        """Put `payload` on a channel to another actor; on the first one by default.
+
+        What cannot be pickled never `arrives`, though `put` may accept it.
+        """
+        to.ensure_started()
+        self.request("put", to.name, channel or self._first_channel, payload)
+        to.unreceived += arrives
+
+    def get(self, sender: ActorProxy, channel: str = "") -> Any:
+        """Return the next payload from another actor, as it arrived here."""
+        payload = self.request("get", sender.name, channel or self._first_channel)
+        self._received()
+        return payload
+
+    def get_or_lose(self, sender: ActorProxy, channel: str = "") -> Any:
+        """Do the same; where it raises, the message counts as lost.
+
+        Nobody waits for what is lost, though it may still come.
+        """
+        try:
+            return self.request("get", sender.name, channel or self._first_channel)
+        finally:
+            self._received()
+
+    def try_get(
+        self, sender: ActorProxy, channel: str = ""
+    ) -> tuple[Any, RemoteError | None]:
+        """Return what `get_or_lose` returned, or the implementation's exception."""
+        return attempt(lambda: self.get_or_lose(sender, channel))
+
+    def _received(self) -> None:
+        self.unreceived = max(0, self.unreceived - 1)
+
+    def send(self, payload: Any, to: ActorProxy, channel: str = "") -> Any:
+        """Put `payload` and return it as it arrived."""
+        self.put(payload, to, channel)
+        return to.get(self, channel)
+
+    def has_message(self, sender: ActorProxy, channel: str = "") -> bool:
+        """Return whether a message from another actor can be received."""
+        name = channel or self._first_channel
+        return bool(self.request("has_message", sender.name, name))
+
+    @contextmanager
+    def getting(self, sender: ActorProxy, channel: str = "") -> Iterator[Pending]:
+        """Let the process wait for a message from another actor during the block.
+
+        The block must not ask this process for anything; the message is in `payload`
+        after it.
+        """
+        pending = Pending(self, "get", sender.name, channel or self._first_channel)
+        yield pending
+        pending.answer()
+        self._received()
+
+    @property
+    def _first_channel(self) -> str:
+        return self.host.channels[0]
+
+    def open_channel(self, kind: str) -> ChannelProxy:
+        """Make a channel that belongs to no pair of actors; it can be an argument."""
+        method = self.host.configuration.start_method
+        timeout = self.host.timeouts.start  # a manager is a process of its own
+        made: ChannelProxy = self.request(
+            "open_channel", kind, method, deadline=timeout
+        )
+        return made
+
+    def unpicklable(self) -> Remote:
+        """Return an object that raises when it is sent."""
+        made: Remote = self.request("act", "unpicklable")
+        return made
+
+    def unreceivable(self) -> Remote:
+        """Return an object that raises when it is received."""
+        made: Remote = self.request("act", "unreceivable")
+        return made
+
+    def drop_all(self) -> None:
+        """Drop everything that the process has for the suite."""
+        self.request("drop_all")
+
+    def collect_garbage(self) -> None:
+        """Let the garbage collector run."""
+        self.request("act", "collect_garbage")
+
+    # Processes that it starts
+
+    def start_peer(
+        self,
+        arguments: Any = None,
+        start_method: str | None = None,
+        enter: bool = True,
+    ) -> ActorProxy:
+        """Start a peer of this owner for one case; `arguments` is among its own.
+
+        Where `enter` is false the adapter's `enter_child` is not called in it, so that
+        it keeps the strategy it was born with.
+        """
+        with self.new_peer(arguments, start_method, enter) as peer:
+            return peer
+
+    @contextmanager
+    def new_peer(
+        self,
+        arguments: Any = None,
+        start_method: str | None = None,
+        enter: bool = True,
+    ) -> Iterator[ActorProxy]:
+        """Make such a peer; it is started when the block is left."""
+        with self.host.starter.new_peer(arguments, start_method, enter) as peer:
+            yield peer
+
+    @contextmanager
+    def pool(self, processes: int = 1, kind: str = "pool") -> Iterator[PoolProxy]:
+        """A pool of workers whose tasks this process submits.
+
+        `kind` is ``"pool"``, or ``"executor"`` for one of `concurrent.futures` that was
+        given the drop-in's context.
+        """
+        pool = PoolProxy(self, f"pool-{next(self._pools)}")
+        self.request(
+            *("open_pool", pool.name, processes),
+            *(self.host.configuration.start_method, kind),
+            deadline=self.host.timeouts.start,
+        )
+        try:
+            yield pool
+        finally:
+            if self.is_alive():
+                self.request("close_pool", pool.name)
+
+    def start_together(self, task: str, count: int, payload: Any, how: str) -> Any:
+        """Start `count` processes for a task of `harness.tasks`, and join them.
+
+        `how` is a start method, or ``"spawn()"`` for the function of that name. The
+        payload is a list of tensors. Returns what the call returns; a dictionary that
+        tells it where a ``ProcessException`` was raised.
+        """
+        return self._start_group(task, count, payload, how, True)
+
+    def start_group(self, task: str, count: int, payload: Any, how: str) -> GroupProxy:
+        """Start such processes without joining them."""
+        return GroupProxy(self._start_group(task, count, payload, how, False))
+
+    def _start_group(self, *arguments: Any) -> Any:
+        timeout = self.host.timeouts.start
+        return self.request("act", "start_group", *arguments, deadline=timeout)
+
+    # Its own process
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments that this process was started with, as they arrived."""
+        return self.request("arguments")
+
+    def leave(self) -> int | None:
+        """Let the process end normally; return its exit code."""
+        self.ensure_started()
+        self.exchange("leave")
+        return self.host.ends.wait_for_exit(self.process)
+
+    def kill(self) -> None:
+        """Kill the process by SIGKILL and wait until it is gone."""
+        self.ensure_started()
+        os.kill(self.pid, signal.SIGKILL)
+        self.host.ends.wait(self.process)
+
+    def end(self, how: str) -> int | None:
+        """Let the process end ``by os._exit``, ``by an exception``, ``by SIGTERM``."""
+        self.ensure_started()
+        self.ask("act", "end", how)
+        return self.host.ends.wait(self.process)
+
+    @contextmanager
+    def as_a_program(self) -> Iterator[None]:
+        """Let the process replace itself by another program, which is killed after."""
+        self.ensure_started()
+        self.ask("act", "become_a_program")
+        with suppress(wire.WireClosed):
+            assert self.process.wire is not None, "it was asked"
+            answer = self.process.wire.receive(wire.after(self.host.timeouts.answer))
+            self.result(answer, "become another program")
+        tally.remote_calls += 1
+        try:
+            yield
+        finally:
+            self.kill()
+
+    def reset(self) -> None:
+        """Forget a process that has gone; another one can be started."""
+        self.process.close()
+        self.unreceived = 0

@@ -1,0 +1,322 @@
+"""Remote calls: a request to the process of an actor, and what it answers.
+
+A request names what its process has, and an answer brings such names: a `Remote` is an
+object of one process, a `ChannelProxy` a channel that several processes can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from sharedtensor_conformance.adapter import PROFILES, Layout, operations_of
+from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness.checks import tally, wait_until
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    DeadlineExceeded,
+    HarnessFault,
+    RemoteError,
+    RemoteRaised,
+)
+from sharedtensor_conformance.harness.process import Process
+from sharedtensor_conformance.harness.proxies.host import Host
+
+OPERATIONS = frozenset(name for profile in PROFILES for name in operations_of(profile))
+
+
+def index_tuple(index: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of an element as the adapter wants it."""
+    return index if isinstance(index, tuple) else (index,)
+
+
+class Requester:
+    """Asks the process of an actor for something, and takes its answer."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        self.host = host
+        self.name = name
+        self.process = Process(name)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs."""
+        return self.process.is_alive()
+
+    def ensure_started(self) -> None:
+        """Start the process if it has not been started.
+
+        Raises:
+            NotRun: the configuration cannot run here.
+            ActorDied, DeadlineExceeded, RemoteRaised: it could not be started.
+        """
+        self.host.starter.ensure(self.process)
+
+    def request(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
+        """Ask the process for something and return its answer.
+
+        Raises:
+            RemoteRaised: the implementation raised.
+            ActorDied: the process ended.
+            DeadlineExceeded: it gave no answer in time.
+            HarnessFault: the suite or the adapter is at fault.
+        """
+        self.ensure_started()
+        tally.remote_calls += 1
+        return self.exchange(what, *arguments, deadline=deadline)
+
+    def operate(self, name: str, *arguments: Any) -> Any:
+        """Call an operation of the adapter in the process."""
+        return self.request("operate", name, *arguments)
+
+    def exchange(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
+        """Ask, without starting the process first."""
+        doing = f"{what} {arguments[0]}" if what == "operate" else what
+        self.ask(what, *arguments)
+        return self.result(self.receive(doing, deadline), doing)
+
+    def ask(self, what: str, *arguments: Any) -> None:
+        """Ask for something; `receive` waits for what comes of it."""
+        message = {"do": what, "with": [wire.encode(a, self._refer) for a in arguments]}
+        connection = self.process.wire
+        if connection is None:
+            raise HarnessFault(f"{self.name} has ended already")
+        try:
+            connection.send(message)
+        except wire.WireClosed:
+            ended = self.host.ends.how_it_ended(self.process, what)
+            raise ActorDied(ended) from None
+        except wire.WireTimeout:
+            raise DeadlineExceeded(f"{self.name} did not read: {what}") from None
+
+    def receive(self, doing: str, deadline: float = 0.0) -> dict[str, Any]:
+        """Return the next message of the process."""
+        connection = self.process.wire
+        assert connection is not None, "it was asked"
+        limit = deadline or self.host.timeouts.answer
+        try:
+            also = self.process.pidfd
+            message: dict[str, Any] = connection.receive(wire.after(limit), also=also)
+            return message
+        except wire.WireClosed:
+            ended = self.host.ends.how_it_ended(self.process, doing)
+            raise ActorDied(ended) from None
+        except wire.WireTimeout:
+            raise self.host.ends.no_answer(self.process, doing, limit) from None
+
+    def result(self, message: dict[str, Any], doing: str) -> Any:
+        """Return what a message brings; the same is raised as by `request`."""
+        if "ok" in message:
+            return wire.decode(message["ok"], self._resolve)
+        if "raised" in message:
+            raise RemoteRaised(RemoteError(self.name, **message["raised"]), doing)
+        fault = RemoteError(self.name, **message["fault"])
+        raise HarnessFault(
+            f"{fault} (while it was asked to {doing})\n{fault.traceback}"
+        )
+
+    def _refer(self, value: Any) -> dict[str, Any]:
+        match value:
+            case Layout():
+                return {"layout": asdict(value)}
+            case ChannelProxy():
+                return {"channel": value.name}
+            case Remote() if value.actor is self:
+                return {"reference": value.key}
+            case Remote():
+                whose = value.actor.name
+                raise HarnessFault(f"{whose}'s object was given to {self.name}")
+        raise HarnessFault(f"a {type(value).__name__} cannot be sent to an actor")
+
+    def _resolve(self, data: dict[str, Any]) -> Remote | ChannelProxy:
+        if "channel" in data:
+            return ChannelProxy(data["channel"])
+        return Remote(self, data["reference"])
+
+
+class HeldRequest:
+    """A request whose process may be held at a step of it, until it is told to go on.
+
+    Args:
+        actor: who is asked.
+        doing: what evidence calls the request.
+        what: the request.
+        arguments: those of the request.
+    """
+
+    def __init__(
+        self, actor: Requester, doing: str, what: str, arguments: tuple[Any, ...]
+    ) -> None:
+        self.actor = actor
+        self.doing = doing
+        actor.ask(what, *arguments)
+        self.first = actor.receive(doing)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the process came to the step and waits there."""
+        return "at" in self.first
+
+    def go(self, how: str) -> None:
+        """Let the process go on: ``""`` means as if nothing was."""
+        connection = self.actor.process.wire
+        assert connection is not None, "it waits"
+        with suppress(wire.WireClosed):  # it was killed there: `finish` says so
+            connection.send({"go": how})
+
+    def finish(self) -> Any:
+        """Return the answer; the same is raised as by `Requester.request`."""
+        tally.remote_calls += 1
+        last = self.actor.receive(self.doing) if self.is_held else self.first
+        return self.actor.result(last, self.doing)
+
+
+class Pending:
+    """A request that an actor waits in: for a message."""
+
+    def __init__(self, actor: Requester, what: str, *arguments: Any) -> None:
+        actor.ensure_started()
+        self.actor = actor
+        self.payload: Any = None
+        timeout = actor.host.timeouts.cleanup
+        wait_until(self._sleeps, timeout)  # it waits for nothing but the request, then
+        self.before = self.times_woken()
+        actor.ask(what, *arguments)
+
+    def is_waiting(self) -> bool:
+        """Return whether the process waits in what it was asked for."""
+        return self._sleeps() and self.times_woken() > self.before
+
+    def answer(self) -> Any:
+        """Return what the process answers, which is the `payload` from then on."""
+        tally.remote_calls += 1
+        self.payload = self.actor.result(self.actor.receive("get"), "get")
+        return self.payload
+
+    def times_woken(self) -> int:
+        """Return how often the waiting process has given up the processor so far."""
+        return int(self._status("voluntary_ctxt_switches"))
+
+    def _sleeps(self) -> bool:
+        return self._status("State").startswith("S")
+
+    def _status(self, name: str) -> str:
+        with open(f"/proc/{self.actor.pid}/status") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return fields[name].strip()
+
+
+class Remote:
+    """An object of the implementation, in the process of an actor.
+
+    Every operation of the adapter is a method: ``tensor.write(1, 5)``.
+    """
+
+    def __init__(self, actor: Requester, key: str) -> None:
+        self.actor = actor
+        self.key = key
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in OPERATIONS:
+            raise AttributeError(f"the adapter contract has no operation {name!r}")
+        return lambda *arguments: self.actor.operate(name, self, *arguments)
+
+    def read(self, index: int | tuple[int, ...]) -> Any:
+        """Return the value of one element."""
+        return self.actor.operate("read", self, index_tuple(index))
+
+    def write(self, index: int | tuple[int, ...], value: Any) -> None:
+        """Write one element in place."""
+        self.actor.operate("write", self, index_tuple(index), value)
+
+    def write_later(self, index: int, value: Any) -> None:
+        """Enqueue a write on the device."""
+        self.actor.operate("write_later", self, index, value)
+
+    def read_array(self, index: int) -> Any:
+        """Return one element, where this is an array of the profile ``arrays``."""
+        return self.actor.request("read_array", self, index)
+
+    def write_array(self, index: int, value: Any) -> None:
+        """Write one element, where this is an array of the profile ``arrays``."""
+        self.actor.request("write_array", self, index, value)
+
+    def same_object_as(self, other: Remote) -> bool:
+        """Return whether both are one Python object in their process."""
+        return bool(self.actor.request("same", self, other))
+
+    def names_the_same_as(self, other: Remote) -> bool:
+        """Return whether both name one object, without asking its process."""
+        return (self.actor, self.key) == (other.actor, other.key)
+
+    def drop(self) -> None:
+        """Release it in its process."""
+        self.actor.request("drop", self.key)
+
+    def hide(self, where: str) -> None:
+        """Put it where the suite no longer finds it: see `actions.HIDING_PLACES`."""
+        self.actor.request("act", "hide", self.key, where)
+
+    def drop_in_a_thread(self) -> None:
+        """Let another thread of its process have the last reference, and drop that."""
+        self.actor.request("act", "drop_in_a_thread", self.key)
+
+
+class ChannelProxy:
+    """A channel that belongs to no pair of actors.
+
+    Who made it has it, and so do the processes that got it among their arguments.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def put(self, actor: Requester, payload: Any) -> None:
+        """Let an actor put a payload."""
+        actor.request("channel_put", self, payload)
+
+    def get(self, actor: Requester) -> Any:
+        """Return the next payload, as an actor gets it."""
+        return actor.request("channel_get", self)
+
+    def waiting(self, actor: Requester) -> Pending:
+        """Let an actor wait for a payload."""
+        return Pending(actor, "channel_get", self)
+
+    def put_bytes(self, actor: Requester, text: str) -> None:
+        """Let an actor send a text as bare bytes, where this is a pipe."""
+        actor.request("channel", self, "put_bytes", text)
+
+    def waiting_for_bytes(self, actor: Requester) -> Pending:
+        """Let an actor wait for bare bytes, where this is a pipe."""
+        return Pending(actor, "channel", self, "get_bytes")
+
+    def get_bytes(self, actor: Requester) -> str:
+        """Return the text that an actor gets as bare bytes, where this is a pipe."""
+        return str(actor.request("channel", self, "get_bytes"))
+
+    def count_empty(self, actor: Requester, times: int, how: dict[str, Any]) -> int:
+        """Return how often an actor finds a queue empty, if it asks so many times."""
+        return int(actor.request("channel", self, "count_empty", times, how))
+
+    def task_done(self, actor: Requester) -> None:
+        """Let an actor say that a message has been dealt with."""
+        actor.request("channel", self, "task_done")
+
+    def join(self, actor: Requester) -> None:
+        """Let an actor wait until all messages have been dealt with."""
+        actor.request("channel", self, "join")
+
+    def close(self, actor: Requester) -> None:
+        """Let an actor close all that it has of the channel."""
+        actor.request("channel", self, "close")
+
+    def drop(self, actor: Requester) -> None:
+        """Let an actor forget the channel."""
+        actor.request("drop_channel", self.name)

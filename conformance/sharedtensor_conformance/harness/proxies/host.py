@@ -1,0 +1,83 @@
+"""What an actor needs of its stage: to be started, and to learn how its process ended.
+
+A stage has actors and not the other way round, so what they need is declared here, and
+the stage provides it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.process import Process
+from sharedtensor_conformance.harness.stage_ledger import StageLedger
+from sharedtensor_conformance.harness.timeouts import Timeouts
+
+
+class Starts(Protocol):
+    """What starts the processes of a stage."""
+
+    def ensure(self, process: Process) -> None:
+        """Start the process of an actor if it has not been started."""
+        ...
+
+    def new_peer(
+        self, arguments: Any, method: str | None, enter: bool
+    ) -> AbstractContextManager[Any]:
+        """Make a peer for one case; it is started when the block is left."""
+        ...
+
+
+class Ends(Protocol):
+    """What knows how the processes of a stage end."""
+
+    def how_it_ended(self, process: Process, doing: str) -> str:
+        """Return a sentence that says how a process ended; it is not used again."""
+        ...
+
+    def no_answer(self, process: Process, doing: str, deadline: float) -> Exception:
+        """Return what it means that a process gave no answer."""
+        ...
+
+    def wait(self, process: Process) -> int | None:
+        """Wait for the end of a process that has to come; return its exit status."""
+        ...
+
+    def wait_for_exit(self, process: Process) -> int | None:
+        """Wait for the end of a process that was asked to leave; return its status."""
+        ...
+
+
+class Host(Protocol):
+    """A stage, as its actors see it."""
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The kinds of channels between two actors; the first is used by default."""
+        ...
+
+    @property
+    def configuration(self) -> Configuration:
+        """Where the case runs."""
+        ...
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long its processes may take."""
+        ...
+
+    @property
+    def ledger(self) -> StageLedger:
+        """What its processes hold."""
+        ...
+
+    @property
+    def starter(self) -> Starts:
+        """What starts its processes."""
+        ...
+
+    @property
+    def ends(self) -> Ends:
+        """What knows how they end."""
+        ...

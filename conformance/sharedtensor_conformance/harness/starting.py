@@ -1,0 +1,229 @@
+"""How the processes of a stage are started, and made ready for the first case."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    CheckFailed,
+    NotRun,
+    RemoteRaised,
+)
+from sharedtensor_conformance.harness.process import Process
+from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
+from sharedtensor_conformance.harness.stage_actors import STANDING, Actors
+from sharedtensor_conformance.harness.supervision import Supervision
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How the processes of an isolated stage differ from those that cases share.
+
+    Args:
+        enter: whether the adapter's `enter_child` is called in the owner.
+        environment: variables that the processes have besides.
+        alone: the owner has no child before a test starts one, which could make it
+            start a manager.
+    """
+
+    enter: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict)
+    alone: bool = False
+
+
+class Starter:
+    """Starts the owner, its standing peers, and peers for one case.
+
+    Args:
+        supervision: starts the owner, and accepts connections.
+        actors: whose processes these are.
+        implementation: what the adapter declares.
+        configuration: where the processes run.
+        isolation: how they differ, on an isolated stage.
+        warmed: called when a standing peer was started and used for the first time.
+    """
+
+    def __init__(
+        self,
+        supervision: Supervision,
+        actors: Actors,
+        implementation: Implementation,
+        configuration: Configuration,
+        isolation: Isolation | None,
+        warmed: Callable[[], None],
+    ) -> None:
+        self._supervision = supervision
+        self._actors = actors
+        self._implementation = implementation
+        self._configuration = configuration
+        self._isolation = isolation
+        self._warmed = warmed
+        self._numbers = count(1)
+
+    def reset(self) -> None:
+        """Begin anew when everything has ended."""
+        self._numbers = count(1)
+
+    # Owner and standing peers
+
+    def ensure(self, process: Process) -> None:
+        """Start the process of an actor if it has not been started.
+
+        Raises:
+            NotRun: the configuration cannot run here.
+            ActorDied, DeadlineExceeded, RemoteRaised: it could not be started.
+        """
+        if not self._supervision.is_started:
+            self._start_owner()
+        if process.name in STANDING and not process.was_started:
+            self._start_standing(self._actors.named(process.name))
+
+    def _start_owner(self) -> None:
+        owner = self._actors.owner
+        enter = self._isolation.enter if self._isolation else True
+        self._connect(owner, self._supervision.start(), enter)
+        self._use_device(owner)
+        names = ("owner", *STANDING)
+        pairs = [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]]
+        method = self._configuration.start_method
+        owner.exchange("make_pairs", pairs, method)
+        if self._isolation and not self._isolation.alone and method == "fork":
+            # Before the owner has tensors: a forked child would inherit them.
+            for name in STANDING:
+                self._start_standing(self._actors.named(name))
+
+    def _start_standing(self, actor: ActorProxy) -> None:
+        self._start(actor, None, self._configuration.start_method)
+        if not self._isolation:  # it has no ledger, and whom it makes a client counts
+            self._warm_up(actor)
+        self._warmed()
+
+    # Peers for one case
+
+    @contextlib.contextmanager
+    def new_peer(
+        self, arguments: Any, method: str | None, enter: bool
+    ) -> Iterator[ActorProxy]:
+        """Make a peer for one case; it is started when the block is left.
+
+        It has channels of its own to the owner.
+        """
+        owner = self._actors.owner
+        owner.ensure_started()
+        actor = self._actors.new(f"child-{next(self._numbers)}")
+        method = method or self._configuration.start_method
+        owner.exchange("make_pairs", [["owner", actor.name]], method)
+        owner.exchange("make_peer", actor.name, method, arguments)
+        yield actor
+        self._actors.extra.append(actor)
+        self._start(actor, arguments, method, enter)
+
+    # Meeting a process
+
+    def _start(
+        self, actor: ActorProxy, arguments: Any, method: str, enter: bool = True
+    ) -> None:
+        timeout = self._implementation.patience
+        pid = self._actors.owner.exchange(
+            "start_peer", actor.name, method, arguments, deadline=timeout
+        )
+        self._connect(actor, pid, enter)
+        if method != "fork":
+            self._use_device(actor)
+
+    def _connect(self, actor: ActorProxy, pid: int, enter: bool) -> None:
+        """Accept the connection of a process that was just started, and prepare it."""
+        process = actor.process
+        process.open(pid)
+        if not self._supervision.private:
+            self._supervision.ask("saw", pid=pid)  # names that it makes have its pid
+
+        def check_alive() -> None:
+            if process.has_ended():
+                raise ActorDied(actor.host.ends.how_it_ended(process, "start"))
+
+        process.wire = self._supervision.accept(actor.name, check_alive)
+        if actor is not self._actors.owner:  # which no implementation has started
+            self._identify(process)
+        actor.exchange("prepare", enter, deadline=self._implementation.patience)
+
+    def _identify(self, process: Process) -> None:
+        """See that an actor is a process of its own, and the one that was told.
+
+        In the process of another it would share everything and prove nothing.
+
+        Raises:
+            CheckFailed: it is not.
+        """
+        assert process.wire is not None, "it was accepted"
+        pid = process.wire.process()
+        for other in [actor.process for actor in self._actors]:
+            if other is not process and other.pid == pid and other.is_alive():
+                raise CheckFailed(
+                    f"{process.name} is no process of its own: it runs in the process "
+                    f"of {other.name} (pid {pid})"
+                )
+        if pid != process.pid:
+            raise CheckFailed(f"{process.claimed()}, but it has {pid}")
+
+    def _use_device(self, actor: ActorProxy) -> None:
+        device = self._configuration.device
+        if device == "cpu":
+            return
+        if why := actor.exchange("operate", "device_unavailable", device):
+            raise NotRun(why)
+        timeout = self._implementation.patience
+        actor.exchange("operate", "use_device", device, deadline=timeout)
+
+    # First use
+
+    def _warm_up(self, peer: ActorProxy) -> None:
+        """Use everything once that is made lazily, so that the ledger has seen it.
+
+        Threads that feed queues, sockets that hand out descriptors, and managers are
+        made at the first use and kept; they are no leaks.
+        """
+        others = [actor for actor in self._actors.running() if actor is not peer]
+        for channel in self._implementation.channels:
+            for other in others:
+                self._exchange_tensors(other, peer, channel)
+        if "strategies" in self._implementation.claims:
+            for strategy in reversed(self._implementation.strategies):
+                self._exchange_under(strategy, others[0], peer)
+        for actor in self._actors:
+            actor.unreceived = 0
+
+    def _exchange_tensors(
+        self, one: ActorProxy, other: ActorProxy, channel: str
+    ) -> None:
+        for sender, receiver in ((one, other), (other, one)):
+            with contextlib.suppress(RemoteRaised):
+                tensor = self._made(sender)
+                sender.send(tensor, receiver, channel).drop()
+                tensor.drop()
+
+    def _made(self, actor: ActorProxy) -> Remote:
+        """Return a new tensor where the tensors of this configuration live."""
+        if self._configuration.device == "cpu":
+            return actor.make([1, 0, 1], None, self._implementation.dtypes[0])
+        made: Remote = actor.make_on_device([1, 0, 1], "float32")
+        return made
+
+    def _exchange_under(
+        self, strategy: str, one: ActorProxy, other: ActorProxy
+    ) -> None:
+        """Exchange under another strategy; the configuration's own is the last."""
+        own = self._configuration.strategy
+        with contextlib.suppress(RemoteRaised):
+            for actor in (one, other):
+                actor.module.set_sharing_strategy(strategy)
+            self._exchange_tensors(one, other, self._implementation.channels[0])
+        for actor in (one, other):
+            actor.module.set_sharing_strategy(own)

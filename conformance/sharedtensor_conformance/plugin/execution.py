@@ -1,0 +1,85 @@
+"""What one execution of a case came to: from an exception to a verdict."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sharedtensor_conformance.harness.checks import tally
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    CheckFailed,
+    DeadlineExceeded,
+    HarnessFault,
+    NotRun,
+    RemoteRaised,
+)
+from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.verdicts import Verdict
+
+VERDICT_OF: dict[type[Exception], Verdict] = {
+    CheckFailed: Verdict.FAIL,
+    RemoteRaised: Verdict.FAIL,
+    ActorDied: Verdict.CRASH,
+    DeadlineExceeded: Verdict.HANG,
+    HarnessFault: Verdict.ERROR,
+    NotRun: Verdict.NOT_RUN,
+}
+
+MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What a test's line raises when it gets None, say, where a tensor was due."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one execution of a story came to."""
+
+    verdict: Verdict
+    evidence: str = ""
+    checks: int = 0
+    remote_calls: int = 0
+
+    @classmethod
+    def of_story_that_returned(cls) -> Outcome:
+        """Return a pass, or the fault of a test that checked nothing.
+
+        So is one that never left its process: it would pass on any implementation.
+        """
+        for what in ("checks", "remote_calls"):
+            if getattr(tally, what) == 0:
+                return cls._now(Verdict.ERROR, f"the test made no {what}")
+        return cls._now(Verdict.PASS)
+
+    @classmethod
+    def of_error(cls, error: Exception) -> Outcome:
+        """Return the outcome that an exception stands for."""
+        verdict = VERDICT_OF.get(type(error), Verdict.ERROR)
+        evidence = str(error)
+        if isinstance(error, MISSHAPEN) and _raised_in_a_test(error):
+            verdict = Verdict.FAIL
+            evidence = f"what arrived has another form: {type(error).__name__}: {error}"
+        if verdict is Verdict.ERROR and not isinstance(error, HarnessFault):
+            evidence = "".join(traceback.format_exception(error)).strip()
+        return cls._now(verdict, evidence)
+
+    @classmethod
+    def _now(cls, verdict: Verdict, evidence: str = "") -> Outcome:
+        return cls(verdict, evidence, tally.checks, tally.remote_calls)
+
+    def on(self, case: Case) -> Case:
+        """Return the case with this outcome."""
+        return replace(
+            case,
+            verdict=self.verdict,
+            evidence=self.evidence,
+            checks=self.checks,
+            remote_calls=self.remote_calls,
+        )
+
+
+def _raised_in_a_test(error: Exception) -> bool:
+    """Return whether a test's own line raised: one that holds for the reference."""
+    frames = traceback.extract_tb(error.__traceback__)
+    name = Path(frames[-1].filename).name if frames else ""
+    return name.startswith("test_") or name == "stories.py"

@@ -1,0 +1,102 @@
+"""What a test of the suite names: its processes, and where it runs.
+
+The actors of a stage stay the same when its processes are replaced, so what a fixture
+returns holds for each execution of a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+import pytest
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.chapters.histories import search
+from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.plugin.state import RUNNER
+
+
+@pytest.fixture
+def configuration(request: pytest.FixtureRequest) -> Configuration:
+    """Where the case runs."""
+    found: Configuration = request.param
+    return found
+
+
+@pytest.fixture
+def strategy(configuration: Configuration) -> str:
+    """The sharing strategy of the case."""
+    return configuration.strategy
+
+
+@pytest.fixture
+def start_method(configuration: Configuration) -> str:
+    """The start method of the case."""
+    return configuration.start_method
+
+
+@pytest.fixture
+def device(configuration: Configuration) -> str:
+    """The device of the case."""
+    return configuration.device
+
+
+@pytest.fixture
+def implementation(request: pytest.FixtureRequest) -> Implementation:
+    """What the implementation says about itself."""
+    return request.config.stash[RUNNER].implementation
+
+
+@pytest.fixture
+def stage(configuration: Configuration, request: pytest.FixtureRequest) -> Stage:
+    """The processes of the configuration; they start when they are needed."""
+    return request.config.stash[RUNNER].stages.of(configuration)
+
+
+@pytest.fixture
+def owner(stage: Stage) -> ActorProxy:
+    """The process that starts the others."""
+    return stage.owner
+
+
+@pytest.fixture
+def peer(stage: Stage) -> ActorProxy:
+    """A child of the owner."""
+    return stage.peer
+
+
+@pytest.fixture
+def bystander(stage: Stage) -> ActorProxy:
+    """A third process, another child of the owner."""
+    return stage.bystander
+
+
+@pytest.fixture
+def direction(request: pytest.FixtureRequest) -> str:
+    """Who sends."""
+    return str(request.param)
+
+
+@pytest.fixture
+def sender(owner: ActorProxy, peer: ActorProxy, direction: str) -> ActorProxy:
+    """The owner or the peer, whoever sends."""
+    return owner if direction == "to_peer" else peer
+
+
+@pytest.fixture
+def receiver(owner: ActorProxy, peer: ActorProxy, direction: str) -> ActorProxy:
+    """The other one."""
+    return peer if direction == "to_peer" else owner
+
+
+@pytest.fixture
+def histories(
+    stage: Stage, request: pytest.FixtureRequest
+) -> Callable[[list[str]], None]:
+    """A function that lets the processes take random histories of such steps."""
+    given = request.config.option
+    seed = given.history_seed + crc32(stage.configuration.id.encode())
+    return lambda kinds: search(stage, kinds, given.histories, seed)

@@ -1,0 +1,85 @@
+"""The first line of a report: what is judged, where, by which options."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import pytest
+
+from sharedtensor_conformance import __version__
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.plugin.options import REPEATED
+from sharedtensor_conformance.report import records
+
+
+def now() -> str:
+    """Return the time, in UTC, as the report writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def expectations_file(
+    config: pytest.Config, implementation: Implementation
+) -> str | None:
+    """Return the file with the expected deviations, if there is one."""
+    if config.option.no_expectations:
+        return None
+    if given := config.option.expectations:
+        return str(given)
+    shipped = files("sharedtensor_conformance.expectations")
+    with as_file(shipped.joinpath(f"{implementation.name}.toml")) as path:
+        return str(path) if path.is_file() else None
+
+
+def run_record(
+    config: pytest.Config,
+    implementation: Implementation,
+    chosen: Selection,
+    *,
+    expectations: str | None,
+    private_shm: bool,
+    planned: int,
+) -> records.Run:
+    """Return the record of a run that begins now."""
+    return records.Run(
+        implementation=records.Subject.of(implementation, implementation.version),
+        suite=__version__,
+        spec=records.SpecRecord.of(load_clauses()),
+        machine=records.Machine(
+            python=platform.python_version(),
+            platform=platform.machine(),
+            kernel=platform.release(),
+            cpus=os.cpu_count() or 1,
+            privileged=os.geteuid() == 0,
+            private_shm=private_shm,
+        ),
+        selection=records.Selection(
+            full=chosen.full,
+            options=_given(config, expectations),
+            device="cuda" if "cuda" in chosen.devices else "cpu",
+            strict=bool(config.getoption("strict")),
+            expectations=Path(expectations).name if expectations else None,
+        ),
+        planned=planned,
+        started=now(),
+    )
+
+
+def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
+    """Return the options that say what is judged."""
+    given = [f"--impl={config.option.impl}"]
+    for option in REPEATED:
+        values = getattr(config.option, option.key)
+        given += [f"{option.name}={value}" for value in values]
+    if config.option.expectations:
+        given.append(f"--expectations={expectations}")
+    if config.option.one_per_clause:
+        given.append("--one-per-clause")
+    if config.option.no_expectations:
+        given.append("--no-expectations")
+    return tuple(given)

@@ -1,0 +1,42 @@
+"""The stages of a run, one for each configuration; one at a time has processes."""
+
+from __future__ import annotations
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.stage import Stage
+
+
+class Stages:
+    """Has a stage for each configuration; the processes of one are kept.
+
+    Args:
+        name: the adapter's name.
+        implementation: what the adapter declares.
+    """
+
+    def __init__(self, name: str, implementation: Implementation) -> None:
+        self.name = name
+        self.implementation = implementation
+        self.current: Stage | None = None
+        self._known: dict[Configuration, Stage] = {}
+
+    def of(self, configuration: Configuration) -> Stage:
+        """Return the stage of a configuration; the processes of another are ended."""
+        if self.current is None or self.current.configuration != configuration:
+            self.retire()
+            if configuration not in self._known:
+                made = Stage(self.name, self.implementation, configuration)
+                self._known[configuration] = made
+            self.current = self._known[configuration]
+        return self.current
+
+    def retire(self) -> None:
+        """End all processes; the next case gets new ones."""
+        if self.current:
+            self.current.close()
+
+    def abandon(self) -> None:
+        """Kill all processes, from any thread."""
+        if stage := self.current:
+            stage.abandon()

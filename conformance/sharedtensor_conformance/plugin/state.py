@@ -1,0 +1,13 @@
+"""What the parts of the plugin keep for one another in pytest's configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.plugin.recorder import Recorder
+from sharedtensor_conformance.plugin.runner import Runner
+
+RUNNER = pytest.StashKey[Runner]()
+RECORDER = pytest.StashKey[Recorder]()
+SELECTION = pytest.StashKey[Selection]()

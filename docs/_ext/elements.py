@@ -1,0 +1,119 @@
+"""The elements that the pages are made of, for all extensions of the site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.errors import ExtensionError
+
+
+class element(nodes.General, nodes.TextElement):
+    """An element of HTML that docutils has no node for, such as a cell with a scope."""
+
+
+def tag(name: str, *content: nodes.Node, classes: Iterable[str] = (), **attributes):
+    """Return an element of HTML; underscores in the names of attributes are hyphens."""
+    given = {key.replace("_", "-"): value for key, value in attributes.items()}
+    return element("", "", *content, tag=name, given=given, classes=[*classes])
+
+
+def folded(line: Iterable[nodes.Node], *content: nodes.Node, ids: Iterable[str] = ()):
+    """Return `content`, folded under a line of text."""
+    box = tag("details", tag("summary", *line), *content)
+    box["ids"] += ids
+    return box
+
+
+def paragraph(text: str, classes: Iterable[str] = ()) -> nodes.paragraph:
+    """Return a paragraph."""
+    return nodes.paragraph("", text, classes=[*classes])
+
+
+def missing(text: str) -> nodes.paragraph:
+    """Return a sentence about something that is not there."""
+    return paragraph(text, ["missing"])
+
+
+def badge(text: str, *classes: str) -> nodes.inline:
+    """Return a short labelled word."""
+    return nodes.inline("", text, classes=["badge", *classes])
+
+
+def between(items: Iterable[nodes.Node], separator: str) -> list[nodes.Node]:
+    """Return `items` with text between them."""
+    parts = [part for item in items for part in (nodes.Text(separator), item)]
+    return parts[1:]
+
+
+def definitions(
+    meanings: Iterable[tuple[nodes.Node, nodes.Node]], name: str
+) -> nodes.definition_list:
+    """Return a list of terms with what belongs to each."""
+    entries = nodes.definition_list(classes=[name])
+    for term, content in meanings:
+        shown = nodes.term("", "", term), nodes.definition("", content)
+        entries += nodes.definition_list_item("", *shown)
+    return entries
+
+
+def table(
+    head: Iterable[object], rows: Iterable[Iterable[object]], name: str = ""
+) -> nodes.container:
+    """Return a table in a box that scrolls where the page is too narrow.
+
+    A cell is a node, or anything else, which is shown as text.
+    """
+    titles = list(head)
+    group = nodes.tgroup(cols=len(titles))
+    group += [nodes.colspec(colwidth=1) for _ in titles]
+    group += nodes.thead("", _row(titles))
+    group += nodes.tbody("", *map(_row, rows))
+    made = nodes.table("", group, classes=[name] if name else [])
+    return nodes.container("", made, classes=["wide"])
+
+
+def _row(cells: Iterable[object]) -> nodes.row:
+    shown = (c if isinstance(c, nodes.Node) else nodes.Text(str(c)) for c in cells)
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", c)) for c in shown))
+
+
+def read_json(
+    env: BuildEnvironment, name: str, what: str, verify: Callable[[Any], object]
+) -> Any:
+    """Return what a committed JSON file below ``docs`` holds; None where there is none.
+
+    The page that is being read is built anew when the file changes.
+
+    Raises:
+        ExtensionError: it is not JSON, or `verify` misses something in it.
+    """
+    file = Path(env.srcdir, name)
+    env.note_dependency(str(file))
+    if not file.exists():
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        verify(found)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ExtensionError(f"{file} is no {what}: {error}") from error
+    return found
+
+
+def _open(self: Any, node: element) -> None:
+    self.body.append(self.starttag(node, node["tag"], "", **node["given"]))
+
+
+def _close(self: Any, node: element) -> None:
+    self.body.append(f"</{node['tag']}>")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the node for what docutils has none for."""
+    app.add_node(element, html=(_open, _close))
+    return {"version": "1", "parallel_read_safe": True}

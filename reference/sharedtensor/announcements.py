@@ -1,0 +1,143 @@
+"""How the manager learns which messages carry a name, and when they are gone.
+
+A name can be pickled, and yet the manager must know of a message that carries it: the
+name has to outlive its sender while the message is in flight. There are three ways, and
+the thread that pickles knows which one applies:
+
+- One of our own channels is open: one descriptor in the message stands for all of its
+  names with one manager. They are in flight as long as a copy of it is open anywhere.
+  Nobody has to take it out: it is closed with the inbox, or by the kernel.
+- A process is being spawned: the child inherits a descriptor for each name.
+- Any other channel carries no descriptors: the manager counts the message until its
+  receiver says that it has it.
+"""
+
+import os
+from typing import Any, Protocol
+
+from . import manager, transport
+
+
+class Announcement(Protocol):
+    """What a handle says of how its message was announced."""
+
+    def received(self, name: str, address: str) -> None:
+        """Let the manager know that the message has arrived, and its name is held."""
+
+    def discarded(self, name: str, address: str) -> None:
+        """Let the manager know that the message arrived where the name was held."""
+
+
+class Carried:
+    """The message's own descriptor stands for the name. Clauses LIFE-13, LIFE-14."""
+
+    def received(self, name: str, address: str) -> None:
+        """Do nothing: the descriptor is closed with the rest of the message."""
+
+    discarded = received
+
+    def __reduce__(self) -> str:
+        return "CARRIED"
+
+
+class Inherited:
+    """A descriptor stands for this name alone. Clause LIFE-2."""
+
+    def __init__(self, handle: Any):
+        self.handle = handle
+
+    def received(self, name: str, address: str) -> None:
+        """Close the descriptor."""
+        os.close(transport.take_descriptor(self.handle))
+
+    discarded = received
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Inherited, (self.handle,)
+
+
+class Counted:
+    """The manager counts the message. Clauses CHAN-10, LIFE-2."""
+
+    def received(self, name: str, address: str) -> None:
+        """Acknowledge the message."""
+        manager.acknowledge_counted(name, address=address)
+
+    def discarded(self, name: str, address: str) -> None:
+        """Withdraw the message."""
+        manager.withdraw_counted(name, address=address)
+
+    def __reduce__(self) -> str:
+        return "COUNTED"
+
+
+CARRIED = Carried()
+COUNTED = Counted()
+
+
+def announce_name(name: str, address: str, owner: Any) -> Announcement:
+    """Announce that what is being pickled carries a name; return how.
+
+    A message of our own channels is announced later, when all its names are known: see
+    `descriptor_of`. `owner` keeps the name until then. Clauses LIFE-2, LIFE-5.
+    """
+    outbox = transport.current_outbox()
+    if outbox is not None:
+        outbox.add_name(name, address, owner)
+        return CARRIED
+    if transport.is_spawning():
+        owned = transport.OwnedDescriptor(manager.announce([name], address=address))
+        return Inherited(transport.export_to_child(owned))
+    manager.announce_counted(name, address=address)
+    return COUNTED
+
+
+class LastAnnouncement:
+    """The descriptor of the last message with one name, to stand for the next one too.
+
+    Whoever sends one tensor over and over tells the manager once. While this process
+    holds the name, it does not matter how many copies of the descriptor are open; with
+    the last hold this one goes. It is a single one, whatever is shared. Clauses FS-3,
+    RESHARE-7.
+    """
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.owned: transport.OwnedDescriptor | None = None
+
+    def find(self, name: str) -> transport.OwnedDescriptor | None:
+        """Return the descriptor that stands for a name, if there is one.
+
+        In a forked child there is none: the parent's has been closed.
+        """
+        owned = self.owned
+        if owned is None or self.name != name or owned.fd < 0:
+            return None
+        return owned
+
+    def keep(self, name: str, owned: transport.OwnedDescriptor) -> None:
+        """Keep the descriptor in the place of the one before."""
+        self.name, self.owned = name, owned
+
+    def discard(self, name: str) -> None:
+        """Let go of the descriptor of a name that this process gives up."""
+        if self.name == name:
+            self.name, self.owned = "", None
+
+
+last = LastAnnouncement()
+
+
+def descriptor_of(names: list[str], address: str) -> transport.OwnedDescriptor:
+    """Return a descriptor that keeps names in flight as long as a copy of it is open.
+
+    The kernel closes the copies of those who are killed, and of messages that nobody
+    can receive any more. Clauses FS-10, LIFE-2, LIFE-5, LIFE-13, LIFE-14.
+    """
+    alone = names[0] if len(names) == 1 else ""
+    if alone and (known := last.find(alone)) is not None:
+        return known
+    owned = transport.OwnedDescriptor(manager.announce(names, address=address))
+    if alone:
+        last.keep(alone, owned)
+    return owned

@@ -1,0 +1,157 @@
+"""What one process shares on one device: the data that the protocol works on.
+
+There is one `DeviceState` for each device that the process uses. It is changed by
+`protocol` alone, and only by a thread that holds its lock.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn
+
+from ..finalizers import FinalizerLock
+from .counts import Count, CountTable
+from .driver import Driver
+from .errors import ForkError
+from .liveness import Identity
+from .shared_file import Address
+
+# So few events are looked through at each send; beyond, when their number has doubled.
+FEW_EVENTS = 16
+
+
+@dataclass(eq=False)
+class Allocation:
+    """Device memory as this process refers to it.
+
+    Attributes:
+        base: its address in this process.
+        number: its name in the table of its owner.
+        handle: its name on the device; None until it is sent.
+        table: where its owner counts; None until it is sent.
+        held: the count of the message that brought it; None if this process owns it.
+        finished: it was closed or freed.
+        storage_ref: leads to the storage that refers to it.
+    """
+
+    base: int
+    nbytes: int
+    number: int
+    handle: bytes | None = None
+    table: CountTable | None = None
+    held: Count | None = None
+    finished: bool = False
+    storage_ref: weakref.ref[DeviceStorage] | None = None
+
+    def live_storage(self) -> DeviceStorage | None:
+        """Return the storage of this process that refers to it; None if it is gone."""
+        return self.storage_ref() if self.storage_ref else None
+
+
+class DeviceStorage:
+    """What tensors hold: while it lives, this process refers to the allocation."""
+
+    def __init__(self, state: DeviceState, allocation: Allocation) -> None:
+        self.state = state
+        self.allocation = allocation
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the allocation in bytes."""
+        return self.allocation.nbytes
+
+    def data_ptr(self) -> int:
+        """Return the address of the allocation in this process."""
+        return self.allocation.base
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("A device storage cannot be pickled; send a tensor in it.")
+
+
+class Message(NamedTuple):
+    """What travels: no data, only names of things."""
+
+    sender: Identity
+    memory: bytes
+    nbytes: int
+    allocation: int
+    table: Address
+    slot: int
+    serial: int
+    event: bytes | None
+
+
+@dataclass(frozen=True)
+class SentEvent:
+    """An event of this process that the receiver of a message may still need."""
+
+    count: Count
+    event: int
+
+
+@dataclass(eq=False)
+class DeviceState:
+    """All that one process shares on one device.
+
+    `with state as driver:` is how the device is used: by one thread at a time, and
+    never in a forked child. It is not reentrant.
+
+    Attributes:
+        limbo: own allocations that are dropped here and counted still.
+        known: what was sent or received, by its handle, the same in all processes.
+        by_base: what this process refers to, by its address.
+        tables: the tables that are open, by the token of their file.
+        own_table: that of this process, made with its first send.
+        sent_events: events that receivers may still need.
+        retire_at: how many of them there are when they are looked through.
+        last_number: the number of the last own allocation.
+        ended: all was given back, at the end of the process.
+    """
+
+    driver: Driver
+    lock: FinalizerLock = field(default_factory=FinalizerLock)
+    limbo: list[Allocation] = field(default_factory=list)
+    known: dict[bytes, Allocation] = field(default_factory=dict)
+    by_base: weakref.WeakValueDictionary[int, Allocation] = field(
+        default_factory=weakref.WeakValueDictionary
+    )
+    tables: weakref.WeakValueDictionary[bytes, CountTable] = field(
+        default_factory=weakref.WeakValueDictionary
+    )
+    own_table: CountTable | None = None
+    sent_events: list[SentEvent] = field(default_factory=list)
+    retire_at: int = FEW_EVENTS
+    last_number: int = 0
+    ended: bool = False
+
+    def __enter__(self) -> Driver:
+        self.refuse_fork()
+        self.lock.acquire()
+        return self.driver
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+    def refuse_fork(self) -> None:
+        """Raise ForkError in a child forked from a user of the device.
+
+        Clause CUDA-1.
+        """
+        if self.driver.forked():
+            raise ForkError(
+                f"The device {self.driver.name} was used before this process was "
+                "forked. A device cannot be used across a fork: start processes with "
+                "the method 'spawn' or 'forkserver'."
+            )
+
+    def add_own(self, base: int, nbytes: int) -> Allocation:
+        """Return an allocation of this process, under a new number."""
+        self.last_number += 1
+        return Allocation(base, nbytes, self.last_number)
+
+    def forget(self, allocation: Allocation) -> None:
+        """Find it no more, since its address is used again. Clause CUDA-12."""
+        allocation.finished = True
+        if allocation.handle is not None:
+            self.known.pop(allocation.handle, None)

@@ -1,0 +1,226 @@
+"""Messages as packets that carry descriptors, over UNIX sockets.
+
+A pipe is a pair of sockets of the type `SOCK_SEQPACKET`, and each message is one
+packet: a header, which says how many descriptors and bytes there are, and the bytes.
+The descriptors travel with it (SCM_RIGHTS). What does not fit into a packet travels
+beside it, by way of a descriptor: many bytes in a memory file, many descriptors as a
+batch in the buffer of another socket.
+
+So a message is written whole or not at all, and read whole or not at all:
+
+- Whoever is killed while it writes leaves no half message to its reader.
+- Several processes may read or write at once, and no lock is needed, which somebody who
+  is killed would hold for ever (clause LIFE-6).
+- Once it is written it is in the kernel's hands. The sender may drop its tensors, or
+  end, before it is read (clauses LIFE-2, LIFE-5); and if nobody can read it any more,
+  the kernel closes the descriptors in it (clause LIFE-13).
+"""
+
+import array
+import contextlib
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import ResourceError, resource_error
+
+HEADER = struct.Struct("!IQ")
+LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory file
+FDS_AT_ONCE = 253  # the kernel's limit for one packet
+BUFFER_SIZE = 1 << 20
+IN_FLIGHT_TIMEOUT = 1.0  # seconds for others to receive some of what is in flight
+PAUSE = 0.001
+# Plain numbers: combining members of an enumeration costs a microsecond each time.
+FLAGS = int(socket.MSG_CMSG_CLOEXEC)
+NO_SIGNAL = int(socket.MSG_NOSIGNAL)
+NO_WAIT = int(socket.MSG_DONTWAIT)
+CUT_SHORT = int(socket.MSG_CTRUNC)
+RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
+PLACE_FOR_FDS = socket.CMSG_SPACE(FDS_AT_ONCE * array.array("i").itemsize)
+KIND = socket.AF_UNIX, socket.SOCK_SEQPACKET
+
+
+def pair() -> tuple[int, int]:
+    """Return two connected sockets with room for some messages, as descriptors."""
+    ends = socket.socketpair(*KIND)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
+    first, second = (end.detach() for end in ends)
+    return first, second
+
+
+def write(
+    end: socket.socket, payload: Any, descriptors: Sequence[int], wait: bool
+) -> None:
+    """Write one message. Raises `BrokenPipeError` when nobody can read it.
+
+    Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`, and
+    `ResourceError`; nothing has been written then. Clauses FAIL-1, FD-6.
+    """
+    size = memoryview(payload).nbytes
+    header = HEADER.pack(len(descriptors), size)
+    if size <= LARGEST_PACKET and len(descriptors) <= FDS_AT_ONCE:
+        _send(end, b"".join((header, payload)), descriptors, wait)
+        return
+    with contextlib.ExitStack() as stack:
+        body, beside = payload, []
+        if size > LARGEST_PACKET:
+            body, beside = b"", [stack.enter_context(_in_a_file(payload))]
+        if len(beside) + len(descriptors) > FDS_AT_ONCE:
+            beside.append(stack.enter_context(_in_a_batch(descriptors)))
+            descriptors = ()
+        _send(end, b"".join((header, body)), [*beside, *descriptors], wait)
+
+
+def _send(
+    end: socket.socket, packet: bytes, descriptors: Sequence[int], wait: bool
+) -> None:
+    flags = NO_SIGNAL if wait else NO_SIGNAL | NO_WAIT
+    rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
+    deadline = time.monotonic() + IN_FLIGHT_TIMEOUT
+    while True:
+        try:
+            end.sendmsg([packet], rights, flags)
+        except OSError as error:
+            # What all processes of a user have in flight counts, so it may pass.
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            if time.monotonic() > deadline:
+                doing = f"Sending {len(descriptors)} descriptors"
+                raise resource_error(error.errno, doing) from error
+            time.sleep(PAUSE)
+        else:
+            return
+
+
+def read(end: socket.socket, wait: bool) -> tuple[Any, list[int]]:
+    """Return one message whole: its bytes, and its descriptors, the caller's.
+
+    One reader alone gets it: clause LIFE-15. It is taken before anything in it is
+    looked at, so one that cannot be rebuilt leaves the connection in step: clause
+    GRAD-6. Descriptors are not inherited by other programs: clauses FD-5, LIFE-23.
+
+    Raises `EOFError`, `OSError`, `ResourceError`, or `BlockingIOError` if there is none
+    and the caller is not to `wait`. If this process has no room for the descriptors,
+    the message is lost, the ones that came are closed, and the connection stays in
+    step. Clauses FAIL-2, FAIL-8, FAULT-4.
+    """
+    packet, descriptors, lost = _receive(end, wait)
+    try:
+        if len(packet) < HEADER.size:
+            raise EOFError
+        count, size = HEADER.unpack_from(packet)
+        payload: Any = memoryview(packet)[HEADER.size :]
+        beside = size > LARGEST_PACKET
+        in_a_batch = beside + count > FDS_AT_ONCE
+        if lost or len(descriptors) != beside + (1 if in_a_batch else count):
+            raise _lost(count)
+        if in_a_batch:
+            _open_batch(descriptors, count)
+        if beside:
+            payload = _content(descriptors.pop(0), size)
+    except BaseException:
+        for fd in descriptors:
+            os.close(fd)
+        raise
+    return payload, descriptors
+
+
+def _receive(end: socket.socket, wait: bool) -> tuple[bytes, list[int], bool]:
+    """Return a packet, its descriptors, and whether some of them were lost."""
+    flags = FLAGS if wait else FLAGS | NO_WAIT
+    size = HEADER.size + LARGEST_PACKET
+    while True:
+        # A reset says once that the other end was closed with unread messages in it;
+        # what it has sent comes next.
+        with contextlib.suppress(ConnectionResetError):
+            data, ancillary, got, _ = end.recvmsg(size, PLACE_FOR_FDS, flags)
+            return data, _descriptors(ancillary), bool(got & CUT_SHORT)
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """Return the descriptors that came with a packet."""
+    found = array.array("i")
+    for level, kind, content in ancillary:
+        if (level, kind) == RIGHTS:
+            found.frombytes(content[: len(content) - len(content) % found.itemsize])
+    return found.tolist()
+
+
+@contextlib.contextmanager
+def _in_a_file(payload: Any) -> Iterator[int]:
+    """Give a memory file with these bytes, for the time of sending it."""
+    doing = f"Sending a message of {memoryview(payload).nbytes} bytes"
+    try:
+        fd = os.memfd_create("sharedtensor-message", os.MFD_CLOEXEC)
+    except OSError as error:
+        raise resource_error(error.errno, doing) from error
+    with os.fdopen(fd, "wb", buffering=0) as file:
+        rest = memoryview(payload).cast("B")
+        try:
+            while rest.nbytes:
+                rest = rest[file.write(rest) :]
+        except OSError as error:
+            raise resource_error(error.errno, doing) from error
+        yield fd
+
+
+def _content(fd: int, size: int) -> bytearray:
+    """Return the bytes of a memory file, and close it. Raises `OSError` if short."""
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        file.seek(0)
+        content = bytearray(size)
+        rest = memoryview(content)
+        while rest.nbytes:
+            count = file.readinto(rest)
+            if not count:
+                raise OSError(f"A message of {size} bytes came with fewer of them.")
+            rest = rest[count:]
+    return content
+
+
+@contextlib.contextmanager
+def _in_a_batch(descriptors: Sequence[int]) -> Iterator[int]:
+    """Give the end of a socket that holds these descriptors, while it is sent.
+
+    Clause FD-6.
+    """
+    doing = f"Sending {len(descriptors)} descriptors"
+    try:
+        loading, batch = socket.socketpair(*KIND)
+    except OSError as error:
+        raise resource_error(error.errno, doing) from error
+    with batch:
+        try:
+            with loading:
+                loading.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
+                for begin in range(0, len(descriptors), FDS_AT_ONCE):
+                    part = descriptors[begin : begin + FDS_AT_ONCE]
+                    socket.send_fds(loading, [b"+"], part, NO_WAIT)
+        except OSError as error:
+            raise resource_error(error.errno, doing) from error
+        yield batch.fileno()
+
+
+def _open_batch(descriptors: list[int], count: int) -> None:
+    """Put the descriptors in the place of their batch, the last one in the list.
+
+    Raises `ResourceError` if this process has no room for them. Clause FD-6.
+    """
+    beside = len(descriptors) - 1
+    with socket.socket(*KIND, fileno=descriptors.pop()) as batch:
+        batch.settimeout(None)
+        while len(descriptors) - beside < count:
+            data, ancillary, got, _ = batch.recvmsg(1, PLACE_FOR_FDS, FLAGS)
+            descriptors += _descriptors(ancillary)
+            if not data or got & CUT_SHORT:
+                raise _lost(count)
+
+
+def _lost(count: int) -> ResourceError:
+    doing = f"Receiving the {count} descriptors of a message, which is lost,"
+    return resource_error(errno.EMFILE, doing)

@@ -1,0 +1,393 @@
+"""The protocol: what is done with a tensor on its way from one process to another.
+
+One function a step, in the order of events: a tensor is shared, exported, packed into a
+message, announced, written, read, unpacked and rebuilt. Whatever a clause decides about
+a message is decided here; how a segment is made, found and released is up to the
+strategies below.
+
+Steps are called as ``protocol.step(...)``, or by name within this module, so a step
+that is replaced here is replaced everywhere: in storages, tensors and channels. The
+conformance suite makes its mutants so.
+"""
+
+import pickle
+import warnings
+from multiprocessing import reduction
+from typing import Any, Protocol, TypeVar
+
+from . import announcements, manager, state, strategies, transport
+from .errors import HandleError, NonLeafError
+from .shareable import StorageLike, TensorLike, Window
+
+T = TypeVar("T", bound=TensorLike)
+
+
+class Message:
+    """A pickled object, and what travels beside its bytes."""
+
+    __slots__ = ("outbox", "payload")
+
+    def __init__(self, payload: Any, outbox: transport.Outbox):
+        self.payload = payload
+        self.outbox = outbox
+
+
+class Channel(Protocol):
+    """What carries messages: one end of a pipe."""
+
+    def write(
+        self, payload: Any, descriptors: list[int] = ..., wait: bool = ...
+    ) -> None:
+        """Write one message, or raise `BlockingIOError` rather than wait."""
+
+    def read(self, wait: bool = ...) -> tuple[Any, list[int]]:
+        """Read one message, or raise `BlockingIOError` rather than wait."""
+        ...
+
+
+# Settings
+
+
+def get_sharing_strategy() -> str:
+    """Return the name of the current strategy. Clauses STRAT-1, STRAT-6."""
+    return state.strategy
+
+
+def set_sharing_strategy(name: str) -> None:
+    """Make a strategy the current one, for storages that are shared from now on.
+
+    Raises `StrategyError` and changes nothing where the name is none. Clauses STRAT-2,
+    STRAT-3, FAIL-10.
+    """
+    set_strategy(strategies.find_strategy(name).name)
+
+
+def set_strategy(name: str) -> None:
+    """Set the current strategy, whose name has been checked. Clause STRAT-2."""
+    state.strategy = name
+
+
+def child_settings() -> tuple[str, str | None]:
+    """Return what a child is told of its parent: strategy and manager.
+
+    Clause START-6.
+    """
+    return state.strategy, strategies.manager_address(state.strategy)
+
+
+def enter_child(strategy: str, address: str | None) -> None:
+    """Take over the parent's settings in a new child. Clauses START-6, CHAN-10."""
+    set_sharing_strategy(strategy)
+    if address is not None:
+        manager.adopt(address)
+
+
+# Sharing
+
+
+def share_storage(storage: StorageLike) -> None:
+    """Move a storage once; a shared one stays where it is.
+
+    Clauses RESHARE-1, RESHARE-2, STRAT-4, and CHAN-5 for threads that race.
+    """
+    if storage.segment is None:
+        with state.moving:
+            if storage.segment is None:
+                move_storage(storage)
+
+
+def move_storage(storage: StorageLike) -> None:
+    """Copy a storage into a segment under the current strategy, at one address.
+
+    Nothing else makes a segment. Clauses SHARE-3, SHARE-7, SHARE-9, SHARE-10, FS-6.
+    """
+    strategy = strategies.find_strategy(state.strategy)
+    storage.segment = strategy.allocate(storage.memory, storage.nbytes)
+    remember_storage(storage)
+
+
+# Exporting
+
+
+def export_tensor(tensor: TensorLike) -> tuple[Any, ...]:
+    """Return what a message says about a tensor: its storage, and the window on it.
+
+    The grad travels in the pickle's state, after the tensor itself is known, so that a
+    tensor which is its own grad can be sent. Clauses VIEW-1, GRAD-1, TRAIN-3.
+    """
+    refuse_non_leaf(tensor)
+    warn_of_hooks(tensor)
+    flags = export_flags(tensor)
+    window = export_window(tensor)
+    arguments = (export_class(tensor), tensor.storage, window, flags)
+    extras = export_state(tensor)
+    if extras is None:
+        return _rebuild_tensor, arguments
+    return _rebuild_tensor, arguments, extras, None, None, _attach_state
+
+
+def refuse_non_leaf(tensor: TensorLike) -> None:
+    """Refuse a result that requires grad, in the call that sends it. Clause GRAD-5."""
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise NonLeafError(
+            f"A tensor of shape {tensor.shape} requires grad and is not a leaf: it "
+            "was computed, and what it was computed from cannot be sent with it. "
+            "Send tensor.detach(), which shares its memory."
+        )
+
+
+def warn_of_hooks(tensor: TensorLike) -> None:
+    """Warn that hooks stay behind: they are code of this process."""
+    if tensor.hooks:
+        message = (
+            f"{len(tensor.hooks)} hooks of a tensor of shape {tensor.shape} are "
+            "not sent with it. Register them in the receiver."
+        )
+        warnings.warn(message, stacklevel=2)
+
+
+def export_class(tensor: T) -> type[T]:
+    """Return the class, so that a parameter arrives as a parameter. Clause TRAIN-3."""
+    return type(tensor)
+
+
+def export_window(tensor: TensorLike) -> Window:
+    """Return the dtype, offset, shape and strides of a tensor.
+
+    Clauses VIEW-1, VIEW-2, VIEW-8, VIEW-10.
+    """
+    return tensor.dtype.str, tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
+def export_flags(tensor: TensorLike) -> tuple[bool, bool]:
+    """Return whether it requires grad, and whether it is read conjugated.
+
+    Clauses GRAD-1, VIEW-9.
+    """
+    return tensor.requires_grad, tensor.is_conj()
+
+
+def export_state(tensor: TensorLike) -> tuple[Any, ...] | None:
+    """Return the grad and the attributes of a tensor, or None if it has neither."""
+    grad, attributes = export_grad(tensor), tensor.__dict__
+    if grad is None and not attributes:
+        return None
+    return grad, attributes
+
+
+def export_grad(tensor: TensorLike) -> TensorLike | None:
+    """Return the grad that is present at the send.
+
+    Clauses GRAD-2, GRAD-3, GRAD-4, GRAD-8.
+    """
+    grad: TensorLike | None = tensor.grad
+    return grad
+
+
+def export_storage(storage: StorageLike) -> tuple[Any, ...]:
+    """Share a storage and reduce it to its handle.
+
+    The pickler's memo sends one handle for all its tensors. A storage that was received
+    is sent on by its handle like any other. Clauses SHARE-4, SHARE-6, VIEW-3,
+    RESHARE-5.
+    """
+    share_storage(storage)
+    assert storage.segment is not None, "a shared storage has a segment"
+    return _rebuild_storage, (type(storage), export_handle(storage.segment))
+
+
+def export_handle(segment: strategies.Segment) -> tuple[Any, ...]:
+    """Return a handle: strategy, token, size, and where it is.
+
+    Clauses STRAT-4, STRAT-5.
+    """
+    where = segment.strategy.export(segment)
+    return segment.strategy.name, segment.token, segment.nbytes, where
+
+
+# Messages
+
+
+def pack_message(obj: Any) -> Message:
+    """Pickle an object and collect the descriptors that go with it.
+
+    All tensors in it are shared when this returns, the memo keeps what is one object
+    one, and whatever is no tensor is pickled as ever. Clauses CHAN-3, CHAN-6, CHAN-7,
+    GRAD-5, RESHARE-6.
+    """
+    outbox = transport.Outbox()
+    with transport.sending(outbox):
+        payload = reduction.ForkingPickler.dumps(obj)
+        announce_names(outbox)
+    return Message(payload, outbox)
+
+
+def announce_names(outbox: transport.Outbox) -> None:
+    """Tell the managers which names a message carries, before it leaves.
+
+    The message gets a descriptor for each manager; they are in flight as long as it is
+    open. Clauses LIFE-2, LIFE-5, LIFE-8, FAULT-1.
+    """
+    for address, names in outbox.names.items():
+        owned = announcements.descriptor_of(names, address)
+        outbox.add(owned.fd, owned)
+
+
+def write_message(message: Message, channel: Channel) -> None:
+    """Write a message. Sent or not, its descriptors are let go.
+
+    Clauses GRAD-6, FAULT-2.
+    """
+    try:
+        channel.write(message.payload, message.outbox.descriptors)
+    finally:
+        message.outbox.clear()
+
+
+def write_at_once(message: Message, channel: Channel) -> bool:
+    """Write a message without waiting; return whether it was written.
+
+    `Queue.put` tries it first: what is in the pipe survives a kill. Clause LIFE-6.
+    """
+    try:
+        channel.write(message.payload, message.outbox.descriptors, wait=False)
+    except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+        return False  # the thread that feeds the channel waits, or reports it
+    message.outbox.clear()
+    return True
+
+
+def read_message(channel: Channel, wait: bool = True) -> tuple[Any, list[int]]:
+    """Read a whole message, so that the next one can be read whatever is in it.
+
+    Clauses FAULT-2, FAULT-4.
+    """
+    return channel.read(wait)
+
+
+def unpack_message(payload: Any, descriptors: list[int]) -> Any:
+    """Rebuild what was packed; descriptors that nothing took are closed.
+
+    Clauses CHAN-6, LIFE-19.
+    """
+    with transport.receiving(descriptors):
+        return pickle.loads(payload)
+
+
+# Rebuilding
+
+
+def rebuild_storage(
+    storage_class: type[StorageLike], handle: tuple[Any, ...]
+) -> StorageLike:
+    """Return the storage that a handle names: the one this process has, or a new one.
+
+    Clauses RESHARE-3, RESHARE-4, SHARE-12, VIEW-4. Raises `HandleError` or
+    `ResourceError`.
+    """
+    strategy_name, token, nbytes, where = parse_handle(handle)
+    strategy = strategies.find_strategy(strategy_name)
+    known = find_storage(token)
+    if known is not None:
+        strategy.discard_handle(token, where)
+        return verify_known(known, nbytes)
+    # No lock is held here, since the descriptor may have to come from the sender.
+    storage = storage_class(nbytes)
+    storage.segment = strategy.open(storage.memory, token, nbytes, where)
+    return remember_storage(storage)
+
+
+def parse_handle(handle: Any) -> tuple[str, str, int, tuple[Any, ...]]:
+    """Return the four fields of a handle. Clause SEC-9.
+
+    Raises `HandleError` if some of them are missing.
+    """
+    try:
+        strategy, token, nbytes, (place, carrier) = handle
+    except (TypeError, ValueError) as error:
+        raise HandleError(
+            f"{handle!r} is no handle: it has to name a strategy, a token, a size, and "
+            "a place in two parts. It was cut short, or is of another version; send "
+            "the tensor again."
+        ) from error
+    return strategy, token, nbytes, (place, carrier)
+
+
+def find_storage(token: str) -> StorageLike | None:
+    """Return the storage over a segment that this process holds, or None.
+
+    Clauses RESHARE-3, RESHARE-4, SEC-10.
+    """
+    return state.known.get(token)
+
+
+def remember_storage(storage: StorageLike) -> StorageLike:
+    """Make a storage findable as long as it lives, and return it.
+
+    If another thread was faster, return that one's. Clauses RESHARE-3, RESHARE-4.
+    """
+    assert storage.segment is not None, "a shared storage has a segment"
+    with state.moving:
+        return state.known.setdefault(storage.segment.token, storage)
+
+
+def verify_known(storage: StorageLike, nbytes: int) -> StorageLike:
+    """Verify that a handle describes the storage this process has for it.
+
+    Clause SEC-7. Raises `HandleError`.
+    """
+    if storage.nbytes != nbytes:
+        raise HandleError(
+            f"A handle claims {nbytes} bytes for a storage of {storage.nbytes}. "
+            "The handle is forged; send the tensor again."
+        )
+    return storage
+
+
+def rebuild_tensor(
+    tensor_class: type[T],
+    storage: StorageLike,
+    window: Window,
+    flags: tuple[bool, bool],
+) -> T:
+    """Return a new leaf over the storage, through the same window.
+
+    Each arrival is a tensor of its own, with a grad of its own. Clauses VIEW-1, VIEW-2,
+    GRAD-1, GRAD-9, SEC-7.
+
+    Raises `HandleError` if the window does not lie within the storage.
+    """
+    try:
+        return tensor_class.from_storage(storage, *window, *flags)
+    except (TypeError, ValueError) as error:
+        raise HandleError(
+            f"A message describes the window {window} on a storage of "
+            f"{storage.nbytes} bytes, which is impossible: {error}. It is refused."
+        ) from error
+
+
+def attach_state(tensor: TensorLike, extras: tuple[Any, ...]) -> None:
+    """Give a rebuilt tensor its grad and its attributes. Clauses GRAD-2, GRAD-8."""
+    grad, attributes = extras
+    tensor.__dict__.update(attributes)
+    attach_grad(tensor, grad)
+
+
+def attach_grad(tensor: TensorLike, grad: TensorLike | None) -> None:
+    """Give a rebuilt tensor the grad that came with it. Clauses GRAD-2, GRAD-3."""
+    tensor.grad = grad
+
+
+# Pickles name functions; these look the step up when they are called.
+
+
+def _rebuild_tensor(*arguments: Any) -> Any:
+    return rebuild_tensor(*arguments)
+
+
+def _rebuild_storage(*arguments: Any) -> Any:
+    return rebuild_storage(*arguments)
+
+
+def _attach_state(tensor: Any, extras: tuple[Any, ...]) -> None:
+    attach_state(tensor, extras)

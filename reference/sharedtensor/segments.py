@@ -1,0 +1,171 @@
+"""System calls on segments: make, seal, map, open and verify them.
+
+A segment is a memory file without a name, or a file in `/dev/shm`. Opening trusts
+nothing in a handle: it was written by another process, and what it names may have been
+replaced since.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import re
+import stat
+from collections.abc import Iterator
+
+from . import memory
+from .errors import HandleError, resource_error
+
+DIRECTORY = "/dev/shm"
+NAME = re.compile(r"sharedtensor-[0-9]+-[0-9a-f]{32}")
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+def new_token() -> str:
+    """Return what tells a segment from all others, and nobody can guess.
+
+    Clauses FS-5, SEC-3.
+    """
+    return os.urandom(16).hex()
+
+
+def new_name() -> str:
+    """Return a name that says what it is and which process made it.
+
+    Clauses FS-4, FS-5.
+    """
+    return f"sharedtensor-{os.getpid()}-{new_token()}"
+
+
+def permissions() -> int:
+    """Return who may open the file of a segment: its owner alone. Clause SEC-1."""
+    return 0o600
+
+
+def create_unnamed(token: str) -> int:
+    """Return a new memory file without a name in any directory.
+
+    No program that this process starts or becomes inherits it. Clauses FD-1, FD-5,
+    LIFE-23. Raises `ResourceError`: clause FAIL-1.
+    """
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        return os.memfd_create(f"sharedtensor-{token}", flags)
+    except OSError as error:
+        raise resource_error(error.errno, "Making a segment") from error
+
+
+def seal(fd: int) -> None:
+    """Fix the size of a memory file, so that nobody's access can become a SIGBUS.
+
+    Clause FAIL-4.
+    """
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+
+
+@contextlib.contextmanager
+def created(name: str) -> Iterator[int]:
+    """Give a new file of that name; if the block fails, the name is gone.
+
+    Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8.
+    """
+    path = f"{DIRECTORY}/{name}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, permissions())
+    except OSError as error:
+        raise resource_error(error.errno, f"Making the segment {path}") from error
+    try:
+        os.fchmod(fd, permissions())  # the umask does not decide
+        yield fd
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def opened(name: str) -> Iterator[int]:
+    """Give the file of a name that came in a message, closed after the block.
+
+    Clauses FS-3, SEC-6. Raises `HandleError` or `ResourceError`.
+    """
+    path = f"{DIRECTORY}/{name}"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise HandleError(
+            f"The segment {path} is gone: every process that held it has ended, or its "
+            "manager was killed. Keep a tensor over it until the receiver has its own."
+        ) from error
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise HandleError(
+                f"{path} is a symbolic link. Somebody has replaced the segment; it is "
+                "refused."
+            ) from error
+        raise resource_error(error.errno, f"Opening the segment {path}") from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def verify_name(token: str) -> None:
+    """Verify that a token is the name of a segment, and no path to anything else.
+
+    Clause SEC-8. Raises `HandleError`.
+    """
+    if not NAME.fullmatch(token):
+        raise HandleError(f"{token!r} is no name of a segment; the handle is forged.")
+
+
+def verify_unnamed(fd: int, token: str, nbytes: int, inode: int) -> None:
+    """Verify that a descriptor is what its handle says: name, inode, size and seals.
+
+    Without the seals its maker could shrink it under its receivers. Clauses SEC-8,
+    SEC-10. Raises `HandleError`.
+    """
+    status = os.fstat(fd)
+    name = os.readlink(f"/proc/self/fd/{fd}")
+    if name != f"/memfd:sharedtensor-{token} (deleted)" or status.st_ino != inode:
+        raise HandleError(
+            f"The descriptor that came for segment {token} is {name}. The handle is "
+            "stale or forged; send the tensor again."
+        )
+    verify_size(status, token, nbytes)
+    if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
+        raise HandleError(f"Segment {token} can be shrunk by others; it is refused.")
+
+
+def verify_named(fd: int, name: str, nbytes: int) -> None:
+    """Verify that a file is regular, this user's, and large enough.
+
+    Clauses SEC-1, SEC-6, SEC-8. Raises `HandleError`.
+    """
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        raise HandleError(
+            f"{DIRECTORY}/{name} is not a regular file of this user. Somebody has "
+            "replaced the segment; it is refused."
+        )
+    verify_size(status, name, nbytes)
+
+
+def verify_size(status: os.stat_result, token: str, nbytes: int) -> None:
+    """Verify that a segment holds the storage. Clause SEC-7. Raises `HandleError`."""
+    if not 0 <= nbytes <= status.st_size:
+        raise HandleError(
+            f"Segment {token} has {status.st_size} bytes, its handle claims {nbytes}. "
+            "The handle is stale or forged; send the tensor again."
+        )
+
+
+def map_shared(target: memory.Memory, fd: int) -> None:
+    """Map a segment over memory so that all its processes see one another's writes.
+
+    Clauses SHARE-1, SHARE-2, SHARE-4. Raises `ResourceError`.
+    """
+    memory.remap(target, fd, mmap.MAP_SHARED)
