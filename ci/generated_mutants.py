@@ -201,10 +201,10 @@ class Record:
         """Write and return the rows; whoever reads the file sees all or nothing."""
         reasons = equivalents()
         rows = [self.row(mutant, reasons.get(mutant.key)) for mutant in mutants]
-        beside = self.path.with_suffix(".tmp")
+        draft = self.path.with_suffix(".tmp")
         text = json.dumps({**self.head, "mutants": rows}, indent=1)
-        beside.write_text(text + "\n", "utf-8")
-        beside.replace(self.path)
+        draft.write_text(text + "\n", "utf-8")
+        draft.replace(self.path)
         return rows
 
 

@@ -10,6 +10,9 @@ that claiming it needs; a claim without its operations, or operations without th
 claim, is an error of the adapter (`shared-tensor-spec check-adapter` says which).
 """
 
+# The body of an operation is its docstring, which pyright takes for code that returns.
+# pyright: reportReturnType=false
+
 from __future__ import annotations
 
 import math
@@ -78,7 +81,10 @@ class Implementation:
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Implementation:
         """Return the implementation that `as_data` described."""
-        plain = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in data.items()
+        }
         return cls(**plain | {"claims": frozenset(data["claims"])})
 
 
