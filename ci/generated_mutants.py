@@ -20,8 +20,6 @@ import os
 import py_compile
 import queue
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +32,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.mutants.run import QUICKLY
+from sharedtensor_conformance import bounded_run
+from sharedtensor_conformance.api import suite_command
+from sharedtensor_conformance.mutants.run import FIRST_FAILURE
 from sharedtensor_conformance.report.records import ReportError, read_report
 from syntax_mutants import Mutant, changes, sample
 
@@ -43,8 +43,6 @@ EQUIVALENT = ROOT / "ci" / "equivalent_mutants.toml"
 RECORD = ROOT / "docs" / "reports" / "generated-mutants.json"
 NO_CASE = "nothing was selected"
 """What a run says that had no case, say since another strategy has the clause."""
-FAREWELL = 15.0
-"""Seconds that an interrupted run gets to end its own processes."""
 
 HOST = (
     "reference/sharedtensor/memory.py",
@@ -139,42 +137,18 @@ def run_stage(copy: Path, options: Sequence[str], limit: float) -> tuple[str, st
     """
     with tempfile.TemporaryDirectory(prefix="gm") as folder:
         report = Path(folder, "report.jsonl")
-        command = [sys.executable, "-B", "-m", "pytest", "--strict", "-x", "-q"]
-        command += ["--pyargs", "sharedtensor_conformance", "-p", "no:cacheprovider"]
-        command += QUICKLY
-        child = subprocess.Popen(
-            [*command, f"--report={report}", *options],
+        options = ["--strict", "-x", f"--report={report}", *options]
+        result = bounded_run.run(
+            suite_command(*FIRST_FAILURE, *options),
+            limit,
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
         )
-        output = _output_of(child, limit)
-        if output is None:
+        if result.status is None:
             return "timeout", f"no end within {limit:g} s"
-        if child.returncode == 0 or NO_CASE in output:
+        if result.status == 0 or NO_CASE in result.output:
             return "survived", ""
-        return "killed", _killer(report) or _last_line(output)
-
-
-def _output_of(child: subprocess.Popen[str], limit: float) -> str | None:
-    """Return what a run said, or None if it had to be ended."""
-    try:
-        return child.communicate(timeout=limit)[0]
-    except BaseException as error:
-        for number in (signal.SIGINT, signal.SIGKILL):
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                child.communicate(timeout=FAREWELL)
-                break
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
-        return None
+        return "killed", _killer(report) or result.last_line
 
 
 def _killer(report: Path) -> str:
@@ -182,11 +156,6 @@ def _killer(report: Path) -> str:
         cases = read_report(report).cases
         return next((case.id for case in cases if case.verdict.broken), "")
     return ""
-
-
-def _last_line(output: str) -> str:
-    lines = [line.strip(" !") for line in output.splitlines() if line.strip(" !")]
-    return lines[-1] if lines else "it said nothing"
 
 
 class Record:
@@ -232,10 +201,10 @@ class Record:
         """Write and return the rows; whoever reads the file sees all or nothing."""
         reasons = equivalents()
         rows = [self.row(mutant, reasons.get(mutant.key)) for mutant in mutants]
-        beside = self.path.with_suffix(".tmp")
+        draft = self.path.with_suffix(".tmp")
         text = json.dumps({**self.head, "mutants": rows}, indent=1)
-        beside.write_text(text + "\n", "utf-8")
-        beside.replace(self.path)
+        draft.write_text(text + "\n", "utf-8")
+        draft.replace(self.path)
         return rows
 
 
@@ -270,7 +239,7 @@ class Run:
                     raise
 
     def is_due(self, mutant: Mutant, stage: int) -> bool:
-        """Tell whether a stage has to be run on a mutant.
+        """Return whether a stage has to be run on a mutant.
 
         What survived everything is run again from the first stage: the suite may have
         another test since.

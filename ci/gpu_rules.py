@@ -103,7 +103,7 @@ def opened(driver: Any, other: Other) -> Iterator[tuple[int, int]]:
 
 
 def refuses(call: Callable[..., object], *arguments: Any) -> bool:
-    """Say whether a call raises an error of the library."""
+    """Return whether a call raises an error of the library."""
     try:
         call(*arguments)
     except DeviceError:

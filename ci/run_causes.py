@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def shows(program: Path, python: str) -> bool:
-    """Run one program, say what came of it, and tell whether the deviation shows."""
+    """Run one program, say what came of it, and return whether the deviation shows."""
     try:
         done = subprocess.run(
             [python, str(program)], capture_output=True, text=True, timeout=LIMIT

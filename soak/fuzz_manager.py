@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import records
-from household import SHM, Household, held_by, wait_until
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -41,7 +40,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from records import NotHeld
+from sandbox import Sandbox, resources_of
 from sharedtensor.manager import daemon
+from sharedtensor_conformance.harness.process_tree import SHM, wait_until
 
 GOOD_CLIENT = Path(__file__).with_name("good_client.py")
 TIMEOUT = 5.0  # seconds that a good client may have to wait
@@ -247,11 +248,11 @@ LISTENER = socket.SOCK_SEQPACKET
 class Subject:
     """A manager, its good client, and the files that neither may touch."""
 
-    def __init__(self, household: Household, script: str) -> None:
-        self.household, self.script = household, script
+    def __init__(self, sandbox: Sandbox, script: str) -> None:
+        self.sandbox, self.script = sandbox, script
         self.process: subprocess.Popen[bytes] | None = None
         self.address, self.manager, self.name = "", 0, b""
-        self.before = held_by(os.getpid())
+        self.before = resources_of(os.getpid())
         self.messages = self.examples = self.served = self.growth = 0
         self.peak, self.refused = 0.0, ""
         self.is_sound = True
@@ -260,10 +261,10 @@ class Subject:
         """Have a manager that nothing is wrong with."""
         if self.process is not None and self.is_sound:
             return
-        self.household.clear()
+        self.sandbox.clear()
         put_canaries()
-        environment = self.household.environment(SHAREDTENSOR_MANAGER_GRACE="0.2")
-        self.process = self.household.start(
+        environment = self.sandbox.environment(SHAREDTENSOR_MANAGER_GRACE="0.2")
+        self.process = self.sandbox.start(
             sys.executable,
             str(GOOD_CLIENT),
             self.script,
@@ -274,7 +275,7 @@ class Subject:
         report = self.ask()
         self.address, self.manager = report["address"], report["manager"]
         self.name = report["name"].encode()
-        self.before = held_by(self.manager)
+        self.before = resources_of(self.manager)
         self.is_sound, self.refused = True, ""
 
     def ask(self) -> dict[str, Any]:
@@ -304,9 +305,11 @@ class Subject:
         assert peak <= TIMEOUT, f"a good client waited {peak:.1f} s"
         assert not (gone := canaries_gone()), f"{gone} was removed"
         if not wait_until(self.is_slim, SOON):
-            now, before = held_by(self.manager).descriptors, self.before.descriptors
-            raise AssertionError(f"the manager holds {now} descriptors, not {before}")
-        growth = held_by(self.manager).memory - self.before.memory
+            now, before = resources_of(self.manager), self.before.descriptors
+            raise AssertionError(
+                f"the manager holds {now.descriptors} descriptors, not {before}"
+            )
+        growth = resources_of(self.manager).memory - self.before.memory
         assert growth <= ROOM, f"the manager's memory grew by {growth} KiB"
         self.growth = max(self.growth, growth)
         self.peak = max(self.peak, peak)
@@ -317,7 +320,7 @@ class Subject:
 
     def is_slim(self) -> bool:
         """Return whether the manager has as many descriptors as at the start."""
-        return held_by(self.manager).descriptors <= self.before.descriptors
+        return resources_of(self.manager).descriptors <= self.before.descriptors
 
     def end(self) -> None:
         """Let the good client leave; then nothing may be left. Raises `NotHeld`."""
@@ -327,8 +330,8 @@ class Subject:
         self.process.stdin.close()
         self.process.stdout.close()
         self.process = None
-        if not wait_until(lambda: not self.household.left(), GRACE):
-            raise NotHeld(f"At the end there is {self.household.summary_of_left()}.")
+        if left := self.sandbox.left_after(GRACE):
+            raise NotHeld(f"At the end there is {left}.")
 
 
 @contextlib.contextmanager
@@ -342,10 +345,10 @@ def short(address: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def canaries(household: Household) -> Iterator[None]:
+def canaries(sandbox: Sandbox) -> Iterator[None]:
     """Have files in `/dev/shm` that a manager must not touch."""
     put_canaries()
-    household.before.update(map(os.fsdecode, (*CANARIES, FOLDER)))
+    sandbox.segments.before.update(map(os.fsdecode, (*CANARIES, FOLDER)))
     try:
         yield
     finally:
@@ -392,8 +395,8 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     """Fuzz for some minutes, batch by batch; return what holds."""
     seconds, began, batches = given.minutes * 60, time.monotonic(), 0
     progress = records.Progress(round(seconds), "seconds")
-    with Household() as household, canaries(household):
-        subject = BadClients.subject = Subject(household, given.daemon)
+    with Sandbox() as sandbox, canaries(sandbox):
+        subject = BadClients.subject = Subject(sandbox, given.daemon)
         while batches == 0 or time.monotonic() - began < seconds:
             one_batch(given.seed + batches, given.examples)
             subject.end()

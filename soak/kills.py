@@ -5,7 +5,7 @@ process, which is not one of them, lets them work, kills one, and looks: the sur
 answer within a deadline, every value was right, and whatever error they saw is one of
 the package's own or says that somebody has gone. A killed peer is replaced, a killed
 manager is succeeded by one that its clients start, and in either case everybody works
-on before the next blow; with the owner the episode ends. In the end the survivors
+on before the next kill; with the owner the episode ends. In the end the survivors
 leave, or are killed as well, and within the grace period no process is left, no name in
 `/dev/shm`, no file.
 
@@ -27,24 +27,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import records
-from household import Household, wait_until
 from records import NotHeld
+from sandbox import Sandbox
+from sharedtensor_conformance.harness.process_tree import has_ended, wait_until
 
 GROUP = Path(__file__).with_name("kills_group.py")
 STRATEGIES = ("file_descriptor", "file_system")
 CHANNELS = ("queue", "simple_queue", "pipe")
-SPAWNED = 8  # one episode in so many is played by spawned processes
+SPAWNED = 8  # one episode in so many is one of spawned processes
 STRIKES_AT_MOST = 12
 OPERATIONS = 24  # of each member between two looks
 UNTIL_KILLED = 1_000_000
-LATEST = 0.0015  # seconds from the operation to the blow
+LATEST = 0.0015  # seconds from the operation to the kill
 DEADLINE = 30.0  # seconds for whatever a survivor is asked
 GRACE = 5.0  # seconds for what has to go by itself, unless an option says otherwise
 MANAGER_GRACE = "0.2"
@@ -109,10 +109,8 @@ class Plan:
 class Episode:
     """One group, from its start until nothing of it is left."""
 
-    def __init__(
-        self, household: Household, plan: Plan, grace: float, mutant: str
-    ) -> None:
-        self.household, self.plan, self.grace = household, plan, grace
+    def __init__(self, sandbox: Sandbox, plan: Plan, grace: float, mutant: str) -> None:
+        self.sandbox, self.plan, self.grace = sandbox, plan, grace
         self.members: dict[int, socket.socket] = {}
         self.pids: dict[int, int] = {}
         self.kills: Counter[str] = Counter()
@@ -121,12 +119,12 @@ class Episode:
         self.counts: Counter[str] = Counter()
         self.resources = ExitStack()
         self.log = self.resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        self.door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.resources.enter_context(self.door)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.resources.enter_context(self.listener)
         address = f"sts-{os.urandom(8).hex()}"
-        self.door.bind("\0" + address)
-        self.door.listen()
-        self.door.settimeout(DEADLINE)
+        self.listener.bind("\0" + address)
+        self.listener.listen()
+        self.listener.settimeout(DEADLINE)
         self.config = {
             "address": address,
             "strategy": plan.strategy,
@@ -135,76 +133,72 @@ class Episode:
             "mutant": mutant,
         }
 
-    def play(self) -> None:
-        """Play the whole episode. Raises `NotHeld`."""
+    def run(self) -> None:
+        """Run the whole episode. Raises `NotHeld`."""
         with self.resources:
             try:
                 self.start()
                 for strike in self.plan.strikes:
-                    self.strike(strike)
+                    self.carry_out(strike)
                 self.end()
             except NotHeld as error:
-                raise NotHeld(f"{error}{self.said()}") from None
+                raise NotHeld(f"{error}{self.end_of_log()}") from None
             finally:
                 for connection in self.members.values():
                     connection.close()
 
     def start(self) -> None:
         """Start the group and let it work once."""
-        environment = self.household.environment(
-            SHAREDTENSOR_MANAGER_GRACE=MANAGER_GRACE
-        )
+        environment = self.sandbox.environment(SHAREDTENSOR_MANAGER_GRACE=MANAGER_GRACE)
         command = (sys.executable, str(GROUP), json.dumps(self.config))
-        self.household.start(
-            *command, env=environment, stdout=self.log, stderr=self.log
-        )
+        self.sandbox.start(*command, env=environment, stdout=self.log, stderr=self.log)
         for _ in self.plan.channels:
-            self.admit()
+            self.accept_member()
         self.work(seed=self.plan.number)
 
-    def admit(self) -> None:
+    def accept_member(self) -> None:
         """Wait for a member to say who it is."""
         try:
-            connection, _ = self.door.accept()
+            connection, _ = self.listener.accept()
         except TimeoutError:
             raise NotHeld("a member did not start") from None
         place = json.loads(connection.recv(LONGEST_REPORT))["place"]
         form = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         self.members[place] = connection
         self.pids[place] = int.from_bytes(form[:4], sys.byteorder)
-        self.household.seen.add(self.pids[place])
+        self.sandbox.seen.add(self.pids[place])
 
     # Work
 
-    def order(self, place: int, **words: Any) -> None:
+    def send_order(self, place: int, **words: Any) -> None:
         """Tell a member what to do."""
-        with suppress(ConnectionError):  # that it has gone is seen when it is heard
+        with suppress(ConnectionError):  # seen when it has to report
             self.members[place].send(json.dumps(words).encode())
 
-    def hear(self, place: int) -> dict[str, Any]:
+    def receive_report(self, place: int) -> dict[str, Any]:
         """Return what a member says. Raises `NotHeld` if it hangs or has ended."""
         connection = self.members[place]
         if not select.select([connection], [], [], DEADLINE)[0]:
             os.kill(self.pids[place], signal.SIGUSR1)  # it says where it hangs
-            wait_until(lambda: "most recent call" in self.said(), GRACE)
+            wait_until(lambda: "most recent call" in self.end_of_log(), GRACE)
             raise NotHeld(f"member {place} did not answer for {DEADLINE:g} seconds")
-        report = connection.recv(LONGEST_REPORT)
-        if not report:
+        message = connection.recv(LONGEST_REPORT)
+        if not message:
             raise NotHeld(f"member {place} ended though nobody killed it")
-        heard: dict[str, Any] = json.loads(report)
-        return heard
+        report: dict[str, Any] = json.loads(message)
+        return report
 
-    def work(self, seed: int, but: int | None = None) -> None:
-        """Have all members work, but for one that is at work; they work on as usual."""
-        working = [place for place in self.members if place != but]
-        for place in working:
-            self.order(place, do="work", operations=OPERATIONS, seed=f"{seed}/{place}")
-        self.collect(working)
+    def work(self, seed: int) -> None:
+        """Have all members work once."""
+        for place in self.members:
+            order = {"do": "work", "operations": OPERATIONS}
+            self.send_order(place, **order, seed=f"{seed}/{place}")
+        self.collect()
 
-    def collect(self, working: Sequence[int]) -> None:
-        """Hear the reports of members and judge them."""
-        for place in working:
-            report = self.hear(place)
+    def collect(self) -> None:
+        """Receive the members' reports and judge them."""
+        for place in self.members:
+            report = self.receive_report(place)
             if report["faults"]:
                 raise NotHeld(f"member {place} saw {report['faults'][0]}")
             self.counts.update(report["counts"])
@@ -212,7 +206,7 @@ class Episode:
 
     # Strikes
 
-    def strike(self, strike: Strike) -> None:
+    def carry_out(self, strike: Strike) -> None:
         """Kill one under load; then everybody who is left has to work on."""
         errors = self.errors.total()
         hits_member = strike.victim != "manager"
@@ -222,26 +216,26 @@ class Episode:
             if place == strike.place:
                 orders["here"] = strike.operation
                 orders["operations"] = UNTIL_KILLED if hits_member else OPERATIONS
-            self.order(place, **orders)
+            self.send_order(place, **orders)
         self.await_operation(strike)
-        self.kill(strike)
-        self.collect(list(self.members))
+        self.kill_victim(strike)
+        self.collect()
         if strike.victim == "peer":
-            self.order(0, do="replace", vacant=strike.place)
-            self.admit()
-        self.go_on(strike)
+            self.send_order(0, do="replace", vacant=strike.place)
+            self.accept_member()
+        self.work_on(strike)
         self.kills[strike.victim] += 1
         self.with_errors[strike.victim] += self.errors.total() > errors
 
     def await_operation(self, strike: Strike) -> None:
         """Wait until a member has come to the operation of a strike, and a bit more."""
-        heard = self.hear(strike.place)
-        assert "here" in heard, "a member says where it is before it reports"
+        report = self.receive_report(strike.place)
+        assert "here" in report, "a member says where it is before it reports"
         until = time.perf_counter() + strike.delay
         while time.perf_counter() < until:
             pass
 
-    def kill(self, strike: Strike) -> None:
+    def kill_victim(self, strike: Strike) -> None:
         """Kill the victim and see it gone."""
         if strike.victim == "manager":
             victim = self.manager()
@@ -250,17 +244,17 @@ class Episode:
             self.members.pop(strike.place).close()
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-        if not wait_until(lambda: is_gone(victim), DEADLINE):
+        if not wait_until(lambda: has_ended(victim), DEADLINE):
             raise NotHeld(f"the {strike.victim} did not die")
 
     def manager(self) -> int:
         """Return the manager. Raises `NotHeld` unless there is exactly one."""
-        found = self.household.managers()
+        found = self.sandbox.managers()
         if len(found) != 1:
             raise NotHeld(f"there were {len(found)} managers at work")
         return found[0]
 
-    def go_on(self, strike: Strike) -> None:
+    def work_on(self, strike: Strike) -> None:
         """Let everybody work who is left: tensors are made, sent and received."""
         before = self.counts.copy()
         self.work(seed=strike.seed + 1)
@@ -276,27 +270,17 @@ class Episode:
         """Have the survivors leave, or kill them; then nothing may be left."""
         for place in self.members:
             if self.plan.ends_with == "leave":
-                self.order(place, do="leave")
+                self.send_order(place, do="leave")
             else:
                 os.kill(self.pids[place], signal.SIGKILL)
-        if not wait_until(lambda: not self.household.left(), self.grace):
-            left = self.household.summary_of_left()
+        if left := self.sandbox.left_after(self.grace):
             raise NotHeld(f"{self.grace:g} seconds after the end there is {left}")
 
-    def said(self) -> str:
+    def end_of_log(self) -> str:
         """Return the end of what the group has written."""
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 2000))
         text = self.log.read().decode(errors="replace").strip()
         return f"; the group wrote:\n{text}" if text else ""
-
-
-def is_gone(pid: int) -> bool:
-    """Tell whether a process has ended, waited for or not."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return True
-    return text.rpartition(")")[2].split()[0] in "ZX"
 
 
 def options() -> records.Parser:
@@ -305,7 +289,7 @@ def options() -> records.Parser:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--only", type=int, metavar="EPISODE", help="play this episode alone"
+        "--only", type=int, metavar="EPISODE", help="run this episode alone"
     )
     parser.add_argument(
         "--grace", type=float, default=GRACE, help="seconds until nothing may be left"
@@ -317,19 +301,19 @@ def options() -> records.Parser:
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Play episodes until there were enough kills; return what holds."""
+    """Run episodes until there were enough kills; return what holds."""
     totals = {key: Counter() for key in ("kills", "with_errors", "errors", "counts")}
     episodes: Counter[str] = Counter()
     progress = records.Progress(given.kills, "kills")
     record |= {"seed": given.seed, "mutant": given.mutant, "grace": given.grace}
-    with Household() as household:
-        record["private_shm"] = household.has_own_shm
+    with Sandbox() as sandbox:
+        record["private_shm"] = sandbox.has_private_shm
         while (done := totals["kills"].total()) < given.kills:
             progress.at(done)
             number = episodes.total() if given.only is None else given.only
             plan = Plan.planned(given.seed, number)
-            episode = Episode(household, plan, given.grace, given.mutant)
-            play(episode, given)
+            episode = Episode(sandbox, plan, given.grace, given.mutant)
+            run_episode(episode, given)
             episodes[f"{episode.plan.strategy}, {episode.plan.start_method}"] += 1
             for key, total in totals.items():
                 total.update(getattr(episode, key))
@@ -345,11 +329,11 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     )
 
 
-def play(episode: Episode, given: argparse.Namespace) -> None:
-    """Play an episode. Raises `NotHeld` with the command that repeats it."""
+def run_episode(episode: Episode, given: argparse.Namespace) -> None:
+    """Run an episode. Raises `NotHeld` with the command that repeats it."""
     plan = episode.plan
     try:
-        episode.play()
+        episode.run()
     except NotHeld as error:
         mutant = f" --mutant {given.mutant}" if given.mutant else ""
         raise NotHeld(

@@ -1,7 +1,7 @@
 """The group of `kills.py`: an owner and its peers, in a ring, under load.
 
 Member 0 is the owner: it makes the channels and starts the others. The channel of
-member `i` leads to the next one. Each member works when the supervisor tells it to: it
+member `i` leads to the next one. Each member works when the controller tells it to: it
 makes tensors and sends them on, verifies what arrives and forwards some of it, keeps
 some, looks at what it keeps, drops it. Everything is decided by a seed. Anybody may be
 killed at any moment, so what goes wrong is expected: an error of the package's own
@@ -29,6 +29,7 @@ from typing import Any
 import sharedtensor.multiprocessing as mp
 from patterns import HEADER, KEYS, WrongValue, make, verify
 from sharedtensor import SharedTensorError, Tensor
+from subjects import break_reference, is_empty, make_channel, receive, send
 
 EXPECTED = (
     SharedTensorError,
@@ -54,26 +55,26 @@ class Member:
         self.kept: list[Payload] = []
         self.choose = random.Random(0)
         self.clear()
-        self.supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.supervisor.connect("\0" + config["address"])
+        self.controller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.controller.connect("\0" + config["address"])
         self.say(place=place)
 
-    # Talking with the supervisor
+    # Talking with the controller
 
     def say(self, **words: Any) -> None:
-        """Send a message to the supervisor."""
-        self.supervisor.send(json.dumps(words).encode())
+        """Send a message to the controller."""
+        self.controller.send(json.dumps(words).encode())
 
     def serve(self) -> None:
-        """Do what the supervisor says until it says no more."""
-        while order := self.supervisor.recv(LONGEST_ORDER):
-            told = json.loads(order)
-            if told["do"] == "leave":
+        """Do what the controller says until it says no more."""
+        while order := self.controller.recv(LONGEST_ORDER):
+            request = json.loads(order)
+            if request["do"] == "leave":
                 return
-            if told["do"] == "replace":
-                start(self.config, told["vacant"], self.ring)
+            if request["do"] == "replace":
+                start(self.config, request["vacant"], self.ring)
             else:
-                self.work(told)
+                self.work(request)
 
     def clear(self) -> None:
         """Begin to count anew."""
@@ -81,15 +82,15 @@ class Member:
         self.errors: Counter[str] = Counter()
         self.faults: list[str] = []
 
-    def work(self, told: dict[str, Any]) -> None:
-        """Perform a number of operations and report; say when the blow may come.
+    def work(self, request: dict[str, Any]) -> None:
+        """Perform a number of operations and report; say when a kill may come.
 
         The first one shares a tensor, so that each member has spoken with a manager.
         """
         self.clear()
-        self.choose = random.Random(told["seed"])
-        for number in range(told["operations"]):
-            if number == told.get("here"):
+        self.choose = random.Random(request["seed"])
+        for number in range(request["operations"]):
+            if number == request.get("here"):
                 self.say(here=number)
             kinds, weights = list(OPERATIONS), list(OPERATIONS.values())
             (kind,) = self.choose.choices(kinds, weights) if number else ("make",)
@@ -157,7 +158,7 @@ class Member:
             self.send(self.choose.choice(self.kept))
 
     def keep(self, payload: Payload) -> None:
-        """Keep a message, or forget it."""
+        """Keep a message, or drop it."""
         if self.choose.random() < 0.5:
             self.kept = [*self.kept, payload][-KEPT_AT_MOST:]
 
@@ -176,8 +177,7 @@ class Member:
 
     def send(self, payload: Payload) -> None:
         """Send to the next member."""
-        channel = self.ring[self.place]
-        (channel[1].send if isinstance(channel, tuple) else channel.put)(payload)
+        send(self.ring[self.place], payload)
 
     def receive(self) -> Payload | None:
         """Receive from the member before, without waiting; None if there is nothing.
@@ -185,9 +185,7 @@ class Member:
         Nobody else reads this channel: its reader's successor starts after its death.
         """
         channel = self.ring[self.place - 1]
-        if isinstance(channel, tuple):
-            return channel[0].recv() if channel[0].poll() else None
-        return None if channel.empty() else channel.get()
+        return None if is_empty(channel) else receive(channel)
 
 
 def start(config: dict[str, Any], place: int, ring: list[Any]) -> None:
@@ -197,25 +195,10 @@ def start(config: dict[str, Any], place: int, ring: list[Any]) -> None:
 
 
 def fill(config: dict[str, Any], place: int, ring: list[Any]) -> None:
-    """Be the member in a place until the supervisor says otherwise, or is gone."""
+    """Be the member in a place until the controller says otherwise, or is gone."""
     faulthandler.register(signal.SIGUSR1)  # where a process hangs is said on stderr
-    break_reference(config)
+    break_reference(config["mutant"])
     Member(config, place, ring).serve()
-
-
-def break_reference(config: dict[str, Any]) -> None:
-    """Apply the mutant that is named, in this process."""
-    if config["mutant"]:
-        from sharedtensor_conformance.mutants import registry
-
-        registry.apply(config["mutant"])
-
-
-def make_channel(context: Any, kind: str) -> Any:
-    """Return a channel of the ring."""
-    if kind == "pipe":
-        return context.Pipe(duplex=False)
-    return context.Queue() if kind == "queue" else context.SimpleQueue()
 
 
 def main(config: dict[str, Any]) -> None:

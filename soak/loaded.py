@@ -33,8 +33,10 @@ from pathlib import Path
 from typing import Any
 
 import records
-from household import Household, wait_until
 from records import NotHeld
+from sandbox import Sandbox
+from sharedtensor_conformance import bounded_run
+from sharedtensor_conformance.harness.process_tree import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
@@ -91,16 +93,14 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 def run_all(given: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
     """Append what came of each run. Raises `NotHeld` if something is left of one."""
     progress = records.Progress(given.runs, "runs")
-    with Household() as household, place_for(given.as_user) as place:
+    with Sandbox() as sandbox, place_for(given.as_user) as place:
         for count in range(given.runs):
             progress.at(count)
-            with busy(household, given.busy):
+            with busy(sandbox, given.busy):
                 seed = count + 1 if given.shuffle else None
-                runs.append(one_run(household, place, given, seed))
-            if not wait_until(lambda: not household.left(), GRACE):
-                raise NotHeld(
-                    f"After run {count + 1} there is {household.summary_of_left()}."
-                )
+                runs.append(one_run(sandbox, place, given, seed))
+            if left := sandbox.left_after(GRACE):
+                raise NotHeld(f"After run {count + 1} there is {left}.")
     progress.at(given.runs)
     progress.end()
 
@@ -147,37 +147,31 @@ def place_for(user: str) -> Iterator[Path]:
 
 
 @contextmanager
-def busy(household: Household, count: int) -> Iterator[None]:
+def busy(sandbox: Sandbox, count: int) -> Iterator[None]:
     """Keep processors busy."""
-    working = [household.start(sys.executable, "-c", BUSY) for _ in range(count)]
+    working = [sandbox.start(sys.executable, "-c", BUSY) for _ in range(count)]
     try:
         yield
     finally:
         for process in working:
             process.kill()
-        wait_until(lambda: all(household.status_of(p.pid) for p in working), GRACE)
+        wait_until(lambda: all(sandbox.status_of(p.pid) for p in working), GRACE)
 
 
 def one_run(
-    household: Household, place: Path, given: argparse.Namespace, seed: int | None
+    sandbox: Sandbox, place: Path, given: argparse.Namespace, seed: int | None
 ) -> dict[str, Any]:
     """Run the suite once and return what came of it."""
-    report, output = place / "report.jsonl", place / "output"
+    report = place / "report.jsonl"
     report.unlink(missing_ok=True)
     began, idle, total = time.monotonic(), *processor_time()
-    with output.open("wb") as log:
-        process = household.start(
-            given.python,
-            *arguments(report, given, seed),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            **setting(household, place, given.as_user),
-        )
-        ended = wait_until(
-            lambda: household.status_of(process.pid) is not None, DEADLINE
-        )
+    ended = bounded_run.run(
+        [given.python, *arguments(report, given, seed)],
+        DEADLINE,
+        **setting(sandbox, place, given.as_user),
+    )
     result = {
-        "status": household.status_of(process.pid) if ended else "still running",
+        "status": "still running" if ended.status is None else ended.status,
         "seconds": records.seconds_since(began),
         "idle": idle_share(idle, total),
         "python": version_of(report),
@@ -186,7 +180,7 @@ def one_run(
         **cases_of(report),
     }
     if not result["verdicts"]:
-        result["output"] = output.read_text(errors="replace")[-SHOWN:]
+        result["output"] = ended.output[-SHOWN:]
     return result
 
 
@@ -225,13 +219,13 @@ def version_of(report: Path) -> str:
     return ""
 
 
-def setting(household: Household, place: Path, user: str) -> dict[str, Any]:
+def setting(sandbox: Sandbox, place: Path, user: str) -> dict[str, Any]:
     """Return where a run takes place, and as whom."""
     if not user:
-        return {"cwd": ROOT, "env": household.environment()}
-    shutil.chown(household.folder, user)
+        return {"cwd": ROOT, "env": sandbox.environment()}
+    shutil.chown(sandbox.folder, user)
     libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    environment = household.environment(
+    environment = sandbox.environment(
         HOME=str(place / "home"),
         PYTHONPATH=os.pathsep.join([str(place / "packages"), *libraries]),
         PYTHONDONTWRITEBYTECODE="1",
@@ -278,7 +272,7 @@ def judge(runs: list[dict[str, Any]]) -> str:
 
 
 def is_flawless(run: dict[str, Any]) -> bool:
-    """Tell whether all cases of a run passed, of those that its user could run.
+    """Return whether all cases of a run passed, of those that its user could run.
 
     A clause that nothing could judge makes the exit status 1.
     """

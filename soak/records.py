@@ -155,15 +155,15 @@ def write(path: Path, record: dict[str, Any], parser: Parser) -> None:
     """Write a record, whole or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.part")
-        beside.write_text(as_text(record) + "\n", encoding="utf-8")
-        beside.replace(path)
+        draft = path.with_name(f".{path.name}.part")
+        draft.write_text(as_text(record) + "\n", encoding="utf-8")
+        draft.replace(path)
     except OSError as error:
         parser.error(f"the record cannot be written to {path}: {error.strerror}")
 
 
 def is_row(value: Any) -> bool:
-    """Tell whether a value is to be written in one line however long that gets."""
+    """Return whether a value is to be written in one line however long that gets."""
     if isinstance(value, dict | list):
         return isinstance(value, list) and not any(isinstance(v, dict) for v in value)
     return True

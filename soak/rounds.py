@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import records
-from household import Held, Household, held_by, wait_until
 from records import NotHeld
+from sandbox import ResourceCounts, Sandbox, resources_of
+from sharedtensor_conformance.harness.process_tree import wait_until
 
 PAIR = Path(__file__).with_name("rounds_pair.py")
 COUNTED = ("descriptors", "mappings", "threads")
@@ -80,15 +81,12 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
         "mutant": given.mutant,
     }
     record |= {**chosen, "warm_up": min(WARM_UP, given.rounds // 10), "bound": BOUND}
-    with Household() as household:
-        record["private_shm"] = household.has_own_shm
+    with Sandbox() as sandbox:
+        record["private_shm"] = sandbox.has_private_shm
         record["samples"] = {"round": [], "names": [], "semaphores": []}
-        observe(household, chosen, record)
-        if not wait_until(lambda: not household.left(), GRACE):
-            raise NotHeld(
-                f"{GRACE:g} seconds after the end there are still "
-                f"{household.summary_of_left()}."
-            )
+        observe(sandbox, chosen, record)
+        if left := sandbox.left_after(GRACE):
+            raise NotHeld(f"{GRACE:g} seconds after the end there is still {left}.")
     judge(record)
     return (
         f"{given.rounds} rounds under {given.strategy}: all values were right, counts "
@@ -97,28 +95,28 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     )
 
 
-def observe(household: Household, chosen: dict[str, Any], record: Samples) -> None:
-    """Let the pair play, and take a sample at each of its stops."""
-    process = household.start(
+def observe(sandbox: Sandbox, chosen: dict[str, Any], record: Samples) -> None:
+    """Let the pair run, and take a sample at each of its stops."""
+    process = sandbox.start(
         sys.executable,
         str(PAIR),
         json.dumps(chosen),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=household.environment(),
+        env=sandbox.environment(),
     )
     progress = records.Progress(chosen["rounds"], "rounds")
     with process.stdin, process.stdout:
         for stop in stops(process):
             if "failed" in stop:
                 raise NotHeld(f"With seed {chosen['seed']}, {stop['failed']}")
-            sample(household, stop, record["samples"])
+            sample(sandbox, stop, record["samples"])
             progress.at(stop["round"])
             process.stdin.write(b"\n")
             process.stdin.flush()
     progress.end()
-    wait_until(lambda: household.status_of(process.pid) is not None, GRACE)
-    status = household.status_of(process.pid)
+    wait_until(lambda: sandbox.status_of(process.pid) is not None, GRACE)
+    status = sandbox.status_of(process.pid)
     reached = max(record["samples"]["round"], default=0)
     if status != 0 or reached != chosen["rounds"]:
         raise NotHeld(
@@ -139,23 +137,24 @@ def stops(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def sample(household: Household, stop: dict[str, Any], samples: Samples) -> None:
+def sample(sandbox: Sandbox, stop: dict[str, Any], samples: Samples) -> None:
     """Write down what owner, peer and manager hold, and the number of names."""
     watched = {"owner": stop["owner"], "peer": stop["peer"]}
-    managers = household.managers()
+    managers = sandbox.managers()
     if len(managers) > 1:
         count = len(managers)
         raise NotHeld(f"After round {stop['round']} there are {count} managers.")
     if managers:
         watched["manager"] = managers[0]
     samples["round"].append(stop["round"])
-    names = household.names()
+    names = sandbox.names()
     semaphores = sum(name.startswith("sem.") for name in names)
     samples["names"].append(len(names) - semaphores)
     samples["semaphores"].append(semaphores)
     for role, pid in watched.items():
-        columns = samples.setdefault(role, {name: [] for name in Held._fields})
-        for name, value in held_by(pid)._asdict().items():
+        empty = {name: [] for name in ResourceCounts._fields}
+        columns = samples.setdefault(role, empty)
+        for name, value in resources_of(pid)._asdict().items():
             columns[name].append(value)
 
 

@@ -17,7 +17,7 @@ import multiprocessing
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ import sharedtensor.multiprocessing as mp
 from patterns import HEADER, WrongValue, make, verify
 from sharedtensor import NonLeafError
 from sharedtensor.manager import client
+from subjects import break_reference, make_channel, receive, send
 
 CHANNELS = ("simple_queue", "queue", "pipe")
 ROLES = ("owner", "peer")
@@ -146,16 +147,12 @@ class Side:
 
     def put(self, this: Round, payload: Payload) -> None:
         """Send on the channel of a round."""
-        channel = self.channels[this.sender, this.channel]
-        send = channel[1].send if this.channel == "pipe" else channel.put
-        send(payload)
+        send(self.channels[this.sender, this.channel], payload)
 
     def get(self, this: Round) -> Payload:
         """Receive from the channel of a round."""
-        channel = self.channels[this.sender, this.channel]
-        receive: Callable[[], Payload]
-        receive = channel[0].recv if this.channel == "pipe" else channel.get
-        return receive()
+        payload: Payload = receive(self.channels[this.sender, this.channel])
+        return payload
 
     def say(self, word: str) -> None:
         """Tell the other side how far this one is."""
@@ -167,14 +164,14 @@ class Side:
         if heard != word:
             raise WrongValue(heard)
 
-    def play(self, this: Round) -> None:
-        """Play this side's part in a round; afterwards it holds nothing."""
+    def run(self, this: Round) -> None:
+        """Do this side's part in a round; afterwards it holds nothing."""
         if this.kind == "refused":
             self.be_refused(this)
         elif this.sender == self.role:
-            self.play_sender(this)
+            self.run_sender(this)
         else:
-            self.play_receiver(this)
+            self.run_receiver(this)
 
     def be_refused(self, this: Round) -> None:
         """Send what cannot be sent; whatever was made for it has to go again."""
@@ -186,7 +183,7 @@ class Side:
             return
         raise WrongValue("A computed tensor that requires grad was sent.")
 
-    def play_sender(self, this: Round) -> None:
+    def run_sender(self, this: Round) -> None:
         """Make, send, and drop when the plan says so."""
         payload = message_of(this)
         self.put(this, payload)
@@ -214,7 +211,7 @@ class Side:
         if back["tensors"][0].storage is not payload["tensors"][0].storage:
             raise WrongValue("A tensor came back over other memory than its own.")
 
-    def play_receiver(self, this: Round) -> None:
+    def run_receiver(self, this: Round) -> None:
         """Receive, verify, verify again when the sender has dropped, drop."""
         self.expect("sent")
         payload = self.get(this)
@@ -243,21 +240,13 @@ def numbers(options: dict[str, Any]) -> Iterator[tuple[Round, bool]]:
         yield Round.planned(options["seed"], number), stops
 
 
-def break_reference(options: dict[str, Any]) -> None:
-    """Apply the mutant that the options name, in this process."""
-    if options["mutant"]:
-        from sharedtensor_conformance.mutants import registry
-
-        registry.apply(options["mutant"])
-
-
-def be_peer(words: Any, channels: dict[Any, Any], options: dict[str, Any]) -> None:
-    """Play the peer; a fault is told to the owner, who is about to hear a word."""
-    break_reference(options)
+def run_peer(words: Any, channels: dict[Any, Any], options: dict[str, Any]) -> None:
+    """Run the peer; a fault is told to the owner, who is about to hear a word."""
+    break_reference(options["mutant"])
     side = Side("peer", words, channels)
     try:
         for this, stops in numbers(options):
-            side.play(this)
+            side.run(this)
             if stops:
                 side.settle()
                 side.say("settled")
@@ -268,9 +257,9 @@ def be_peer(words: Any, channels: dict[Any, Any], options: dict[str, Any]) -> No
         words.send(f"in the peer: {told(error)}")
 
 
-def be_owner(options: dict[str, Any]) -> None:
-    """Play the owner, and stop to be looked at."""
-    break_reference(options)
+def run_owner(options: dict[str, Any]) -> None:
+    """Run the owner, and stop to be looked at."""
+    break_reference(options["mutant"])
     context = mp.get_context(options["start_method"])
     mp.set_sharing_strategy(options["strategy"])
     words, others = multiprocessing.Pipe()
@@ -279,13 +268,13 @@ def be_owner(options: dict[str, Any]) -> None:
         for role in ROLES
         for channel in CHANNELS
     }
-    peer = context.Process(target=be_peer, args=(others, channels, options))
+    peer = context.Process(target=run_peer, args=(others, channels, options))
     peer.start()
     others.close()
     side = Side("owner", words, channels)
     for this, stops in numbers(options):
         try:
-            side.play(this)
+            side.run(this)
             if stops:
                 side.expect("settled")
                 side.settle()
@@ -301,13 +290,6 @@ def be_owner(options: dict[str, Any]) -> None:
     peer.join()
 
 
-def make_channel(context: Any, channel: str) -> Any:
-    """Return a channel for one direction."""
-    if channel == "pipe":
-        return context.Pipe(duplex=False)
-    return context.Queue() if channel == "queue" else context.SimpleQueue()
-
-
 def told(error: Exception) -> str:
     """Return an error in words."""
     if isinstance(error, WrongValue):
@@ -321,4 +303,4 @@ def tell(**line: Any) -> None:
 
 
 if __name__ == "__main__":
-    be_owner(json.loads(sys.argv[1]))
+    run_owner(json.loads(sys.argv[1]))

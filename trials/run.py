@@ -16,18 +16,17 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.mutants.run import QUICKLY
+from sharedtensor_conformance import bounded_run
+from sharedtensor_conformance.mutants.run import FIRST_FAILURE
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -40,7 +39,6 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 KILLING = ("fail", "crash", "hang")
 LIMITS = {"clauses": 300.0, "everything": 1500.0}
 """Seconds that a run over the patch's own clauses, or over everything, may take."""
-FAREWELL = 20.0
 ENDS = (1, 2)
 """How a run ends that found something: with 2 where workers were stopped early."""
 
@@ -131,7 +129,7 @@ def uncover(source: Path, folder: Path, target: Path) -> None:
 
 
 def is_active(patch: Patch, folder: Path) -> bool:
-    """Tell whether every changed module was imported from `folder` by somebody."""
+    """Return whether every changed module was imported from `folder` by somebody."""
     caches = [
         (folder / target).parent / "__pycache__" / f"{target.stem}.*.pyc"
         for target in targets(patch)
@@ -156,10 +154,9 @@ def judge(patch: Patch, stage: str, workers: str) -> dict[str, Any]:
 
 def command(patch: Patch, stage: str, report: Path, workers: str) -> list[str]:
     """Return the command of a run; it ends with the first unexpected failure."""
-    suite = [sys.executable, "-m", "pytest", str(ROOT / "conformance"), "-q", "-x"]
-    suite += ["--strict", "-p", "no:cacheprovider", f"--impl={patch.implementation}"]
-    suite += QUICKLY
-    suite += [f"--report={report}", *OPTIONS[patch.implementation]]
+    suite = [sys.executable, "-m", "pytest", str(ROOT / "conformance"), *FIRST_FAILURE]
+    suite += ["-x", "--strict", f"--impl={patch.implementation}", f"--report={report}"]
+    suite += OPTIONS[patch.implementation]
     if stage == "clauses":
         return [*suite, *(f"--clause={clause}" for clause in patch.clauses)]
     return [*suite, "-n", workers]
@@ -169,22 +166,7 @@ def run_suite(arguments: list[str], folder: Path, stage: str) -> int | None:
     """Run the suite over what lies in `folder`; None where it took too long."""
     environment = os.environ | {"PYTHONPATH": str(folder)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    child = subprocess.Popen(
-        arguments,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        return child.wait(LIMITS[stage])
-    except subprocess.TimeoutExpired:
-        child.send_signal(signal.SIGINT)
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(FAREWELL)
-    child.kill()
-    child.wait()
-    return None
+    return bounded_run.run(arguments, LIMITS[stage], cwd=ROOT, env=environment).status
 
 
 def verdict(

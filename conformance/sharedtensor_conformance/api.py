@@ -7,12 +7,17 @@ import sys
 from collections.abc import Sequence
 
 
+def suite_command(*options: str) -> list[str]:
+    """Return the command line that runs the suite with these options."""
+    suite = ("-m", "pytest", "--pyargs", "sharedtensor_conformance")
+    return [sys.executable, *suite, *options]
+
+
 def run(implementation: str, *options: str | Sequence[str]) -> None:
     """Do what `run_conformance` says."""
-    command = [sys.executable, "-m", "pytest", "--pyargs", "sharedtensor_conformance"]
     flat = [o for option in options for o in _listed(option)]
     done = subprocess.run(
-        [*command, f"--impl={implementation}", *flat],
+        suite_command(f"--impl={implementation}", *flat),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 import tiny_project
-from sharedtensor_conformance import clauses_command
 from sharedtensor_conformance.clauses import (
     SpecError,
     load_clauses,
     parse_chapter,
     parse_clause,
 )
-from sharedtensor_conformance.cli import main
+from sharedtensor_conformance.cli import clauses, main
 from sharedtensor_conformance.definitions import Definitions, Folder
 from sharedtensor_conformance.evidence import Sources, problems, read_evidence
 
@@ -214,7 +213,7 @@ def test_unknown_option_of_a_clause_is_an_error():
 def test_command_lists_all_clauses(capsys):
     assert main(["clauses"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split() == list(clauses_command.HEAD)
+    assert head.split() == list(clauses.HEAD)
     assert [line.split()[0] for line in lines] == list(load_clauses())
 
 

@@ -228,7 +228,7 @@ def test_mutants_are_listed_as_text_and_as_json():
     text = _call("mutants").stdout.splitlines()
     assert [one["name"] for one in listed] == [line.split()[0] for line in text]
     assert all(set(one["clauses"]) <= set(SPEC) for one in listed)
-    keys = {"name", "clauses", "sentence", "file", "line"}
+    keys = {"name", "clauses", "replaces", "sentence", "file", "line"}
     assert all(set(one) == keys for one in listed)
 
 

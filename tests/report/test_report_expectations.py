@@ -78,7 +78,11 @@ MALFORMED = {
     "error expected": ({"outcomes": '["error"]'}, "outcomes: 'error' cannot be exp"),
     "table as outcome": ({"outcomes": "[{}]"}, "outcomes: {} cannot be expected"),
     "no cause": ({"cause": ""}, "cause: is missing"),
-    "blank cause": ({"cause": '" "'}, "cause: has to be a string with something"),
+    "blank cause": (
+        {"cause": '" "'},
+        "cause: is empty: write why GRAD-2 does not hold",
+    ),
+    "cause as number": ({"cause": "2"}, "cause: has to be a string with something"),
     "no date": ({"date": ""}, "date: has to be a date such as"),
     "date as text": ({"date": '"2026-11-21"'}, "date: has to be a date such as"),
     "date with time": ({"date": "2026-11-21T10:00:00Z"}, "date: has to be a date"),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pytest
 import report_samples as samples
 from report_samples import case
+from sharedtensor_conformance import bounded_run
 from sharedtensor_conformance.mutants import run as mutation
 from sharedtensor_conformance.mutants.run import command_for, run_mutants
 
@@ -24,7 +25,7 @@ class Fault:
     clauses: tuple[str, ...] = ("GRAD-1",)
 
 
-def _run(monkeypatch, tmp_path, script, *mutants, jobs=1, limit=30.0, beside=""):
+def _run(monkeypatch, tmp_path, script, *mutants, jobs=1, limit=30.0, others=""):
     """Let `script` play each run; it finds the report's path in sys.argv[1]."""
 
     def command(mutant, report, which):
@@ -37,7 +38,7 @@ def _run(monkeypatch, tmp_path, script, *mutants, jobs=1, limit=30.0, beside="")
         jobs=jobs,
         limit=limit,
         announce=announced.append,
-        beside=beside,
+        others=others,
     )
     assert sorted(o.name for o in announced) == [o.name for o in outcomes]
     return outcomes
@@ -95,7 +96,7 @@ def test_a_run_that_never_ends_is_ended(monkeypatch, tmp_path):
 
 
 def test_a_run_that_ignores_the_interrupt_is_killed(monkeypatch, tmp_path):
-    monkeypatch.setattr(mutation, "FAREWELL", 0.5)
+    monkeypatch.setattr(bounded_run, "SHUTDOWN_TIMEOUT", 0.5)
     stubborn = "import signal; signal.signal(2, signal.SIG_IGN); time.sleep(600)"
     script = _reporting(tmp_path, case("GRAD-1", "fail"), missing=1, then=stubborn)
     (outcome,) = _run(monkeypatch, tmp_path, script, limit=1.0)
@@ -156,10 +157,8 @@ def test_the_command_judges_the_clauses_of_the_mutant(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("beside", ["whole", "one-per-clause"])
-def test_what_broke_beside_the_clauses_of_the_mutant_is_named(
-    monkeypatch, tmp_path, beside
-):
+@pytest.mark.parametrize("others", ["whole", "one-per-clause"])
+def test_the_other_clauses_that_broke_are_named(monkeypatch, tmp_path, others):
     cases = (
         case("GRAD-1", "fail", id="own"),
         case("GRAD-1 GRAD-2", "fail", id="both"),
@@ -167,7 +166,7 @@ def test_what_broke_beside_the_clauses_of_the_mutant_is_named(
         case("SHARE-1", id="held"),
     )
     script = _reporting(tmp_path, *cases)
-    (outcome,) = _run(monkeypatch, tmp_path, script, beside=beside)
+    (outcome,) = _run(monkeypatch, tmp_path, script, others=others)
     assert (outcome.fate, outcome.also) == ("killed", ("GRAD-2",))
     (outcome,) = _run(monkeypatch, tmp_path, script)
     assert outcome.also == ()
@@ -178,7 +177,7 @@ def test_a_mutant_is_not_judged_if_its_run_of_the_others_comes_to_nothing(
 ):
     own = _reporting(tmp_path, case("GRAD-1", "fail"))
     script = f"import sys\nif sys.argv[3] != 'own': sys.exit('no')\n{own}"
-    (outcome,) = _run(monkeypatch, tmp_path, script, beside="one-per-clause")
+    (outcome,) = _run(monkeypatch, tmp_path, script, others="one-per-clause")
     assert (outcome.fate, outcome.note) == ("unjudged", "no")
 
 

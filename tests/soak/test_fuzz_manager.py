@@ -36,10 +36,10 @@ EXAMPLE = """
 import sys
 sys.path.insert(0, {scripts!r})
 import fuzz_manager
-from household import Household
+from sandbox import Sandbox
 
-with Household() as household, fuzz_manager.canaries(household):
-    subject = fuzz_manager.Subject(household, sys.argv[1])
+with Sandbox() as sandbox, fuzz_manager.canaries(sandbox):
+    subject = fuzz_manager.Subject(sandbox, sys.argv[1])
     fuzz_manager.BadClients.subject = subject
     state = fuzz_manager.BadClients()
     bad = state.connect()

@@ -6,25 +6,21 @@ import subprocess
 import sys
 
 import pytest
-from sharedtensor_conformance.harness import ledger
+from sharedtensor_conformance.harness import process_tree
 
 ROOT, PARENT, CHILD, GRANDCHILD = 1, 2, 3, 4
 KILLS = """
 import subprocess, sys
-from sharedtensor_conformance.harness import supervisor, ledger
-from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness import process_tree
 
-supervisor.libc.prctl(supervisor._SUBREAPER, 1, 0, 0, 0)
-kept = object.__new__(supervisor.Supervisor)
-kept.segments = ledger.Segments("none-{pid}-", True)
-kept.semaphores, kept.owner = set(), 0
+tree = process_tree.ProcessTree()
 child = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL)
 # The pipe that Popen waits for is closed a moment before the kernel has the arguments.
-assert wait_until(lambda: ledger.command(child.pid), 20)
+assert process_tree.wait_until(lambda: process_tree.command(child.pid), 20)
 looks = {"blind at first": [[]], "dying": [[child.pid]] * 3}[sys.argv[1]]
-seen = kept.living
-kept.living = lambda: looks.pop() if looks else seen()
-print(kept.kill(), kept.reap())
+seen = tree.living
+tree.living = lambda: looks.pop() if looks else seen()
+print(tree.kill(), tree.reap())
 child.kill()
 """
 
@@ -40,14 +36,14 @@ def kernel(monkeypatch):
             below[ROOT] += below.pop(pid, [])
         return list(below.get(pid, []))
 
-    monkeypatch.setattr(ledger, "_children", children)
+    monkeypatch.setattr(process_tree, "_children", children)
     return ends
 
 
 @pytest.mark.parametrize("ending", [{PARENT}, {CHILD}, {PARENT, CHILD}, set()])
 def test_orphans_are_found_though_their_parent_ends_meanwhile(kernel, ending):
     kernel |= ending
-    assert set(ledger.descendants(ROOT)) >= {PARENT, CHILD, GRANDCHILD} - ending
+    assert set(process_tree.descendants(ROOT)) >= {PARENT, CHILD, GRANDCHILD} - ending
 
 
 @pytest.mark.parametrize("look", ["blind at first", "dying"])

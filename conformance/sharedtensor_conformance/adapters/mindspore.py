@@ -87,7 +87,7 @@ class MindsporeOperations:
         return self.mindspore.Tensor(np.array(values, dtype).reshape(shape))
 
     def is_tensor(self, value: object) -> bool:
-        """Tell whether `value` is a tensor."""
+        """Return whether `value` is a tensor."""
         return isinstance(value, self.mindspore.Tensor)
 
     def shape(self, tensor: Tensor) -> Index:

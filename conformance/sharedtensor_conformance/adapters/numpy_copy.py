@@ -78,7 +78,7 @@ class NumpyCopyOperations:
         return np.array(values, dtype).reshape(shape).view(StridedArray)
 
     def is_tensor(self, value: object) -> bool:
-        """Tell whether `value` is an array."""
+        """Return whether `value` is an array."""
         return isinstance(value, StridedArray)
 
     def shape(self, tensor: StridedArray) -> Index:

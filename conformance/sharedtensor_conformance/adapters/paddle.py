@@ -84,7 +84,7 @@ class PaddleOperations:
         return self.paddle.to_tensor(np.array(values, dtype).reshape(shape))
 
     def is_tensor(self, value: object) -> bool:
-        """Tell whether `value` is a tensor."""
+        """Return whether `value` is a tensor."""
         return isinstance(value, self.paddle.Tensor)
 
     def shape(self, tensor: Tensor) -> Index:
@@ -155,7 +155,7 @@ class PaddleOperations:
         tensor.stop_gradient = not flag
 
     def is_leaf(self, tensor: Tensor) -> bool:
-        """Tell whether the tensor is a leaf."""
+        """Return whether the tensor is a leaf."""
         return bool(tensor.is_leaf)
 
     def grad(self, tensor: Tensor) -> Tensor | None:

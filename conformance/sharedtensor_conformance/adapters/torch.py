@@ -95,7 +95,7 @@ class TorchOperations:
         return self.torch.tensor(values, dtype=self._dtype(dtype)).reshape(shape)
 
     def is_tensor(self, value: object) -> bool:
-        """Tell whether `value` is a tensor."""
+        """Return whether `value` is a tensor."""
         return isinstance(value, self.torch.Tensor)
 
     def shape(self, tensor: Tensor) -> Index:
@@ -182,7 +182,7 @@ class TorchOperations:
         tensor.requires_grad_(flag)
 
     def is_leaf(self, tensor: Tensor) -> bool:
-        """Tell whether the tensor is a leaf."""
+        """Return whether the tensor is a leaf."""
         return bool(tensor.is_leaf)
 
     def grad(self, tensor: Tensor) -> Tensor | None:
@@ -227,7 +227,7 @@ class TorchOperations:
         module.share_memory()
 
     def is_parameter(self, tensor: Tensor) -> bool:
-        """Tell whether the tensor is a ``torch.nn.Parameter``."""
+        """Return whether the tensor is a ``torch.nn.Parameter``."""
         return isinstance(tensor, self.torch.nn.Parameter)
 
     def forge(self, tensor: Tensor, how: str) -> object:

@@ -42,7 +42,7 @@ def serve(link: PairChannels, control: Any, implementation: str, strategy: str) 
     control.send(True)
     with suppress(EOFError, BrokenPipeError):  # the owner has gone, and says why
         while (order := control.recv()) is not None:
-            control.send(peer.obey(order))
+            control.send(peer.carry_out(order))
 
 
 class Peer:
@@ -53,7 +53,7 @@ class Peer:
         self.operations = operations
         self.kept: list[Any] = []
 
-    def obey(self, order: Order) -> float:
+    def carry_out(self, order: Order) -> float:
         """Do what an order says and return what came of it."""
         actions: dict[str, Callable[[Order], float]] = {
             "receive": self.receive,

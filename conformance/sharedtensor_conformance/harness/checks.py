@@ -6,7 +6,6 @@ from messages, never from time.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from sharedtensor_conformance.harness.outcomes import (
     RemoteError,
     RemoteRaised,
 )
+from sharedtensor_conformance.harness.process_tree import wait_until as wait_until
 
 SHOWN = 300
 """How many characters of a value evidence shows."""
@@ -122,15 +122,3 @@ def eventually(predicate: Callable[[], object], sentence: str, within: float) ->
     tally.checks += 1
     if not wait_until(predicate, within):
         raise CheckFailed(f"not so within {within:g} s: {sentence}")
-
-
-def wait_until(predicate: Callable[[], object], within: float) -> bool:
-    """Return whether `predicate` became true within so many seconds."""
-    deadline = time.monotonic() + within
-    pause = 0.001
-    while not predicate():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause)
-        pause = min(2 * pause, 0.05)
-    return True

@@ -1,4 +1,4 @@
-"""Shortages that an actor brings upon itself, so that a test can see a refusal.
+"""Exhausts what an actor's process has, so that a test can see a refusal.
 
 Each kind takes what there is until the kernel refuses, gives `spare` of it back, and
 can return everything later. So the refusal that a test provokes is the kernel's own and
@@ -18,7 +18,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-Relief = Callable[[], None]
+Restore = Callable[[], None]
 """What gives everything back."""
 
 MAPPINGS_AT_MOST = "/proc/sys/vm/max_map_count"
@@ -33,25 +33,25 @@ class CannotExhaust(Exception):
     """The system has too much of it."""
 
 
-def exhaust(what: str, spare: int) -> Relief:
+def exhaust(what: str, spare: int) -> Restore:
     """Leave this process only `spare` more of something; return what ends that.
 
     Raises:
         CannotExhaust: there is too much of it here.
     """
     ballast = _ballast()
-    relief: Relief = {
+    give_back: Restore = {
         "descriptors": _exhaust_descriptors,
         "mappings": _exhaust_mappings,
         "memory": _exhaust_memory,
         "file_size": _limit_file_size,
     }[what](spare)
 
-    def relieve() -> None:
-        relief()
+    def restore() -> None:
+        give_back()
         ballast.clear()
 
-    return relieve
+    return restore
 
 
 def _ballast() -> list[bytes]:
@@ -59,16 +59,16 @@ def _ballast() -> list[bytes]:
     return [bytes(200 + n % 200) for n in range(_BALLAST)][:: _BALLAST // 20]
 
 
-def _lowered(kind: int, value: int) -> Relief:
+def _lowered(kind: int, value: int) -> Restore:
     """Lower a soft limit; return what restores it."""
     before = resource.getrlimit(kind)
     resource.setrlimit(kind, (value, before[1]))
     return lambda: resource.setrlimit(kind, before)
 
 
-def _exhaust_descriptors(spare: int) -> Relief:
+def _exhaust_descriptors(spare: int) -> Restore:
     highest = max(map(int, os.listdir("/proc/self/fd")))
-    restore = _lowered(resource.RLIMIT_NOFILE, highest + 2 + spare)
+    raise_limit = _lowered(resource.RLIMIT_NOFILE, highest + 2 + spare)
     taken: list[int] = []
     try:
         while True:
@@ -78,28 +78,28 @@ def _exhaust_descriptors(spare: int) -> Relief:
             os.close(fd)
         del taken[len(taken) - spare :]
 
-    def relieve() -> None:
+    def restore() -> None:
         for fd in taken:
             os.close(fd)
-        restore()
+        raise_limit()
 
-    return relieve
+    return restore
 
 
-def _exhaust_memory(spare: int) -> Relief:
+def _exhaust_memory(spare: int) -> Restore:
     """Allow the address space to grow by `spare` bytes and no more."""
     with open("/proc/self/statm") as file:
         size = int(file.read().split()[0]) * mmap.PAGESIZE
     return _lowered(resource.RLIMIT_AS, size + spare)
 
 
-def _limit_file_size(spare: int) -> Relief:
+def _limit_file_size(spare: int) -> Restore:
     """Allow files of `spare` bytes; what is larger is an error and not a signal."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Python's own setting
     return _lowered(resource.RLIMIT_FSIZE, spare)
 
 
-def _exhaust_mappings(spare: int) -> Relief:
+def _exhaust_mappings(spare: int) -> Restore:
     """Split one mapping into as many as the system allows, and free `spare` of them.
 
     Neighbours with the same protection would count as one. `spare` is even.
@@ -123,11 +123,11 @@ def _exhaust_mappings(spare: int) -> Relief:
     for again in range(spare // 2):  # to join a page with both neighbours frees two
         protect(ctypes.c_void_p(pages[split - 1 - again]), page, _PROTECTED)
 
-    def relieve() -> None:
+    def restore() -> None:
         libc.munmap(ctypes.c_void_p(begin), ctypes.c_size_t(size))
         last.clear()
 
-    return relieve
+    return restore
 
 
 def _mappings_until_refused() -> list[mmap.mmap]:

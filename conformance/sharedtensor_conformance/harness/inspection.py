@@ -15,11 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.adapter import (
-    Implementation,
-    problems_of,
-    problems_of_fields,
-)
+from sharedtensor_conformance.adapter import Implementation, problems_of
 from sharedtensor_conformance.adapters import loader
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
@@ -83,7 +79,7 @@ def describe(name: str, deadline: float = DEADLINE) -> Description:
         try:
             wait_until(answered_or_ended, deadline)
             if answer.exists():
-                return _described(json.loads(answer.read_text()))
+                return _described(name, json.loads(answer.read_text()))
             how = _how_it_ended(supervisor.ask("status"), deadline)
             said = last_line(log) or "it printed nothing"
         finally:
@@ -115,7 +111,13 @@ def _how_it_ended(status: int | None, deadline: float) -> str:
     return f"could not be loaded: its process ended with {how}"
 
 
-def _described(data: dict[str, Any]) -> Description:
+def _described(name: str, data: dict[str, Any]) -> Description:
+    # Here, since the child does without the library that this needs.
+    from sharedtensor_conformance.adapter_fields import problems_of_fields
+
+    fields = data.get("implementation")
+    if fields and (problems := problems_of_fields(fields)):
+        raise loader.LoadingError(f"the adapter {name!r} is malformed: {problems[0]}")
     if "error" in data:
         raise loader.LoadingError(data["error"])
     return Description(
@@ -126,21 +128,19 @@ def _described(data: dict[str, Any]) -> Description:
 
 
 def _describe_here(name: str) -> dict[str, Any]:
+    """Return what is known of an adapter, as far as it can be loaded."""
+    known: dict[str, Any] = {}
     try:
-        implementation = loaded(name)
-        if problems := problems_of_fields(implementation):
-            return {"error": f"the adapter {name!r} is malformed: {problems[0]}"}
+        known["implementation"] = loaded(name).as_data()
+        implementation = Implementation.from_data(known["implementation"])
         operations = loader.resolve(implementation.operations)()
-        return {
-            "implementation": implementation.as_data(),
-            "problems": problems_of(implementation, operations),
-            "operations": sorted(n for n in dir(operations) if not n.startswith("_")),
-        }
+        known["problems"] = problems_of(implementation, operations)
+        known["operations"] = [n for n in dir(operations) if not n.startswith("_")]
     except loader.LoadingError as error:
-        return {"error": printable(str(error)[:LONGEST])}
+        known["error"] = printable(str(error)[:LONGEST])
     except BaseException as error:  # it may call `sys.exit`
-        said = first_line(error)
-        return {"error": f"the adapter {name!r} cannot be loaded: {said}"}
+        known["error"] = f"the adapter {name!r} cannot be loaded: {first_line(error)}"
+    return known
 
 
 def _answer(name: str, file: Path) -> None:

@@ -9,88 +9,26 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Set
 from contextlib import suppress
 from typing import Any
 
-SEGMENTS = "/dev/shm"
-_READINGS = 10
-_SHARED = re.compile(rb"/dev/shm/|/memfd:|/dev/zero \(deleted\)|/SYSV")
+from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.process_tree import SHM
 
-
-def children(pid: int) -> list[int]:
-    """Return the children of `pid`, of all its threads."""
-    found = _children(pid)
-    for _ in range(_READINGS):  # the kernel skips some while one of them ends
-        before, found = found, _children(pid)
-        if found == before:
-            break
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                found += map(int, file.read().split())
-    except OSError:
-        pass  # it ended meanwhile
-    return found
-
-
-def descendants(pid: int) -> list[int]:
-    """Return everything below `pid`, which adopts orphans, parents before children.
-
-    What a process that ends on the way leaves is a child of `pid` only after its
-    children were read, and no longer one of its parent's when those are.
-    """
-    found: list[int] = []
-    for _ in range(_READINGS):
-        pending = own = children(pid)
-        found = []
-        while pending:
-            found += pending
-            pending = [child for parent in pending for child in children(parent)]
-        if children(pid) == own:
-            break
-    return found
-
-
-def _stat(pid: int) -> list[str]:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()
-
-
-def is_zombie(pid: int) -> bool:
-    """Tell whether `pid` has ended (and perhaps was not waited for yet).
-
-    One whose main thread alone has ended is a zombie too, but not at an end.
-    """
-    try:
-        return _stat(pid)[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) < 2
-    except OSError:
-        return True
-
-
-def command(pid: int) -> str:
-    """Return the command line, or an empty string."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
+SHARED_MAPPING = re.compile(rb"/dev/shm/|/memfd:|/dev/zero \(deleted\)|/SYSV")
 
 
 def account(pid: int) -> dict[str, Any] | None:
     """Return the counts of one process; None where it has ended."""
     try:
-        if is_zombie(pid):
+        if process_tree.has_ended(pid):
             return None
-        _, _, group, session, *_ = _stat(pid)
+        _, _, group, session, *_ = process_tree.stat(pid)
         with open(f"/proc/{pid}/maps", "rb") as file:
-            mappings = len(_SHARED.findall(file.read()))
+            mappings = len(SHARED_MAPPING.findall(file.read()))
         return {
-            "command": command(pid),
+            "command": process_tree.command(pid),
             "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
             "sockets": sum(t.startswith("socket:") for t in targets(pid)),
             "mappings": mappings,
@@ -146,9 +84,9 @@ def sockets(pid: int) -> list[str]:
     return sorted(found)
 
 
-def tree(folder: str) -> list[str]:
+def files_below(folder: str) -> list[str]:
     """Return the paths below `folder`, relative to it."""
-    return sorted(
+    return sorted(  # `os.walk` does without what is removed meanwhile
         os.path.relpath(os.path.join(root, name), folder)
         for root, folders, files in os.walk(folder)
         for name in folders + files
@@ -160,23 +98,25 @@ class Segments:
 
     In a private ``/dev/shm`` every file counts. In one that is shared with others, a
     file counts if it was not there at the start and its name has the implementation's
-    pattern with the pid of a process that was seen below the supervisor.
+    pattern with the pid of a process that was `seen` below this one.
     """
 
-    def __init__(self, pattern: str, private: bool) -> None:
+    def __init__(self, pattern: str, private: bool, seen: Set[int]) -> None:
         self.private = private
-        self._before = set() if private else set(os.listdir(SEGMENTS))
+        self.seen = seen
+        self.before = set() if private else set(os.listdir(SHM))
         named = re.escape("{pid}")
         source = pattern.replace("{pid}", r"(?P<pid>\d+)") or named
         self._pattern = re.compile(source)
-        self.seen: set[int] = set()
 
     def names(self) -> list[str]:
-        """Return the names that belong to the implementation, semaphores apart."""
-        listed = (n for n in os.listdir(SEGMENTS) if not n.startswith("sem."))
-        if self.private:
-            return sorted(listed)
-        return sorted(n for n in listed if n not in self._before and self._ours(n))
+        """Return the names that belong to the implementation, without semaphores."""
+        return [n for n in self.names_and_semaphores() if not n.startswith("sem.")]
+
+    def names_and_semaphores(self) -> list[str]:
+        """Return the same with the semaphores of a private ``/dev/shm``."""
+        new = sorted(set(os.listdir(SHM)) - self.before)
+        return [name for name in new if self.private or self._ours(name)]
 
     def _ours(self, name: str) -> bool:
         found = self._pattern.match(name)
@@ -186,13 +126,13 @@ class Segments:
         return pid is None or int(pid) in self.seen
 
 
-def snapshot(root: int, segments: Segments, folder: str) -> dict[str, Any]:
-    """Return the ledger of everything below the process `root`."""
-    below = descendants(root)
-    segments.seen.update(below)
-    accounts = {pid: account(pid) for pid in below}
+def snapshot(
+    tree: process_tree.ProcessTree, segments: Segments, folder: str
+) -> dict[str, Any]:
+    """Return the ledger of everything below this process."""
+    accounts = {pid: account(pid) for pid in tree.living()}
     return {
         "processes": {str(pid): held for pid, held in accounts.items() if held},
         "segments": segments.names(),
-        "files": tree(folder),
+        "files": files_below(folder),
     }

@@ -23,10 +23,10 @@ from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.sanitize import LINE, printable
 
 SCRIPT = Path(__file__).with_name("supervisor.py")
-CLOSING = 30.0
-"""Seconds that a supervisor gets to end what it keeps."""
+SHUTDOWN_TIMEOUT = 30.0
+"""Seconds that a supervisor gets to end what is below it."""
 
-SWEEPING = 5.0
+SWEEP_TIMEOUT = 5.0
 """Seconds in which what a supervisor left is looked for and killed."""
 
 _LAST_WORDS = 4096
@@ -37,15 +37,15 @@ class Supervisor:
 
     Args:
         job: what the supervisor is told, see ``supervisor.py``.
-        patience: seconds that an answer may take.
+        timeout: seconds that an answer may take.
 
     Raises:
         HarnessFault: no supervisor could be started.
     """
 
-    def __init__(self, job: dict[str, Any], patience: float) -> None:
+    def __init__(self, job: dict[str, Any], timeout: float) -> None:
         self.root: str = job["root"]
-        self.patience = patience
+        self.timeout = timeout
         ours, theirs = socket.socketpair()
         script = [sys.executable, "-I", "-S", str(SCRIPT)]
         self.process = subprocess.Popen(
@@ -56,7 +56,7 @@ class Supervisor:
         )
         theirs.close()
         self.wire = wire.Wire(ours)
-        self.wire.limit_sending(patience)
+        self.wire.limit_sending(timeout)
         try:
             self.wire.send(job)
         except (wire.WireClosed, wire.WireTimeout) as error:
@@ -71,10 +71,10 @@ class Supervisor:
         """
         try:
             self.wire.send({"do": do} | details)
-            answer = self.wire.receive(time.monotonic() + self.patience)
+            answer = self.wire.receive(time.monotonic() + self.timeout)
         except wire.WireTimeout:
             raise HarnessFault(
-                f"the supervisor gave no answer to {do!r} within {self.patience:g} s"
+                f"the supervisor gave no answer to {do!r} within {self.timeout:g} s"
             ) from None
         except wire.WireClosed as error:
             raise HarnessFault(
@@ -88,7 +88,7 @@ class Supervisor:
         """Let the supervisor end everything, and wait for it; else do it here."""
         self.wire.close()
         try:
-            status = self.process.wait(timeout=min(CLOSING, self.patience))
+            status = self.process.wait(timeout=min(SHUTDOWN_TIMEOUT, self.timeout))
         except subprocess.TimeoutExpired:
             self.process.kill()
             status = self.process.wait()
@@ -96,7 +96,7 @@ class Supervisor:
             sweep(self.root)
 
     def abandon(self) -> None:
-        """Kill the supervisor and all that it kept, from any thread, at any time."""
+        """Kill the supervisor and all below it, from any thread, at any time."""
         self.process.kill()
         sweep(self.root)
 
@@ -109,7 +109,7 @@ def sweep(root: str) -> None:
     """
     if not Path(root).name.startswith("sts-"):
         raise HarnessFault(f"{root!r} is no folder of a stage: nothing is swept")
-    deadline = time.monotonic() + SWEEPING
+    deadline = time.monotonic() + SWEEP_TIMEOUT
     while (found := marked(root)) and time.monotonic() < deadline:
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):

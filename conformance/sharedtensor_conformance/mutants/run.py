@@ -9,32 +9,25 @@ How precise the suite is shows in a run of all cases: which other clauses turn r
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from sharedtensor_conformance.api import suite_command
+from sharedtensor_conformance.bounded_run import Runs
 from sharedtensor_conformance.report.records import Case, ReportError, read_report
 from sharedtensor_conformance.report.verdicts import Verdict
 
 KILLING = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
-QUICKLY = ("-p", "no:hypothesispytest", "--no-repetition")
-"""Options for a run whose first failure is all that is asked for.
-
-The plugin of Hypothesis imports all of it at the end of any run.
-"""
-
-FAREWELL = 10.0
-"""Seconds that an interrupted run gets to end its own processes."""
+FIRST_FAILURE = (
+    *("-q", "-p", "no:cacheprovider", "--no-repetition"),
+    *("-p", "no:hypothesispytest"),  # it imports all of Hypothesis at the end of a run
+)
+"""Options for a run whose first failure is all that is asked for."""
 
 
 class Mutant(Protocol):
@@ -57,7 +50,7 @@ class Outcome:
         fate: ``killed``, ``survived``, or ``unjudged`` where the run came to nothing.
         by: the case that killed it.
         note: why it was not judged, or what else there is to say.
-        also: the clauses that broke beside its own, where all cases were run.
+        also: the other clauses that broke, where their cases were run.
     """
 
     name: str
@@ -80,55 +73,13 @@ class Outcome:
         return f"{line}; also {' '.join(self.also)}" if self.also else line
 
 
-@dataclass
-class _Children:
-    """The runs in progress, so that none of them outlives an interruption."""
-
-    closed: bool = False
-    _running: set[subprocess.Popen[str]] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def start(self, command: Sequence[str], folder: str) -> subprocess.Popen[str]:
-        with self._lock:
-            if self.closed:
-                raise InterruptedError
-            child = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-            self._running.add(child)
-        return child
-
-    def ended(self, child: subprocess.Popen[str]) -> None:
-        with self._lock:
-            self._running.discard(child)
-
-    def end_all(self) -> None:
-        with self._lock:
-            self.closed = True
-            running = list(self._running)
-        for child in running:
-            _signal_group(child, signal.SIGINT)
-        deadline = time.monotonic() + FAREWELL
-        for child in running:
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(max(deadline - time.monotonic(), 0))
-            _signal_group(child, signal.SIGKILL)
-
-
 def run_mutants(
     mutants: Iterable[Mutant],
     *,
     jobs: int,
     limit: float,
     announce: Callable[[Outcome], None],
-    beside: str = "",
+    others: str = "",
 ) -> list[Outcome]:
     """Judge each mutant in a run of its own; return the outcomes by name.
 
@@ -137,49 +88,47 @@ def run_mutants(
         jobs: how many runs go on at the same time.
         limit: seconds that one run may take.
         announce: called with each outcome as it comes.
-        beside: what to run of the other clauses: ``whole`` for all cases under fork,
-            ``one_per_clause`` for one case of each, or nothing.
+        others: what to run of the other clauses: ``whole`` for all cases under fork,
+            ``one-per-clause`` for one case of each, or nothing.
     """
-    children = _Children()
+    runs = Runs()
     outcomes = []
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            tasks = [pool.submit(_judge, m, limit, children, beside) for m in mutants]
+            tasks = [pool.submit(_judge, m, limit, runs, others) for m in mutants]
             for task in as_completed(tasks):
                 announce(task.result())
                 outcomes.append(task.result())
         except BaseException:
-            children.end_all()
+            runs.end_all()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return sorted(outcomes, key=lambda outcome: outcome.name)
 
 
-def _judge(mutant: Mutant, limit: float, children: _Children, beside: str) -> Outcome:
+def _judge(mutant: Mutant, limit: float, runs: Runs, others: str) -> Outcome:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         report = Path(folder) / "report.jsonl"
-        which = "whole" if beside == "whole" else "own"
-        said = _run(command_for(mutant, report, which), folder, limit, children)
+        which = "whole" if others == "whole" else "own"
+        said = _run(command_for(mutant, report, which), folder, limit, runs)
         fate, by, note = _fate(mutant, report, said)
-        if beside == "one-per-clause" and fate != "unjudged":
-            report = Path(folder) / "beside.jsonl"
-            said = _run(command_for(mutant, report, beside), folder, limit, children)
+        if others == "one-per-clause" and fate != "unjudged":
+            report = Path(folder) / "others.jsonl"
+            said = _run(command_for(mutant, report, others), folder, limit, runs)
             if not _is_whole(report):
                 fate, by, note = "unjudged", "", said
-        also = _also(mutant, report) if beside and fate != "unjudged" else ()
+        also = _also(mutant, report) if others and fate != "unjudged" else ()
     seconds = time.monotonic() - started
     return Outcome(mutant.name, mutant.clauses, fate, by, note, seconds, also)
 
 
-def _run(command: Sequence[str], folder: str, limit: float, children: _Children) -> str:
+def _run(command: Sequence[str], folder: str, limit: float, runs: Runs) -> str:
     """Run a command; return why it was ended, or else the last that it said."""
-    child = children.start(command, folder)
-    try:
-        output, in_time = _output_of(child, limit)
-    finally:
-        children.ended(child)
-    return _last_line(output) if in_time else f"the run took longer than {limit:g} s"
+    result = runs.run(command, limit, cwd=folder)
+    if result.status is None:
+        return f"the run took longer than {limit:g} s"
+    return result.last_line
 
 
 CHOSEN = {"whole": ("--start-method=fork",), "one-per-clause": ("--one-per-clause",)}
@@ -192,21 +141,13 @@ def command_for(mutant: Mutant, report: Path, which: str = "own") -> list[str]:
     """
     clauses = (f"--clause={clause}" for clause in mutant.clauses)
     own = ("-x", "--strict", *clauses)  # a SHOULD that is broken ends the run, too
-    return [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--pyargs",
-        "sharedtensor_conformance",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *QUICKLY,
+    return suite_command(
+        *FIRST_FAILURE,
         f"--impl=mutant:{mutant.name}",
         "--no-expectations",
         f"--report={report}",
         *CHOSEN.get(which, own),
-    ]
+    )
 
 
 def _fate(mutant: Mutant, report: Path, said: str) -> tuple[str, str, str]:
@@ -245,30 +186,3 @@ def killing_case(mutant: Mutant, cases: Iterable[Case]) -> Case | None:
         if case.verdict in KILLING and set(case.clauses) & set(mutant.clauses):
             return case
     return None
-
-
-def _output_of(child: subprocess.Popen[str], limit: float) -> tuple[str, bool]:
-    try:
-        return child.communicate(timeout=limit)[0], True
-    except subprocess.TimeoutExpired:
-        _signal_group(child, signal.SIGINT)
-    try:
-        return child.communicate(timeout=FAREWELL)[0], False
-    except subprocess.TimeoutExpired:
-        _signal_group(child, signal.SIGKILL)
-    child.wait()
-    if child.stdout is not None:
-        child.stdout.close()  # a survivor may hold the other end for ever
-    return "", False
-
-
-def _signal_group(child: subprocess.Popen[str], number: signal.Signals) -> None:
-    # The group is the child's own, and it exists until the child has been waited for.
-    if child.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
-
-
-def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else ""

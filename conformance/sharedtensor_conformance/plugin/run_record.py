@@ -78,6 +78,8 @@ def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
         given += [f"{option.name}={value}" for value in values]
     if config.option.expectations:
         given.append(f"--expectations={expectations}")
+    if config.option.one_per_clause:
+        given.append("--one-per-clause")
     if config.option.no_expectations:
         given.append("--no-expectations")
     return tuple(given)

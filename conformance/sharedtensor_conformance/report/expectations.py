@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class Expectation:
         return self.clause or self.test
 
     def applies_to(self, version: str) -> bool:
-        """Tell whether it applies here, to an implementation of this `version`.
+        """Return whether it applies here, to an implementation of this `version`.
 
         A version that cannot be compared matches no specifier.
         """
@@ -107,10 +107,18 @@ class Expectation:
         return self.applies and self.versions.contains(known, prereleases=True)
 
     def concerns(self, case: Case) -> bool:
-        """Tell whether `case` is one that this is about, whatever its verdict."""
+        """Return whether `case` is one that this is about, whatever its verdict."""
         named = self.clause in case.clauses if self.clause else case.test == self.test
         return named and all(
             case.axes.get(axis) in allowed for axis, allowed in self.axes.items()
+        )
+
+    def occurs(self, cases: Iterable[Case]) -> bool:
+        """Return whether there is a value of each of its axes in some of `cases`."""
+        occurring = {pair for case in cases for pair in case.axes.items()}
+        return all(
+            any((axis, value) in occurring for value in allowed)
+            for axis, allowed in self.axes.items()
         )
 
 
@@ -137,26 +145,16 @@ class Expectations:
         whose cases were judged here, is not stale; nor is one about a long profile that
         was not asked for.
         """
-        occurring = {pair for case in cases for pair in case.axes.items()}
         sentences = []
         for entry in self.entries:
             if entry.is_long and not any(map(entry.concerns, cases)):
                 continue
-            if entry.applies_to(version) and _occurs(entry.axes, occurring):
+            if entry.applies_to(version) and entry.occurs(cases):
                 problem = _staleness(entry, cases)
                 if problem:
                     where = f"{self.source}: entry {entry.number} ({entry.subject})"
                     sentences.append(f"{where} {problem}")
         return sentences
-
-
-def _occurs(
-    axes: Mapping[str, frozenset[str]], occurring: Set[tuple[str, str]]
-) -> bool:
-    return all(
-        any((axis, value) in occurring for value in allowed)
-        for axis, allowed in axes.items()
-    )
 
 
 def _staleness(entry: Expectation, cases: Iterable[Case]) -> str:
@@ -221,7 +219,7 @@ def _entry(number: int, table: dict[str, Any], path: Path) -> Expectation:
         test=test,
         outcomes=_outcomes(table),
         axes=_axes(table),
-        cause=_string(table, "cause", required=True),
+        cause=_cause(table),
         reproducer=reproducer,
         link=_link(table),
         date=_date(table),
@@ -231,10 +229,20 @@ def _entry(number: int, table: dict[str, Any], path: Path) -> Expectation:
     )
 
 
-def _string(table: dict[str, Any], key: str, *, required: bool = False) -> str:
+def _cause(table: dict[str, Any]) -> str:
+    if "cause" not in table:
+        raise _Malformed("cause", "is missing")
+    if not str(table["cause"]).strip():
+        raise _Malformed(
+            "cause",
+            f"is empty: write why {table.get('clause') or table.get('test')} does not "
+            "hold; a deviation that nobody has explained is not an expected one",
+        )
+    return _string(table, "cause")
+
+
+def _string(table: dict[str, Any], key: str) -> str:
     if key not in table:
-        if required:
-            raise _Malformed(key, "is missing")
         return ""
     value = table[key]
     if not isinstance(value, str) or not value.strip():

@@ -105,7 +105,7 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
 
 
 def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:
-    """Tell whether the exit status depends on a clause with this `result`.
+    """Return whether the exit status depends on a clause with this `result`.
 
     Device memory and long profiles that nobody asked for, and that nothing judged, are
     no part of a run.

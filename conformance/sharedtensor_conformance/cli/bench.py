@@ -1,4 +1,4 @@
-"""The command ``shared-tensor-spec bench``: its options, and what it does with them."""
+"""``shared-tensor-spec bench``: what sharing costs, implementations side by side."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ from sharedtensor_conformance.bench.rows import (
     chosen_rows,
 )
 from sharedtensor_conformance.bench.scaling import SIZES
+from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse, positive
 
-TEACHING = (
-    "Each implementation runs in processes of its own and is timed there. The batches "
-    "of\nall implementations take turns, so that the machine is the same for them. "
-    "What is\nreceived is verified; a wrong value ends the benchmark with status 1.\n\n"
-    f"rows: {', '.join(ROWS)}\n\n"
-    "examples:\n"
-    "  shared-tensor-spec bench --impl reference --impl torch\n"
-    "  shared-tensor-spec bench --impl reference --rows 'resend-*' --channel pipe\n"
-    "  shared-tensor-spec bench --impl reference --impl torch \\\n"
-    "    --python torch=/envs/torch/bin/python --json bench.json --plot bench.svg"
-)
+TEACHING = f"""\
+Each implementation runs in processes of its own and is timed there. The batches of
+all implementations take turns, so that the machine is the same for them. What is
+received is verified; a wrong value ends the benchmark with status 1.
+
+rows: {", ".join(ROWS)}
+
+examples:
+  shared-tensor-spec bench --impl reference --impl torch
+  shared-tensor-spec bench --impl reference --rows 'resend-*' --channel pipe
+  shared-tensor-spec bench --impl reference --impl torch \\
+    --python torch=/envs/torch/bin/python --json bench.json --plot bench.svg"""
 
 
-def add_options(parser: argparse.ArgumentParser, positive: Any) -> None:
-    """Add the options; `positive` converts text to a positive number."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     several: dict[str, Any] = {"action": "append", "default": []}
     add = parser.add_argument
     add("--impl", metavar="NAME", required=True, help="what to measure", **several)
@@ -62,7 +64,19 @@ def add_options(parser: argparse.ArgumentParser, positive: Any) -> None:
     add("--plot", metavar="FILE", help="draw them (needs matplotlib)")
 
 
-def run(arguments: argparse.Namespace) -> Results:
+def run(arguments: argparse.Namespace) -> int:
+    """Measure what was asked for, show it and write it."""
+    try:
+        measure(arguments)
+    except (UnknownRow, CannotStart) as error:
+        raise WrongUse(str(error)) from error
+    except (BenchError, plot.PlotError) as error:
+        print(f"shared-tensor-spec: {error}", file=sys.stderr)
+        return NO
+    return YES
+
+
+def measure(arguments: argparse.Namespace) -> Results:
     """Measure what was asked for, show it and write it.
 
     Raises:
@@ -120,3 +134,12 @@ def _require_folder(path: str) -> None:
 
 def _announce(words: str) -> None:
     print(f"bench: {words}", file=sys.stderr, flush=True)
+
+
+command = Command(
+    "bench",
+    "measure what sharing costs, implementations side by side",
+    TEACHING,
+    add_options,
+    run,
+)

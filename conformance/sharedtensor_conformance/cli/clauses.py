@@ -1,4 +1,4 @@
-"""The command ``shared-tensor-spec clauses``: what backs each clause, and where."""
+"""``shared-tensor-spec clauses``: what backs each clause, and where."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sharedtensor_conformance.clauses import Clause, load_clauses
+from sharedtensor_conformance.cli.command import YES, Command, WrongUse
 from sharedtensor_conformance.evidence import (
     Citation,
     Evidence,
@@ -16,19 +17,16 @@ from sharedtensor_conformance.evidence import (
     read_evidence,
 )
 
-TEACHING = (
-    "Without an id: one line for each clause, with the number of its tests, of the "
-    "places in\nthe reference that implement it and of its mutants. With ids: each "
-    "of them with file and\nline of all these places. Nothing is imported, so the "
-    "reference need not be installed.\n\nexamples:\n"
-    "  shared-tensor-spec clauses\n  shared-tensor-spec clauses GRAD-2 GRAD-3\n"
-    "  shared-tensor-spec clauses --format json"
-)
+TEACHING = """\
+Without an id: one line for each clause, with the number of its tests, of the places in
+the reference that implement it and of its mutants. With ids: each of them with file and
+line of all these places. Nothing is imported, so the reference need not be installed.
+
+examples:
+  shared-tensor-spec clauses
+  shared-tensor-spec clauses GRAD-2 GRAD-3
+  shared-tensor-spec clauses --format json"""
 HEAD = ("clause", "level", "profile", "tests", "code", "mutants", "title")
-
-
-class UnknownClause(LookupError):
-    """The spec has no clause of that id."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=["text", "json"], default="text", help=text)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Print the clauses.
-
-    Raises:
-        UnknownClause: an id is none of the spec's.
-    """
+def run(arguments: argparse.Namespace) -> int:
+    """Print the clauses."""
     clauses = chosen(arguments.ids)
     evidence = read_evidence(Sources.installed())
     if arguments.format == "json":
@@ -53,14 +47,19 @@ def run(arguments: argparse.Namespace) -> None:
         print("\n\n".join("\n".join(described(one, evidence)) for one in clauses))
     else:
         print("\n".join(table(clauses, evidence)))
+    return YES
 
 
 def chosen(ids: list[str]) -> list[Clause]:
-    """Return the clauses of these ids, or all."""
+    """Return the clauses of these ids, or all.
+
+    Raises:
+        WrongUse: an id is none of the spec's.
+    """
     known = load_clauses()
     for id in ids:
         if id not in known:
-            raise UnknownClause(f"there is no clause {id!r}; 'clauses' lists them")
+            raise WrongUse(f"there is no clause {id!r}; 'clauses' lists them")
     return [known[id] for id in ids] if ids else list(known.values())
 
 
@@ -122,3 +121,12 @@ def _row(clause: Clause, evidence: Evidence) -> tuple[str, ...]:
     kinds = (evidence.tests, evidence.code, evidence.mutants)
     counts = (str(len(citing(citations, clause.id))) for citations in kinds)
     return (clause.id, clause.level, clause.profile, *counts, clause.title)
+
+
+command = Command(
+    "clauses",
+    "list the clauses, each with its tests, code and mutants",
+    TEACHING,
+    add_options,
+    run,
+)

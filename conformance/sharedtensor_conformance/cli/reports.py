@@ -1,0 +1,111 @@
+"""``shared-tensor-spec report`` and ``diff``: what reports say, and how they differ."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from dataclasses import replace
+
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.cli.command import NO, YES, Command, write
+from sharedtensor_conformance.report.diff import compare
+from sharedtensor_conformance.report.judge import judge
+from sharedtensor_conformance.report.junit import junit_xml
+from sharedtensor_conformance.report.markdown import markdown
+from sharedtensor_conformance.report.records import Report, Summary, read_report
+from sharedtensor_conformance.report.terminal import render
+
+TEACHING = """\
+The report of a run that was cut short can be shown too; it says so.
+
+examples:
+  shared-tensor-spec report report.jsonl
+  shared-tensor-spec report report.jsonl --junit junit.xml
+  shared-tensor-spec report report.jsonl --markdown - >> "$GITHUB_STEP_SUMMARY\""""
+
+DIFF_TEACHING = """\
+Status 1 says that something is newly broken, expected or not.
+
+example:
+  shared-tensor-spec diff before.jsonl after.jsonl"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``report``."""
+    add = parser.add_argument
+    add("file", metavar="FILE", help="a report (JSON Lines)")
+    add("--junit", metavar="FILE", help="write JUnit XML as well")
+    text = "write Markdown as well; '-' prints it instead of the terminal's text"
+    add("--markdown", metavar="FILE", help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a report, and write it in other forms."""
+    report = read_report(arguments.file)
+    summary, clauses = _summary_of(report), load_clauses()
+    if arguments.junit:
+        write(arguments.junit, junit_xml(report))
+    page = markdown(report.run, report.cases, summary, clauses)
+    if arguments.markdown == "-":
+        print(page, end="")
+        return YES
+    if arguments.markdown:
+        write(arguments.markdown, page)
+    width = shutil.get_terminal_size().columns
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    end = render(report.run, report.cases, summary, clauses, width, colour=colour)
+    print(end, end="")
+    return YES
+
+
+def _summary_of(report: Report) -> Summary:
+    if report.summary is not None:
+        return report.summary
+    selection = report.run.selection
+    judged = judge(
+        report.run,
+        report.cases,
+        load_clauses(),
+        strict=selection.strict,
+        full=selection.full,
+        stale=(),
+    )
+    return replace(judged, complete=False, conforms=False, exit_status=NO)
+
+
+def add_diff_options(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``diff``."""
+    parser.add_argument("before", metavar="A", help="the earlier report")
+    parser.add_argument("after", metavar="B", help="the later report")
+
+
+def run_diff(arguments: argparse.Namespace) -> int:
+    """Print what changed from one report to another."""
+    before, after = read_report(arguments.before), read_report(arguments.after)
+    for report in (before, after):
+        if not report.complete:
+            print(f"note: {report.source} is of a run that was cut short")
+    if before.run.implementation != after.run.implementation:
+        names = f"{before.run.implementation} and {after.run.implementation}"
+        print(f"note: the reports are of {names}, or of different claims")
+    comparison = compare(before, after)
+    print(comparison.render())
+    return NO if comparison.newly_broken else YES
+
+
+command = Command(
+    "report",
+    "show a report as the end of its run, as JUnit XML or as Markdown",
+    TEACHING,
+    add_options,
+    run,
+)
+diff_command = Command(
+    "diff",
+    "compare two reports: what is newly broken, what newly holds",
+    DIFF_TEACHING,
+    add_diff_options,
+    run_diff,
+)

@@ -1,0 +1,92 @@
+"""What another user of the machine may do to an implementation's segments and sockets.
+
+Standard library only: the supervisor, which has the privileges for it, imports it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+from sharedtensor_conformance.harness.process_tree import SHM
+
+_NOBODY = 65534
+_REFUSAL_TIMEOUT = 1.0  # seconds; a server that refuses closes the connection sooner
+
+
+def as_nobody(action: str, path: str, folder: str) -> str:
+    """Let a process of another user, in `folder`, do something to `path`.
+
+    Args:
+        action: ``read``, ``write``, or ``connect`` where the path is a socket's.
+
+    Returns what came of it: ``done``, or the name of the error.
+
+    Raises:
+        ValueError: no process of another user could be had.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.chdir(folder)
+            os.setgroups([])
+            os.setgid(_NOBODY)
+            os.setuid(_NOBODY)
+            os.write(writer, _outcome(action, path).encode())
+        finally:
+            os._exit(0)  # whatever happens: there is to be one supervisor
+    os.close(writer)
+    with open(reader) as file:
+        outcome = file.read()
+    os.waitpid(pid, 0)
+    if not outcome:
+        raise ValueError("no process of another user could be had")
+    return outcome
+
+
+def _outcome(action: str, path: str) -> str:
+    try:
+        os.listdir(".")  # else it would be the suite's own folder that keeps others out
+        if action == "connect":
+            return _connection(path)
+        os.close(os.open(path, {"read": os.O_RDONLY, "write": os.O_RDWR}[action]))
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    return "done"
+
+
+def _connection(path: str) -> str:
+    """Connect to a socket of either kind; one that is closed at once is no success."""
+    for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+        with socket.socket(socket.AF_UNIX, kind) as sock:
+            sock.settimeout(_REFUSAL_TIMEOUT)
+            try:
+                sock.connect(path.replace("@", "\0", 1) if path[0] == "@" else path)
+                return "turned away" if not sock.recv(1) else "done"
+            except TimeoutError:
+                return "done"
+            except OSError as error:
+                if error.errno == errno.EPROTOTYPE:
+                    continue
+                raise
+    return "EPROTOTYPE"
+
+
+def replace(name: str, how: str, folder: str) -> None:
+    """Put something else in the place of a segment: a ``link``, or ``nobody``'s file.
+
+    It is as large as the segment and full of ones.
+    """
+    path = os.path.join(SHM, name)
+    size = os.stat(path).st_size
+    os.unlink(path)
+    target = os.path.join(folder, "other") if how == "link" else path
+    with open(target, "xb") as file:
+        file.write(b"\x01" * size)
+    os.chmod(target, 0o666)
+    if how == "link":
+        os.symlink(target, path)
+    else:
+        os.chown(target, _NOBODY, _NOBODY)

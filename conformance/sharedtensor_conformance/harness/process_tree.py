@@ -1,0 +1,222 @@
+"""The processes below this one: found, waited for and ended, as the kernel sees them.
+
+A process that adopts orphans (PR_SET_CHILD_SUBREAPER) is in the end the parent of
+whatever its descendants leave behind, daemons in sessions of their own included. So a
+`ProcessTree` counts everything and nothing gets away from it.
+
+Standard library only: the supervisor imports this without site-packages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+SHM = "/dev/shm"
+KILL_TIMEOUT = 20.0
+"""Seconds in which everything below that was killed has gone."""
+
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
+_NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
+_RECURSIVE_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE, mount(2)
+_NO_SETUID_NO_DEVICES = 2 | 4  # MS_NOSUID | MS_NODEV
+_REMOUNT = 32  # MS_REMOUNT
+_READINGS = 10
+_PAUSE = 0.001
+_LONGEST_PAUSE = 0.05
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def wait_until(predicate: Callable[[], object], within: float) -> bool:
+    """Return whether `predicate` became true within so many seconds."""
+    deadline = time.monotonic() + within
+    pause = _PAUSE
+    while not predicate():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return True
+
+
+# What the kernel says of a process
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of `pid`, of all its threads."""
+    found = _children(pid)
+    for _ in range(_READINGS):  # the kernel skips some while one of them ends
+        before, found = found, _children(pid)
+        if found == before:
+            break
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):  # it ended meanwhile
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Return everything below `pid`, which adopts orphans, parents before children.
+
+    What a process that ends on the way leaves is a child of `pid` only after its
+    children were read, and no longer one of its parent's when those are.
+    """
+    found: list[int] = []
+    for _ in range(_READINGS):
+        pending = own = children(pid)
+        found = []
+        while pending:
+            found += pending
+            pending = [child for parent in pending for child in children(parent)]
+        if children(pid) == own:
+            break
+    return found
+
+
+def stat(pid: int) -> list[str]:
+    """Return the fields of ``/proc/PID/stat`` from the state on, see proc(5).
+
+    Raises:
+        OSError: there is no such process.
+    """
+    with open(f"/proc/{pid}/stat", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether `pid` has ended (and perhaps was not waited for yet).
+
+    One whose main thread alone has ended is a zombie too, but not at an end.
+    """
+    try:
+        return stat(pid)[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) < 2
+    except OSError:
+        return True
+
+
+def command(pid: int) -> str:
+    """Return the command line, or an empty string."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+class ProcessTree:
+    """Everything below this process, which from now on adopts orphans.
+
+    Attributes:
+        seen: the processes that were below at some time.
+        statuses: how those ended that were waited for, as exit codes.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        self.statuses: dict[int, int] = {}
+        _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+
+    def reap(self) -> bool:
+        """Wait for whatever has ended, without blocking; return whether more is there.
+
+        Whoever is below becomes a child in the end, so nobody is when this says no.
+        """
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self.seen.add(pid)
+            self.statuses[pid] = os.waitstatus_to_exitcode(status)
+
+    def status_of(self, pid: int) -> int | None:
+        """Return the exit code of a process, None if it has not ended."""
+        self.reap()
+        return self.statuses.get(pid)
+
+    def living(self) -> list[int]:
+        """Return what is below and has not ended, parents first."""
+        self.reap()
+        found = [pid for pid in descendants(os.getpid()) if not has_ended(pid)]
+        self.seen.update(found)
+        return found
+
+    def kill(
+        self,
+        sparing: Callable[[int], bool] | None = None,
+        before: Callable[[int], None] | None = None,
+    ) -> list[str]:
+        """Kill all but those to be spared; return the commands of the killed.
+
+        Each is handed to `before` first.
+        """
+        killed: dict[int, str] = {}  # each once, though it ends a moment later
+        deadline = time.monotonic() + KILL_TIMEOUT
+        more = True
+        while more and time.monotonic() < deadline:
+            found = [p for p in self.living() if not (sparing and sparing(p))]
+            for pid in found:
+                if before:
+                    before(pid)
+                killed.setdefault(pid, command(pid))
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            # Who looks may overlook one whose parent ends; the kernel does not.
+            more = bool(found) if sparing else self.reap()
+            if more:
+                time.sleep(_PAUSE)  # it needs a moment to make orphans ours
+        self.reap()
+        return list(killed.values())
+
+
+def signal_at_parent_death(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when its parent has ended."""
+    _libc.prctl(_DEATH_SIGNAL, number, 0, 0, 0)
+
+
+# A /dev/shm of one's own
+
+
+def mount_private_shm() -> bool:
+    """Mount a ``/dev/shm`` that only this process and its children see.
+
+    Returns whether that is permitted.
+    """
+    if os.geteuid() != 0 or _libc.unshare(_NEW_MOUNTS) != 0:
+        return False
+    if _libc.mount(None, b"/", None, _RECURSIVE_PRIVATE, None) != 0:
+        return False
+    flags = _NO_SETUID_NO_DEVICES
+    mounted = _libc.mount(b"tmpfs", SHM.encode(), b"tmpfs", flags, b"mode=1777")
+    return bool(mounted == 0)
+
+
+def limit_private_shm(spare: int | None) -> None:
+    """Leave only `spare` bytes free in the private ``/dev/shm``; None: as at first.
+
+    Raises:
+        OSError: it cannot be given another size.
+    """
+    size = "50%"  # of the machine's memory, which is the kernel's own choice
+    if spare is not None:
+        found = os.statvfs(SHM)
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        size = str(max(used + spare, 1))  # 0 would be no limit
+    flags = _REMOUNT | _NO_SETUID_NO_DEVICES
+    data = f"size={size}".encode()
+    if _libc.mount(b"tmpfs", SHM.encode(), b"tmpfs", flags, data) != 0:
+        raise OSError(ctypes.get_errno(), "/dev/shm cannot be given another size")

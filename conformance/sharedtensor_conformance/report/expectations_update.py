@@ -1,0 +1,441 @@
+"""Brings a file of expectations up to what a recorded run has found.
+
+What has gone is removed, or narrowed to where it still occurs; what is new gets an
+entry without a cause, which nobody can load before somebody has written the cause. Only
+what the run covered changes, and the rest of the file stays as it was, to the letter:
+comments, causes, order and form.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import tomlkit
+from packaging.version import InvalidVersion, Version
+
+from sharedtensor_conformance.clauses import Clause
+from sharedtensor_conformance.report.expectations import Expectation, Expectations
+from sharedtensor_conformance.report.records import Case, Report, Run
+from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.sanitize import printable
+
+UNJUDGED = frozenset({Verdict.NOT_RUN, Verdict.UNSUPPORTED})
+DEVIATIONS = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
+"""What gets an entry: who is blocked has shown nothing of its own."""
+
+WIDTH = 88
+_HEADER = re.compile(r"\s*\[\[\s*expect\s*\]\]\s*(#.*)?")
+_RESTRICTED = {"--strategy": "strategy", "--start-method": "start_method"}
+
+
+class UpdateError(Exception):
+    """The report cannot update the file; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """A file as it should be, and a sentence for each thing that is different."""
+
+    text: str
+    removed: tuple[str, ...] = ()
+    narrowed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+
+def update(
+    text: str, expectations: Expectations, report: Report, clauses: Mapping[str, Clause]
+) -> Update:
+    """Return the file `text`, which holds `expectations`, as `report` leaves it.
+
+    Raises:
+        UpdateError: the report is cut short, is of another text of the spec, or is of
+            single cases, so that it cannot tell what has gone; or the file cannot be
+            edited.
+    """
+    _require_whole(report, clauses)
+    coverage = Coverage.of(report.run, clauses)
+    version = report.run.implementation.version
+    file, kept = _File(text, len(expectations.entries)), []
+    removed, narrowed = [], []
+    for entry in expectations.entries:
+        revision = _revised(entry, report.cases, version, coverage)
+        said = f"entry {entry.number} ({entry.subject}) {revision.reason}"
+        if revision.entry is None:
+            file.remove(entry.number)
+            removed.append(said)
+            continue
+        kept.append(revision.entry)
+        if revision.entry is not entry:
+            file.narrow(revision.entry)
+            narrowed.append(said)
+    found = list(_deviations(report, replace(expectations, entries=tuple(kept))))
+    for deviation in found:
+        file.add(deviation.as_toml())
+    added = [f"{one.entry.subject}: {one.summary}" for one in found]
+    return Update(file.text(), tuple(removed), tuple(narrowed), tuple(added))
+
+
+def _require_whole(report: Report, clauses: Mapping[str, Clause]) -> None:
+    if not report.complete:
+        raise UpdateError(
+            f"{report.source} is of a run that was cut short: what it lacks could "
+            f"break as before; run it to its end"
+        )
+    installed = {id: clause.hash for id, clause in clauses.items()}
+    judged = report.run.spec.hashes
+    for id in sorted({*installed, *judged}):
+        if installed.get(id) != judged.get(id):
+            raise UpdateError(
+                f"{report.source} judged another text of {id} than the installed "
+                f"spec has: run the suite again"
+            )
+
+
+# What a run covered
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a run covered: the cases of some clauses, in some configurations.
+
+    Args:
+        full: whether nothing was left out.
+        clauses: the clauses all of whose tests were selected.
+        axes: the values of each axis that was restricted.
+        known: all values of these axes that the implementation has.
+    """
+
+    full: bool
+    clauses: frozenset[str]
+    axes: Mapping[str, frozenset[str]]
+    known: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, run: Run, clauses: Mapping[str, Clause]) -> Coverage:
+        """Return what `run` covered.
+
+        Raises:
+            UpdateError: its report does not say, or it took single cases.
+        """
+        given: dict[str, set[str]] = {}
+        for option in run.selection.options:
+            name, _, value = option.partition("=")
+            given.setdefault(name, set()).add(value)
+        chosen = {"--clause", "--profile", *_RESTRICTED} & set(given)
+        single = {"--case", "--one-per-clause"} & set(given)
+        if single or not (run.selection.full or chosen):
+            raise UpdateError(
+                "the report is of single cases (--case, --one-per-clause), so it "
+                "cannot tell whether a deviation has gone: run whole clauses (--clause)"
+            )
+        ids, profiles = given.get("--clause"), given.get("--profile")
+        subject = run.implementation
+        return cls(
+            full=run.selection.full,
+            clauses=frozenset(
+                id
+                for id, clause in clauses.items()
+                if (not ids or id in ids)
+                and (not profiles or clause.profile in profiles)
+            ),
+            axes={
+                axis: frozenset(given[option])
+                for option, axis in _RESTRICTED.items()
+                if option in given
+            },
+            known={
+                "strategy": frozenset(subject.strategies),
+                "start_method": frozenset(subject.start_methods),
+            },
+        )
+
+    def names(self, entry: Expectation) -> bool:
+        """Return whether the tests were selected that an entry is about.
+
+        Of a test all is selected or nothing, so its cases say so (see `_revised`).
+        """
+        return not entry.clause or entry.clause in self.clauses
+
+    def rest(self, entry: Expectation) -> dict[str, frozenset[str]]:
+        """Return the values of restricted axes that an entry has and no case took."""
+        rest = {
+            axis: entry.axes.get(axis, self.known[axis]) - taken
+            for axis, taken in self.axes.items()
+        }
+        return {axis: values for axis, values in rest.items() if values}
+
+
+# What has gone
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What becomes of an entry (None: it goes), and why."""
+
+    entry: Expectation | None
+    reason: str = ""
+
+
+def _revised(
+    entry: Expectation, cases: Sequence[Case], version: str, coverage: Coverage
+) -> Revision:
+    same = Revision(entry)
+    if not (entry.applies_to(version) and coverage.names(entry)):
+        return same
+    concerned = [case for case in cases if entry.concerns(case)]
+    if not concerned:
+        gone = coverage.full and not entry.is_long and entry.occurs(cases)
+        return Revision(None, "matches no case") if gone else same
+    judged = [case for case in concerned if case.verdict not in UNJUDGED]
+    told = all(case.verdict in DEVIATIONS | {Verdict.PASS} for case in judged)
+    if entry.intermittent or not judged or not told:
+        return same
+    if all(case.verdict is Verdict.PASS for case in judged):
+        return _without_what_was_covered(entry, coverage.rest(entry))
+    return _narrowed(entry, judged, coverage.rest(entry))
+
+
+def _without_what_was_covered(
+    entry: Expectation, rest: Mapping[str, frozenset[str]]
+) -> Revision:
+    """Return what is left of an entry all of whose cases passed where they ran."""
+    if not rest:
+        return Revision(None, "expects a deviation, but all its cases pass")
+    if len(rest) > 1:  # what is left is no product of values
+        return Revision(entry)
+    ((axis, values),) = rest.items()
+    left = replace(entry, axes={**entry.axes, axis: values})
+    return Revision(left, f"holds for {axis} {_listed(values)} alone: others pass")
+
+
+def _narrowed(
+    entry: Expectation, judged: Sequence[Case], rest: Mapping[str, frozenset[str]]
+) -> Revision:
+    """Return an entry without the listed axis values for which its cases pass.
+
+    Its outcomes stay: in which of them a deviation ends may be chance.
+    """
+    axes, reasons = dict(entry.axes), []
+    for axis, values in entry.axes.items():
+        passing = {value for value in values if _all_pass(judged, axis, value)}
+        if passing and not set(rest) - {axis}:
+            axes[axis] = values - passing
+            reasons.append(f"no longer occurs for {axis} {_listed(passing)}")
+    if not reasons:
+        return Revision(entry)
+    return Revision(replace(entry, axes=axes), ", ".join(reasons))
+
+
+def _all_pass(judged: Iterable[Case], axis: str, value: str) -> bool:
+    seen = {case.verdict for case in judged if case.axes.get(axis) == value}
+    return seen == {Verdict.PASS}
+
+
+def _listed(values: Iterable[str]) -> str:
+    return " and ".join(sorted(map(str, values)))
+
+
+# What is new
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """An entry for cases that broke and that nothing expects; it has no cause yet."""
+
+    entry: Expectation
+    cases: tuple[Case, ...]
+    version: str
+
+    @property
+    def summary(self) -> str:
+        """How many cases, how they ended, and where."""
+        ends = _listed(self.entry.outcomes)
+        where = [f"{axis} {_listed(v)}" for axis, v in self.entry.axes.items()]
+        count = f"{len(self.cases)} case{'s' * (len(self.cases) != 1)}"
+        return f"{count} ended in {ends}" + (f", {', '.join(where)}" if where else "")
+
+    def as_toml(self) -> str:
+        """Return the entry as TOML, below comments with a case and its evidence."""
+        first = self.cases[0]
+        said = printable(first.evidence).strip().splitlines()
+        about = [f"{self.summary}, such as", first.id, *said[:1]]
+        kind = "clause" if self.entry.clause else "test"
+        pairs = {kind: self.entry.subject, "outcomes": sorted(self.entry.outcomes)}
+        if self.version:
+            pairs["version"] = self.version
+        lines = [f"{key} = {_toml(value)}" for key, value in pairs.items()]
+        if self.entry.axes:
+            lines.append(f"axes = {_inline(self.entry.axes)}")
+        lines += ['cause = ""', f"date = {self.entry.date.isoformat()}"]
+        comments = [f"# {line.strip()}"[:WIDTH] for line in about]
+        return "\n".join([*comments, "[[expect]]", *lines]) + "\n"
+
+
+def _toml(value: Any) -> str:
+    plain = [str(item) for item in value] if isinstance(value, list) else value
+    return str(tomlkit.item(plain).as_string())
+
+
+def _inline(axes: Mapping[str, frozenset[str]]) -> str:
+    pairs = (
+        f"{axis} = {_toml(sorted(v) if len(v) > 1 else min(v))}"
+        for axis, v in axes.items()
+    )
+    return f"{{ {', '.join(pairs)} }}"
+
+
+def _deviations(report: Report, known: Expectations) -> Iterator[Deviation]:
+    """Yield an entry for each clause, or else test, that broke unexpectedly."""
+    version = report.run.implementation.version
+    left = [
+        case
+        for case in report.cases
+        if case.verdict in DEVIATIONS and not known.covers(case, version)
+    ]
+    date = datetime.date.fromisoformat(report.run.started[:10])
+    while left:
+        entry = _entry_for(left, report.cases, date)
+        taken = tuple(case for case in left if entry.concerns(case))
+        yield Deviation(entry, taken, _specifier(version))
+        left = [case for case in left if not entry.concerns(case)]
+
+
+def _entry_for(
+    broken: Sequence[Case], cases: Sequence[Case], date: datetime.date
+) -> Expectation:
+    """Return what expects the first of the broken cases, and others like it.
+
+    It is about a clause if that has no case there that holds, else about the test.
+    """
+    first = broken[0]
+
+    def holds(entry: Expectation) -> bool:
+        passed = (case for case in cases if case.verdict is Verdict.PASS)
+        return any(map(entry.concerns, passed))
+
+    empty = Expectation(0, frozenset(), cause="", date=date)
+    for clause in first.clauses:
+        entry = _fitted(replace(empty, clause=clause), broken, cases)
+        if entry.concerns(first) and not holds(entry):
+            return entry
+    return _fitted(replace(empty, test=first.test), broken, cases)
+
+
+def _fitted(
+    entry: Expectation, broken: Iterable[Case], cases: Iterable[Case]
+) -> Expectation:
+    """Return the entry with the outcomes that occur, for the axis values that break."""
+    broken = list(filter(entry.concerns, broken))
+    judged = [c for c in cases if entry.concerns(c) and c.verdict not in UNJUDGED]
+    axes = {}
+    for axis in broken[0].axes:
+        values, everywhere = (
+            frozenset(case.axes.get(axis, "") for case in some)
+            for some in (broken, judged)
+        )
+        if values != everywhere and "" not in values:
+            axes[axis] = values
+    outcomes = frozenset(case.verdict for case in broken)
+    return replace(entry, outcomes=outcomes, axes=axes)
+
+
+def _specifier(version: str) -> str:
+    """Return a specifier for the releases that are like this one, as far as it goes."""
+    try:
+        major, minor = (*Version(version).release, 0)[:2]
+    except InvalidVersion:
+        return ""
+    return f">={major}.{minor},<{major}.{minor + 1}"
+
+
+# The file
+
+
+class _File:
+    """The text of a file: its head, then entries with what stands between them.
+
+    An entry has the comments right above its header; blank lines and other comments
+    make the gap after an entry, which stays when the entry goes.
+    """
+
+    def __init__(self, text: str, count: int) -> None:
+        lines = text.splitlines(keepends=True)
+        headers = [n for n, line in enumerate(lines) if _HEADER.fullmatch(line.strip())]
+        if len(headers) != count:
+            raise UpdateError(
+                f"the file has {count} entries and {len(headers)} lines [[expect]]: "
+                f"write each header on a line of its own"
+            )
+        begins = [_first_above(lines, header, _is_comment) for header in headers]
+        bounds = [*begins, len(lines)]
+        self.head = "".join(lines[: bounds[0]])
+        self.entries: list[str] = []
+        self.gaps: list[str] = []
+        for begin, following in pairwise(bounds):
+            end = _first_above(lines, following, _is_blank_or_comment)
+            self.entries.append("".join(lines[begin:end]))
+            self.gaps.append("".join(lines[end:following]))
+
+    def remove(self, number: int) -> None:
+        """Remove an entry; what its gap says stays."""
+        self.entries[number - 1] = ""
+
+    def narrow(self, entry: Expectation) -> None:
+        """Leave an entry only the axis values that it still has."""
+        document = tomlkit.parse(self.entries[entry.number - 1])
+        table: Any = document["expect"][0]
+        for axis, values in entry.axes.items():
+            axes = table.setdefault("axes", tomlkit.inline_table())
+            if axis not in axes:
+                axes[axis] = sorted(values)
+            elif isinstance(axes[axis], list):
+                _keep(axes[axis], values)
+        self.entries[entry.number - 1] = document.as_string()
+
+    def add(self, entry: str) -> None:
+        """Append an entry, below a blank line."""
+        before = self.text()
+        if before and not before.endswith("\n\n"):
+            entry = f"\n{entry}" if before.endswith("\n") else f"\n\n{entry}"
+        self.entries.append(entry)
+        self.gaps.append("")
+
+    def text(self) -> str:
+        """Return the whole text."""
+        found = self.head
+        for entry, gap in zip(self.entries, self.gaps, strict=True):
+            found = found + entry + gap if entry else _joined(found, gap)
+        return found
+
+
+def _joined(before: str, after: str) -> str:
+    kept = before.rstrip("\n")
+    return f"{kept}\n{after}" if kept else after.lstrip("\n")
+
+
+def _first_above(
+    lines: Sequence[str], place: int, belongs: Callable[[str], bool]
+) -> int:
+    """Return where the lines above `place` begin that belong to what is there."""
+    while place and belongs(lines[place - 1]):
+        place -= 1
+    return place
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith("#")
+
+
+def _is_blank_or_comment(line: str) -> bool:
+    return not line.strip() or _is_comment(line)
+
+
+def _keep(items: Any, wanted: Set[str]) -> None:
+    for item in list(items):
+        if item not in wanted:
+            items.remove(item)
