@@ -120,8 +120,8 @@ def test_an_environment_that_cannot_be_made_is_no_result(tmp_path):
 
 
 def test_options_of_the_suite_are_passed_to_both_runs(gate):
-    done = gate("--suite-option", "--patience=9", "--suite-option", "-x")
-    assert all(call.endswith("--patience=9 -x") for call in done.calls[:2])
+    done = gate("--suite-option", "--case-limit=9", "--suite-option", "-x")
+    assert all(call.endswith("--case-limit=9 -x") for call in done.calls[:2])
 
 
 @pytest.mark.parametrize(

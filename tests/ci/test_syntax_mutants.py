@@ -104,7 +104,7 @@ def test_a_killed_mutant_is_not_said_to_be_equivalent(record, found, monkeypatch
         record("killed").row(mutant, "Why.")
 
 
-def test_the_first_outcome_is_kept_beside_the_last(record, found, monkeypatch):
+def test_the_first_outcome_is_kept_with_the_last(record, found, monkeypatch):
     stages = lambda mutant: (("--strict",),)  # noqa: E731
     monkeypatch.setattr(generated_mutants, "stages_of", stages)
     mutants = sampled(found)[:1]

@@ -47,7 +47,7 @@ def test_orphans_are_found_though_their_parent_ends_meanwhile(kernel, ending):
 
 
 @pytest.mark.parametrize("look", ["blind at first", "dying"])
-def test_keeper_kills_until_the_kernel_says_that_nobody_is_left(look):
+def test_supervisor_kills_until_the_kernel_says_that_nobody_is_left(look):
     """It overlooks a child at first, or sees one that it killed go on for a while."""
     command = [sys.executable, "-c", KILLS, look]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -1,6 +1,6 @@
 """The ledger catches one leak of each kind, and accuses nobody else.
 
-A leak is to be caught after a case that passes and after one that fails, beside a
+A leak is to be caught after a case that passes and after one that fails, near a
 neighbour that makes and removes the same things all the time. Each proof is shown to
 rest on the count of its kind: a ledger that is blind for it sees nothing. Every kind is
 a strategy of one implementation, so one run has processes of their own for each.
@@ -75,12 +75,12 @@ while os.getppid() == parent:
     os.unlink(name)
     if turn == 1:
         print(flush=True)
-    time.sleep(0.002)  # some hundred times a second, and time for those beside it
+    time.sleep(0.002)  # some hundred times a second, and time for the others
 """
 
 
 def chosen(story: str) -> tuple[str, ...]:
-    """Return the options of a run of one story and of the closing tests."""
+    """Return the options of a run of one story and of the tests that run last."""
     return ("--impl=leaks:one", f"--case={story}*", *CLOSING)
 
 
@@ -94,7 +94,7 @@ def by_kind(done: Done, test: str) -> dict[str, list[Case]]:
 
 
 def closings(done: Done) -> dict[str, dict[str, str]]:
-    """Return the evidence of the closing tests that failed, by kind and clause."""
+    """Return the evidence of the tests that run last and failed, by kind and clause."""
     return {
         kind: {
             case.clauses[0]: case.evidence for case in cases if case.verdict == "fail"
@@ -104,7 +104,7 @@ def closings(done: Done) -> dict[str, dict[str, str]]:
 
 
 def assert_caught(done: Done, kind: str, story: str) -> None:
-    """The closing test of the right clause names the resource and the case."""
+    """The last test of the right clause names the resource and the case."""
     clause, named = NAMED[kind]
     evidence = closings(done)[kind][clause]
     assert f"after {story}" in evidence, done.text
@@ -165,7 +165,7 @@ def test_ledger_that_is_blind_for_a_kind_does_not_see_it(suite):
     assert done.status == 0, done.text
 
 
-def test_leaks_are_caught_and_nobody_accused_beside_a_busy_neighbour(suite, neighbour):
+def test_leaks_are_caught_and_nobody_accused_near_a_busy_neighbour(suite, neighbour):
     kinds = ("nothing", "descriptor", "segment", "process", "file")
     done = suite(*chosen(PASSES), *(f"--strategy={kind}" for kind in kinds), "-n2")
     assert closings(done).keys() == set(kinds)

@@ -12,7 +12,7 @@ from sharedtensor_conformance.plugin.xdist_scheduler import configuration_ids, g
 RAN = re.compile(r"^\[(gw\d)\] .* chapters/(test_\w+\.py)::\w+\[(default-[a-z]+)", re.M)
 
 
-def test_one_worker_runs_a_configuration_and_its_closing_tests_last(suite):
+def test_one_worker_runs_a_configuration_and_its_last_tests_last(suite):
     chosen = ("--clause=SHARE-3", "--clause=LIFE-7", "--start-method=fork")
     done = suite("--impl=numpy-copy", *chosen, "-n2", "-vv")
     workers, order = defaultdict(set), defaultdict(list)
