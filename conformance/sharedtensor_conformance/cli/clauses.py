@@ -104,7 +104,8 @@ def described(clause: Clause, evidence: Evidence) -> Iterator[str]:
     for mutant in citing(evidence.mutants, clause.id):
         yield f"  mutant  {mutant.file}:{mutant.line}  {mutant.name}"
         for place in mutant.replaces:
-            yield f"    replaces  {place.file}:{place.line}  {place.name}"
+            where = f"{place.file}:{place.line}  " if place.file else ""
+            yield f"    replaces  {where}{place.name}"
 
 
 def table(clauses: list[Clause], evidence: Evidence) -> Iterator[str]:
