@@ -357,7 +357,7 @@ class Forgery:
     def __init__(self, tensor: Tensor, how: str) -> None:
         self.library = import_module("sharedtensor")
         self.protocol = import_module("sharedtensor.protocol")
-        self.tensor = tensor
+        self.tensor: Any = tensor  # None once only its first handle is sent
         self.how = how
         self.first: tuple[Any, ...] | None = None
 
@@ -367,8 +367,10 @@ class Forgery:
             return self.first
         if not isinstance(self.tensor, self.library.Tensor):  # on a device: "again"
             reducers = import_module("sharedtensor.cuda.reducers")
-            self.first, self.tensor = reducers.reduce_tensor(self.tensor), None
-            return self.first
+            first: tuple[Any, ...] = reducers.reduce_tensor(self.tensor)
+            self.first = first
+            self.tensor = None
+            return first
         exported = self.protocol.export_tensor(self.tensor)
         rebuild, (kind, storage, window, flags) = exported
         if self.how == "window":

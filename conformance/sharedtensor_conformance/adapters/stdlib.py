@@ -46,7 +46,7 @@ class Storage:
     held: ClassVar[WeakValueDictionary[str, Storage]] = WeakValueDictionary()
 
     def __init__(self, data: Any) -> None:
-        self.data = data
+        self.data: Any = data
         self.name = ""
         self.segment: SharedMemory | None = None
 

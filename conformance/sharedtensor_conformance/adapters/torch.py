@@ -242,7 +242,7 @@ class Forgery:
     """Pickles as a tensor of PyTorch, but for one lie."""
 
     def __init__(self, tensor: Tensor, how: str) -> None:
-        self.tensor = tensor
+        self.tensor: Any = tensor  # None once only its first handle is sent
         self.how = how
         self.first: tuple[Any, ...] | None = None
 
@@ -252,8 +252,10 @@ class Forgery:
             return self.first
         reductions = import_module("torch.multiprocessing.reductions")
         if self.tensor.is_cuda:  # of these only "again" is asked
-            self.first, self.tensor = reductions.reduce_tensor(self.tensor), None
-            return self.first
+            first: tuple[Any, ...] = reductions.reduce_tensor(self.tensor)
+            self.first = first
+            self.tensor = None
+            return first
         rebuild, (kind, storage, metadata) = reductions.reduce_tensor(self.tensor)
         if self.how == "window":
             offset, *rest = metadata

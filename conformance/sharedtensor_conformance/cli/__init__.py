@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from sharedtensor_conformance.clauses import SPEC_VERSION, SpecError
 from sharedtensor_conformance.cli import (
@@ -49,7 +50,7 @@ COMMANDS: tuple[Command, ...] = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with `arguments`; return its exit status."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     parsed = build_parser().parse_args(arguments)
     try:

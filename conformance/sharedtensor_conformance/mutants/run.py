@@ -36,10 +36,12 @@ class Mutant(Protocol):
     @property
     def name(self) -> str:
         """The name, as in ``--impl=mutant:NAME``."""
+        ...
 
     @property
     def clauses(self) -> tuple[str, ...]:
         """The clauses that it breaks."""
+        ...
 
 
 @dataclass(frozen=True)

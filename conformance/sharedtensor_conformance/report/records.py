@@ -163,8 +163,9 @@ class Case:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Case:
         """Return the case that `as_data` described."""
-        fields = _tuples(_fields(data))
-        return cls(**fields | {"verdict": Verdict(data["verdict"])})
+        fields: dict[str, Any] = _tuples(_fields(data))
+        fields["verdict"] = Verdict(data["verdict"])
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,9 @@ class ClauseResult:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> ClauseResult:
         """Return the result that a summary line describes."""
-        return cls(**_tuples(data) | {"verdict": Verdict(data["verdict"])})
+        fields: dict[str, Any] = _tuples(data)
+        fields["verdict"] = Verdict(data["verdict"])
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -206,8 +209,9 @@ class Summary:
     def from_data(cls, data: Mapping[str, Any]) -> Summary:
         """Return the summary that `as_data` described."""
         clauses = data["clauses"].items()
-        results = {id: ClauseResult.from_data(result) for id, result in clauses}
-        return cls(**_tuples(_fields(data)) | {"clauses": results})
+        fields: dict[str, Any] = _tuples(_fields(data))
+        fields["clauses"] = {id: ClauseResult.from_data(found) for id, found in clauses}
+        return cls(**fields)
 
 
 Line = Run | Case | Summary

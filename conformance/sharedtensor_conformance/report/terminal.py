@@ -45,7 +45,8 @@ class Row:
 
     def __add__(self, other: Row) -> Row:
         mine, others = vars(self), vars(other)
-        return Row(**{k: mine[k] + others[k] for k in mine} | {"chapter": self.chapter})
+        sums = {name: mine[name] + others[name] for name in mine if name != "chapter"}
+        return Row(self.chapter, **sums)
 
     def text(self, column: str) -> str:
         """Return what a cell of the table shows."""
