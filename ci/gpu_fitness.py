@@ -30,7 +30,7 @@ MEMORY = 256 * MIB
 BLOCK = 2 * MIB
 PATTERN = 0x5EED5EED
 HANDLE_BYTES = 64
-PATIENCE = 60.0
+TIMEOUT = 60.0
 GRACE = 10.0
 COMPUTE_MODE, UNIFIED_ADDRESSING, EVENT_SUPPORT = 20, 41, 125  # CUdevice_attribute
 PROHIBITED, EXCLUSIVE = 2, 3  # CUcomputemode
@@ -243,12 +243,12 @@ def _open_elsewhere(handle: bytes, index: int, found: dict[str, Any]) -> None:
         where += ", an instance of MIG, which shares memory within one instance only"
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+            command, capture_output=True, text=True, timeout=TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired:
         raise Unfit(
             f"a second process that opens device memory {where} hangs for "
-            f"{PATIENCE:g} s."
+            f"{TIMEOUT:g} s."
         ) from None
     if done.returncode:
         said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
@@ -323,7 +323,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
     parser = _Parser(
         prog="gpu_fitness.py",
-        description="Say whether this machine can judge device memory.",
+        description="Find out whether this machine can judge device memory.",
         epilog="exit status: 0 fit, 1 memory is not back, 2 not fit (one sentence)",
     )
     parser.add_argument("--facts", metavar="FILE", help="write what was found as JSON")

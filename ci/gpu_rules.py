@@ -22,7 +22,7 @@ from sharedtensor.cuda import devices
 from sharedtensor.cuda.errors import DeviceError, ForkError, OutOfDeviceMemoryError
 from sharedtensor.cuda.rules import RULES
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 OLD, NEW, NEWER = b"old.....", b"new.....", b"newer..."
 Check = Callable[[Any, "Other"], bool]
 CHECKS: dict[str, Check] = {}
@@ -41,7 +41,7 @@ class Other:
     def __getattr__(self, method: str) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             self._pipe.send((method, arguments))
-            if not self._pipe.poll(PATIENCE):
+            if not self._pipe.poll(TIMEOUT):
                 raise DeviceError(f"The second process did not answer to {method}.")
             kind, value = self._pipe.recv()
             if kind == "error":
@@ -54,7 +54,7 @@ class Other:
         """Let it go, and wait."""
         with contextlib.suppress(OSError):
             self._pipe.send(None)
-        self._process.join(PATIENCE)
+        self._process.join(TIMEOUT)
         if self._process.is_alive():
             self._process.kill()
 
@@ -249,7 +249,7 @@ def _no_fork(driver: Any, other: Other) -> bool:
     context = multiprocessing.get_context("fork")
     child = context.Process(target=_expect_fork_error, args=(driver,))
     child.start()
-    child.join(PATIENCE)
+    child.join(TIMEOUT)
     if child.is_alive():
         child.kill()
     return child.exitcode == 0

@@ -85,7 +85,8 @@ class Implementation:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in data.items()
         }
-        return cls(**plain | {"claims": frozenset(data["claims"])})
+        plain["claims"] = frozenset(data["claims"])
+        return cls(**plain)
 
 
 def _as_json(value: object) -> Any:

@@ -61,7 +61,7 @@ conformance_adapter = Implementation(
     deadline=8.0,
     patience=120.0,
 )
-"""The patience covers the import, which takes many seconds on a busy machine."""
+"""It covers the import, which takes many seconds on a busy machine."""
 
 FLAG = "FLAGS_dataloader_use_file_descriptor"
 """Decides how the reducers name a segment, whatever its own name says."""
