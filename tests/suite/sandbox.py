@@ -2,8 +2,8 @@
 
 A server that has imported pytest and the suite, and forks for each run: a run takes the
 time of what it does, and not that of importing the same modules again. What a run
-starts is adopted by the process that forked it (PR_SET_CHILD_SUBREAPER), whatever it
-forgets of its parents. Only what is below that process is ever killed.
+starts is adopted by the process that forked it, a `ProcessTree`, whatever it forgets of
+its parents. Only what is below that process is ever killed.
 
 Argument: the path of its socket. A client connects for each run, sends a line of JSON,
 gets a line with the pid, and a line with the end. The server ends when its standard
@@ -12,7 +12,6 @@ input is closed.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
@@ -27,51 +26,26 @@ from typing import Any
 import pytest
 import xdist.plugin  # noqa: F401  # each run would import it
 from sharedtensor_conformance import chapters
-from sharedtensor_conformance.harness import ledger
-from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.process_tree import ProcessTree, wait_until
 from sharedtensor_conformance.plugin import hooks  # noqa: F401  # as above
 
-SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 SHUTDOWN_TIMEOUT = 20.0
 """Seconds in which supervisors that outlive their run end what they keep."""
 
 
-def living() -> list[int]:
-    """Return what is below this process and has not ended."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    below = ledger.descendants(os.getpid())
-    return [pid for pid in below if not ledger.is_zombie(pid)]
-
-
-def left() -> list[str]:
-    """Wait a moment, kill what is still there, and return its commands."""
-    if wait_until(lambda: not living(), SHUTDOWN_TIMEOUT):
-        return []
-    commands = [ledger.command(pid) for pid in living()]
-    wait_until(lambda: not killed(), SHUTDOWN_TIMEOUT)
-    return commands
-
-
-def killed() -> list[int]:
-    """Kill what is still there, and return it."""
-    found = living()
-    for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return found
-
-
-def ended(pid: int, limit: float) -> int | None:
+def ended(tree: ProcessTree, pid: int, limit: float) -> int | None:
     """Return the exit status of a child, None where it was killed at the limit."""
-    poller = select.poll()
-    poller.register(os.pidfd_open(pid), select.POLLIN)
-    in_time = poller.poll(1000 * limit)
-    if not in_time:
-        os.kill(pid, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return status if in_time else None
+    if wait_until(lambda: tree.status_of(pid) is not None, limit):
+        return tree.status_of(pid)
+    os.kill(pid, signal.SIGKILL)
+    return None
+
+
+def left(tree: ProcessTree) -> list[str]:
+    """Wait a moment, kill what is still there, and return its commands."""
+    if wait_until(lambda: not tree.living(), SHUTDOWN_TIMEOUT):
+        return []
+    return tree.kill()
 
 
 def run_suite(request: dict[str, Any]) -> int:
@@ -90,14 +64,14 @@ def run_suite(request: dict[str, Any]) -> int:
 
 def handle(connection: socket.socket) -> int:
     """Start a run, wait for its end, and tell it; what this returns is its status."""
-    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+    tree = ProcessTree()
     with connection, connection.makefile("rw") as file:
         request = json.loads(file.readline())
         pid = os.fork()
         if pid:
             print(json.dumps(pid), file=file, flush=True)
-            status = ended(pid, request["limit"])
-            print(json.dumps({"status": status, "left": left()}), file=file)
+            status = ended(tree, pid, request["limit"])
+            print(json.dumps({"status": status, "left": left(tree)}), file=file)
             return 0
     return run_suite(request)
 
