@@ -11,11 +11,11 @@ import itertools
 import multiprocessing
 import os
 import signal
-import time
 from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor import cuda
 from sharedtensor.cuda import devices, protocol, simulated
+from sharedtensor_conformance.harness import process_tree
 
 DEADLINE = 60.0
 
@@ -107,10 +107,7 @@ def _serve(pipe):
 
 def eventually(condition):
     """Wait for a cleanup that no message announces."""
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, "the cleanup did not happen"
-        time.sleep(0.01)
+    assert process_tree.wait_until(condition, DEADLINE), "the cleanup did not happen"
 
 
 # Requests about a driver

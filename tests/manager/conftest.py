@@ -9,12 +9,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 import sharedtensor
 from sharedtensor.manager import daemon
+from sharedtensor_conformance.harness import process_tree
 
 SHM = Path("/dev/shm")
 GRACE = 0.3
@@ -75,10 +75,7 @@ class ScriptedClient:
 
 def wait_until(condition, seconds=5.0):
     """Wait for a cleanup that another process does on its own."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
+    assert process_tree.wait_until(condition, seconds), "did not happen in time"
 
 
 @pytest.fixture

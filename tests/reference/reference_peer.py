@@ -4,9 +4,9 @@ Requests are functions of this module by name, so that a spawned peer finds them
 """
 
 import os
-import time
 
 import sharedtensor
+from sharedtensor_conformance.harness import process_tree
 
 TIMEOUT = 30.0
 held = {}
@@ -114,7 +114,4 @@ def own_names():
 
 
 def eventually(condition, deadline=10.0):
-    end = time.monotonic() + deadline
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
+    assert process_tree.wait_until(condition, deadline), "it did not come true in time"
