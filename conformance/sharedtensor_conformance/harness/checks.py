@@ -63,12 +63,6 @@ class Check:
             said = f"got {shown(actual)}, not {shown(expected)}"
             raise CheckFailed(f"not so: {sentence}: {said}")
 
-    def not_equal(self, actual: object, other: object, sentence: str) -> None:
-        """Check that `actual` differs from `other`."""
-        tally.checks += 1
-        if actual == other:
-            raise CheckFailed(f"not so: {sentence}: both are {shown(actual)}")
-
     def close(
         self, actual: float, expected: float, sentence: str, tolerance: float = 1e-6
     ) -> None:
