@@ -21,6 +21,7 @@ from sharedtensor_conformance.cli import (
     gate,
     mutants,
     reports,
+    reproduce,
 )
 from sharedtensor_conformance.cli.command import (
     INTERRUPTED,
@@ -40,6 +41,7 @@ COMMANDS: tuple[Command, ...] = (
     check_adapter.command,
     reports.command,
     reports.diff_command,
+    reproduce.command,
     expectations.command,
     gate.command,
     mutants.command,

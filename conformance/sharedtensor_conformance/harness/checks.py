@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import (
     CheckFailed,
     RemoteError,
@@ -54,12 +55,14 @@ class Check:
         """
         tally.checks += 1
         if not condition:
+            listener().failed("condition", sentence)
             raise CheckFailed(f"not so: {sentence}")
 
     def equal(self, actual: object, expected: object, sentence: str) -> None:
         """Check that `actual` equals `expected`."""
         tally.checks += 1
         if actual != expected:
+            listener().failed("equality", sentence, actual, expected)
             said = f"got {shown(actual)}, not {shown(expected)}"
             raise CheckFailed(f"not so: {sentence}: {said}")
 
@@ -69,6 +72,7 @@ class Check:
         """Check that two numbers differ by at most `tolerance`."""
         tally.checks += 1
         if not abs(actual - expected) <= tolerance:
+            listener().failed("equality", sentence, actual, expected)
             raise CheckFailed(f"not so: {sentence}: got {actual!r}, not {expected!r}")
 
 
@@ -96,6 +100,7 @@ def refusal(sentence: str) -> Iterator[Refusal]:
     except RemoteRaised as raised:
         caught.error = raised.error
         return
+    listener().failed("refusal", sentence)
     raise CheckFailed(f"not so: {sentence}: nothing was raised")
 
 
@@ -114,5 +119,9 @@ def eventually(predicate: Callable[[], object], sentence: str, within: float) ->
         CheckFailed: it did not.
     """
     tally.checks += 1
-    if not wait_until(predicate, within):
+    listener().waited(True)
+    came = wait_until(predicate, within)
+    listener().waited(False)
+    if not came:
+        listener().failed("growth", sentence)
         raise CheckFailed(f"not so within {within:g} s: {sentence}")

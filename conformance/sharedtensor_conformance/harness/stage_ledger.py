@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sharedtensor_conformance.harness.listening import listener
+
 Ask = Callable[..., Any]
 """Asks the supervisor for something, by name, and returns its answer."""
 
@@ -39,7 +41,9 @@ class StageLedger:
 
     def segments(self) -> set[str]:
         """Return the names of the implementation's files in ``/dev/shm``."""
-        return set(self.read()["segments"])
+        found = set(self.read()["segments"])
+        listener().read(None, "segments", found)
+        return found
 
     def files(self) -> set[str]:
         """Return the paths of the temporary files."""

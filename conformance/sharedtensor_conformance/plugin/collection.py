@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from sharedtensor_conformance.harness.matrix import (
     Configuration,
     Selection,
     configurations,
+    matches,
     pairwise,
 )
 from sharedtensor_conformance.plugin.cases import (
@@ -136,8 +136,4 @@ def pytest_collection_modifyitems(
 
 
 def _wanted(item: pytest.Item, patterns: tuple[str, ...]) -> bool:
-    return any(_matches(case_id(item), pattern) for pattern in patterns)
-
-
-def _matches(id: str, pattern: str) -> bool:
-    return id == pattern or fnmatchcase(id, pattern.replace("[", "[[]"))
+    return any(matches(case_id(item), pattern) for pattern in patterns)

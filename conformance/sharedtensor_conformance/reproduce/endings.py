@@ -1,0 +1,198 @@
+"""How a program ends: it does what shows the failure, and says what it saw.
+
+Each ending adds to the steps of a `Translation` the last ones, and returns the lines
+with which the owner concludes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sharedtensor_conformance.reproduce.folding import Line, Turn
+from sharedtensor_conformance.reproduce.source import Untranslatable
+from sharedtensor_conformance.reproduce.story import OWNER, Event, references_in
+from sharedtensor_conformance.reproduce.translation import Translation
+
+READINGS = {
+    "segments": "segments()",
+    "descriptors": "descriptors({pid})",
+    "mappings": "mappings({pid})",
+}
+
+
+def ending(translation: Translation) -> list[str]:
+    """Return the lines that conclude the program.
+
+    Raises:
+        Untranslatable: the failure cannot be shown by a program.
+    """
+    kind = translation.story.failure.kind
+    end = ENDINGS.get(kind)
+    if end is None:
+        raise Untranslatable(f"a program cannot show a failure of this kind: {kind}")
+    return end(translation)
+
+
+# A wrong value
+
+
+def _value(translation: Translation) -> list[str]:
+    failure, event = translation.story.failure, translation.story.shown_by
+    if event.raised:
+        return _exception(translation)
+    shown = translation.shown(event)
+    if failure.kind == "condition" and isinstance(event.returned, dict):
+        is_there = any(True for _ in references_in(event.returned))
+        shown, returned = (f"{shown} is None", False) if is_there else (shown, None)
+    else:
+        returned = event.returned
+    found = f"repr({shown})" if failure.as_text else shown
+    lines = _observed(translation, event.process, "found", found)
+    sentence = f"not so: {_escaped(failure.sentence)}"
+    if failure.kind == "condition":
+        right = "is not" if returned is None or isinstance(returned, bool) else "!="
+        value = translation.source(event.process, returned)
+        sentence = f"{sentence}: got {{found!r}}"
+        return [*lines, *_concluded(f"found {right} {value}", sentence)]
+    expected = translation.source(event.process, failure.expected)
+    lines.append(f"expected = {expected}")
+    sentence = f"{sentence}: got {{found!r}}, not {{expected!r}}"
+    return [*lines, *_concluded("found == expected", sentence)]
+
+
+def _observed(
+    translation: Translation, process: str, name: str, source: str
+) -> list[str]:
+    """Return the lines after which the owner has a value of a process."""
+    if process == OWNER:
+        return [f"{name} = {source}"]
+    translation.steps.append(Turn(process, (), result=source, into=name))
+    return []
+
+
+def _concluded(gone: str, sentence: str) -> list[str]:
+    """Return the lines that end with 1 where the deviation is `gone`, or tell it."""
+    text = sentence.replace("\\", "\\\\").replace('"', '\\"')
+    said = f'print({"f" * ("{" in text)}"{text}")'
+    return [f"if {gone}:\n    sys.exit(1)", said]
+
+
+def _escaped(sentence: str) -> str:
+    return sentence.replace("{", "{{").replace("}", "}}")
+
+
+# An exception, or none
+
+
+def _exception(translation: Translation) -> list[str]:
+    event = translation.story.shown_by
+    _attempt(translation, event)
+    gone = f'not raised.startswith("{event.raised}(")'
+    return _concluded(gone, "it raised {raised}")
+
+
+def _refusal(translation: Translation) -> list[str]:
+    _attempt(translation, translation.story.shown_by)
+    sentence = f"not so: {_escaped(translation.story.failure.sentence)}: nothing was raised"
+    return _concluded("raised", sentence)
+
+
+def _attempt(translation: Translation, event: Event) -> None:
+    """Let a process note in `raised` what the event raises."""
+    shown = translation.shown(event)
+    lines = (
+        'raised = ""',
+        f"try:\n    {shown}\nexcept Exception as error:\n    raised = repr(error)",
+    )
+    if event.process == OWNER:
+        translation.steps += [Line(line) for line in lines]
+    else:
+        turn = Turn(event.process, lines, result="raised", into="raised")
+        translation.steps.append(turn)
+
+
+# A process that dies, or does not answer
+
+
+def _crash(translation: Translation) -> list[str]:
+    event = translation.story.shown_by
+    process = translation.of(event.process)
+    translation.add(event.process, translation.shown(event))
+    if event.process == OWNER:
+        translation.needs |= {"peer", "crash"}
+        return []
+    translation.needs |= {"suppress"}
+    (turn,) = [s for s in translation.steps[-1:] if isinstance(s, Turn)]
+    translation.steps[-1] = Turn(turn.process, turn.lines, "tell")
+    return [
+        f"with suppress(EOFError, TimeoutError):\n    {process.variable}.wait()",
+        f"{process.variable}.process.join(TIMEOUT)",
+        f"status = {process.variable}.process.exitcode",
+        *_concluded("not status", f"the process ended with status {{status}}"),
+    ]
+
+
+def _hang(translation: Translation) -> list[str]:
+    event = translation.story.shown_by
+    process = translation.of(event.process)
+    sentence = f"{process.name} did not answer within {{TIMEOUT}} seconds"
+    if event.process == OWNER:
+        translation.needs |= {"too late"}
+        step = translation.shown(event)
+        waits = ["signal.signal(signal.SIGALRM, too_late)", "signal.alarm(TIMEOUT)"]
+    else:
+        if not (event.overlaps or event.polls):
+            line = translation.shown(event)
+            translation.steps.append(Turn(event.process, (line,), "tell"))
+        step, waits = f"{process.variable}.wait()", []
+    hangs = f"try:\n    {step}\n    sys.exit(1)\nexcept TimeoutError:\n"
+    return [*waits, f'{hangs}    print(f"{sentence}")']
+
+
+# Something that is left
+
+
+def _growth(translation: Translation) -> list[str]:
+    groups = translation.groups
+    if not groups:
+        raise Untranslatable("what it waits for is not read from the ledger")
+    _, last = groups[-1]
+    quantities = [(event.do, event.process) for event in last]
+    for place, group in reversed(groups[:-1]):
+        same = [(event.do, event.process) for event in group] == quantities
+        pairs = zip(group, last, strict=False)
+        if same and any(before.count < now.count for before, now in pairs):
+            return _compared(translation, place, last)
+    raise Untranslatable("what is left is not more than was there before")
+
+
+def _compared(translation: Translation, place: int, last: list[Event]) -> list[str]:
+    """Read at a place of the story, and in the end, and compare."""
+    translation.needs |= {"growth", "peer", "os", "time", "re"}
+    readings = {_label(event): _reading(translation, event) for event in last}
+    inside = ", ".join(f"{label!r}: {source}" for label, source in readings.items())
+    reading = f"held = lambda: {{{inside}}}"
+    translation.steps[place:place] = [Line(reading), Line("before = held()")]
+    sentence = f"not so: {_escaped(translation.story.failure.sentence)}: {{more}} more"
+    return ["more = grown(held, before)", *_concluded("not more", sentence)]
+
+
+def _label(event: Event) -> str:
+    return f"{event.do} of {event.process}" if event.process else event.do
+
+
+def _reading(translation: Translation, event: Event) -> str:
+    pid = translation.of(event.process).pid if event.process else ""
+    return READINGS[event.do].format(pid=pid)
+
+
+ENDINGS: dict[str, Callable[[Translation], list[Any]]] = {
+    "equality": _value,
+    "condition": _value,
+    "refusal": _refusal,
+    "raised": _exception,
+    "crash": _crash,
+    "hang": _hang,
+    "growth": _growth,
+}

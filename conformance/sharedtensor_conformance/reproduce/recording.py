@@ -1,0 +1,179 @@
+"""Writes down the story of one case while pytest runs it.
+
+A plugin of pytest, which the command loads with ``-p`` for a run of one case. What a
+test does between its first line and the check that fails is the story.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness.listening import Listener, heard_by
+from sharedtensor_conformance.harness.proxies import Remote
+
+FILE = "SHAREDTENSOR_CONFORMANCE_STORY"
+"""The variable that names the file for the story."""
+
+PLAIN = (bool, int, str, bytes, type(None))
+"""Values that are one object wherever they occur."""
+
+Event = dict[str, Any]
+
+
+class Story(Listener):
+    """Collects the events of a story until a check fails."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.failure: dict[str, Any] = {}
+        self.values: list[Any] = []  # by event; kept alive, so that ids stay unique
+        self._open: dict[int, int] = {}
+        self._stages: dict[int, int] = {}
+        self._hosts: list[Any] = []
+        self._waiting = False
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the story as JSON-ready data."""
+        return {"events": self.events, "failure": self.failure}
+
+    # Events
+
+    def asked(self, actor: Any, message: dict[str, Any]) -> None:
+        self._open[id(actor)] = len(self.events)
+        self._add(actor, "call", do=message["do"], given=message["with"])
+
+    def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:
+        number = self._open.pop(id(actor), None)
+        if number is None:  # it was asked before the story began
+            return
+        event = self.events[number]
+        if "ok" in message:
+            event["returned"] = message["ok"]
+        elif "raised" in message:
+            event["raised"] = message["raised"]["type"]
+        event["answered"] = len(self.events)
+        self.values[number] = value
+
+    def killed(self, actor: Any) -> None:
+        self._add(actor, "kill")
+
+    def read(self, actor: Any, what: str, value: Any) -> None:
+        count = len(value) if isinstance(value, set) else value
+        self._add(actor, "read", what=what, count=count, waiting=self._waiting)
+
+    def waited(self, begins: bool) -> None:
+        self._waiting = begins
+
+    def _add(self, actor: Any, kind: str, **details: Any) -> None:
+        if self.failure:
+            return
+        stage = self._stage_of(actor.host) if actor else None
+        name = actor.name if actor else ""
+        waiting = {"waiting": self._waiting}
+        event = {"kind": kind, "stage": stage, "process": name} | waiting | details
+        self.events.append(event)
+        self.values.append(None)
+
+    def _stage_of(self, host: Any) -> int:
+        if id(host) not in self._stages:
+            self._stages[id(host)] = len(self._stages)
+            self._hosts.append(host)  # so that no other gets its id
+        return self._stages[id(host)]
+
+    # The failure
+
+    def failed(
+        self, kind: str, sentence: str, actual: Any = None, expected: Any = None
+    ) -> None:
+        if self.failure:
+            return
+        self.failure = {"kind": kind, "sentence": sentence, "event": self._last()}
+        if kind == "equality":
+            self._compared(actual, expected)
+
+    def _compared(self, actual: Any, expected: Any) -> None:
+        """Say which answer is wrong, and what it should have been."""
+        actual, expected = _first_difference(actual, expected)
+        number, shown = self._source_of(actual)
+        if number is None:
+            self.failure["kind"] = "condition"
+            return
+        self.failure |= {"event": number, "as_text": shown}
+        self.failure["expected"] = wire.encode(expected, _refer)
+        same = [n for n, v in enumerate(self.values) if v is expected]
+        if same and not isinstance(expected, (bool, str, type(None))):
+            self.failure["expected_event"] = same[-1]
+
+    def _source_of(self, actual: Any) -> tuple[int | None, bool]:
+        """Return the event that answered `actual`, and whether it is shown as text."""
+        asked = [
+            number
+            for number in reversed(range(len(self.events)))
+            if "returned" in self.events[number]
+        ]
+        for number in asked:
+            value = self.values[number]
+            if value is actual or (isinstance(actual, PLAIN) and _equal(value, actual)):
+                return number, False
+        for number in asked:
+            if isinstance(actual, str) and repr(self.values[number]) == actual:
+                return number, True
+        return None, False
+
+    def _last(self) -> int | None:
+        numbers = (n for n, e in enumerate(self.events) if e["kind"] == "call")
+        return max(numbers, default=None)
+
+
+def _equal(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and bool(value == other)
+
+
+def _first_difference(actual: Any, expected: Any) -> tuple[Any, Any]:
+    """Return the innermost lists of values, or single values, that differ."""
+    if type(actual) is not type(expected) or len_of(actual) != len_of(expected):
+        return actual, expected
+    if isinstance(actual, dict) and actual.keys() == expected.keys():
+        pairs = [(actual[key], expected[key]) for key in actual]
+    elif isinstance(actual, list) and any(isinstance(i, list) for i in actual):
+        pairs = list(zip(actual, expected, strict=True))
+    else:
+        return actual, expected
+    different = [pair for pair in pairs if pair[0] != pair[1]]
+    return _first_difference(*different[0])
+
+
+def len_of(value: Any) -> int:
+    """Return the length of a value that has one."""
+    return len(value) if isinstance(value, list | dict) else 0
+
+
+def _refer(value: Any) -> dict[str, Any]:
+    key = value.key if isinstance(value, Remote) else repr(value)
+    return {"reference": key}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
+    """Listen while the test of the case runs; write the story down after it."""
+    test, story = pyfuncitem.obj, Story()
+
+    @functools.wraps(test)
+    def heard(**arguments: Any) -> None:
+        with heard_by(story):
+            test(**arguments)
+
+    pyfuncitem.obj = heard
+    try:
+        return (yield)
+    finally:
+        pyfuncitem.obj = test
+        with open(os.environ[FILE], "w", encoding="utf-8") as file:
+            json.dump(story.as_data(), file)
