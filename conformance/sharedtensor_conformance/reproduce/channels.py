@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sharedtensor_conformance.reproduce.source import Untranslatable
@@ -27,11 +27,13 @@ class Channel:
     Args:
         kind: as in `MAKERS` and `PIPES`.
         ends: the name of the end of each process; of a queue that of ``""`` alone.
+        maker: the process that makes it.
         users: the processes that have it.
     """
 
     kind: str
     ends: dict[str, str]
+    maker: str = OWNER
     users: set[str] = field(default_factory=set)
 
     @property
@@ -71,16 +73,19 @@ class Channel:
 class Channels:
     """All channels of a story."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, events: Sequence[Event]) -> None:
         self.named: dict[str, Channel] = {}
         self._between: dict[tuple[str, ...], Channel] = {}
         self._names: set[str] = set()
+        acting = {event.process for event in events}  # others are not started
         for event in events:
             if event.do == "open_channel":
                 self._open(event)
+            elif event.do == "drop_channel":
+                self._drop(event)
             elif event.do in BETWEEN:
-                channel = self._meet(event)
-                channel.users |= {event.process, str(event.given[0])}
+                both = {event.process, str(event.given[0])}
+                self._meet(event).users |= both & acting
             elif event.kind == "call":
                 self._note_users(event)
 
@@ -102,7 +107,7 @@ class Channels:
     def names_for(self, process: str) -> list[str]:
         """Return the names that a process has to be given."""
         channels = [*self._between.values(), *self.named.values()]
-        used = (c for c in channels if process in c.users)
+        used = (c for c in channels if process in c.users and process != c.maker)
         return [name for channel in used for name in channel.names_for(process)]
 
     def _open(self, event: Event) -> None:
@@ -111,10 +116,16 @@ class Channels:
             raise Untranslatable(f"no channel of the kind {kind} could be made")
         if kind == "pipe":
             ends = {"get": self._name("reader"), "put": self._name("writer")}
-            made = Channel("one-way pipe", ends)
+            made = Channel("one-way pipe", ends, event.process)
         else:
-            made = Channel(kind, {"": self._name("queue")})
+            made = Channel(kind, {"": self._name("queue")}, event.process)
         self.named[event.returned["channel"]] = made
+
+    def _drop(self, event: Event) -> None:
+        """Let later channels have the names, once the maker has dropped them."""
+        channel = self.named[str(event.given[0])]
+        if channel.maker == event.process:
+            self._names -= set(channel.ends.values())
 
     def _meet(self, event: Event) -> Channel:
         key = _key(event)

@@ -122,7 +122,6 @@ def _crash(translation: Translation) -> list[str]:
     if event.process == OWNER:
         translation.needs |= {"peer", "crash"}
         return []
-    translation.needs |= {"suppress"}
     (turn,) = [s for s in translation.steps[-1:] if isinstance(s, Turn)]
     translation.steps[-1] = Turn(turn.process, turn.lines, "tell")
     return [
@@ -161,18 +160,19 @@ def _growth(translation: Translation) -> list[str]:
     quantities = [(event.do, event.process) for event in last]
     for place, group in reversed(groups[:-1]):
         same = [(event.do, event.process) for event in group] == quantities
-        pairs = zip(group, last, strict=False)
+        pairs = list(zip(group, last, strict=False))
         if same and any(before.count < now.count for before, now in pairs):
-            return _compared(translation, place, last)
+            grew = [now for before, now in pairs if before.count < now.count]
+            return _compared(translation, place, grew)
     raise Untranslatable("what is left is not more than was there before")
 
 
-def _compared(translation: Translation, place: int, last: list[Event]) -> list[str]:
-    """Read at a place of the story, and in the end, and compare."""
-    translation.needs |= {"growth", "peer", "os", "time", "re"}
-    readings = {_label(event): _reading(translation, event) for event in last}
-    inside = ", ".join(f"{label!r}: {source}" for label, source in readings.items())
-    reading = f"held = lambda: {{{inside}}}"
+def _compared(translation: Translation, place: int, grew: list[Event]) -> list[str]:
+    """Read what grew at a place of the story, and in the end, and compare."""
+    translation.needs |= {"growth", *(event.do for event in grew)}
+    readings = {_label(event): _reading(translation, event) for event in grew}
+    inside = "".join(f"\n        {k!r}: {source}," for k, source in readings.items())
+    reading = f"def held():\n    return {{{inside}\n    }}\n"
     translation.steps[place:place] = [Line(reading), Line("before = held()")]
     sentence = f"not so: {_escaped(translation.story.failure.sentence)}: {{more}} more"
     return ["more = grown(held, before)", *_concluded("not more", sentence)]

@@ -11,17 +11,31 @@ class Peer:
         args = (steps, theirs, *given)
         self.process = context.Process(target=run, args=args, daemon={daemon})
         self.process.start()
-        theirs.close()
+{noted}        theirs.close()
+        self.turn.recv()  # it runs
 {methods}
 
 def run(steps, turn, *given):
     """Take turns with the process that started this one, until it has gone."""
     signal.alarm(4 * TIMEOUT)  # it ends then, whatever happens
     with suppress(EOFError):
+        turn.send("it runs")
         turn.recv()
+{turns}'''
+
+TURNS = '''\
         for found in steps(*given):
             turn.send(found)
             turn.recv()
+'''
+
+TURNS_AND_LEAVE = '''\
+        global running  # what it holds, it holds until the process has ended
+        running = steps(*given)
+        for found in running:
+            turn.send(found)
+            if turn.recv() == "leave":
+                return
 '''
 
 IN_ONE = '''
@@ -46,34 +60,33 @@ IN_TWO = '''
         return self.turn.recv()
 '''
 
-GROWTH = '''
+SEGMENTS = '''
 def segments():
-    """Return how many segments of these processes there are."""
-    ours = PATTERN.replace("{pid}", f"({'|'.join(map(str, pids()))})")
+    """Return how many segments there are that these processes made."""
+    ours = PATTERN.replace("{pid}", f"({'|'.join(map(str, PIDS))})")
     return sum(bool(re.match(ours, name)) for name in os.listdir("/dev/shm"))
+'''
 
-
+DESCRIPTORS = '''
 def descriptors(pid):
     """Return how many descriptors a process has open."""
     return len(os.listdir(f"/proc/{pid}/fd"))
+'''
 
-
+MAPPINGS = '''
 def mappings(pid):
     """Return how many mappings of shared memory a process has."""
     with open(f"/proc/{pid}/maps") as file:
         return sum("/dev/shm/" in line or "/memfd:" in line for line in file)
+'''
 
-
+GROWN = '''
 def grown(held, before):
-    """Return what is more than before; what is let go of may take GRACE seconds."""
+    """Return by how much there is more than before, when GRACE seconds have passed."""
     deadline = time.monotonic() + GRACE
-    while True:
-        now = held()
-        more = {what: now[what] - before[what] for what in now}
-        more = {what: count for what, count in more.items() if count > 0}
-        if not more or time.monotonic() > deadline:
-            return more
+    while (now := held()) != before and time.monotonic() < deadline:
         time.sleep(0.1)
+    return {what: now[what] - before[what] for what in now if now[what] > before[what]}
 '''
 
 TOO_LATE = '''
@@ -109,3 +122,6 @@ class Cycle:
     def __init__(self, held):
         self.held, self.itself = held, self
 '''
+
+READINGS = {"segments": SEGMENTS, "descriptors": DESCRIPTORS, "mappings": MAPPINGS}
+"""What reads of the ledger become."""

@@ -33,10 +33,21 @@ CONTRACT = read_module("sharedtensor_conformance.adapter")
 
 @dataclass(frozen=True)
 class Method:
-    """A method of the adapter's class, and the module that has it."""
+    """A method of the adapter's class, the module that has it, and what it overrides."""
 
     node: ast.FunctionDef
     module: Module
+    overridden: Method | None = None
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its parameters, without ``self``."""
+        return [argument.arg for argument in self.node.args.args[1:]]
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """A copy of its statements."""
+        return deepcopy(without_docstring(self.node.body))
 
 
 @dataclass
@@ -73,7 +84,8 @@ class Operations:
                 self._read_class(*_where(module, base.id))
         for part in node.body:
             if isinstance(part, ast.FunctionDef):
-                self.methods[part.name] = Method(part, module)
+                overridden = self.methods.get(part.name)
+                self.methods[part.name] = Method(part, module, overridden)
             elif isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
                 self.attributes[part.targets[0].id] = part.value, module
 
@@ -95,7 +107,7 @@ class Operations:
                 case ast.Expr(ast.Call(ast.Attribute(ast.Call(ast.Name("super"))))):
                     self._read_inherited_initialiser(method)
                 case _:
-                    self.setup.append(self._written(statement, method.module))
+                    self.setup.append(self._written(statement, method))
 
     def _read_inherited_initialiser(self, method: Method) -> None:
         for node in method.module.definitions.values():
@@ -119,25 +131,34 @@ class Operations:
         if name not in self.methods:
             raise Untranslatable(f"the adapter has no operation {name!r}")
         method = self.methods[name]
-        parameters = [argument.arg for argument in method.node.args.args[1:]]
-        given = dict(zip(parameters, map(_expression, arguments), strict=True))
-        statements = _joined(deepcopy(without_docstring(method.node.body)))
+        given = dict(zip(method.parameters, map(_expression, arguments), strict=True))
+        statements = _joined(method.body)
         if not statements:
             return ""
         if len(statements) == 1 and _fits(statements[0], given):
             filled = _Filled(given).visit(statements[0])
-            return self._written(filled, method.module)
-        self._define(name, method)
+            return self._written(filled, method)
+        self.define(name, method)
         self._bring({LAYOUT} & set().union(*map(names_in, given.values())), CONTRACT)
         return f"{name}({', '.join(arguments)})"
+
+    def entrance(self, strategy: str) -> list[str]:
+        """Return the lines that prepare a process, one for each of the adapter's."""
+        method = self.methods["enter_child"]
+        (parameter,) = method.parameters
+        given: dict[str, ast.expr] = {parameter: ast.Constant(strategy)}
+        statements = _joined(method.body)
+        if not all(_fits(statement, given) for statement in statements):
+            return [self.written("enter_child", repr(strategy))]
+        filled = [_Filled(given).visit(statement) for statement in statements]
+        return [self._written(statement, method) for statement in filled]
 
     def does_nothing(self, name: str) -> bool:
         """Return whether an operation has no statement, or returns its argument."""
         method = self.methods[name]
-        parameters = [argument.arg for argument in method.node.args.args[1:]]
-        for statement in without_docstring(method.node.body):
+        for statement in method.body:
             match statement:
-                case ast.Return(ast.Name(id)) if id == parameters[0]:
+                case ast.Return(ast.Name(id)) if id == method.parameters[0]:
                     continue
                 case ast.Assert():
                     continue
@@ -154,15 +175,15 @@ class Operations:
             raise Untranslatable("the adapter does not say which module is the drop-in")
         return name
 
-    def _written(self, node: ast.AST, module: Module) -> str:
+    def _written(self, node: ast.AST, method: Method) -> str:
         """Return a piece of a method as source of the program."""
-        done = _simple(_Unbound(self, module).visit(node))
-        self._bring(names_in(done), module)
+        done = _simple(_Unbound(self, method).visit(node))
+        self._bring(names_in(done), method.module)
         if isinstance(done, ast.Return | ast.Expr):
             done = done.value if done.value else ast.Constant(None)
         return ast.unparse(ast.fix_missing_locations(done))
 
-    def attribute(self, name: str, module: Module) -> ast.expr:
+    def attribute(self, name: str) -> ast.expr:
         """Return what takes the place of ``self.name``."""
         if name == "multiprocessing":
             self._import(f"import {self.drop_in()} as {DROP_IN}", DROP_IN)
@@ -175,22 +196,25 @@ class Operations:
             self._bring(names_in(value), module)
             return deepcopy(value)
         if name in self.methods:
-            self._define(name, self.methods[name])
-            return ast.Name(name, ast.Load())
+            return self.define(name, self.methods[name])
         raise Untranslatable(f"an operation uses self.{name}, which nobody sets")
 
     # What they need
 
-    def _define(self, name: str, method: Method) -> None:
-        """Let the program have a method as a function."""
+    def define(self, name: str, method: Method) -> ast.expr:
+        """Let the program have a method as a function of this name."""
         if name in self.definitions:
-            return
+            return ast.Name(name, ast.Load())
         self.definitions[name] = ""  # it may call itself
         node = bare(method.node)
+        node.name = name
         node.args.args = node.args.args[1:]
         _shorten_docstring(node)
         node.decorator_list = []
-        self.definitions[name] = self._written(node, method.module)
+        written = self._written(node, method)
+        self.definitions.pop(name)
+        self.definitions[name] = written  # after what it needs
+        return ast.Name(name, ast.Load())
 
     def _bring(self, names: set[str], module: Module) -> None:
         """Let the program have what some names stand for in a module."""
@@ -296,13 +320,13 @@ class _Filled(ast.NodeTransformer):
 class _Unbound(ast.NodeTransformer):
     """Puts what ``self`` has in the places of its attributes."""
 
-    def __init__(self, operations: Operations, module: Module) -> None:
+    def __init__(self, operations: Operations, method: Method) -> None:
         self.operations = operations
-        self.module = module
+        self.method = method
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if isinstance(node.value, ast.Name) and node.value.id == "self":
-            return self.operations.attribute(node.attr, self.module)
+            return self.operations.attribute(node.attr)
         self.generic_visit(node)
         return node
 
@@ -314,13 +338,20 @@ class _Unbound(ast.NodeTransformer):
                 written = method and self._helper(method, node)
                 if written:
                     return written
+            case ast.Attribute(ast.Call(ast.Name("super")), name):
+                node.func = self._inherited(name)
         self.generic_visit(node)
         return node
 
+    def _inherited(self, name: str) -> ast.expr:
+        overridden = self.method.overridden
+        if overridden is None or overridden.node.name != name:
+            raise Untranslatable(f"an operation calls super().{name}")
+        return self.operations.define(f"inherited_{name}", overridden)
+
     def _helper(self, method: Method, node: ast.Call) -> ast.expr | None:
-        statements = _joined(deepcopy(without_docstring(method.node.body)))
-        parameters = [argument.arg for argument in method.node.args.args[1:]]
-        given = dict(zip(parameters, node.args, strict=False))
+        statements = _joined(method.body)
+        given = dict(zip(method.parameters, node.args, strict=False))
         if len(statements) != 1 or not _fits(statements[0], given) or node.keywords:
             return None
         filled = _Filled(given).visit(statements[0])

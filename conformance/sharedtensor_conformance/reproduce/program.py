@@ -21,9 +21,6 @@ from sharedtensor_conformance.reproduce.story import OWNER, Story
 from sharedtensor_conformance.reproduce.translation import Process, Translation
 
 WIDTH = 88
-TIMEOUT = 30
-"""Seconds that a turn of a process may take."""
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -89,7 +86,8 @@ class _Text:
         imports = "\n".join(_sorted(self._imports(shown)))
         end = self._crash() if "crash" in needs else ["main()"]
         main = _indented(['if __name__ == "__main__":', *_inside(end)], 0)
-        code = quoted(f"{imports}\n\n{shown}\n\n\n{main}\n")
+        space = "\n\n\n" if shown.startswith(("def", "class")) else "\n\n"
+        code = quoted(f"{imports}{space}{shown}\n\n\n{main}\n")
         return f"{self._docstring()}\n\n{code}"
 
     # What it says of itself
@@ -139,11 +137,13 @@ class _Text:
         needs = self.translation.needs
         lines = []
         if "peer" in needs or "too late" in needs:
-            lines.append(f"TIMEOUT = {TIMEOUT}  # seconds")
+            timeout = max(10, 3 * self.subject.implementation.deadline)
+            lines.append(f"TIMEOUT = {timeout:.0f}  # seconds")
         if "growth" in needs:
-            pattern = self.subject.implementation.segment_pattern
-            lines.append(f"PATTERN = r{pattern!r}" if pattern else 'PATTERN = "(?!sem)"')
             lines.append(f"GRACE = {self.subject.implementation.grace:g}  # seconds")
+        if "segments" in needs:
+            pattern = self.subject.implementation.segment_pattern or r"(?!sem\.)"
+            lines += [f"PATTERN = r{pattern!r}", "PIDS = [os.getpid()]"]
         uses = any("context." in line for line in self._said())
         if "peer" in needs or uses:
             method = self.translation.start_method
@@ -156,10 +156,16 @@ class _Text:
             daemon = "crash" not in needs
             in_two = any(".tell()" in line or ".wait()" in line for line in self._said())
             methods = helpers.IN_TWO if in_two else helpers.IN_ONE
+            noted = "        PIDS.append(self.process.pid)\n" * ("segments" in needs)
             peer = helpers.PEER.replace("{daemon}", str(daemon))
-            yield peer.replace("{methods}", methods)
+            turns = helpers.TURNS_AND_LEAVE if "leave" in needs else helpers.TURNS
+            peer = peer.replace("{methods}", methods).replace("{noted}", noted)
+            yield peer.replace("{turns}", turns)
+        for what, helper in helpers.READINGS.items():
+            if what in needs:
+                yield helper
         if "growth" in needs:
-            yield helpers.GROWTH
+            yield helpers.GROWN
         if "too late" in needs:
             yield helpers.TOO_LATE
         if "unpicklable" in needs:

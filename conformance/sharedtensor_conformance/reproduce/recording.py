@@ -46,6 +46,8 @@ class Story(Listener):
     # Events
 
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
+        if self.failure:
+            return
         self._open[id(actor)] = len(self.events)
         self._add(actor, "call", do=message["do"], given=message["with"])
 

@@ -95,6 +95,12 @@ def execute(program: str, implementation: Implementation, limit: float) -> Shown
     return Shown(status, printable(output))
 
 
+def _path() -> str:
+    """Return where modules are found: also here, as by pytest."""
+    given = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([os.getcwd(), given] if given else [os.getcwd()])
+
+
 def _job(
     file: Path, log: Path, root: str, implementation: Implementation
 ) -> dict[str, Any]:
@@ -102,7 +108,7 @@ def _job(
     temporary.mkdir()
     return {
         "argv": [sys.executable, str(file)],
-        "environment": os.environ | {"TMPDIR": str(temporary)},
+        "environment": os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": _path()},
         "root": root,
         "folder": str(temporary),
         "log": str(log),

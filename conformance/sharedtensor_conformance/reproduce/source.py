@@ -58,7 +58,8 @@ def read_module(name: str) -> Module:
 def _locate(name: str) -> ModuleSpec | None:
     """Return where a module is; nothing but the finders of its root is run."""
     root, *rest = name.split(".")
-    found = importlib.util.find_spec(root)
+    here = [str(Path.cwd())]  # where pytest finds modules, too
+    found = importlib.util.find_spec(root) or PathFinder.find_spec(root, here)
     path = root
     for part in rest:
         if found is None or found.submodule_search_locations is None:

@@ -19,7 +19,10 @@ OWNER = "owner"
 LONGEST = 2000
 """More events than that are no story for a program of one page."""
 
-AROUND = frozenset({"make_pairs", "make_peer", "close_pairs", "drop_all"})
+LONG = 8
+"""A list of so many numbers is written as a range where it is one."""
+
+AROUND = frozenset({"make_pairs", "make_peer", "close_pairs", "drop_all", "join"})
 """What the suite asks for around a story."""
 
 
@@ -185,6 +188,8 @@ def source_of(data: Any, refer: Callable[[dict[str, Any]], str]) -> str:
     match data:
         case float() if not math.isfinite(data):
             return f"float({str(data)!r})"
+        case list() if _is_range(data):
+            return f"list(range({data[0]}, {data[-1] + 1}))"
         case list():
             return f"[{', '.join(source_of(item, refer) for item in data)}]"
         case {"tuple": [only]}:
@@ -206,6 +211,13 @@ def source_of(data: Any, refer: Callable[[dict[str, Any]], str]) -> str:
         case dict():
             return refer(data)
     return repr(data)
+
+
+def _is_range(data: list[Any]) -> bool:
+    """Return whether many whole numbers follow each other."""
+    if len(data) < LONG or any(type(number) is not int for number in data):
+        return False
+    return data == list(range(data[0], data[0] + len(data)))
 
 
 def _tuple(value: Any) -> Any:

@@ -147,8 +147,7 @@ class Translation:
         """Return the lines that prepare a process."""
         if not self.story.enters.get(name, True):
             return []
-        line = self.operations.written("enter_child", repr(self.strategy))
-        return [line] if line else []
+        return self.operations.entrance(self.strategy)
 
     def _start(self, name: str, method: str, arguments: Any) -> None:
         if method != self.start_method:
@@ -208,14 +207,15 @@ class Translation:
             self._start(name, method, arguments)
             return
         if event.do == "leave":
-            self._end(event, f"{self.of(event.process).variable}.tell()")
+            self.needs.add("leave")
+            leaving = f'{self.of(event.process).variable}.turn.send("leave")'
+            self._end(event, leaving)
             return
         for line in self.told(event):
             self._add_as_it_went(event, line)
 
     def _add_as_it_went(self, event: Event, line: str) -> None:
         if event.raised:
-            self.needs.add("suppress")
             line = f"with suppress(Exception):\n    {line}"
         if event.overlaps and event.process != OWNER:
             self.steps.append(Turn(event.process, (line,), "tell"))
@@ -236,7 +236,6 @@ class Translation:
     def _poll(self, event: Event) -> None:
         if event.do != "has_message":
             return
-        self.needs.add("time")
         is_there = self.channels.between(event).asking(event.process)
         self.add(event.process, f"while not ({is_there}):\n    time.sleep(0.01)")
 
@@ -297,16 +296,15 @@ class Translation:
             for key, path in references_in(event.returned)
             if key not in process.sources
         ]
-        if not new:
-            return [source]
         decodes = decodes and not self.operations.does_nothing("decode")
-        if new == [(event.returned.get("reference"), "")] if isinstance(
-            event.returned, dict
-        ) else False:
-            name = self._keep(process, new[0][0], wanted)
-            value = self.operations.written("decode", source) if decodes else source
-            return [f"{name} = {value}"]
-        return self._taken_apart(event, source, new, decodes)
+        if not new and not (decodes and event.raised):
+            return [source]
+        if len(new) > 1 or any(path for _, path in new):
+            return self._taken_apart(event, source, new, decodes)
+        value = self.operations.written("decode", source) if decodes else source
+        if not new:
+            return [value]
+        return [f"{self._keep(process, new[0][0], wanted)} = {value}"]
 
     def _taken_apart(
         self, event: Event, source: str, new: list[tuple[str, str]], decodes: bool
@@ -344,7 +342,8 @@ class Translation:
     # What processes are asked for
 
     def _tell_operate(self, event: Event, name: str, *given: Any) -> list[str]:
-        if name in OBSERVING and not self.whole:
+        observes = name in OBSERVING or (name == "grad" and event.returned is None)
+        if observes and not self.whole:
             return []
         sources = [self.source(event.process, value) for value in given]
         line = self.operations.written(name, *sources)
@@ -404,7 +403,6 @@ class Translation:
     def _tell_module(self, event: Event, name: str, *given: Any) -> list[str]:
         if name.startswith("get_") and not self.whole:
             return []
-        self.needs.add("mp")
         sources = (self.source(event.process, value) for value in given)
         return [f"{DROP_IN}.{name}({', '.join(sources)})"]
 
@@ -426,11 +424,9 @@ class Translation:
         return [asking] if self.whole else []
 
     def _tell_set_umask(self, event: Event, mask: int) -> list[str]:
-        self.needs.add("os")
         return [f"os.umask({mask:#o})"]
 
     def _tell_try_context(self, event: Event, method: str) -> list[str]:
-        self.needs.add("mp")
         return [f"{DROP_IN}.get_context({method!r})"]
 
     # Actions
@@ -451,7 +447,6 @@ class Translation:
         return self._bound(event, "bad", "Unreceivable()", False)
 
     def _act_collect_garbage(self, event: Event) -> list[str]:
-        self.needs.add("gc")
         return ["gc.collect()"]
 
     def _act_hide(self, event: Event, key: str, where: str) -> list[str]:
@@ -462,7 +457,6 @@ class Translation:
         return [f"Cycle({source})", *self._dropped(event.process, key)]
 
     def _act_end(self, event: Event, how: str) -> list[str]:
-        self.needs.add("os")
         ways = {
             "by os._exit": "os._exit(0)",
             "by an exception": "raise SystemExit(1)",
