@@ -28,7 +28,10 @@ def torch():
     ("operation", "written"),
     [
         (("share", "t"), "t.share_memory_()"),
-        (("make", "[1, 2]", "(2,)", "'int32'"), "torch.tensor([1, 2], dtype=torch.int32)"),
+        (
+            ("make", "[1, 2]", "(2,)", "'int32'"),
+            "torch.tensor([1, 2], dtype=torch.int32)",
+        ),
         (
             ("make", "[1, 2]", "(1, 2)", "'bool'"),
             "torch.tensor([1, 2], dtype=torch.bool).reshape((1, 2))",

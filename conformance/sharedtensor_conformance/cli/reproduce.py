@@ -47,7 +47,7 @@ case holds now, or that its story cannot become a program. A program ends with 0
 it shows the deviation, with 1 where that is gone.
 
 example:
-  shared-tensor-spec reproduce report.jsonl 'test_grad.py::*[file_system-fork-pipe-*]'"""
+  shared-tensor-spec reproduce report.jsonl 'test_grad.py::*[*-fork-pipe-to_peer]'"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

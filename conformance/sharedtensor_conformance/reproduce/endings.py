@@ -14,6 +14,9 @@ from sharedtensor_conformance.reproduce.source import Untranslatable
 from sharedtensor_conformance.reproduce.story import OWNER, Event, references_in
 from sharedtensor_conformance.reproduce.translation import Translation
 
+LONGEST = 75
+"""Characters of a sentence that is printed by one line."""
+
 READINGS = {
     "segments": "segments()",
     "descriptors": "descriptors({pid})",
@@ -74,8 +77,10 @@ def _observed(
 def _concluded(gone: str, sentence: str) -> list[str]:
     """Return the lines that end with 1 where the deviation is `gone`, or tell it."""
     text = sentence.replace("\\", "\\\\").replace('"', '\\"')
-    said = f'print({"f" * ("{" in text)}"{text}")'
-    return [f"if {gone}:\n    sys.exit(1)", said]
+    said = f'{"f" * ("{" in text)}"{text}"'
+    fits = len(said) < LONGEST
+    shown = f"print({said})" if fits else f"print(\n    {said}\n)"
+    return [f"if {gone}:\n    sys.exit(1)", shown]
 
 
 def _escaped(sentence: str) -> str:
@@ -94,7 +99,9 @@ def _exception(translation: Translation) -> list[str]:
 
 def _refusal(translation: Translation) -> list[str]:
     _attempt(translation, translation.story.shown_by)
-    sentence = f"not so: {_escaped(translation.story.failure.sentence)}: nothing was raised"
+    sentence = (
+        f"not so: {_escaped(translation.story.failure.sentence)}: nothing was raised"
+    )
     return _concluded("raised", sentence)
 
 
@@ -128,7 +135,7 @@ def _crash(translation: Translation) -> list[str]:
         f"with suppress(EOFError, TimeoutError):\n    {process.variable}.wait()",
         f"{process.variable}.process.join(TIMEOUT)",
         f"status = {process.variable}.process.exitcode",
-        *_concluded("not status", f"the process ended with status {{status}}"),
+        *_concluded("not status", "the process ended with status {status}"),
     ]
 
 
@@ -172,7 +179,7 @@ def _compared(translation: Translation, place: int, grew: list[Event]) -> list[s
     translation.needs |= {"growth", *(event.do for event in grew)}
     readings = {_label(event): _reading(translation, event) for event in grew}
     inside = "".join(f"\n        {k!r}: {source}," for k, source in readings.items())
-    reading = f"def held():\n    return {{{inside}\n    }}\n"
+    reading = f"\ndef held():\n    return {{{inside}\n    }}\n"
     translation.steps[place:place] = [Line(reading), Line("before = held()")]
     sentence = f"not so: {_escaped(translation.story.failure.sentence)}: {{more}} more"
     return ["more = grown(held, before)", *_concluded("not more", sentence)]

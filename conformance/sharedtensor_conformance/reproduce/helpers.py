@@ -23,30 +23,30 @@ def run(steps, turn, *given):
         turn.recv()
 {turns}'''
 
-TURNS = '''\
+TURNS = """\
         for found in steps(*given):
             turn.send(found)
             turn.recv()
-'''
+"""
 
-TURNS_AND_LEAVE = '''\
+TURNS_AND_LEAVE = """\
         global running  # what it holds, it holds until the process has ended
         running = steps(*given)
         for found in running:
             turn.send(found)
             if turn.recv() == "leave":
                 return
-'''
+"""
 
-IN_ONE = '''
+IN_ONE = """
     def go_on(self):
         self.turn.send("it is your turn")
         if not self.turn.poll(TIMEOUT):
             raise TimeoutError
         return self.turn.recv()
-'''
+"""
 
-IN_TWO = '''
+IN_TWO = """
     def go_on(self):
         self.tell()
         return self.wait()
@@ -58,7 +58,7 @@ IN_TWO = '''
         if not self.turn.poll(TIMEOUT):
             raise TimeoutError
         return self.turn.recv()
-'''
+"""
 
 SEGMENTS = '''
 def segments():

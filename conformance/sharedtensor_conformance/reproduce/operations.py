@@ -33,7 +33,7 @@ CONTRACT = read_module("sharedtensor_conformance.adapter")
 
 @dataclass(frozen=True)
 class Method:
-    """A method of the adapter's class, the module that has it, and what it overrides."""
+    """A method of the adapter's class, its module, and what it overrides."""
 
     node: ast.FunctionDef
     module: Module
@@ -91,13 +91,16 @@ class Operations:
 
     def _read_initialiser(self) -> None:
         """Learn what ``self`` has; what else the initialiser does is set up."""
-        for name, method in list(self.methods.items()):
-            if any("propert" in ast.unparse(d) for d in method.node.decorator_list):
-                (returned,) = without_docstring(method.node.body)
-                assert isinstance(returned, ast.Return) and returned.value
-                self.attributes[name] = returned.value, method.module
+        for name, part in list(self.methods.items()):
+            if any("propert" in ast.unparse(d) for d in part.node.decorator_list):
+                self._read_property(name, self.methods.pop(name))
         if method := self.methods.get("__init__"):
             self._read_statements(method)
+
+    def _read_property(self, name: str, method: Method) -> None:
+        match method.body:
+            case [ast.Return(ast.expr() as value)]:
+                self.attributes[name] = value, method.module
 
     def _read_statements(self, method: Method) -> None:
         for statement in without_docstring(method.node.body):

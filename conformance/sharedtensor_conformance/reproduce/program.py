@@ -22,6 +22,7 @@ from sharedtensor_conformance.reproduce.translation import Process, Translation
 
 WIDTH = 88
 
+
 @dataclass(frozen=True)
 class Subject:
     """What a program is about.
@@ -154,7 +155,9 @@ class _Text:
         needs = self.translation.needs
         if "peer" in needs:
             daemon = "crash" not in needs
-            in_two = any(".tell()" in line or ".wait()" in line for line in self._said())
+            in_two = any(
+                ".tell()" in line or ".wait()" in line for line in self._said()
+            )
             methods = helpers.IN_TWO if in_two else helpers.IN_ONE
             noted = "        PIDS.append(self.process.pid)\n" * ("segments" in needs)
             peer = helpers.PEER.replace("{daemon}", str(daemon))
@@ -249,9 +252,8 @@ def _lines_of(steps: Sequence[Step], name: str) -> Iterator[str]:
         match step:
             case Turn(process=process) if process == name:
                 yield from step.lines
-                if step.how != "tell" or not step.lines[-1:] == ("os._exit(0)",):
-                    if step.how != "wait":
-                        yield f"yield {step.result}".rstrip()
+                if step.how != "wait":
+                    yield f"yield {step.result}".rstrip()
             case Loop():
                 inside = list(_lines_of(step.body, name))
                 if inside:
@@ -273,8 +275,20 @@ def _owners_lines(steps: Sequence[Step], translation: Translation) -> Iterator[s
 
 
 def _inside(lines: Iterable[str]) -> list[str]:
-    return [textwrap.indent(line, "    ") for line in lines]
+    return [textwrap.indent(line, "    ") for line in _with_joined_dels(lines)]
+
+
+def _with_joined_dels(lines: Iterable[str]) -> list[str]:
+    """Return the lines, with one ``del`` for those that follow each other."""
+    found: list[str] = []
+    for line in lines:
+        if line.startswith("del ") and found and found[-1].startswith("del "):
+            found[-1] += f", {line.removeprefix('del ')}"
+        else:
+            found.append(line)
+    return found
 
 
 def _indented(lines: Iterable[str], depth: int) -> str:
-    return textwrap.indent("\n".join(lines), "    " * depth)
+    joined = _with_joined_dels(lines)
+    return textwrap.indent("\n".join(joined), "    " * depth)

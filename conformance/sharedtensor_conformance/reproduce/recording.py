@@ -46,12 +46,14 @@ class Story(Listener):
     # Events
 
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
+        """Write down what a process was asked for."""
         if self.failure:
             return
         self._open[id(actor)] = len(self.events)
         self._add(actor, "call", do=message["do"], given=message["with"])
 
     def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:
+        """Write down its answer."""
         number = self._open.pop(id(actor), None)
         if number is None:  # it was asked before the story began
             return
@@ -64,13 +66,16 @@ class Story(Listener):
         self.values[number] = value
 
     def killed(self, actor: Any) -> None:
+        """Write down that it was killed."""
         self._add(actor, "kill")
 
     def read(self, actor: Any, what: str, value: Any) -> None:
+        """Write down how much there was."""
         count = len(value) if isinstance(value, set) else value
         self._add(actor, "read", what=what, count=count, waiting=self._waiting)
 
     def waited(self, begins: bool) -> None:
+        """Note that what follows is asked again and again."""
         self._waiting = begins
 
     def _add(self, actor: Any, kind: str, **details: Any) -> None:
@@ -94,6 +99,7 @@ class Story(Listener):
     def failed(
         self, kind: str, sentence: str, actual: Any = None, expected: Any = None
     ) -> None:
+        """Write down what failed first; the story ends there."""
         if self.failure:
             return
         self.failure = {"kind": kind, "sentence": sentence, "event": self._last()}
@@ -140,7 +146,7 @@ def _equal(value: Any, other: Any) -> bool:
 
 def _first_difference(actual: Any, expected: Any) -> tuple[Any, Any]:
     """Return the innermost lists of values, or single values, that differ."""
-    if type(actual) is not type(expected) or len_of(actual) != len_of(expected):
+    if type(actual) is not type(expected) or _length(actual) != _length(expected):
         return actual, expected
     if isinstance(actual, dict) and actual.keys() == expected.keys():
         pairs = [(actual[key], expected[key]) for key in actual]
@@ -152,8 +158,7 @@ def _first_difference(actual: Any, expected: Any) -> tuple[Any, Any]:
     return _first_difference(*different[0])
 
 
-def len_of(value: Any) -> int:
-    """Return the length of a value that has one."""
+def _length(value: Any) -> int:
     return len(value) if isinstance(value, list | dict) else 0
 
 

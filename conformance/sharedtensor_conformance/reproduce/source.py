@@ -107,7 +107,9 @@ class _Bare(ast.NodeTransformer):
         dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
         if not dataclass:  # whose annotations are its fields
             self.generic_visit(node)
-        node.bases = [b.value if isinstance(b, ast.Subscript) else b for b in node.bases]
+        node.bases = [
+            b.value if isinstance(b, ast.Subscript) else b for b in node.bases
+        ]
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:

@@ -38,8 +38,10 @@ NAMES = {
 """What a program calls the result of an operation; others after the operation."""
 
 OBSERVING = frozenset(
-    "values shape dtype read is_shared address strides requires_grad is_leaf "
-    "is_parameter is_tensor device_values device_of".split()
+    [
+        *("values", "shape", "dtype", "strides", "read", "address", "is_shared"),
+        *("requires_grad", "is_leaf", "is_parameter", "device_values", "device_of"),
+    ]
 )
 """Operations that change nothing: a program makes only those that show the failure."""
 
@@ -135,8 +137,8 @@ class Translation:
     # Processes
 
     def _begin(self) -> None:
-        for name in self.channels.alone():
-            self.add(OWNER, name.making)
+        for channel in self.channels.alone():
+            self.add(OWNER, channel.making)
         self.lines(OWNER, self._entrance(OWNER))
         told = {str(e.given[0]) for e in self.story.events if e.do == "start_peer"}
         for name in STANDING:
@@ -288,7 +290,9 @@ class Translation:
 
         return source_of(payload, refer)
 
-    def _bound(self, event: Event, wanted: str, source: str, decodes: bool) -> list[str]:
+    def _bound(
+        self, event: Event, wanted: str, source: str, decodes: bool
+    ) -> list[str]:
         """Return the lines that keep what an event brought, and learn their names."""
         process = self.of(event.process)
         new = [
@@ -317,9 +321,13 @@ class Translation:
             for key, path in new:
                 process.sources.setdefault(key, f"{whole}{path}")
             return lines
+        if not decodes and _is_flat(event.returned, new):
+            names = [self._keep(process, key, "arrived") for key, _ in new]
+            return [f"{', '.join(names)} = {source}"]
+        first: dict[str, str] = {}
         for key, path in new:
-            if key in process.sources:
-                continue
+            first.setdefault(key, path)
+        for key, path in first.items():
             value = f"{whole}{path}"
             value = self.operations.written("decode", value) if decodes else value
             lines.append(f"{self._keep(process, key, 'arrived')} = {value}")
@@ -474,3 +482,10 @@ class Translation:
         if self._readings:
             self.groups.append((len(self.steps), self._readings))
             self._readings = []
+
+
+def _is_flat(data: Any, new: list[tuple[str, str]]) -> bool:
+    """Return whether a value is a list of different new objects and nothing else."""
+    keys = [item.get("reference") for item in data if isinstance(item, dict)]
+    flat = isinstance(data, list) and len(keys) == len(data)
+    return flat and keys == [key for key, _ in new] and len(set(keys)) == len(keys)

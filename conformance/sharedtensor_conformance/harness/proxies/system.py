@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.proxies.calls import Requester
