@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sharedtensor_conformance.harness.checks import SHOWN
 from sharedtensor_conformance.reproduce.folding import Line, Turn
 from sharedtensor_conformance.reproduce.source import Untranslatable
 from sharedtensor_conformance.reproduce.story import OWNER, Event, references_in
@@ -56,12 +57,18 @@ def _value(translation: Translation) -> list[str]:
     if failure.kind == "condition":
         right = "is not" if returned is None or isinstance(returned, bool) else "!="
         value = translation.source(event.process, returned)
-        sentence = f"{sentence}: got {{found!r}}"
+        sentence = f"{sentence}: got {_shown('found', returned)}"
         return [*lines, *_concluded(f"found {right} {value}", sentence)]
     expected = translation.source(event.process, failure.expected)
     lines.append(f"expected = {expected}")
-    sentence = f"{sentence}: got {{found!r}}, not {{expected!r}}"
+    sentence = f"{sentence}: got {_shown('found', returned)}"
+    sentence = f"{sentence}, not {_shown('expected', failure.expected)}"
     return [*lines, *_concluded("found == expected", sentence)]
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return what an f-string needs to show a value, of a long one the beginning."""
+    return f"{{{name}!r:.{SHOWN}}}" if len(repr(value)) > SHOWN else f"{{{name}!r}}"
 
 
 def _observed(
@@ -125,18 +132,24 @@ def _attempt(translation: Translation, event: Event) -> None:
 def _crash(translation: Translation) -> list[str]:
     event = translation.story.shown_by
     process = translation.of(event.process)
-    translation.add(event.process, translation.shown(event))
     if event.process == OWNER:
         translation.needs |= {"peer", "crash"}
+        translation.add(OWNER, translation.shown(event))
         return []
-    (turn,) = [s for s in translation.steps[-1:] if isinstance(s, Turn)]
-    translation.steps[-1] = Turn(turn.process, turn.lines, "tell")
+    _begun(translation, event)
     return [
         f"with suppress(EOFError, TimeoutError):\n    {process.variable}.wait()",
         f"{process.variable}.process.join(TIMEOUT)",
         f"status = {process.variable}.process.exitcode",
         *_concluded("not status", "the process ended with status {status}"),
     ]
+
+
+def _begun(translation: Translation, event: Event) -> None:
+    """Let a process begin what it does not end, if it has not begun."""
+    if not translation.goes_on:
+        line = translation.shown(event)
+        translation.steps.append(Turn(event.process, (line,), "tell"))
 
 
 def _hang(translation: Translation) -> list[str]:
@@ -148,9 +161,7 @@ def _hang(translation: Translation) -> list[str]:
         step = translation.shown(event)
         waits = ["signal.signal(signal.SIGALRM, too_late)", "signal.alarm(TIMEOUT)"]
     else:
-        if not (event.overlaps or event.polls):
-            line = translation.shown(event)
-            translation.steps.append(Turn(event.process, (line,), "tell"))
+        _begun(translation, event)
         step, waits = f"{process.variable}.wait()", []
     hangs = f"try:\n    {step}\n    sys.exit(1)\nexcept TimeoutError:\n"
     return [*waits, f'{hangs}    print(f"{sentence}")']

@@ -59,7 +59,7 @@ class Event:
     @property
     def overlaps(self) -> bool:
         """Whether others acted before the answer came."""
-        return self.ends > self.number + 1
+        return not self.is_answered or self.ends > self.number + 1
 
 
 @dataclass(frozen=True)

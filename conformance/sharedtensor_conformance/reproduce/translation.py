@@ -91,6 +91,8 @@ class Translation:
         strategy: the sharing strategy of the case.
         start_method: its start method.
         whole: do as the test did what only looks at something, too.
+
+    `goes_on` says whether what shows the failure began before other things happened.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Translation:
         self.processes = {OWNER: Process(OWNER, OWNER)}
         self.steps: list[Step] = []
         self.needs: set[str] = set()
+        self.goes_on = False
         self.groups: list[tuple[int, list[Event]]] = []
         self._readings: list[Event] = []
         self._begin()
@@ -123,7 +126,7 @@ class Translation:
             for pending in [p for p in waiting if p.ends <= event.number]:
                 waiting.remove(pending)
                 self._await(pending)
-            if event.number == last and self.story.failure.kind != "growth":
+            if event.number == last and self._is_last(event):
                 return
             if event.kind == "read":
                 self._readings.append(event)
@@ -133,6 +136,14 @@ class Translation:
             if event.overlaps and event.process != OWNER and event.is_answered:
                 waiting.append(event)
         self._group_readings()
+
+    def _is_last(self, event: Event) -> bool:
+        """Return whether nothing happens after what shows the failure began."""
+        if self.story.failure.kind == "growth":
+            return False
+        others = event.process != OWNER and event is not self.story.events[-1]
+        self.goes_on = event.overlaps and others
+        return not self.goes_on
 
     # Processes
 
@@ -221,6 +232,7 @@ class Translation:
             line = f"with suppress(Exception):\n    {line}"
         if event.overlaps and event.process != OWNER:
             self.steps.append(Turn(event.process, (line,), "tell"))
+            self.add(OWNER, "time.sleep(1)  # it waits then")
         else:
             self.add(event.process, line)
 
