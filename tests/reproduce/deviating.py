@@ -24,9 +24,9 @@ class Crashes(NumpyCopyOperations):
     """Its process dies when an element is written."""
 
     def write(self, tensor, index, value):
-        if "MENDED" not in os.environ:
-            os.kill(os.getpid(), signal.SIGSEGV)
-        super().write(tensor, index, value)
+        if "MENDED" in os.environ:
+            raise ValueError("it cannot be written")
+        os.kill(os.getpid(), signal.SIGSEGV)
 
 
 class Hangs(NumpyCopyOperations):
@@ -48,6 +48,9 @@ class Raises(NumpyCopyOperations):
 
 class Grows(NumpyCopyOperations):
     """It says nothing when it is asked to grow, and does not grow."""
+
+    def values(self, tensor):
+        return super().values(tensor)
 
     def share(self, tensor):
         return tensor

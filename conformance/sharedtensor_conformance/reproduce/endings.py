@@ -6,6 +6,7 @@ with which the owner concludes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,7 @@ def ending(translation: Translation) -> list[str]:
     kind = translation.story.failure.kind
     end = ENDINGS.get(kind)
     if end is None:
-        raise Untranslatable(f"a program cannot show a failure of this kind: {kind}")
+        raise Untranslatable("what failed is not the answer to a single request")
     return end(translation)
 
 
@@ -43,27 +44,29 @@ def ending(translation: Translation) -> list[str]:
 
 def _value(translation: Translation) -> list[str]:
     failure, event = translation.story.failure, translation.story.shown_by
-    if event.raised:
-        return _exception(translation)
-    shown = translation.shown(event)
-    if failure.kind == "condition" and isinstance(event.returned, dict):
-        is_there = any(True for _ in references_in(event.returned))
-        shown, returned = (f"{shown} is None", False) if is_there else (shown, None)
-    else:
-        returned = event.returned
+    shown, returned = translation.shown(event), event.returned
+    if failure.kind == "condition" and any(references_in(returned)):
+        shown, returned = f"{shown} is None", False  # what is there, and should not be
     found = f"repr({shown})" if failure.as_text else shown
-    lines = _observed(translation, event.process, "found", found)
-    sentence = f"not so: {_escaped(failure.sentence)}"
+    sentence = f"not so: {_escaped(failure.sentence)}: got {_shown('found', returned)}"
     if failure.kind == "condition":
         right = "is not" if returned is None or isinstance(returned, bool) else "!="
+        lines = _observed(translation, event.process, "found", found)
         value = translation.source(event.process, returned)
-        sentence = f"{sentence}: got {_shown('found', returned)}"
         return [*lines, *_concluded(f"found {right} {value}", sentence)]
-    expected = translation.source(event.process, failure.expected)
-    lines.append(f"expected = {expected}")
-    sentence = f"{sentence}: got {_shown('found', returned)}"
     sentence = f"{sentence}, not {_shown('expected', failure.expected)}"
+    lines = _compared_values(translation, event.process, found)
     return [*lines, *_concluded("found == expected", sentence)]
+
+
+def _compared_values(translation: Translation, process: str, found: str) -> list[str]:
+    """Return the lines after which the owner has what was found and expected."""
+    if translation.expects_an_address:
+        both = f"{found}, expected"
+        return _observed(translation, process, "found, expected", both)
+    expected = translation.source(process, translation.story.failure.expected)
+    lines = _observed(translation, process, "found", found)
+    return [*lines, f"expected = {expected}"]
 
 
 def _shown(name: str, value: Any) -> str:
@@ -141,8 +144,18 @@ def _crash(translation: Translation) -> list[str]:
         f"with suppress(EOFError, TimeoutError):\n    {process.variable}.wait()",
         f"{process.variable}.process.join(TIMEOUT)",
         f"status = {process.variable}.process.exitcode",
-        *_concluded("not status", "the process ended with status {status}"),
+        *ended_otherwise(translation),
     ]
+
+
+def ended_otherwise(translation: Translation) -> list[str]:
+    """Return the lines that see whether the process died as it did in the case.
+
+    One that raised what nobody caught has ended with status 1, and did not crash.
+    """
+    found = re.search(r"exited with status (\d+)", translation.story.failure.sentence)
+    gone = f"status != {found[1]}" if found else "status is None or status >= 0"
+    return _concluded(gone, "the process ended with status {status}")
 
 
 def _begun(translation: Translation, event: Event) -> None:

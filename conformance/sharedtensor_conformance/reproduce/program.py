@@ -14,7 +14,7 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import SPEC_VERSION, Clause
 from sharedtensor_conformance.report.records import Case, Machine
 from sharedtensor_conformance.reproduce import helpers
-from sharedtensor_conformance.reproduce.endings import ending
+from sharedtensor_conformance.reproduce.endings import ended_otherwise, ending
 from sharedtensor_conformance.reproduce.folding import Line, Loop, Step, Turn, folded
 from sharedtensor_conformance.reproduce.operations import DROP_IN, Operations
 from sharedtensor_conformance.reproduce.story import OWNER, Story
@@ -144,7 +144,7 @@ class _Text:
             lines.append(f"GRACE = {self.subject.implementation.grace:g}  # seconds")
         if "segments" in needs:
             pattern = self.subject.implementation.segment_pattern or r"(?!sem\.)"
-            lines += [f"PATTERN = r{pattern!r}", "PIDS = [os.getpid()]"]
+            lines += [f'PATTERN = r"{pattern}"', "PIDS = [os.getpid()]"]
         uses = any("context." in line for line in self._said())
         if "peer" in needs or uses:
             method = self.translation.start_method
@@ -210,8 +210,7 @@ class _Text:
             "with suppress(EOFError, TimeoutError):\n    owner.go_on()",
             "owner.process.join(TIMEOUT)",
             "status = owner.process.exitcode",
-            "if not status:\n    sys.exit(1)",
-            'print(f"the process ended with status {status}")',
+            *ended_otherwise(self.translation),
         ]
 
 

@@ -6,10 +6,17 @@ test does between its first line and the check that fails is the story.
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
 import json
+import linecache
 import os
-from collections.abc import Iterator
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,9 +24,13 @@ import pytest
 from sharedtensor_conformance.harness import wire
 from sharedtensor_conformance.harness.listening import Listener, heard_by
 from sharedtensor_conformance.harness.proxies import Remote
+from sharedtensor_conformance.harness.proxies.calls import Requester
 
 FILE = "SHAREDTENSOR_CONFORMANCE_STORY"
 """The variable that names the file for the story."""
+
+UNTOLD = "untold"
+"""The kind of a failure that is not that of one answer."""
 
 PLAIN = (bool, int, str, bytes, type(None))
 """Values that are one object wherever they occur."""
@@ -105,39 +116,100 @@ class Story(Listener):
         self.failure = {"kind": kind, "sentence": sentence, "event": self._last()}
         if kind == "equality":
             self._compared(actual, expected)
+        elif kind == "condition" and not self._is_about_the_answer(_condition()):
+            self.failure["kind"] = UNTOLD
 
     def _compared(self, actual: Any, expected: Any) -> None:
         """Say which answer is wrong, and what it should have been."""
         actual, expected = _first_difference(actual, expected)
-        number, shown = self._source_of(actual)
+        number, as_text = self._source_of(actual)
         if number is None:
-            self.failure["kind"] = "condition"
+            self.failure["kind"] = UNTOLD
             return
-        self.failure |= {"event": number, "as_text": shown}
+        self.failure |= {"event": number, "as_text": as_text}
         self.failure["expected"] = wire.encode(expected, _refer)
-        same = [n for n, v in enumerate(self.values) if v is expected]
-        if same and not isinstance(expected, (bool, str, type(None))):
-            self.failure["expected_event"] = same[-1]
+        if not isinstance(expected, (bool, str, type(None))):
+            same = [n for n, value in enumerate(self.values) if value is expected]
+            self.failure["expected_event"] = same[-1] if same else None
 
     def _source_of(self, actual: Any) -> tuple[int | None, bool]:
-        """Return the event that answered `actual`, and whether it is shown as text."""
-        asked = [
-            number
-            for number in reversed(range(len(self.events)))
-            if "returned" in self.events[number]
-        ]
-        for number in asked:
-            value = self.values[number]
-            if value is actual or (isinstance(actual, PLAIN) and _equal(value, actual)):
-                return number, False
-        for number in asked:
-            if isinstance(actual, str) and repr(self.values[number]) == actual:
-                return number, True
-        return None, False
+        """Return the event that answered `actual`, and whether it is shown as text.
+
+        A container is known again wherever it came from, a plain value only if nothing
+        happened since.
+        """
+        last = self._latest_answer()
+        if isinstance(actual, PLAIN):
+            if last is None:
+                return None, False
+            value = self.values[last]
+            if _equal(value, actual):
+                return last, False
+            return (last, True) if repr(value) == actual else (None, False)
+        known = (n for n, value in enumerate(self.values) if value is actual)
+        return max(known, default=None), False
+
+    def _is_about_the_answer(self, condition: Condition | None) -> bool:
+        """Return whether a condition is made of the answer that came last."""
+        last = self._latest_answer()
+        if last is None or condition is None:
+            return False
+        if any(isinstance(asked, Remote | Requester) for asked in condition.asked):
+            return True
+        value = self.values[last]
+        return any(_is_the_same(named, value) for named in condition.named)
+
+    def _latest_answer(self) -> int | None:
+        """Return the number of the last event, if that was answered."""
+        if not self.events or "returned" not in self.events[-1]:
+            return None
+        return len(self.events) - 1
 
     def _last(self) -> int | None:
         numbers = (n for n, e in enumerate(self.events) if e["kind"] == "call")
         return max(numbers, default=None)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a test checks: the values that it names, and of whom it asks something."""
+
+    named: tuple[Any, ...]
+    asked: tuple[Any, ...]
+
+
+def _condition() -> Condition | None:
+    """Return the condition that the test is checking, read from its source."""
+    frame = sys._getframe(3)  # behind `failed` and the check is who checks
+    found = inspect.getframeinfo(frame, context=1).positions
+    if found is None or found.lineno is None or found.end_lineno is None:
+        return None
+    lines = linecache.getlines(frame.f_code.co_filename)
+    source = "".join(lines[found.lineno - 1 : found.end_lineno])
+    tree = ast.parse(textwrap.dedent(source)).body[0]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    first = calls[0].args[0]
+    methods = [n.func.value for n in ast.walk(first) if _is_of_a_method(n)]
+    return Condition(
+        tuple(_values(frame, [first])),
+        tuple(_values(frame, methods)),
+    )
+
+
+def _is_of_a_method(node: Any) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+
+
+def _values(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[Any]:
+    for node in nodes:
+        names = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+        yield from (frame.f_locals[n] for n in names if n in frame.f_locals)
+
+
+def _is_the_same(one: Any, other: Any) -> bool:
+    if isinstance(other, Remote):
+        return isinstance(one, Remote) and one.names_the_same_as(other)
+    return one is other or (isinstance(other, PLAIN) and _equal(one, other))
 
 
 def _equal(value: Any, other: Any) -> bool:
@@ -150,7 +222,7 @@ def _first_difference(actual: Any, expected: Any) -> tuple[Any, Any]:
         return actual, expected
     if isinstance(actual, dict) and actual.keys() == expected.keys():
         pairs = [(actual[key], expected[key]) for key in actual]
-    elif isinstance(actual, list) and any(isinstance(i, list) for i in actual):
+    elif isinstance(actual, list) and any(isinstance(i, list | tuple) for i in actual):
         pairs = list(zip(actual, expected, strict=True))
     else:
         return actual, expected

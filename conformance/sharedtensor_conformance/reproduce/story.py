@@ -68,7 +68,7 @@ class Failure:
 
     Args:
         kind: ``equality``, ``condition``, ``refusal``, ``growth``, ``raised``,
-            ``crash`` or ``hang``.
+            ``crash`` or ``hang``; ``untold`` where it is not that of one answer.
         sentence: what should have been so.
         event: the number of the call that shows it.
         expected: what it should have answered, encoded.
@@ -173,8 +173,11 @@ def _failure(found: dict[str, Any], events: tuple[Event, ...], case: Case) -> Fa
     unanswered = [e.number for e in events if e.kind == "call" and not e.is_answered]
     if case.verdict in (Verdict.CRASH, Verdict.HANG):
         return Failure(str(case.verdict), said, unanswered[-1] if unanswered else last)
-    raised = any(e.number == last and e.raised for e in events)
-    return Failure("raised" if raised else "condition", said, last)
+    final = next(event for event in events if event.number == last)
+    if final.raised:
+        return Failure("raised", said, last)
+    lacks = final is events[-1] and final.is_answered and final.returned is None
+    return Failure("condition" if lacks else "untold", said, last)
 
 
 # Values

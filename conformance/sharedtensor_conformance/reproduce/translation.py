@@ -224,8 +224,25 @@ class Translation:
             leaving = f'{self.of(event.process).variable}.turn.send("leave")'
             self._end(event, leaving)
             return
+        if self.expects_an_address and event is self._expected_event:
+            self.add(event.process, f"expected = {self.shown(event)}")
         for line in self.told(event):
             self._add_as_it_went(event, line)
+
+    @property
+    def _expected_event(self) -> Event | None:
+        number = self.story.failure.expected_event
+        return next((e for e in self.story.events if e.number == number), None)
+
+    @property
+    def expects_an_address(self) -> bool:
+        """Whether what is expected is an address, which differs from run to run."""
+        expected = self._expected_event
+        if expected is None or expected.given[:1] != ("address",):
+            return False
+        if expected.process != self.story.shown_by.process:
+            raise Untranslatable("it compares addresses of two processes")
+        return True
 
     def _add_as_it_went(self, event: Event, line: str) -> None:
         if event.raised:
