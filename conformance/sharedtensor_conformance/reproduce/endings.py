@@ -7,6 +7,7 @@ with which the owner concludes.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -117,10 +118,10 @@ def _refusal(translation: Translation) -> list[str]:
 
 def _attempt(translation: Translation, event: Event) -> None:
     """Let a process note in `raised` what the event raises."""
-    shown = translation.shown(event)
+    shown = textwrap.indent(translation.shown(event), "    ")
     lines = (
         'raised = ""',
-        f"try:\n    {shown}\nexcept Exception as error:\n    raised = repr(error)",
+        f"try:\n{shown}\nexcept Exception as error:\n    raised = repr(error)",
     )
     if event.process == OWNER:
         translation.steps += [Line(line) for line in lines]
@@ -176,7 +177,8 @@ def _hang(translation: Translation) -> list[str]:
     else:
         _begun(translation, event)
         step, waits = f"{process.variable}.wait()", []
-    hangs = f"try:\n    {step}\n    sys.exit(1)\nexcept TimeoutError:\n"
+    step = textwrap.indent(step, "    ")
+    hangs = f"try:\n{step}\n    sys.exit(1)\nexcept TimeoutError:\n"
     return [*waits, f'{hangs}    print(f"{sentence}")']
 
 

@@ -7,6 +7,7 @@ top to bottom, and the order of everything is that of the test.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,6 +115,7 @@ class Translation:
         self.steps: list[Step] = []
         self.needs: set[str] = set()
         self.goes_on = False
+        self._names_results = True
         self.groups: list[tuple[int, list[Event]]] = []
         self._readings: list[Event] = []
         self._begin()
@@ -284,13 +286,11 @@ class Translation:
 
     def shown(self, event: Event) -> str:
         """Return the source of what shows the failure, without a name for it."""
-        self.whole, whole = True, self.whole
+        whole, self.whole, self._names_results = self.whole, True, False
         try:
-            *before, last = self.told(event)
+            return "\n".join(self.told(event))
         finally:
-            self.whole = whole
-        self.lines(event.process, before)
-        return last
+            self.whole, self._names_results = whole, True
 
     # Values
 
@@ -313,9 +313,18 @@ class Translation:
         if inherits or self.operations.does_nothing("encode"):
             return self.source(process, payload)
 
+        keys = [key for key, _ in references_in(payload)]
+        encoded: dict[str, str] = {}
+
         def refer(found: dict[str, Any]) -> str:
-            source = self.source(process, found)
-            return self.operations.written("encode", source)
+            key = found["reference"]
+            if key in encoded:  # what occurs twice is encoded once
+                return encoded[key]
+            source = self.operations.written("encode", self.source(process, found))
+            if keys.count(key) == 1:
+                return source
+            encoded[key] = unused("encoded", {*encoded.values()})
+            return f"({encoded[key]} := {source})"
 
         return source_of(payload, refer)
 
@@ -332,6 +341,10 @@ class Translation:
         decodes = decodes and not self.operations.does_nothing("decode")
         if not new and not (decodes and event.raised):
             return [source]
+        if not self._names_results:
+            single = len(new) <= 1 and not any(path for _, path in new)
+            decodes = decodes and single
+            return [self.operations.written("decode", source) if decodes else source]
         if len(new) > 1 or any(path for _, path in new):
             return self._taken_apart(event, source, new, decodes)
         value = self.operations.written("decode", source) if decodes else source
@@ -388,7 +401,8 @@ class Translation:
 
     def _tell_put(self, event: Event, to: str, kind: str, payload: Any) -> list[str]:
         message = self._message(event.process, payload)
-        return [self.channels.between(event).putting(event.process, message)]
+        putting = self.channels.between(event).putting(event.process, message)
+        return [putting, *_dropping_names(message)]
 
     def _tell_get(self, event: Event, sender: str, kind: str) -> list[str]:
         source = self.channels.between(event).getting(event.process)
@@ -422,7 +436,8 @@ class Translation:
 
     def _tell_channel_put(self, event: Event, which: Any, payload: Any) -> list[str]:
         message = self._message(event.process, payload)
-        return [self._named(which).putting(event.process, message)]
+        putting = self._named(which).putting(event.process, message)
+        return [putting, *_dropping_names(message)]
 
     def _tell_channel_get(self, event: Event, which: Any) -> list[str]:
         source = self._named(which).getting(event.process)
@@ -511,6 +526,12 @@ class Translation:
         if self._readings:
             self.groups.append((len(self.steps), self._readings))
             self._readings = []
+
+
+def _dropping_names(message: str) -> list[str]:
+    """Return the line that lets go of what a message has given names."""
+    names = re.findall(r"\((\w+) := ", message)
+    return [f"del {', '.join(names)}"] if names else []
 
 
 def _is_flat(data: Any, new: list[tuple[str, str]]) -> bool:
