@@ -76,7 +76,7 @@ def _configure_controller(config: pytest.Config) -> None:
         found = run_smoke_test(stages, selection, _limit_of(config, implementation))
         shared["blocked"], recorder.private_shm = found.blocked, found.private_shm
     if config.getoption("dist", "no") != "no":
-        stages.retire()  # its workers have processes of their own
+        stages.close()  # its workers have processes of their own
     _configure(config, shared, stages)
     if config.option.tbstyle == "auto" and not selection.cases:
         config.option.tbstyle = "no"  # the end of the run says what is broken
