@@ -22,7 +22,6 @@ from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.sanitize import printable
 
-
 PRELOADED = "sharedtensor_conformance.harness.preloaded"
 """The module that imports the implementation in a fork server."""
 

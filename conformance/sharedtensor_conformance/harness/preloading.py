@@ -33,7 +33,9 @@ MARK = "SHAREDTENSOR_CONFORMANCE_STAGE"
 
 MARK_LENGTH = 256
 
-_ENVIRONMENT_START = 47  # among the fields of /proc/PID/stat from the state on, proc(5)
+# Among the fields of /proc/PID/stat from the state on, proc(5).
+_ARGUMENTS_START = 45
+_ENVIRONMENT_START = 47
 
 
 class Template:
@@ -148,6 +150,7 @@ def _enter(job: dict[str, Any], log: int) -> None:
     os.environ.clear()
     os.environ.update(job["environment"])
     _mark(job["root"])
+    _forget_arguments()
     tempfile.tempdir = None  # it follows TMPDIR
     del sys.argv[1:]
 
@@ -157,12 +160,25 @@ def _mark(root: str) -> None:
 
     Those whom this process forks inherit it, however they cut themselves off.
     """
-    start = int(process_tree.stat(os.getpid())[_ENVIRONMENT_START])
     with open("/proc/self/environ", "rb") as file:
         offset = file.read().index(f"{MARK}=".encode()) + len(MARK) + 1
+    _overwrite(_ENVIRONMENT_START, offset, os.fsencode(root).ljust(MARK_LENGTH))
+
+
+def _forget_arguments() -> None:
+    """Let the command line be an owner's, in evidence and in lists of processes."""
+    with open("/proc/self/cmdline", "rb") as file:
+        line = file.read()
+    offset = line.index(ARGUMENT.encode())
+    _overwrite(_ARGUMENTS_START, offset, bytes(len(line) - offset))
+
+
+def _overwrite(field: int, offset: int, text: bytes) -> None:
+    """Write where the kernel reads the command line or the environment from."""
+    start = int(process_tree.stat(os.getpid())[field])
     with open("/proc/self/mem", "r+b", buffering=0) as memory:
         memory.seek(start + offset)
-        memory.write(os.fsencode(root).ljust(MARK_LENGTH))
+        memory.write(text)
 
 
 def restore_ignored_signals() -> None:

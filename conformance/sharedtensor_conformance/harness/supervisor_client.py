@@ -134,13 +134,18 @@ def sweep(root: str) -> None:
     """
     if not Path(root).name.startswith("sts-"):
         raise HarnessFault(f"{root!r} is no folder of a stage: nothing is swept")
+    kill_marked(root)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def kill_marked(mark: str) -> None:
+    """Kill the processes that have `mark` in their environment or command."""
     deadline = time.monotonic() + SWEEP_TIMEOUT
-    while (found := marked(root)) and time.monotonic() < deadline:
+    while (found := marked(mark)) and time.monotonic() < deadline:
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
-    shutil.rmtree(root, ignore_errors=True)
 
 
 def marked(mark: str) -> list[int]:

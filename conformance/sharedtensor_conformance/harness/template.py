@@ -19,7 +19,7 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness import preloading, wire
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.setting import Setting
-from sharedtensor_conformance.harness.supervisor_client import COMMAND
+from sharedtensor_conformance.harness.supervisor_client import COMMAND, kill_marked
 
 OWNER = "sharedtensor_conformance.harness.owner"
 """The main program of an owner, and of a template."""
@@ -69,6 +69,7 @@ class Template:
         self.name = name
         self.implementation = implementation
         self.why_not = "" if implementation.preload else "it is not declared"
+        self._mark = f"sts-template-{os.getpid()}-{id(self):x}"
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
@@ -79,6 +80,7 @@ class Template:
             self.why_not = self._refusal()
             if self.why_not:
                 self.close()
+                kill_marked(self._mark)  # what the import has started
         return not self.why_not
 
     def _start(self) -> None:
@@ -101,7 +103,7 @@ class Template:
             "OMP_NUM_THREADS": "1",
             **os.environ,
             **setting.environment(),
-            preloading.MARK: " " * preloading.MARK_LENGTH,
+            preloading.MARK: self._mark.ljust(preloading.MARK_LENGTH),
         }
 
     def _refusal(self) -> str:
@@ -146,3 +148,13 @@ class Template:
         self._process.kill()
         self._process.wait()
         self._process = self._socket = None
+
+
+def why_not_preloaded(name: str, implementation: Implementation) -> str:
+    """Return why the declared `preload` cannot be used; empty where it can."""
+    template = Template(name, implementation)
+    try:
+        ready = template.is_ready()
+    finally:
+        template.close()
+    return "" if ready or not implementation.preload else template.why_not

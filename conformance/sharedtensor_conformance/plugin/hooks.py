@@ -75,6 +75,7 @@ def _configure_controller(config: pytest.Config) -> None:
     if not config.option.collectonly:
         found = run_smoke_test(stages, selection, _limit_of(config, implementation))
         shared["blocked"], recorder.private_shm = found.blocked, found.private_shm
+        recorder.why_not_preloaded = stages.template.why_not
     if config.getoption("dist", "no") != "no":
         stages.close()  # its workers have processes of their own
     _configure(config, shared, stages)

@@ -77,6 +77,7 @@ class Recorder:
         self.empty = False
         self.failed_elsewhere = False
         self.private_shm = False
+        self.why_not_preloaded = ""
         try:
             self.expected = load_expectations(self.expectations_file)
             self.writer = ReportWriter(config.getoption("report"))
@@ -89,11 +90,14 @@ class Recorder:
         """Return what is judged, in a line or two."""
         judged = self.implementation
         expected = self.expectations_file
-        return [
+        lines = [
             f"implementation: {judged.name} {judged.version}; "
             f"claims {', '.join(sorted(judged.claims))}",
             f"expectations: {Path(expected).name if expected else 'none'}",
         ]
+        if judged.preload and self.why_not_preloaded:
+            lines.append(f"preload: not used, since {self.why_not_preloaded}")
+        return lines
 
     def plan(self, count: int) -> None:
         """Begin the report: say how many results there will be."""
