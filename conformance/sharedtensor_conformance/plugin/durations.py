@@ -40,6 +40,11 @@ class Durations:
         known = self._of_configuration.values()
         self._of_any = fmean(known) if known else UNKNOWN
 
+    @property
+    def tests(self) -> frozenset[str]:
+        """The tests of which something is known."""
+        return frozenset(self._table)
+
     def seconds(self, case: PlannedCase) -> float:
         """Return what a case takes.
 

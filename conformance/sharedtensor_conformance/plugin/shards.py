@@ -19,8 +19,8 @@ from hashlib import sha256
 
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 
-PIECES = 2
-"""A configuration's part of a shard is at most the shard's so-manieth part.
+PIECES = 4
+"""The cases of a configuration that stay together are at most this part of a shard.
 
 One worker runs all cases of a configuration, so a shard with two workers needs two.
 """
@@ -74,7 +74,8 @@ def shards_of(
     """
     costs = {case.id: max(1, round(1000 * seconds(case))) for case in cases}
     loads = [_Load(number) for number in range(count)]
-    for piece in sorted(_pieces(cases, count, costs), key=_largest_first):
+    in_order = sorted(cases, key=lambda case: case.id)
+    for piece in sorted(_pieces(in_order, count, costs), key=_largest_first):
         others = [one for one in loads if piece.configuration not in one.configurations]
         load = _least(others)
         load.configurations.add(piece.configuration)
