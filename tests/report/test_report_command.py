@@ -90,7 +90,8 @@ def test_wrong_use_is_one_sentence_and_status_4(tmp_path, monkeypatch, arguments
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["check-adapter"], ["report"], ["diff"], ["gate"], ["mutants"]]
+    "command",
+    [[], ["check-adapter"], ["report"], ["diff"], ["merge"], ["gate"], ["mutants"]],
 )
 def test_help_teaches(command):
     called = _call(*command, "--help")

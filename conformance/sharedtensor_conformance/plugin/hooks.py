@@ -38,6 +38,7 @@ pytest_plugins = [
     "sharedtensor_conformance.plugin.options",
     "sharedtensor_conformance.plugin.collection",
     "sharedtensor_conformance.plugin.fixtures",
+    "sharedtensor_conformance.plugin.progress",
 ]
 
 SHARED = "sharedtensor_conformance"

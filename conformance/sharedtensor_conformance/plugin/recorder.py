@@ -22,6 +22,7 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.matrix import Selection
 from sharedtensor_conformance.plugin.cases import case_id, id_in_report, is_case
+from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.plugin.plan import plan_of
 from sharedtensor_conformance.plugin.run_record import (
     expectations_file,
@@ -73,6 +74,7 @@ class Recorder:
         self.expectations_file = expectations_file(config, implementation)
         self.cases: list[Case] = []
         self.planned = -1
+        self.awaited: dict[str, PlannedCase] = {}
         self.started = time.monotonic()
         self.run: Run | None = None
         self.summary: Summary | None = None
@@ -109,10 +111,11 @@ class Recorder:
         suite's.
         """
         plan = plan_of(self.config, self.chosen, self.implementation)
-        planned = len(plan.chosen.keys() & set(collected))
-        if self.planned >= 0 or self.config.option.collectonly or not planned:
+        found = set(collected)
+        awaited = {id: case for id, case in plan.chosen.items() if id in found}
+        if self.planned >= 0 or self.config.option.collectonly or not awaited:
             return
-        self.planned = planned
+        self.awaited, self.planned = awaited, len(awaited)
         self.run = run_record(
             self.config,
             self.implementation,
@@ -120,7 +123,7 @@ class Recorder:
             plan,
             expectations=self.expectations_file,
             private_shm=self.private_shm,
-            planned=planned,
+            planned=self.planned,
         )
         self.writer.write(self.run)
 

@@ -139,9 +139,9 @@ def _require_all(reports: Sequence[Report], shards: Sequence[Shard]) -> None:
         seen[shard.number] = report.source
     count = shards[0].count
     if missing := [f"{n}/{count}" for n in range(1, count + 1) if n not in seen]:
-        are = "shard is" if len(missing) == 1 else "shards are"
+        are = "is" if len(missing) == 1 else "are"
         raise MergeError(
-            f"{len(missing)} of {count} {are} missing: {', '.join(missing)}"
+            f"{len(missing)} of {count} shards {are} missing: {', '.join(missing)}"
         )
 
 
