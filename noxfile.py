@@ -354,6 +354,14 @@ def soak_kills(session: nox.Session) -> None:
 
 
 @nox.session
+def soak_killed_runs(session: nox.Session) -> None:
+    """Fifty runs of the suite ended at random moments (some 10 minutes)."""
+    session.install("-e", ".[conformance]")
+    out = f"--out={RECORDS}/killed-runs.json"
+    session.run("python", "soak/killed_runs.py", out, *session.posargs)
+
+
+@nox.session
 def soak_fuzz(session: nox.Session) -> None:
     """Twenty minutes of bad clients: the manager serves the good one all the time."""
     session.install("-e", ".", "hypothesis>=6.130")
