@@ -389,6 +389,14 @@ PROFILES: dict[str, type | None] = {
 """The profiles and the operations that claiming each one needs."""
 
 
+STRATEGY_OF = {
+    "strategy-fd": "file_descriptor",
+    "strategy-fs": "file_system",
+    "manager": "file_system",
+}
+"""Profiles that are about one strategy, and its name."""
+
+
 LONG_PROFILES = frozenset({"fault-table"})
 """Profiles that are judged only when they are asked for: they take minutes."""
 
@@ -433,6 +441,12 @@ def _problems_of_claims(implementation: Implementation) -> list[str]:
     ]
     if "core" not in implementation.claims:
         problems.append("the profile 'core' is not claimed, and it cannot be unclaimed")
+    problems += _claims_without_an_object(implementation)
+    if implementation.dtypes and "float32" not in implementation.dtypes:
+        problems.append(
+            "the dtype 'float32' is not claimed, and most tests make their tensors of "
+            "it: claim it"
+        )
     if implementation.adapter_version != ADAPTER_VERSION:
         problems.append(
             f"the adapter was written for version {implementation.adapter_version} of "
@@ -442,3 +456,28 @@ def _problems_of_claims(implementation: Implementation) -> list[str]:
         if not getattr(implementation, field_name):
             problems.append(f"{field_name} is empty, so nothing could be judged")
     return problems
+
+
+def _claims_without_an_object(implementation: Implementation) -> list[str]:
+    """Return which claims could not be judged, a sentence each.
+
+    What is claimed and has nothing to be judged on would look as if it held.
+    """
+    dtypes, devices = implementation.dtypes, implementation.devices
+    kinds = {dtype.rstrip("0123456789") for dtype in dtypes}
+    wanting = [
+        ("lazy", "complex" in kinds, "a complex dtype"),
+        ("cuda", {"simulated", "cuda"} & set(devices), "a device, simulated or cuda"),
+        ("strategy-fs", implementation.segment_pattern, "a segment_pattern"),
+        ("manager", implementation.manager_pattern, "a manager_pattern"),
+    ]
+    wanting += [
+        (profile, name in implementation.strategies, f"the strategy {name!r}")
+        for profile, name in STRATEGY_OF.items()
+    ]
+    return [
+        f"the profile {profile!r} is claimed, but nothing to judge it on: "
+        f"add {what}, or drop the claim"
+        for profile, is_there, what in wanting
+        if profile in implementation.claims and not is_there
+    ]

@@ -292,23 +292,25 @@ class Actor:
 
     def do_put(self, to: str, channel: str, payload: Any) -> None:
         message = self.outgoing(payload)
-        pair = self.pair_with(to)
+        pair = self.pair_with(to, channel)
         with from_implementation():
             pair.put(self.name, channel, message)
 
     def do_get(self, sender: str, channel: str) -> Any:
-        pair = self.pair_with(sender)
+        pair = self.pair_with(sender, channel)
         with from_implementation():
             message = pair.get(self.name, channel)
         return self.incoming(message)
 
     def do_has_message(self, sender: str, channel: str) -> bool:
-        pair = self.pair_with(sender)
+        pair = self.pair_with(sender, channel)
         with from_implementation():
             return pair.has_message(self.name, channel)
 
-    def pair_with(self, other: str) -> PairChannels:
-        """Return the channels between this actor and another."""
+    def pair_with(self, other: str, channel: str) -> PairChannels:
+        """Return the channels between this actor and another, `channel` among them."""
+        if channel not in self.setting.channels:
+            raise Mistake(f"the channel {channel!r} is not claimed")
         if other not in self.pairs:
             raise Mistake(f"{self.name} has no channels with {other}")
         return self.pairs[other]
