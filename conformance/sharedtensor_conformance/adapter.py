@@ -15,8 +15,9 @@ claim, is an error of the adapter (`shared-tensor-spec check-adapter` says which
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -413,7 +414,7 @@ def operations_of(profile: str) -> frozenset[str]:
 def problems_of(implementation: Implementation, operations: object) -> list[str]:
     """Return what is wrong with the two halves of an adapter, a sentence each."""
     problems = _problems_of_claims(implementation)
-    for profile in PROFILES:
+    for profile, protocol in PROFILES.items():
         claimed = profile in implementation.claims
         for name in sorted(operations_of(profile)):
             present = hasattr(operations, name)
@@ -422,12 +423,44 @@ def problems_of(implementation: Implementation, operations: object) -> list[str]
                     f"profile {profile!r} is claimed but the operation {name!r} is "
                     f"missing: add it, or drop the claim"
                 )
+            elif claimed and (problem := _problem_of_call(name, protocol, operations)):
+                problems.append(problem)
             elif present and not _is_claimed(name, implementation):
                 problems.append(
                     f"the operation {name!r} is there but its profile {profile!r} is "
                     f"not claimed: claim it, or remove the operation"
                 )
     return problems
+
+
+def fits(operation: object, arguments: Sequence[object]) -> bool:
+    """Return whether an operation can be called with so many arguments.
+
+    Of what has no signature, such as some functions of C, nobody can tell: it fits.
+    """
+    try:
+        signature = inspect.signature(operation)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return callable(operation)
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def _problem_of_call(name: str, protocol: type | None, operations: object) -> str:
+    """Return what is wrong with how an operation is called; empty for nothing."""
+    declared = vars(protocol).get(name)
+    if declared is None:
+        return ""  # it is no function: `multiprocessing`
+    asked = list(inspect.signature(declared).parameters)[1:]
+    if fits(getattr(operations, name), asked):
+        return ""
+    return (
+        f"the operation {name!r} cannot be called as {name}({', '.join(asked)}), "
+        f"which the suite does: give it these parameters"
+    )
 
 
 def _is_claimed(name: str, implementation: Implementation) -> bool:
