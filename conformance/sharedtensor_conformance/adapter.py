@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-ADAPTER_VERSION = 1
+ADAPTER_VERSION = 2
+"""Version 2: the profile ``modules`` has buffers (`add_buffer`, `buffers`)."""
 
 Tensor = Any
 """A tensor of the implementation under test; the suite never looks inside."""
@@ -234,10 +235,16 @@ class GradOperations(Protocol):
 
 
 class ModuleOperations(Protocol):
-    """Profile ``modules``: parameters and modules."""
+    """Profile ``modules``: modules with their parameters and buffers."""
 
     def make_module(self, parameters: dict[str, list[float]]) -> Any:
         """Return a module with one-dimensional float32 parameters of these names."""
+
+    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
+        """Give the module a one-dimensional float32 buffer, part of its state."""
+
+    def buffers(self, module: Any) -> dict[str, Tensor]:
+        """Return the module's own buffers by name, the same objects each time."""
 
     def tie(self, module: Any, name: str, other: str) -> None:
         """Make the parameter `other` of the module the same object as `name`."""
@@ -483,7 +490,8 @@ def _problems_of_claims(implementation: Implementation) -> list[str]:
     if implementation.adapter_version != ADAPTER_VERSION:
         problems.append(
             f"the adapter was written for version {implementation.adapter_version} of "
-            f"the contract; this suite speaks version {ADAPTER_VERSION}"
+            f"the contract; this suite speaks version {ADAPTER_VERSION}: see "
+            f"ADAPTER_VERSION in sharedtensor_conformance.adapter for what is new"
         )
     for field_name in ("strategies", "start_methods", "dtypes", "channels", "devices"):
         if not getattr(implementation, field_name):
