@@ -29,6 +29,9 @@ PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 THREAD_TIMEOUT = 10.0
 """Seconds that a thread may take."""
 
+SWITCH_INTERVAL = 1e-6
+"""Seconds after which the interpreter goes to another thread, where they race."""
+
 
 class Unpicklable:
     """An object that raises when it is pickled."""
@@ -63,6 +66,38 @@ def unpicklable(actor: Any) -> Unpicklable:
 def unreceivable(actor: Any) -> Unreceivable:
     """Return an object that raises when it is received."""
     return Unreceivable()
+
+
+# Threads
+
+
+def put_at_once(actor: Any, routes: list[list[str]], payload: Any) -> None:
+    """Let a thread for each route, an actor and a channel, put the payload.
+
+    They begin together, and the interpreter changes between them as often as it can.
+    """
+    together = threading.Barrier(len(routes), timeout=THREAD_TIMEOUT)
+    failed: list[BaseException] = []
+
+    def put(to: str, channel: str) -> None:
+        try:
+            together.wait()
+            actor.do_put(to, channel, payload)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=put, args=route) for route in routes]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    if failed:
+        raise failed.pop()
 
 
 # Hiding places
