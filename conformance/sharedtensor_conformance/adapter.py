@@ -179,20 +179,30 @@ class ViewOperations(Protocol):
     """Profile ``views``: windows on a storage."""
 
     def view(self, tensor: Tensor, layout: Layout) -> Tensor:
-        """Return the window `layout` on the one-dimensional contiguous `tensor`."""
+        """Return the window `layout` on the one-dimensional contiguous `tensor`.
+
+        Where the tensor requires grad, the window does too, and is no leaf.
+        """
 
     def strides(self, tensor: Tensor) -> Index:
         """Return the strides in elements."""
 
     def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
-        """Return a view of the same bytes with another dtype."""
+        """Return a view of the bytes of a one-dimensional contiguous tensor.
+
+        It has another dtype, and as many elements as there are in the bytes.
+        """
 
 
 class ResizeOperations(Protocol):
     """Profile ``resize``: a tensor can be asked to grow in place."""
 
     def resize(self, tensor: Tensor, count: int) -> None:
-        """Resize the tensor in place to one dimension of `count` elements."""
+        """Resize the tensor in place to one dimension of `count` elements.
+
+        This is asked only of tensors that are shared, which have to refuse to grow.
+        Whether private ones grow, and what new elements hold, is not looked at.
+        """
 
 
 class ArrayOperations(Protocol):
@@ -228,7 +238,10 @@ class GradOperations(Protocol):
         """Set ``.grad``."""
 
     def non_leaf(self, tensor: Tensor) -> Tensor:
-        """Return a tensor computed from `tensor`, which requires grad."""
+        """Return a tensor computed from `tensor`, which is a leaf that requires grad.
+
+        The result requires grad as well, and is no leaf.
+        """
 
     def detach(self, tensor: Tensor) -> Tensor:
         """Return a view of the same memory that requires no grad."""
@@ -349,7 +362,10 @@ class ForgeryOperations(Protocol):
           a path that leads out of the directory of segments, or by a descriptor;
         - ``"truncated"``: the handle ends after its first half;
         - ``"again"``: each time it is sent, the very handle of the first time is sent;
-          the tensor is not kept alive by it. This is asked of device tensors too.
+          the tensor is not kept alive by it. Where descriptors travel beside the
+          pickle, what the pickle says of them is sent again and none is added, so it
+          may name a descriptor of another tensor in the message, or none that is
+          there. This is asked of device tensors too.
         """
 
 

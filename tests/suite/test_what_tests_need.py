@@ -100,6 +100,16 @@ def test_operations_are_those_of_the_profiles():
     assert undeclared(lambda test: test.attributes & OPERATIONS, claimed) == {}
 
 
+def test_strategies_are_set_where_they_are_claimed():
+    functions = {f"{verb}_sharing_strategy" for verb in ("get", "set")}
+    setting = {test.name: test for test in TESTS if functions & test.attributes}
+    assert len(setting) > 20
+    profiles = {name: test.marking.profiles for name, test in setting.items()}
+    assert {
+        name for name, needed in profiles.items() if "strategies" not in needed
+    } == set()
+
+
 def test_dtypes_are_named():
     dtypes = set(whole.dtypes) - {"float32"}
     # Those that vary over dtypes compare with names of some.
