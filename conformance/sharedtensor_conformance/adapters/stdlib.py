@@ -22,6 +22,7 @@ from itertools import count
 from multiprocessing.resource_tracker import ensure_running
 from multiprocessing.shared_memory import SharedMemory
 from multiprocessing.util import Finalize
+from threading import Lock
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -45,6 +46,7 @@ class Storage:
 
     numbers = count()
     held: ClassVar[WeakValueDictionary[str, Storage]] = WeakValueDictionary()
+    moving = Lock()
 
     def __init__(self, data: Any) -> None:
         self.data: Any = data
@@ -53,12 +55,13 @@ class Storage:
 
     def move(self) -> str:
         """Move into a segment, if not there already, and return the segment's name."""
-        if not self.name:
-            name = f"stdlib_{os.getpid()}_{next(self.numbers)}"
-            segment = SharedMemory(name, create=True, size=max(1, len(self.data)))
-            private = self.data
-            self._keep(segment, made_here=True)
-            self.data[: len(private)] = private
+        with self.moving:  # two threads may send one tensor at the same time
+            if not self.name:
+                name = f"stdlib_{os.getpid()}_{next(self.numbers)}"
+                segment = SharedMemory(name, create=True, size=max(1, len(self.data)))
+                private = self.data
+                self._keep(segment, made_here=True)
+                self.data[: len(private)] = private
         return self.name
 
     @classmethod

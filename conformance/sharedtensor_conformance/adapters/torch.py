@@ -210,6 +210,16 @@ class TorchOperations:
             module.register_parameter(name, self.torch.nn.Parameter(data))
         return module
 
+    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
+        """Call ``register_buffer()``."""
+        module.register_buffer(
+            name, self.torch.tensor(values, dtype=self.torch.float32)
+        )
+
+    def buffers(self, module: Any) -> dict[str, Tensor]:
+        """Return the ``named_buffers()``."""
+        return dict(module.named_buffers(remove_duplicate=False))
+
     def tie(self, module: Any, name: str, other: str) -> None:
         """Register the parameter `name` as `other` too."""
         module.register_parameter(other, getattr(module, name))

@@ -8,8 +8,9 @@ from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse
 from sharedtensor_conformance.report.terminal import plural
 
 TEACHING = """\
-The adapter is loaded in a child process, so it cannot harm this one. Claims without
-their operations and operations without their claim are problems.
+The adapter is loaded in a child process, so it cannot harm this one. Problems are
+claims without their operations, operations without their claim or with other parameters
+than the contract's, and claims that nothing could be judged on.
 
 example:
   shared-tensor-spec check-adapter mypackage.conformance"""

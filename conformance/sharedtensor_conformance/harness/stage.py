@@ -57,6 +57,7 @@ class Stage:
         self.implementation = implementation
         self.configuration = configuration
         self.channels = implementation.channels
+        self.dtypes = implementation.dtypes
         self.timeouts = Timeouts.of(implementation)
         self.actors = Actors(self)
         self.owner, self.peer, self.bystander = self.actors.reused()

@@ -25,6 +25,7 @@ from sharedtensor_conformance.plugin.cases import (
     marking_of,
 )
 from sharedtensor_conformance.plugin.options import selection_of
+from sharedtensor_conformance.plugin.plan import durations_of
 from sharedtensor_conformance.plugin.recorder import Recorder
 from sharedtensor_conformance.plugin.runner import Runner, Story
 from sharedtensor_conformance.plugin.smoke_test import run_smoke_test
@@ -37,6 +38,7 @@ pytest_plugins = [
     "sharedtensor_conformance.plugin.options",
     "sharedtensor_conformance.plugin.collection",
     "sharedtensor_conformance.plugin.fixtures",
+    "sharedtensor_conformance.plugin.progress",
 ]
 
 SHARED = "sharedtensor_conformance"
@@ -65,6 +67,8 @@ def _configure_controller(config: pytest.Config) -> None:
     recorder = Recorder(config, implementation, selection)
     config.stash[RECORDER] = recorder
     config.pluginmanager.register(recorder, "conformance-recorder")
+    if config.option.timings:
+        durations_of(config, implementation)  # wrong use, before anything is run
     shared = {
         "name": config.option.impl,
         "implementation": implementation.as_data(),
