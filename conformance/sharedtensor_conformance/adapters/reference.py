@@ -55,6 +55,7 @@ conformance_adapter = Implementation(
     segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
     manager_pattern=r"\bsharedtensor-manager\b",
     grace=5.0,
+    preload=True,
 )
 
 TRACE_POINTS = {
@@ -213,13 +214,22 @@ class ReferenceOperations:
             setattr(module, name, self.library.Parameter(data))
         return module
 
+    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
+        """Call ``register_buffer()``."""
+        module.register_buffer(name, self.library.tensor(values, dtype="float32"))
+
+    def buffers(self, module: Any) -> dict[str, Tensor]:
+        """Return the ``named_buffers()``."""
+        return dict(module.named_buffers())
+
     def tie(self, module: Any, name: str, other: str) -> None:
         """Register the parameter `name` as `other` too."""
         setattr(module, other, getattr(module, name))
 
     def parameters(self, module: Any) -> dict[str, Tensor]:
         """Return the parameters under all of their names."""
-        return {name: getattr(module, name) for name in module.state_dict()}
+        named = {name: getattr(module, name) for name in module.state_dict()}
+        return {name: one for name, one in named.items() if self.is_parameter(one)}
 
     def state_dict(self, module: Any) -> dict[str, Tensor]:
         """Return the ``state_dict()``."""

@@ -71,6 +71,7 @@ conformance_adapter = Implementation(
     manager_pattern=r"torch_shm_manager",
     grace=6.0,
     deadline=10.0,
+    preload=True,
 )
 """The grace covers the two seconds that PyTorch's manager waits for new clients."""
 
@@ -208,6 +209,16 @@ class TorchOperations:
             data = self.torch.tensor(values, dtype=self.torch.float32)
             module.register_parameter(name, self.torch.nn.Parameter(data))
         return module
+
+    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
+        """Call ``register_buffer()``."""
+        module.register_buffer(
+            name, self.torch.tensor(values, dtype=self.torch.float32)
+        )
+
+    def buffers(self, module: Any) -> dict[str, Tensor]:
+        """Return the ``named_buffers()``."""
+        return dict(module.named_buffers(remove_duplicate=False))
 
     def tie(self, module: Any, name: str, other: str) -> None:
         """Register the parameter `name` as `other` too."""

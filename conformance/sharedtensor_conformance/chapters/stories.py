@@ -23,8 +23,9 @@ def sender_and_receiver(fresh: Any, direction: str) -> tuple[Any, Any]:
 
 
 def direct(stage: Any) -> str:
-    """Return the channel that is judged last: one without threads, if there is one."""
-    return str(stage.implementation.channels[-1])
+    """Return a channel without threads, if there is one."""
+    claimed = stage.implementation.channels
+    return next(kind for kind in ("pipe", "simple_queue", "queue") if kind in claimed)
 
 
 def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
@@ -75,6 +76,18 @@ def nothing_is_added(before: list[int], stage: Any, *actors: Any) -> None:
     eventually(settled, sentence, within=stage.grace)
 
 
+def only_name(stage: Any, before: set[str]) -> str:
+    """Return the one name that is there and was not `before`.
+
+    After a put it may come a little later: whether it may is the matter of CHAN-7.
+    """
+    is_there = lambda: stage.ledger.segments() - before  # noqa: E731
+    eventually(is_there, "the storage has a file", within=stage.grace)
+    names = stage.ledger.segments() - before
+    check.equal(len(names), 1, "exactly one file belongs to the storage")
+    return str(names.pop())
+
+
 @contextmanager
 def strategy_set(actor: Any, name: str) -> Iterator[None]:
     """Give `actor` the sharing strategy `name` for a while."""
@@ -88,4 +101,14 @@ def strategy_set(actor: Any, name: str) -> Iterator[None]:
 
 def all_strategies(actor: Any) -> list[str]:
     """Return the names of the strategies that `actor` can set, in order."""
-    return sorted(actor.module.get_all_sharing_strategies())
+    names = sorted(actor.module.get_all_sharing_strategies())
+    claimed = actor.host.configuration.strategy
+    check(claimed in names, f"{claimed!r}, which is claimed, is among the strategies")
+    return names
+
+
+def several_strategies(actor: Any) -> list[str]:
+    """Return the same, and see that there are two at least, as is claimed."""
+    names = all_strategies(actor)
+    check(len(names) > 1, "there are two strategies at least, as is claimed")
+    return names

@@ -220,6 +220,37 @@ def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver):
             actor.drop_all()
 
 
+@clause("FD-6", start_methods=("spawn", "forkserver"), isolated=True)
+def test_process_has_more_storages_among_its_arguments_than_a_packet_has_descriptors(
+    stage,
+):
+    """The owner starts two children with three hundred tensors each, and drops them.
+
+    A child has its arguments until it ends. What is made once for many arguments, and
+    kept, does not count: so the second child.
+    """
+    with stage.fresh() as fresh:
+        give_many_to_a_child(fresh)
+        before = descriptors(fresh.owner)
+        give_many_to_a_child(fresh)
+        costs_at_most("nothing is left", before, [0], stage, fresh.owner)
+
+
+def give_many_to_a_child(fresh):
+    """Start a child with many tensors, share them with it, drop them, and end it."""
+    owner = fresh.owner
+    tensors = [owner.make([number, 52]) for number in range(MANY)]
+    child = owner.start_peer(arguments=tensors)
+    arrived = child.arguments
+    expected = [[number, 52] for number in range(MANY)]
+    check.equal([tensor.values() for tensor in arrived], expected, "all arrive")
+    for number in (0, 252, 253, MANY - 1):
+        each_sees_the_writes_of_the_others(tensors[number], arrived[number])
+    owner.drop_all()
+    check.equal(child.leave(), 0, "the child exits normally")
+    fresh.end_extra()
+
+
 @clause("FD-7", vary=("strategy",))
 def test_process_near_its_limit_goes_on(sender, receiver, channel):
     """Sender and receiver have room for sixteen descriptors and make many rounds."""

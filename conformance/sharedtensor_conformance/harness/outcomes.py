@@ -2,7 +2,8 @@
 
 `CheckFailed` and `RemoteRaised` speak against the implementation (``fail``),
 `ActorDied` is a ``crash``, `DeadlineExceeded` a ``hang``; `HarnessFault` is the suite's
-own fault or the adapter's (``error``), and so is any other exception.
+own fault or the adapter's (``error``), and so is any other exception. `NotRun` and
+`Unsupported` judge nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ class HarnessFault(Exception):
 
 class NotRun(Exception):
     """The case needs a device, a privilege or a system that is not here."""
+
+
+class Unsupported(Exception):
+    """The implementation has nothing that the clause is about, and so cannot break it.
+
+    What follows from the adapter's claims is known before a case is run: `matrix`.
+    """
 
 
 @dataclass

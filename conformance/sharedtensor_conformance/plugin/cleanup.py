@@ -17,8 +17,10 @@ class Cleanup:
 
     def after_failure(self, case: Case, *, may_corrupt: bool) -> Growth | None:
         """End the processes unless they are as good as new; return what it left."""
-        if case.verdict in (Verdict.UNSUPPORTED, Verdict.BLOCKED):
-            return None
+        if case.verdict in (Verdict.UNSUPPORTED, Verdict.BLOCKED) and not (
+            case.remote_calls
+        ):
+            return None  # nothing was run
         left = self.left_by(case, may_corrupt=may_corrupt)
         if left is None or left:
             self._stages.retire()

@@ -14,6 +14,7 @@ from sharedtensor_conformance.harness.outcomes import (
     HarnessFault,
     NotRun,
     RemoteRaised,
+    Unsupported,
 )
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -25,6 +26,7 @@ VERDICT_OF: dict[type[Exception], Verdict] = {
     DeadlineExceeded: Verdict.HANG,
     HarnessFault: Verdict.ERROR,
     NotRun: Verdict.NOT_RUN,
+    Unsupported: Verdict.UNSUPPORTED,
 }
 
 MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)

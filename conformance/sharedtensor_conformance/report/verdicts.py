@@ -19,7 +19,7 @@ class Verdict(StrEnum):
     FAIL = "fail"  # it finished and the clause does not hold
     BLOCKED = "blocked"  # the smoke test failed
     NOT_RUN = "not-run"  # no such device, privilege or system here
-    UNSUPPORTED = "unsupported"  # not claimed
+    UNSUPPORTED = "unsupported"  # not claimed, or nothing there to judge
     PASS = "pass"
 
     @property

@@ -84,9 +84,9 @@ class _Text:
             *self._processes(),
         ]
         shown = "\n\n\n".join(part.strip("\n") for part in body if part)
-        imports = "\n".join(_sorted(self._imports(shown)))
         end = self._crash() if "crash" in needs else ["main()"]
         main = _indented(['if __name__ == "__main__":', *_inside(end)], 0)
+        imports = "\n".join(_sorted(self._imports(f"{shown}\n{main}")))
         space = "\n\n\n" if shown.startswith(("def", "class")) else "\n\n"
         code = quoted(f"{imports}{space}{shown}\n\n\n{main}\n")
         return f"{self._docstring()}\n\n{code}"
