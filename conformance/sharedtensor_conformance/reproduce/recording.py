@@ -189,15 +189,14 @@ def _condition() -> Condition | None:
     tree = ast.parse(textwrap.dedent(source)).body[0]
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     first = calls[0].args[0]
-    methods = [n.func.value for n in ast.walk(first) if _is_of_a_method(n)]
+    asked = (n.func for n in ast.walk(first) if isinstance(n, ast.Call))
+    methods = [
+        function.value for function in asked if isinstance(function, ast.Attribute)
+    ]
     return Condition(
         tuple(_values(frame, [first])),
         tuple(_values(frame, methods)),
     )
-
-
-def _is_of_a_method(node: Any) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
 
 
 def _values(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[Any]:
