@@ -8,8 +8,8 @@ class Peer:
 
     def __init__(self, steps, *given):
         self.turn, theirs = Pipe()
-        args = (steps, theirs, *given)
-        self.process = context.Process(target=run, args=args, daemon={daemon})
+        self.process = context.Process(target=run, args=(steps, theirs, *given))
+        self.process.daemon = {daemon}
         self.process.start()
 {noted}        theirs.close()
         self.turn.recv()  # it runs

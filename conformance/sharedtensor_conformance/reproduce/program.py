@@ -17,10 +17,13 @@ from sharedtensor_conformance.reproduce import helpers
 from sharedtensor_conformance.reproduce.endings import ended_otherwise, ending
 from sharedtensor_conformance.reproduce.folding import Line, Loop, Step, Turn, folded
 from sharedtensor_conformance.reproduce.operations import DROP_IN, Operations
+from sharedtensor_conformance.reproduce.source import Untranslatable
 from sharedtensor_conformance.reproduce.story import OWNER, Story
 from sharedtensor_conformance.reproduce.translation import Process, Translation
 
 WIDTH = 88
+LONGEST = 300
+"""Lines that a program may have; most have fewer than a hundred."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,10 @@ def write_program(subject: Subject, story: Story, *, whole: bool) -> str:
     translation.tell()
     last = ending(translation)
     steps = folded(translation.steps)
-    return _Text(subject, translation, steps, last).text()
+    text = _Text(subject, translation, steps, last).text()
+    if (lines := text.count("\n")) > LONGEST:
+        raise Untranslatable(f"it would have {lines} lines, too many to be read")
+    return text
 
 
 @dataclass
@@ -154,13 +160,14 @@ class _Text:
     def _helpers(self) -> Iterator[str]:
         needs = self.translation.needs
         if "peer" in needs:
-            daemon = "crash" not in needs
+            # Daemons cannot have children, and the others are ended with their owner.
+            daemon = "steps is not owner_steps" if "crash" in needs else "True"
             in_two = any(
                 ".tell()" in line or ".wait()" in line for line in self._said()
             )
             methods = helpers.IN_TWO if in_two else helpers.IN_ONE
             noted = "        PIDS.append(self.process.pid)\n" * ("segments" in needs)
-            peer = helpers.PEER.replace("{daemon}", str(daemon))
+            peer = helpers.PEER.replace("{daemon}", daemon)
             turns = helpers.TURNS_AND_LEAVE if "leave" in needs else helpers.TURNS
             peer = peer.replace("{methods}", methods).replace("{noted}", noted)
             yield peer.replace("{turns}", turns)
