@@ -82,6 +82,14 @@ def test_condition_about_the_last_answer_is_told(story):
     assert (story.failure["kind"], story.failure["event"]) == ("condition", 0)
 
 
+def test_condition_is_not_told_once_something_else_was_read(story):
+    grad = answer(story, None)
+    story.read(None, "segments", {"one"})
+    with pytest.raises(CheckFailed):
+        check(grad is not None, "the grad has arrived")
+    assert story.failure["kind"] == "untold"
+
+
 def test_condition_that_asks_is_told(story):
     def same_object_as(other):
         return answer(story, False)
