@@ -16,7 +16,7 @@ _plain = replace(
     numpy_copy.conformance_adapter,
     claims=frozenset({"core"}),
     start_methods=("fork",),
-    dtypes=("float32",),
+    dtypes=("float32", "float64", "int32", "uint8"),
     channels=("pipe",),
     grace=0.3,
     deadline=2.0,
