@@ -85,7 +85,9 @@ def torch(session: nox.Session) -> None:
     session.install(TORCH)
     session.install("-e", ".[conformance]")
     session.run(*SUITE, "--impl=torch", *session.posargs)
-    _names_what_torch_breaks(session)
+    shards = [option for option in session.posargs if option.startswith("--shard=")]
+    if all(shard.startswith("--shard=1/") for shard in shards):  # one does it for all
+        _names_what_torch_breaks(session)
 
 
 def _names_what_torch_breaks(session: nox.Session) -> None:
@@ -351,6 +353,14 @@ def soak_kills(session: nox.Session) -> None:
     session.install("-e", ".")
     out = f"--out={RECORDS}/kills.json"
     session.run("python", "soak/kills.py", out, *session.posargs)
+
+
+@nox.session
+def soak_killed_runs(session: nox.Session) -> None:
+    """Fifty runs of the suite ended at random moments (some 10 minutes)."""
+    session.install("-e", ".[conformance]")
+    out = f"--out={RECORDS}/killed-runs.json"
+    session.run("python", "soak/killed_runs.py", out, *session.posargs)
 
 
 @nox.session

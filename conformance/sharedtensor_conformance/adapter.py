@@ -57,6 +57,8 @@ class Implementation:
         deadline: seconds that one operation in one process may take.
         patience: seconds that a process may take to start and to import the
             implementation.
+        preload: whether processes may be forked from one that has imported the
+            implementation and done nothing else: owners, and those of fork servers.
         adapter_version: the version of this contract that the adapter was written for.
     """
 
@@ -74,6 +76,7 @@ class Implementation:
     grace: float = 3.0
     deadline: float = 20.0
     patience: float = 90.0
+    preload: bool = False
     adapter_version: int = field(default=ADAPTER_VERSION)
 
     def as_data(self) -> dict[str, Any]:

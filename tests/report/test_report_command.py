@@ -90,7 +90,8 @@ def test_wrong_use_is_one_sentence_and_status_4(tmp_path, monkeypatch, arguments
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["check-adapter"], ["report"], ["diff"], ["gate"], ["mutants"]]
+    "command",
+    [[], ["check-adapter"], ["report"], ["diff"], ["merge"], ["gate"], ["mutants"]],
 )
 def test_help_teaches(command):
     called = _call(*command, "--help")
@@ -122,8 +123,22 @@ def test_a_report_without_a_summary_is_judged_and_said_to_be_cut_short(tmp_path)
     called = _call("report", path)
     assert called.returncode == 0
     count = len(SPEC)
-    assert called.stdout.endswith(
-        f"does not pass: cut short after {count} of {count} planned cases.\n"
+    said = " ".join(called.stdout.split())
+    assert said.endswith(
+        f"sample 1.2 was not judged to the end: cut short after {count} of {count} "
+        f"planned cases, so far {count} clauses held."
+    )
+
+
+def test_a_report_that_was_cut_short_says_nothing_of_what_was_not_reached(tmp_path):
+    path = _report(tmp_path / "r", case("GRAD-1", "fail"), summary=False)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:2]))
+    said = " ".join(_call("report", path).stdout.split())
+    assert "judged by no case" not in said
+    assert said.endswith(
+        f"does not pass: 1 clause broken, cut short after 1 of {len(SPEC)} planned "
+        "cases."
     )
 
 

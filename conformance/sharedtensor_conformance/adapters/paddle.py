@@ -60,8 +60,9 @@ conformance_adapter = Implementation(
     segment_pattern=r"paddle_{pid}_.*",
     deadline=8.0,
     patience=120.0,
+    preload=True,
 )
-"""It covers the import, which takes many seconds on a busy machine."""
+"""The patience covers the import, which takes many seconds on a busy machine."""
 
 FLAG = "FLAGS_dataloader_use_file_descriptor"
 """Decides how the reducers name a segment, whatever its own name says."""

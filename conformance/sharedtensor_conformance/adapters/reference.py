@@ -55,6 +55,7 @@ conformance_adapter = Implementation(
     segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
     manager_pattern=r"\bsharedtensor-manager\b",
     grace=5.0,
+    preload=True,
 )
 
 TRACE_POINTS = {

@@ -37,6 +37,7 @@ conformance_adapter = Implementation(
     version="distribution:numpy",
     dtypes=("bool", "uint8", "int32", "int64", "float32", "float64", "complex128"),
     segment_pattern=r"stdlib_{pid}_\d+",
+    preload=True,
 )
 
 

@@ -71,6 +71,7 @@ conformance_adapter = Implementation(
     manager_pattern=r"torch_shm_manager",
     grace=6.0,
     deadline=10.0,
+    preload=True,
 )
 """The grace covers the two seconds that PyTorch's manager waits for new clients."""
 

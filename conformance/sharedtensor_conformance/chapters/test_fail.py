@@ -147,7 +147,7 @@ def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
             each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("FAIL-1", profiles=("share",), vary=("strategy",))
+@clause("FAIL-1", profiles=("share",), vary=("strategy",), isolated=True)
 def test_first_sharing_without_descriptors_works_or_is_refused(stage):
     """An owner that has never shared tries with more and more descriptors left."""
     with stage.fresh() as fresh:

@@ -330,7 +330,7 @@ def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
         onward.drop()
 
 
-@clause("FS-8", "LIFE-22", vary=(), start_methods=("fork",))
+@clause("FS-8", "LIFE-22", vary=(), start_methods=("fork",), isolated=True)
 def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
     """The owner receives, has a child that inherits, and drops, as does the sender.
 
@@ -381,7 +381,7 @@ def test_name_goes_with_the_process_that_alone_held_the_storage(owner, stage):
         name_goes(stage, name)
 
 
-@clause("FS-10", vary=(), prefers="fork")
+@clause("FS-10", vary=(), prefers="fork", isolated=True)
 def test_name_goes_with_a_message_that_nobody_can_receive(stage):
     """Children are killed with a message in their channel, which is then closed."""
     with stage.fresh() as fresh:

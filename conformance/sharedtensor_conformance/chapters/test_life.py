@@ -86,7 +86,7 @@ def test_received_tensor_outlives_the_exit_of_its_sender(owner, peer):
     check.equal(onward.values(), [-21, 22, 23], "it arrives where it is sent on")
 
 
-@clause("LIFE-3", vary=("strategy",))
+@clause("LIFE-3", vary=("strategy",), isolated=True)
 def test_tensor_of_an_exited_sender_is_kept_by_two_receivers(stage):
     """The peer sends to both others and exits; they keep the tensor in turn."""
     with stage.fresh() as fresh:
@@ -112,7 +112,7 @@ def test_received_tensor_outlives_the_killing_of_its_sender(owner, peer):
     check.equal(onward.values(), [-31, 32, 33], "it arrives where it is sent on")
 
 
-@clause("LIFE-4", vary=("strategy",))
+@clause("LIFE-4", vary=("strategy",), isolated=True)
 def test_tensor_of_a_killed_owner_is_kept_by_two_peers(stage):
     """The owner sends to both peers and is killed; one sends it to the other."""
     with stage.fresh() as fresh:
@@ -140,7 +140,7 @@ def test_message_survives_the_exit_of_its_sender(owner, channel):
     check.equal(later.values(), [44, 45], "the second message arrives as well")
 
 
-@clause("LIFE-5", vary=())
+@clause("LIFE-5", vary=(), isolated=True)
 def test_message_between_peers_survives_the_exit_of_its_sender(stage, channel):
     """The peer puts a message for the bystander and exits; the bystander gets it."""
     with stage.fresh() as fresh:
@@ -170,7 +170,7 @@ def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(
         check.equal(arrived.values(), [51, 52, 53], "it has the values that were sent")
 
 
-@clause("LIFE-6", vary=())
+@clause("LIFE-6", vary=(), isolated=True)
 def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, channel):
     """The owner sends a message to the peer and is killed; the peer receives."""
     with stage.fresh() as fresh:
@@ -286,7 +286,7 @@ def everybody_holds_tensors(fresh):
                 check.equal(arrived.values(), [80 + number, 84, 85], "it arrives")
 
 
-@clause("LIFE-9")
+@clause("LIFE-9", isolated=True)
 def test_processes_that_exit_with_live_tensors_leave_nothing_behind(stage):
     """All three hold tensors of all others and exit, the owner last."""
     with stage.fresh() as fresh:
@@ -297,7 +297,7 @@ def test_processes_that_exit_with_live_tensors_leave_nothing_behind(stage):
         eventually(lambda: not fresh.ledger.left_behind(), sentence, within=stage.grace)
 
 
-@clause("LIFE-10")
+@clause("LIFE-10", isolated=True)
 def test_processes_that_are_killed_leave_nothing_behind(stage):
     """All three hold tensors of all others and are killed, the owner last."""
     with stage.fresh() as fresh:
@@ -308,7 +308,7 @@ def test_processes_that_are_killed_leave_nothing_behind(stage):
         eventually(lambda: not left(fresh), sentence, within=stage.grace)
 
 
-@clause("LIFE-10", "LIFE-14", vary=("strategy",))
+@clause("LIFE-10", "LIFE-14", vary=("strategy",), isolated=True)
 def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
     """All hold tensors, messages are on all channels; the owner is killed first."""
     with stage.fresh() as fresh:
@@ -456,7 +456,7 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     nothing_is_added(before, stage, owner)
 
 
-@clause("LIFE-14", vary=("strategy",))
+@clause("LIFE-14", vary=("strategy",), isolated=True)
 def test_processes_that_exit_with_messages_in_flight_leave_nothing(stage):
     """Each puts messages for the others on all channels; all exit, the owner last."""
     with stage.fresh() as fresh:
@@ -668,7 +668,7 @@ def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
     nothing_is_added(before, stage, owner, peer)
 
 
-@clause("LIFE-9", vary=("strategy",))
+@clause("LIFE-9", vary=("strategy",), isolated=True)
 def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
     """All three hide tensors where no destructor finds them, and exit."""
     places = ("a cycle", "a module", "the main module", "a cycle of a module")

@@ -83,7 +83,7 @@ def before_the_manager(stage, strategy):
         yield fresh
 
 
-@clause("MGR-1", profiles=("share",))
+@clause("MGR-1", profiles=("share",), isolated=True)
 def test_manager_has_a_session_and_a_process_group_of_its_own(stage):
     """The owner shares a tensor; the sessions and groups of all are compared."""
     with stage.fresh() as fresh:
@@ -100,7 +100,7 @@ def test_manager_has_a_session_and_a_process_group_of_its_own(stage):
             check(manager["group"] not in groups, "its process group is its own")
 
 
-@clause("MGR-2", profiles=("share",))
+@clause("MGR-2", profiles=("share",), isolated=True)
 def test_manager_removes_the_names_of_killed_clients(stage):
     """All three share tensors and one is in flight; all are killed."""
     with stage.fresh() as fresh:
@@ -116,7 +116,7 @@ def test_manager_removes_the_names_of_killed_clients(stage):
         eventually(gone, "the names are removed", within=stage.grace)
 
 
-@clause("MGR-2", profiles=("share",), vary=())
+@clause("MGR-2", profiles=("share",), vary=(), isolated=True)
 def test_manager_removes_the_names_when_its_starter_is_killed_first(stage):
     """The owner starts the manager and is killed; the peer goes on, and is killed."""
     with stage.fresh() as fresh:
@@ -161,19 +161,19 @@ def manager_goes_away(stage, end):
         check.equal(left, [], "its socket and directory are removed")
 
 
-@clause("MGR-3", profiles=("share",))
+@clause("MGR-3", profiles=("share",), isolated=True)
 def test_manager_goes_away_after_its_users_have_left(stage):
     """All users of the manager exit normally while they hold tensors."""
     manager_goes_away(stage, users_leave)
 
 
-@clause("MGR-3", profiles=("share",))
+@clause("MGR-3", profiles=("share",), isolated=True)
 def test_manager_goes_away_after_its_users_were_killed(stage):
     """All users of the manager are killed while they hold tensors."""
     manager_goes_away(stage, users_are_killed)
 
 
-@clause("MGR-4", profiles=("share",), vary=("strategy",))
+@clause("MGR-4", profiles=("share",), vary=("strategy",), isolated=True)
 def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
     """The owner opens a pipe, starts the manager, and the pipe's holders are listed."""
     with stage.fresh(alone=True) as fresh:
@@ -192,7 +192,7 @@ def test_manager_holds_no_pipe_of_the_process_that_started_it(stage):
             check.equal(held, set(), "the manager holds no pipe of the owner's")
 
 
-@clause("MGR-4", profiles=("share",), vary=("strategy",))
+@clause("MGR-4", profiles=("share",), vary=("strategy",), isolated=True)
 def test_manager_holds_no_socket_of_the_process_that_started_it(stage):
     """The sockets that the owner had before are compared with the manager's."""
     with stage.fresh() as fresh:
@@ -208,7 +208,7 @@ def test_manager_holds_no_socket_of_the_process_that_started_it(stage):
             check.equal(held, set(), "the manager holds no socket of the owner's")
 
 
-@clause("MGR-4", profiles=("share",), **CHEAP)
+@clause("MGR-4", profiles=("share",), **CHEAP, isolated=True)
 def test_manager_holds_no_standard_stream_of_the_process_that_started_it(stage):
     """The owner's output goes to a file, which the manager has no descriptor of."""
     with stage.fresh() as fresh:
@@ -225,7 +225,7 @@ def test_manager_holds_no_standard_stream_of_the_process_that_started_it(stage):
             check(output not in manager["descriptors"], "the manager's does not")
 
 
-@clause("MGR-5", profiles=("share", "strategies"), **CHEAP)
+@clause("MGR-5", profiles=("share", "strategies"), **CHEAP, isolated=True)
 def test_manager_is_started_when_it_is_first_needed(stage, strategy):
     """The owner makes tensors, shares under other strategies, and then under this."""
     with before_the_manager(stage, strategy) as fresh:
@@ -240,7 +240,7 @@ def test_manager_is_started_when_it_is_first_needed(stage, strategy):
         check(fresh.ledger.managers(), "now there is one")
 
 
-@clause("MGR-6", profiles=("share", "strategies"), **CHEAP)
+@clause("MGR-6", profiles=("share", "strategies"), **CHEAP, isolated=True)
 def test_process_without_standard_streams_is_served(stage, strategy):
     """The owner closes its standard streams, and starts the manager then."""
     with before_the_manager(stage, strategy) as fresh:
@@ -260,7 +260,7 @@ def shares_in(stage, folder):
         managers_go(stage, fresh)
 
 
-@clause("MGR-7", profiles=("share",), **CHEAP)
+@clause("MGR-7", profiles=("share",), **CHEAP, isolated=True)
 def test_manager_works_under_a_directory_with_a_long_path(stage, tmp_path):
     """The directory's path is longer than the address of a socket can be."""
     folder = tmp_path / ("long" * (LONG // 4))
@@ -269,7 +269,7 @@ def test_manager_works_under_a_directory_with_a_long_path(stage, tmp_path):
     check.equal(list(folder.iterdir()), [], "nothing is left in the directory")
 
 
-@clause("MGR-7", profiles=("share",), **CHEAP)
+@clause("MGR-7", profiles=("share",), **CHEAP, isolated=True)
 def test_manager_works_under_a_directory_with_a_name_of_any_letters(stage):
     """The directory's name has a space, a quote, a newline and letters of all kinds."""
     # Not below pytest's own: the path is to be short, so that the letters alone count.
@@ -280,13 +280,13 @@ def test_manager_works_under_a_directory_with_a_name_of_any_letters(stage):
         check.equal(list(folder.iterdir()), [], "nothing is left in the directory")
 
 
-@clause("MGR-8", profiles=("share",), **CHEAP)
+@clause("MGR-8", profiles=("share",), **CHEAP, isolated=True)
 def test_manager_does_without_a_directory_that_is_missing(stage, tmp_path):
     """The directory for temporary files has been removed."""
     shares_in(stage, tmp_path / "gone")
 
 
-@clause("MGR-8", profiles=("share",), **CHEAP)
+@clause("MGR-8", profiles=("share",), **CHEAP, isolated=True)
 def test_manager_does_without_a_directory_that_is_a_file(stage, tmp_path):
     """The directory for temporary files is a file."""
     file = tmp_path / "file"
@@ -294,7 +294,7 @@ def test_manager_does_without_a_directory_that_is_a_file(stage, tmp_path):
     shares_in(stage, file)
 
 
-@clause("MGR-9", profiles=("share", "strategies"), **CHEAP)
+@clause("MGR-9", profiles=("share", "strategies"), **CHEAP, isolated=True)
 def test_umask_does_not_matter(stage, strategy):
     """Owner and peer mask nothing or everything before the manager is started."""
     for mask in MODES:
@@ -311,7 +311,7 @@ def test_umask_does_not_matter(stage, strategy):
             end_all(stage, fresh)
 
 
-@clause("MGR-10", profiles=("share",), **CHEAP)
+@clause("MGR-10", profiles=("share",), **CHEAP, isolated=True)
 def test_names_of_a_killed_client_go_while_others_live(stage):
     """The peer shares, sends and receives, and is killed; the bystander uses names."""
     with stage.fresh() as fresh:
@@ -333,7 +333,7 @@ def test_names_of_a_killed_client_go_while_others_live(stage):
         check.equal(kept[1].values(), [25, 28, 27], "and have their values")
 
 
-@clause("MGR-11", profiles=("share",), vary=())
+@clause("MGR-11", profiles=("share",), vary=(), isolated=True)
 def test_end_of_a_client_takes_nothing_from_the_others(stage):
     """The owner starts the manager, sends to the peer, and is killed; so others do."""
     with stage.fresh() as fresh:
@@ -377,7 +377,7 @@ def test_end_of_a_child_takes_nothing_from_its_parent(owner, bystander, stage):
     names_go(stage, stage, names, "the name goes with the parent's tensor")
 
 
-@clause("MGR-11", profiles=("share",), vary=(), start_methods=("fork",))
+@clause("MGR-11", profiles=("share",), vary=(), start_methods=("fork",), isolated=True)
 def test_end_of_a_parent_takes_nothing_from_its_child(stage):
     """A child inherits a tensor by fork; the parent is killed."""
     with stage.fresh() as fresh:
@@ -415,7 +415,7 @@ def all_exit_normally(fresh):
         check.equal(actor.leave(), 0, "the process exits normally")
 
 
-@clause("MGR-12", profiles=("share",), **CHEAP)
+@clause("MGR-12", profiles=("share",), **CHEAP, isolated=True)
 def test_tensors_outlive_their_manager(stage):
     """The manager is killed while owner and peer hold tensors of one another's."""
     with stage.fresh() as fresh:
@@ -432,7 +432,7 @@ def test_tensors_outlive_their_manager(stage):
             check.equal(arrived.read(2), 54, "and the receiver the sender's")
 
 
-@clause("MGR-13", profiles=("share",), **CHEAP)
+@clause("MGR-13", profiles=("share",), **CHEAP, isolated=True)
 def test_process_without_its_manager_gets_an_exception_at_worst(stage):
     """The manager is killed; then the owner shares, sends and drops, and exits."""
     channel = direct(stage)  # which sends in the caller, where an exception is seen
@@ -452,7 +452,7 @@ def test_process_without_its_manager_gets_an_exception_at_worst(stage):
         all_exit_normally(fresh)
 
 
-@clause("MGR-14", profiles=("share",), **CHEAP)
+@clause("MGR-14", profiles=("share",), **CHEAP, isolated=True)
 def test_manager_that_was_killed_is_replaced(stage):
     """The manager is killed; sharing and sending go on, and all exit normally."""
     with stage.fresh() as fresh:
@@ -469,7 +469,7 @@ def test_manager_that_was_killed_is_replaced(stage):
         eventually(nothing, "nothing is left", within=stage.grace)
 
 
-@clause("MGR-14", profiles=("share",), **CHEAP)
+@clause("MGR-14", profiles=("share",), **CHEAP, isolated=True)
 def test_killed_manager_leaves_nothing_behind(stage):
     """The manager is killed, and its clients exit normally without another word."""
     with stage.fresh() as fresh:
@@ -480,7 +480,7 @@ def test_killed_manager_leaves_nothing_behind(stage):
         eventually(nothing, "nothing is left", within=stage.grace)
 
 
-@clause("MGR-14", profiles=("share",), **CHEAP)
+@clause("MGR-14", profiles=("share",), **CHEAP, isolated=True)
 def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
     """The manager is stopped; a tensor is put and dropped; the manager is killed."""
     with stage.fresh() as fresh:
@@ -497,7 +497,7 @@ def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
         eventually(nothing, "nothing is left", within=stage.grace)
 
 
-@clause("MGR-15", profiles=("share",), **CHEAP)
+@clause("MGR-15", profiles=("share",), **CHEAP, isolated=True)
 def test_signals_to_its_clients_do_not_end_the_manager(stage):
     """The group gets three signals, of which the bystander dies and the others not."""
     numbers = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
@@ -640,7 +640,7 @@ def clients_are_served(stage, fresh, abuse):
         names_go(stage, fresh, names, f"names go though a stranger {abuse}")
 
 
-@clause("MGR-16", profiles=("share",), **CHEAP)
+@clause("MGR-16", profiles=("share",), **CHEAP, isolated=True)
 def test_strangers_disturb_nobody(stage):
     """Strangers connect one after another, misbehave and stay; clients are served."""
     with stage.fresh() as fresh, ExitStack() as strangers:
@@ -666,7 +666,7 @@ def test_strangers_disturb_nobody(stage):
         end_all(stage, fresh)
 
 
-@clause("MGR-16", profiles=("share",), **CHEAP)
+@clause("MGR-16", profiles=("share",), **CHEAP, isolated=True)
 def test_crowd_of_silent_strangers_disturbs_nobody(stage):
     """Two hundred strangers come and say nothing; a new client is served too."""
     with stage.fresh() as fresh, ExitStack() as strangers:
@@ -682,7 +682,7 @@ def test_crowd_of_silent_strangers_disturbs_nobody(stage):
         end_all(stage, fresh)
 
 
-@clause("MGR-17", profiles=("share",), vary=())
+@clause("MGR-17", profiles=("share",), vary=(), isolated=True)
 def test_processes_can_need_their_first_manager_at_once(stage):
     """Peer and bystander share their first tensors at the same time."""
     with stage.fresh(enter=False) as fresh:
@@ -698,7 +698,7 @@ def test_processes_can_need_their_first_manager_at_once(stage):
         end_all(stage, fresh)
 
 
-@clause("MGR-18", profiles=("share",), **CHEAP)
+@clause("MGR-18", profiles=("share",), **CHEAP, isolated=True)
 def test_stopped_manager_stops_nobody(stage):
     """The manager is stopped; owner and peer use, drop, share and send tensors."""
     with stage.fresh() as fresh:

@@ -131,7 +131,12 @@ def test_tensor_that_comes_back_from_a_third_is_the_memory_of_its_owner(
 
 
 @clause(
-    "RESHARE-3", "RESHARE-4", profiles=("strategies",), vary=(), several_strategies=True
+    "RESHARE-3",
+    "RESHARE-4",
+    profiles=("strategies",),
+    vary=(),
+    several_strategies=True,
+    isolated=True,
 )
 def test_change_of_strategy_maps_nothing_again(stage, direction):
     """Sender and receiver have each strategy in turn when a tensor comes again."""

@@ -274,7 +274,7 @@ def test_clone_of_a_tensor_shared_on_request_is_private(owner):
     each_keeps_its_writes_to_itself(clone, tensor)
 
 
-@clause("SHARE-3", "SHARE-12", vary=("start_method", "strategy"))
+@clause("SHARE-3", "SHARE-12", vary=("start_method", "strategy"), isolated=True)
 def test_first_tensors_of_new_processes_are_told_apart(stage):
     """Three processes that share nothing yet send their first tensors round."""
     with stage.fresh() as fresh:

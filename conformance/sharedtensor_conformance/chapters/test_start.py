@@ -117,7 +117,7 @@ def test_child_starts_with_the_strategy_of_its_parent(owner, strategy):
     check.equal(found, strategy, "the child has the strategy of its parent")
 
 
-@clause("START-6", vary=("start_method",), several_strategies=True)
+@clause("START-6", vary=("start_method",), several_strategies=True, isolated=True)
 def test_child_starts_with_the_strategy_that_its_parent_has_by_then(stage):
     """The owner changes its strategy twice and starts a child after each change."""
     with stage.fresh() as fresh:
@@ -128,7 +128,7 @@ def test_child_starts_with_the_strategy_that_its_parent_has_by_then(stage):
             check.equal(found, name, "the child has the strategy of its parent then")
 
 
-@clause("START-6", vary=("start_method",), several_strategies=True)
+@clause("START-6", vary=("start_method",), several_strategies=True, isolated=True)
 def test_child_that_was_made_before_has_the_strategy_of_its_start(stage):
     """The owner makes a process under one strategy and starts it under another."""
     with stage.fresh() as fresh:

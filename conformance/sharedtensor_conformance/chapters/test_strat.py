@@ -45,7 +45,7 @@ def test_strategy_that_was_saved_can_be_restored(owner):
         check.equal(found, saved, "the strategy is the saved one again")
 
 
-@clause("STRAT-2", vary=(), several_strategies=True)
+@clause("STRAT-2", vary=(), several_strategies=True, isolated=True)
 def test_strategy_stays_when_a_tensor_of_another_one_arrives(stage, direction):
     """Both sides set each pair of strategies; a tensor crosses, and all read back."""
     with stage.fresh() as fresh:
@@ -74,7 +74,7 @@ def test_unknown_strategy_is_refused_and_changes_nothing(owner, peer):
                     check.equal(found, name, "the strategy is the one it was before")
 
 
-@clause("STRAT-4", vary=(), several_strategies=True)
+@clause("STRAT-4", vary=(), several_strategies=True, isolated=True)
 def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and sends to both others."""
     with stage.fresh() as fresh:
@@ -88,7 +88,7 @@ def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direc
             each_sees_the_writes_of_the_others(tensor, first, again, other)
 
 
-@clause("STRAT-4", profiles=("share",), vary=(), several_strategies=True)
+@clause("STRAT-4", profiles=("share",), vary=(), several_strategies=True, isolated=True)
 def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and shares the tensor again."""
     with stage.fresh() as fresh:
@@ -101,7 +101,7 @@ def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, dir
             each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-4", profiles=("share",), vary=(), several_strategies=True)
+@clause("STRAT-4", profiles=("share",), vary=(), several_strategies=True, isolated=True)
 def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, direction):
     """The sender shares under each strategy and sends under each other one."""
     with stage.fresh() as fresh:
@@ -116,7 +116,7 @@ def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, dire
                 each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-4", vary=(), several_strategies=True)
+@clause("STRAT-4", vary=(), several_strategies=True, isolated=True)
 def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, direction):
     """The receiver changes its strategy and sends what it received to the third."""
     with stage.fresh() as fresh:
@@ -129,7 +129,7 @@ def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, dire
             each_sees_the_writes_of_the_others(tensor, arrived, onward)
 
 
-@clause("STRAT-5", vary=("start_method",), several_strategies=True)
+@clause("STRAT-5", vary=("start_method",), several_strategies=True, isolated=True)
 def test_processes_with_different_strategies_share(stage, direction, implementation):
     """Sender and receiver set every pair of strategies; one sends to the other."""
     with stage.fresh() as fresh:
@@ -143,7 +143,7 @@ def test_processes_with_different_strategies_share(stage, direction, implementat
                         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-5", vary=(), several_strategies=True)
+@clause("STRAT-5", vary=(), several_strategies=True, isolated=True)
 def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direction):
     """The receiver, under every strategy, sends back what it got under every other."""
     with stage.fresh() as fresh:
@@ -157,7 +157,7 @@ def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direc
                     each_sees_the_writes_of_the_others(tensor, arrived, back)
 
 
-@clause("STRAT-6", vary=())
+@clause("STRAT-6", vary=(), isolated=True)
 def test_default_strategy_is_file_descriptor(stage):
     """An owner that was started afresh and set no strategy says which it has."""
     with stage.fresh(enter=False) as fresh:

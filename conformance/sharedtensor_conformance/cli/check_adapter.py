@@ -26,6 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what the adapter says of itself, and its problems."""
     from sharedtensor_conformance.adapters.loader import LoadingError
     from sharedtensor_conformance.harness.inspection import describe
+    from sharedtensor_conformance.harness.template import why_not_preloaded
 
     try:
         described = describe(arguments.name)
@@ -35,10 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{implementation.name} {implementation.version}".strip())
     print(f"  claims: {', '.join(sorted(implementation.claims))}")
     print(f"  operations: {', '.join(described.operations)}")
-    for problem in described.problems:
+    problems = list(described.problems)
+    if not problems and (why := why_not_preloaded(arguments.name, implementation)):
+        problems.append(f"preload is declared, but {why}")
+    for problem in problems:
         print(f"problem: {problem}")
-    print(f"{plural(len(described.problems), 'problem')}")
-    return NO if described.problems else YES
+    print(f"{plural(len(problems), 'problem')}")
+    return NO if problems else YES
 
 
 command = Command(

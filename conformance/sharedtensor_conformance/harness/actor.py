@@ -7,6 +7,7 @@ Owner and peers run the same loop. What the implementation does is called throug
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import socket
@@ -20,6 +21,9 @@ from sharedtensor_conformance.harness.channels import Channel, PairChannels
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.sanitize import printable
+
+PRELOADED = "sharedtensor_conformance.harness.preloaded"
+"""The module that imports the implementation in a fork server."""
 
 
 class FromImplementation(Exception):
@@ -102,6 +106,11 @@ class Actor:
         gc.collect()
         gc.freeze()  # what was imported is not searched again after each case
         return {"pid": os.getpid()}
+
+    def preload_fork_servers(self) -> None:
+        """Let the fork server of this process import the implementation once."""
+        if self.setting.preload:
+            multiprocessing.set_forkserver_preload([PRELOADED])
 
     def serve(self) -> None:
         """Answer requests until the controller closes the connection or says leave."""
@@ -515,4 +524,5 @@ def owner_main() -> None:
     global _current
     setting = Setting.from_environment()
     _current = Actor("owner", setting)
+    _current.preload_fork_servers()
     run(_current)

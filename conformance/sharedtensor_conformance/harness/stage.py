@@ -26,6 +26,7 @@ from sharedtensor_conformance.harness.stage_ledger import (
 from sharedtensor_conformance.harness.starting import Isolation, Starter
 from sharedtensor_conformance.harness.supervision import Supervision
 from sharedtensor_conformance.harness.system_control import SystemControl
+from sharedtensor_conformance.harness.template import Template
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
 SETTLE_TIMEOUT = 2.0
@@ -39,6 +40,7 @@ class Stage:
         name: the adapter's name.
         implementation: what the adapter declares.
         configuration: where the cases run.
+        template: the process from which owners can be forked.
         isolation: given for a stage of one case, for tests about the birth and death
             of everybody.
     """
@@ -48,6 +50,7 @@ class Stage:
         name: str,
         implementation: Implementation,
         configuration: Configuration,
+        template: Template,
         isolation: Isolation | None = None,
     ) -> None:
         self.name = name
@@ -59,7 +62,9 @@ class Stage:
         self.actors = Actors(self)
         self.owner, self.peer, self.bystander = self.actors.reused()
         environment = isolation.environment if isolation else {}
-        self.supervision = Supervision(name, implementation, configuration, environment)
+        self.supervision = Supervision(
+            name, implementation, configuration, environment, template
+        )
         self.ledger = StageLedger(self.supervision.ask, implementation.manager_pattern)
         self.baseline = Baseline(self.ledger, self.actors.names)
         self.leaks = Leaks()
@@ -97,7 +102,13 @@ class Stage:
         The arguments are those of `Isolation`.
         """
         isolation = Isolation(enter, environment or {}, alone)
-        isolated = Stage(self.name, self.implementation, self.configuration, isolation)
+        isolated = Stage(
+            self.name,
+            self.implementation,
+            self.configuration,
+            self.supervision.template,
+            isolation,
+        )
         self.isolated.append(isolated)
         try:
             yield isolated

@@ -25,6 +25,7 @@ from sharedtensor_conformance.plugin.cases import (
     marking_of,
 )
 from sharedtensor_conformance.plugin.options import selection_of
+from sharedtensor_conformance.plugin.plan import durations_of
 from sharedtensor_conformance.plugin.recorder import Recorder
 from sharedtensor_conformance.plugin.runner import Runner, Story
 from sharedtensor_conformance.plugin.smoke_test import run_smoke_test
@@ -37,6 +38,7 @@ pytest_plugins = [
     "sharedtensor_conformance.plugin.options",
     "sharedtensor_conformance.plugin.collection",
     "sharedtensor_conformance.plugin.fixtures",
+    "sharedtensor_conformance.plugin.progress",
 ]
 
 SHARED = "sharedtensor_conformance"
@@ -65,6 +67,8 @@ def _configure_controller(config: pytest.Config) -> None:
     recorder = Recorder(config, implementation, selection)
     config.stash[RECORDER] = recorder
     config.pluginmanager.register(recorder, "conformance-recorder")
+    if config.option.timings:
+        durations_of(config, implementation)  # wrong use, before anything is run
     shared = {
         "name": config.option.impl,
         "implementation": implementation.as_data(),
@@ -75,8 +79,9 @@ def _configure_controller(config: pytest.Config) -> None:
     if not config.option.collectonly:
         found = run_smoke_test(stages, selection, _limit_of(config, implementation))
         shared["blocked"], recorder.private_shm = found.blocked, found.private_shm
+        recorder.why_not_preloaded = stages.template.why_not
     if config.getoption("dist", "no") != "no":
-        stages.retire()  # its workers have processes of their own
+        stages.close()  # its workers have processes of their own
     _configure(config, shared, stages)
     if config.option.tbstyle == "auto" and not selection.cases:
         config.option.tbstyle = "no"  # the end of the run says what is broken

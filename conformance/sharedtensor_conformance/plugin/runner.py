@@ -138,7 +138,7 @@ class Runner:
 
     def close(self) -> None:
         """End all processes."""
-        self.stages.retire()
+        self.stages.close()
 
     def _track_of(self, story: Story) -> Track:
         return self._tracks[story.configuration.id]

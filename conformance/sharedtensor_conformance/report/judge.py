@@ -3,9 +3,9 @@
 Nothing here looks at a file, a clock or a process. The rules in short: a clause decides
 when it is a MUST (under ``--strict`` also a SHOULD) of ``core`` or of a claimed
 profile, and its device was asked for. A clause that decides has to hold. It holds when
-its cases passed, or when all that is broken was expected. In a full selection it also
-has to have been judged at all. A verdict ``error``, a stale expectation or a planned
-case without a verdict spoils any run.
+its cases passed, or when all that is broken was expected. Where a full selection was
+run to its end, it also has to have been judged at all. A verdict ``error``, a stale
+expectation or a planned case without a verdict spoils any run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Shortfalls:
 
     Args:
         broken: clauses that decide and are broken in ways nobody expected.
-        unjudged: clauses that decide and that no case judged, in a full selection.
+        unjudged: clauses that decide and that no case judged, in a full selection
+            that was run to its end.
         errors: the number of cases in which the suite or the adapter failed itself.
         stale: the number of stale expectations.
         cut_short: whether planned cases, or the end of the report, are missing.
@@ -58,8 +59,13 @@ def judge(
     stale: Iterable[str],
     finished: str | None = None,
     seconds: float | None = None,
+    stopped: str = "",
 ) -> Summary:
     """Return the summary of `run`.
+
+    Cases that are missing could be those that judge a clause, or that an expectation is
+    about. So nothing is said of what is stale or was not judged until all are there;
+    `stopped` says why they are not.
 
     The caller reads the clock: without `finished` and `seconds` the run ended when it
     started and took as long as its cases together.
@@ -71,17 +77,19 @@ def judge(
     Raises:
         JudgingError: a case cites a clause that is not among `clauses`.
     """
-    results = _clause_results(run, cases, clauses, full=full)
+    complete = len(cases) == run.planned
+    whole = full and complete
     summary = Summary(
         cases=len(cases),
         verdicts=_tally(cases),
-        clauses=results,
-        stale=tuple(stale) if full else (),
+        clauses=_clause_results(run, cases, clauses, full=whole),
+        stale=tuple(stale) if whole else (),
         conforms=False,
         exit_status=0,
-        complete=len(cases) == run.planned,
+        complete=complete,
         finished=finished or run.started,
         seconds=sum(c.seconds for c in cases) if seconds is None else seconds,
+        stopped="" if complete else stopped,
     )
     return _decided(run, summary, strict=strict, full=full)
 
@@ -93,7 +101,8 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
         for id, result in summary.clauses.items()
         if decides(run, result, strict=strict)
     ]
-    unjudged = [id for id, r in deciding if r.verdict is Verdict.NOT_RUN and full]
+    whole = full and summary.complete
+    unjudged = [id for id, r in deciding if r.verdict is Verdict.NOT_RUN and whole]
     broken = [id for id, r in deciding if r.verdict.broken and not r.expected]
     return Shortfalls(
         broken=tuple(broken),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
+from sharedtensor_conformance.report.scope import notes
 from sharedtensor_conformance.report.terminal import (
     Row,
     broken_clauses,
@@ -26,6 +27,7 @@ def markdown(
     blocks = [
         f"### Conformance of {_escaped(str(run.implementation))}",
         _escaped(verdict_sentence(run, summary)),
+        *map(_escaped, notes(run, summary)),
         _table(chapter_rows(summary, cases)),
         *_broken(run, cases, summary, clauses),
         *(f"- stale: {_escaped(sentence)}" for sentence in summary.stale),

@@ -14,7 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from sharedtensor_conformance.clauses import LEVELS, Clause
-from sharedtensor_conformance.report.judge import decides, required_levels, shortfalls
+from sharedtensor_conformance.report import scope
+from sharedtensor_conformance.report.judge import (
+    Shortfalls,
+    decides,
+    required_levels,
+    shortfalls,
+)
 from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
 from sharedtensor_conformance.report.verdicts import WORST_FIRST, Verdict
 
@@ -88,14 +94,14 @@ class _Paint:
 def _heading(
     run: Run, cases: Sequence[Case], summary: Summary, width: int
 ) -> list[str]:
-    selected = "full selection" if run.selection.full else "partial selection"
     devices = sorted({case.device for case in cases}) or [run.selection.device]
     text = (
-        f"{run.implementation}, spec {run.spec.version}, {selected}, on "
+        f"{run.implementation}, spec {run.spec.version}, {scope.selected(run)}, on "
         f"{' and '.join(devices)}: {plural(summary.cases, 'case')} in "
         f"{summary.seconds:.1f}s"
     )
-    return ["\n".join(wrapped(text, width, "", "  "))]
+    paragraphs = [text, *scope.notes(run, summary)]
+    return ["\n".join(line for p in paragraphs for line in wrapped(p, width, "", "  "))]
 
 
 def chapter_rows(summary: Summary, cases: Iterable[Case] = ()) -> list[Row]:
@@ -314,10 +320,14 @@ def verdict_sentence(run: Run, summary: Summary) -> str:
 
 def _verdict(run: Run, summary: Summary) -> str:
     name = str(run.implementation)
+    if _ended_early(run, summary):
+        said = f"{scope.cut_short(run, summary)}, so far {_tallied(run, summary)}"
+        return f"{name} was not judged to the end: {said}"
     if summary.exit_status:
         return f"{name} does not pass: {_reasons(run, summary)}"
     if not run.selection.full:
-        return f"{name} passes this partial selection: {_tallied(run, summary)}"
+        part = "shard" if run.selection.shard else "partial selection"
+        return f"{name} passes this {part}: {_tallied(run, summary)}"
     if not summary.conforms:
         return f"{name} passes but does not conform: {_tallied(run, summary)}"
     levels = " and ".join(sorted(required_levels(strict=run.selection.strict)))
@@ -325,6 +335,13 @@ def _verdict(run: Run, summary: Summary) -> str:
         f"{name} conforms, every {levels} of core and of the claimed profiles was "
         f"judged and held: {_tallied(run, summary)}"
     )
+
+
+def _ended_early(run: Run, summary: Summary) -> bool:
+    """Return whether cases are missing and nothing else is wrong."""
+    selection = run.selection
+    short = shortfalls(run, summary, strict=selection.strict, full=selection.full)
+    return short == Shortfalls(cut_short=True)
 
 
 def _tallied(run: Run, summary: Summary) -> str:
@@ -352,7 +369,7 @@ def _reasons(run: Run, summary: Summary) -> str:
     )
     said = [f"{plural(n, what)} {state}" for n, what, state in counted if n]
     if short.cut_short:
-        said.append(f"cut short after {summary.cases} of {run.planned} planned cases")
+        said.append(scope.cut_short(run, summary))
     return ", ".join(said)
 
 
