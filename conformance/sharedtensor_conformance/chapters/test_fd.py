@@ -160,12 +160,12 @@ def test_descriptors_are_counted_at_each_step(sender, receiver, channel, stage):
 def inherits_nothing_but(own, actor, stage):
     """Start a program from `actor`; it has no descriptor that is not in `own`."""
 
-    def has_nothing_new():
-        return Counter(stage.ledger.details(pid)["targets"]) <= own
+    def more():
+        return stage.ledger.opened_since(own, pid)
 
     with actor.system.program() as pid:
         sentence = "the program has nothing that its parent had not before"
-        eventually(has_nothing_new, sentence, within=stage.grace)
+        eventually(lambda: not more(), sentence, stage.grace, found=more)
         check(pid in stage.ledger.processes(), "the program runs")
 
 

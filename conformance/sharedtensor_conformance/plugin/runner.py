@@ -17,17 +17,18 @@ from typing import Any
 
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.checks import tally
+from sharedtensor_conformance.harness.leaks import Growth
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
 from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.stage_ledger import Growth
 from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.plugin.cleanup import Cleanup
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.plugin.stages import Stages
 from sharedtensor_conformance.report.expectations import Expectations, load_expectations
 from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.signatures import ALSO_LEFT, STATE_DEPENDENT
 from sharedtensor_conformance.report.verdicts import Verdict
 
 FAILED_STARTS = 2
@@ -163,7 +164,7 @@ class Runner:
     def _judge(self, story: Story) -> Case:
         outcome = self._foregone(story) or self._execute(story)
         case = self._expect(outcome.on(story.as_case()))
-        if self._is_repeated(case, story):
+        if not outcome.known and self._is_repeated(case, story):
             case = self._repeat(case, story)
         elif case.verdict is not Verdict.PASS:
             case = _with_leak(case, self._clean_up_failure(case, story))
@@ -237,7 +238,7 @@ class Runner:
         later = self._clean_up_failure(again.on(case), story)
         case = _with_leak(case, left or later)
         if again.verdict is Verdict.PASS:
-            evidence = f"state-dependent (it held in fresh processes): {case.evidence}"
+            evidence = STATE_DEPENDENT + case.evidence
             return replace(case, repeated="vanished", evidence=evidence)
         self._track_of(story).confirmed.add(case.test)
         return replace(case, repeated="same")
@@ -266,6 +267,8 @@ def _make_ready(stage: Stage) -> None:
 
 
 def _with_leak(case: Case, left: Growth | None) -> Case:
-    if not left:
+    also = [str(leak) for leak in left.found] if left else []
+    also = [said for said in also if said not in case.evidence]
+    if not also:
         return case
-    return replace(case, evidence=f"{case.evidence}; besides, it left this: {left}")
+    return replace(case, evidence=f"{case.evidence}{ALSO_LEFT}{'; '.join(also)}")
