@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -226,12 +226,9 @@ class Finding:
     cases: dict[str, bool] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        names = [
-            id + (", which failed" if bad else "") for id, bad in self.cases.items()
-        ]
-        count = f"{len(names)} case{'s' * (len(names) > 1)}"
-        first = f"not back after {self.waited:.1g} s: {self.leak}, after {count}:"
-        return "\n".join([first, *_listed(names)])
+        count = f"{len(self.cases)} case{'s' * (len(self.cases) > 1)}"
+        first = f"not back after {shown(self.waited)}: {self.leak}, after {count}:"
+        return "\n".join([first, *_listed(self.cases)])
 
 
 def shown(seconds: float) -> str:
@@ -239,8 +236,12 @@ def shown(seconds: float) -> str:
     return f"{round(seconds, 1):g} s"
 
 
-def _listed(names: Iterable[str]) -> list[str]:
-    listed = [f"  {name}" for name in names]
-    if (more := len(listed) - CASES_SHOWN) > 0:
-        listed[CASES_SHOWN:] = [f"  and {more} more"]
-    return listed
+def _listed(cases: Mapping[str, bool]) -> list[str]:
+    """Return a line for each case, and for those that are too many."""
+    lines = [
+        f"  {id or 'the messages of this test'}{', which failed' * failed}"
+        for id, failed in cases.items()
+    ]
+    if (more := len(lines) - CASES_SHOWN) > 0:
+        lines[CASES_SHOWN:] = [f"  and {more} more"]
+    return lines

@@ -17,10 +17,9 @@ class Cleanup:
 
     def after_failure(self, case: Case, *, may_corrupt: bool) -> Growth | None:
         """End the processes unless they are as good as new; return what it left."""
-        if case.verdict in (Verdict.UNSUPPORTED, Verdict.BLOCKED) and not (
-            case.remote_calls
-        ):
-            return None  # nothing was run
+        unrun = (Verdict.FOLLOWS, Verdict.UNSUPPORTED, Verdict.BLOCKED)
+        if case.verdict in unrun and not case.remote_calls:
+            return None
         left = self.left_by(case, may_corrupt=may_corrupt)
         if left is None or (left and not left.known):
             self._stages.retire()

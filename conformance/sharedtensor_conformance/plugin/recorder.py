@@ -42,6 +42,7 @@ from sharedtensor_conformance.report.records import (
     Summary,
 )
 from sharedtensor_conformance.report.terminal import plural, render
+from sharedtensor_conformance.report.verdicts import Verdict
 
 NOTHING_SELECTED = 4
 
@@ -147,13 +148,16 @@ class Recorder:
     def pytest_report_teststatus(
         self, report: pytest.TestReport | pytest.CollectReport
     ) -> tuple[str, str, str] | None:
-        """Count a broken case that does not decide by the words of the table."""
-        if report.when != "call" or not hasattr(report, "wasxfail"):
+        """Count by the words of the table what pytest has no word for."""
+        found: Any = dict(getattr(report, "user_properties", ())).get("case")
+        if report.when != "call" or not found:
             return None
-        found: Any = dict(report.user_properties).get("case")
-        if not found:
+        case = Case.from_data(json.loads(found))
+        if case.verdict is Verdict.FOLLOWS:
+            return "follows", "-", "FOLLOWS"
+        if not case.verdict.broken or report.failed:
             return None
-        known = json.loads(found)["expected"]
+        known = case.expected
         return ("expected", "x", "EXPECTED") if known else ("advisory", "a", "ADVISORY")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -25,6 +25,7 @@ from sharedtensor_conformance.harness.stage import Stage
 from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.plugin.cleanup import Cleanup
 from sharedtensor_conformance.plugin.execution import Outcome
+from sharedtensor_conformance.plugin.known_deviations import KnownDeviations
 from sharedtensor_conformance.plugin.stages import Stages
 from sharedtensor_conformance.report.expectations import Expectations, load_expectations
 from sharedtensor_conformance.report.records import Case
@@ -111,6 +112,7 @@ class Runner:
         blocked: why no case can be judged; empty where they can.
         expectations: the file with expected deviations.
         strict: SHOULD clauses decide too.
+        all_cases: all cases of known deviations are run.
         repeats: unexpected failures are repeated.
         limit: seconds that a case may take.
         stderr: the descriptor to which the watchdog writes.
@@ -123,6 +125,7 @@ class Runner:
         blocked: str,
         expectations: str | None,
         strict: bool,
+        all_cases: bool,
         repeats: bool,
         limit: float,
         stderr: int,
@@ -131,8 +134,10 @@ class Runner:
         self.implementation = stages.implementation
         self.blocked = blocked
         self.strict = strict
+        self.all_cases = all_cases
         self.repeats = repeats
         self.expected: Expectations = load_expectations(expectations)
+        self.known = KnownDeviations(self.expected, self.implementation.version)
         self.watchdog = Watchdog(limit, self.stages.abandon, stderr)
         self._cleanup = Cleanup(stages)
         self._tracks: defaultdict[str, Track] = defaultdict(Track)
@@ -170,6 +175,7 @@ class Runner:
             case = _with_leak(case, self._clean_up_failure(case, story))
         if case.verdict is Verdict.PASS:
             case = self._clean_up_pass(case)
+        self.known.confirm(case, story.configuration.id)
         return case
 
     def _foregone(self, story: Story) -> Outcome | None:
@@ -180,7 +186,13 @@ class Runner:
             return Outcome(kind, configuration.why_not)
         if self.blocked:
             return Outcome(Verdict.BLOCKED, self.blocked)
-        return self._track_of(story).why_not
+        return self._track_of(story).why_not or self._following(story)
+
+    def _following(self, story: Story) -> Outcome | None:
+        """Return the outcome of a case of which the cause is known and confirmed."""
+        if self.all_cases or story.marking.runs_last:
+            return None
+        return self.known.outcome(story.as_case(), story.configuration.id)
 
     def _expect(self, case: Case) -> Case:
         if not case.verdict.broken:

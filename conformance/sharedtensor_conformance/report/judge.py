@@ -111,7 +111,8 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
     results = summary.clauses.items()
     deciding = [(id, r) for id, r in results if decides(run, r, strict=strict)]
     whole = full and summary.complete
-    unjudged = [id for id, r in deciding if r.verdict is Verdict.NOT_RUN and whole]
+    no_verdict = (Verdict.NOT_RUN, Verdict.FOLLOWS)
+    unjudged = [id for id, r in deciding if r.verdict in no_verdict and whole]
     broken = [
         id for id, r in results if standing(run, r, strict=strict) is Standing.BROKEN
     ]

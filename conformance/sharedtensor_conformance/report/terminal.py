@@ -80,11 +80,20 @@ def _heading(
     devices = sorted({case.device for case in cases}) or [run.selection.device]
     text = (
         f"{run.implementation}, spec {run.spec.version}, {scope.selected(run)}, on "
-        f"{' and '.join(devices)}: {plural(summary.cases, 'case')} in "
-        f"{summary.seconds:.1f}s"
+        f"{' and '.join(devices)}: {plural(summary.cases, 'case')}{_follow(summary)} "
+        f"in {summary.seconds:.1f}s"
     )
     paragraphs = [text, *scope.notes(run, summary)]
     return ["\n".join(line for p in paragraphs for line in wrapped(p, width, "", "  "))]
+
+
+def _follow(summary: Summary) -> str:
+    """Return how many cases were not run since they follow from known deviations."""
+    count = summary.verdicts.get(Verdict.FOLLOWS, 0)
+    if not count:
+        return ""
+    follow = "follows" if count == 1 else "follow"
+    return f" ({count} {follow} from known deviations, not run)"
 
 
 def _table(rows: list[Row], paint: _Paint) -> str:
