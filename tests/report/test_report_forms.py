@@ -168,6 +168,18 @@ def test_another_way_to_be_broken_is_not_newly_broken():
     assert not _compared(after).newly_broken
 
 
+def test_a_case_that_was_not_run_since_it_follows_is_no_change():
+    follows = case("GRAD-1", "follows", id="b")
+    assert _compared([BEFORE[0], follows, *BEFORE[2:]]).cases == ()
+    assert compare(report([follows]), report([BEFORE[1]])).cases == ()
+
+
+def test_junit_skips_what_follows():
+    root = _xml(report([case("GRAD-1", "follows", id="test_grad.py::b[a]")]))
+    assert _outcome(root, "b[a]").get("message") == "follows: GRAD-1"
+    assert root.get("skipped") == "1"
+
+
 def test_an_expectation_does_not_hide_what_is_newly_broken():
     after = [case("SHARE-1", "fail", id="a", expected=True), *BEFORE[1:]]
     assert _compared(after).newly_broken
