@@ -95,14 +95,26 @@ def test_a_longer_wait_is_not_spared_by_a_shorter_one(waits):
     assert not growth.known
 
 
-def test_what_is_known_to_stay_gets_the_time_that_anything_took(waits):
-    slow, ready = 0.3, time.monotonic() + 0.3
-    late = leak(pipe=1)
-    growth, _ = waited(waits, lambda: late() if time.monotonic() < ready else Growth())
+def slowly_back(seconds, **targets):
+    """Return a look that finds a leak for so many seconds."""
+    look, ready = leak(**targets), time.monotonic() + seconds
+    return lambda: look() if time.monotonic() < ready else Growth()
+
+
+def test_what_is_known_to_stay_gets_the_time_that_its_kind_took(waits):
+    slow = 0.3
+    growth, _ = waited(waits, slowly_back(slow, memfd=1))
     assert not growth
     waited(waits, leak(memfd=1), 2.0)
     _, short = waited(waits, leak(memfd=1), 2.0)
     assert 2 * slow <= short < 2.0
+
+
+def test_another_kind_that_took_its_time_delays_nothing(waits):
+    waited(waits, slowly_back(0.4, pipe=1), 2.0)
+    waited(waits, leak(memfd=1))
+    _, short = waited(waits, leak(memfd=1))
+    assert short < WITHIN
 
 
 def test_what_comes_back_is_no_leak_though_its_kind_is_known(waits):

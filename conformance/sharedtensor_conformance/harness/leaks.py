@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,13 +122,18 @@ class Growth:
             new = sorted(set(now[counted]) - set(was[counted]))
             self.found += [Leak((clause,), thing, one) for one in new[:NAMES_SHOWN]]
 
-    def failure(self) -> LeftBehind | None:
-        """Return what is wrong where something is left; None where nothing is."""
+    def failure(self, sentence: str = "") -> LeftBehind | None:
+        """Return what is wrong where something is left; None where nothing is.
+
+        Args:
+            sentence: what would hold if nothing were left.
+        """
         if not self:
             return None
         before = ", nor in an earlier case that waited longer" if self.known else ""
         said = f"not back after {shown(self.waited)}{before}: {self}"
-        return LeftBehind(said, known=self.known)
+        not_so = f"; not so: {sentence}" if sentence else ""
+        return LeftBehind(said + not_so, known=self.known)
 
 
 def _more(
@@ -142,42 +147,44 @@ class LeakWaits:
     """Waits until nothing is left of what the cases of a configuration dropped."""
 
     def __init__(self) -> None:
-        self._slowest = 0.0  # seconds that anything took to be given back
-        self._stayed: dict[Key, float] = {}  # and for how long it was waited for
+        self._returned: dict[Key, float] = {}  # seconds after which it was back
+        self._stayed: dict[Key, float] = {}  # seconds after which it was not
 
     def wait(self, look: Callable[[], Growth], within: float) -> Growth:
         """Return what `look` still finds after so many seconds, or as soon as nothing.
 
         What is known to stay is waited for a short time only.
         """
-        started, looks, seen = time.monotonic(), 0, Growth()
+        started, now, before = time.monotonic(), Growth(), set[Key]()
 
         def is_over() -> bool:
-            nonlocal looks, seen
-            looks, seen = looks + 1, look()
-            waited = time.monotonic() - started
-            return not seen or (self._stays(seen, within) and waited >= self.short)
+            nonlocal now
+            now = look()
+            now.waited = time.monotonic() - started
+            _note(self._returned, before - now.kinds(), now.waited)
+            before.update(now.kinds())
+            return not now or now.waited >= self._enough(now, within)
 
         wait_until(is_over, within)
-        seen.waited = time.monotonic() - started
-        if seen:
-            seen.known = self._stays(seen, within)
-            self._note(seen)
-        elif looks > 1:
-            self._slowest = max(self._slowest, seen.waited)
-        return seen
+        now.known = self._stays(now, within)
+        _note(self._stayed, now.kinds(), now.waited)
+        return now
 
-    @property
-    def short(self) -> float:
-        """Seconds that what is known to stay is waited for."""
-        return max(SHORT_WAIT, 2 * self._slowest)
+    def _enough(self, seen: Growth, within: float) -> float:
+        """Return the seconds after which what is left is not waited for any more."""
+        if not self._stays(seen, within):
+            return within
+        slowest = max(self._returned.get(key, 0.0) for key in seen.kinds())
+        return max(SHORT_WAIT, 2 * slowest)
 
     def _stays(self, seen: Growth, within: float) -> bool:
         return all(self._stayed.get(key, 0.0) >= within for key in seen.kinds())
 
-    def _note(self, seen: Growth) -> None:
-        for key in seen.kinds():
-            self._stayed[key] = max(seen.waited, self._stayed.get(key, 0.0))
+
+def _note(times: dict[Key, float], keys: Iterable[Key], seconds: float) -> None:
+    """Keep the longest time of each kind."""
+    for key in keys:
+        times[key] = max(seconds, times.get(key, 0.0))
 
 
 class Leaks:

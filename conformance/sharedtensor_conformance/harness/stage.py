@@ -10,7 +10,7 @@ get new processes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness.checks import check
@@ -70,6 +70,7 @@ class Stage:
         self.baseline = Baseline(self.ledger, self.actors.names)
         self.leaks = Leaks()
         self.leak_waits = LeakWaits()
+        self.holding_waits = LeakWaits()  # while tensors are held: another matter
         self.system = SystemControl(self.supervision)
         self.ends = ProcessEnds(self.supervision, self.actors, self.timeouts)
         self.starter = Starter(
@@ -112,6 +113,7 @@ class Stage:
             isolation,
         )
         isolated.leak_waits = self.leak_waits  # what stays here stays there
+        isolated.holding_waits = self.holding_waits
         self.isolated.append(isolated)
         try:
             yield isolated
@@ -137,6 +139,20 @@ class Stage:
             lambda: self.holdings(*actors).growth_since(before), self.grace
         )
         check.given_back(growth.failure())
+
+    def check_descriptors(
+        self, before: Holdings, more: Mapping[ActorProxy, int], sentence: str
+    ) -> None:
+        """Wait until each actor has at most so many `more` descriptors than `before`.
+
+        Raises:
+            LeftBehind: one of them has; it is not so that `sentence` holds.
+        """
+        allowed = {actor.name: count for actor, count in more.items()}
+        growth = self.holding_waits.wait(
+            lambda: self.holdings(*more).descriptors_since(before, allowed), self.grace
+        )
+        check.given_back(growth.failure(sentence))
 
     # The end
 

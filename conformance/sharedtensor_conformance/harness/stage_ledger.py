@@ -201,3 +201,18 @@ class Holdings:
             growth.add_process(name, held, before._held[name])
         growth.found = [leak for leak in growth.found if SHARING in leak.clauses]
         return growth
+
+    def descriptors_since(self, before: Holdings, allowed: Mapping[str, int]) -> Growth:
+        """Return the descriptors of processes that have more than is `allowed`.
+
+        Args:
+            before: what they had.
+            allowed: how many more each may have, by its name.
+        """
+        growth = Growth()
+        for name, more in allowed.items():
+            held, was = self._held[name], before._held[name]
+            if held["descriptors"] > was["descriptors"] + more:
+                growth.add_process(name, held, was)
+        growth.found = [leak for leak in growth.found if leak.thing == "descriptor"]
+        return growth
