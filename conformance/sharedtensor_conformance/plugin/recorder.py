@@ -216,10 +216,11 @@ class Recorder:
         if self.empty:
             terminalreporter.write_line(f"ERROR: {self._why_empty()}", red=True)
         if self.summary and self.run:
-            width = terminalreporter._tw.fullwidth
-            text = render(self.run, self.cases, self.summary, load_clauses(), width)
+            terminal = terminalreporter._tw
+            width, colour = terminal.fullwidth, terminal.hasmarkup
+            judged = (self.run, self.cases, self.summary, load_clauses())
             terminalreporter.write_line("")
-            terminalreporter.write_line(text)
+            terminalreporter.write_line(render(*judged, width, colour=colour))
 
     def _why_empty(self) -> str:
         plan = plan_of(self.config, self.chosen, self.implementation)
