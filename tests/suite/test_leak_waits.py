@@ -124,6 +124,16 @@ def test_what_comes_back_is_no_leak_though_its_kind_is_known(waits):
     assert not growth
 
 
+def test_what_confirms_a_failure_is_waited_for_in_full(waits):
+    waited(waits, leak(memfd=1))
+    with waits.in_full():
+        growth, long = waited(waits, leak(memfd=1))
+    assert long >= WITHIN
+    assert not growth.known
+    _, short = waited(waits, leak(memfd=1))
+    assert short < WITHIN
+
+
 def test_growth_names_kind_and_target():
     growth = leak(**{"/memfd:a": 2, "socket": 1})()
     assert str(growth) == "peer has 3 more descriptors (2 x /memfd:a, 1 x socket)"

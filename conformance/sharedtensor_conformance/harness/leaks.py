@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,6 +150,7 @@ class LeakWaits:
     def __init__(self) -> None:
         self._returned: dict[Key, float] = {}  # seconds after which it was back
         self._stayed: dict[Key, float] = {}  # seconds after which it was not
+        self._in_full = False
 
     def wait(self, look: Callable[[], Growth], within: float) -> Growth:
         """Return what `look` still finds after so many seconds, or as soon as nothing.
@@ -170,6 +172,15 @@ class LeakWaits:
         _note(self._stayed, now.kinds(), now.waited)
         return now
 
+    @contextmanager
+    def in_full(self) -> Iterator[None]:
+        """Wait to the end for everything, known or not: for what confirms a failure."""
+        self._in_full = True
+        try:
+            yield
+        finally:
+            self._in_full = False
+
     def _enough(self, seen: Growth, within: float) -> float:
         """Return the seconds after which what is left is not waited for any more."""
         if not self._stays(seen, within):
@@ -178,7 +189,8 @@ class LeakWaits:
         return max(SHORT_WAIT, 2 * slowest)
 
     def _stays(self, seen: Growth, within: float) -> bool:
-        return all(self._stayed.get(key, 0.0) >= within for key in seen.kinds())
+        stayed = all(self._stayed.get(key, 0.0) >= within for key in seen.kinds())
+        return stayed and not self._in_full
 
 
 def _note(times: dict[Key, float], keys: Iterable[Key], seconds: float) -> None:

@@ -154,6 +154,12 @@ class Stage:
         )
         check.given_back(growth.failure(sentence))
 
+    @contextlib.contextmanager
+    def waiting_in_full(self) -> Iterator[None]:
+        """Wait to the end for what was dropped, though its kind is known to stay."""
+        with self.leak_waits.in_full(), self.holding_waits.in_full():
+            yield
+
     # The end
 
     def leave_all(self) -> None:

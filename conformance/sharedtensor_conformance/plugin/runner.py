@@ -246,7 +246,8 @@ class Runner:
     def _repeat(self, case: Case, story: Story) -> Case:
         left = self._cleanup.left_by(case, may_corrupt=story.marking.may_corrupt)
         self.stages.retire()
-        again = self._execute(story)
+        with self.stages.of(story.configuration).waiting_in_full():
+            again = self._execute(story)
         later = self._clean_up_failure(again.on(case), story)
         case = _with_leak(case, left or later)
         if again.verdict is Verdict.PASS:

@@ -184,7 +184,7 @@ def others_sentence(group: Group) -> str:
     if group.rests:
         how += ", or rest on it" if count > 1 else ", or rests on it"
     others = plural(count, "other clause")
-    return f"start here: {others} {fail} {how}: {', '.join(group.others)}"
+    return f"start with {group.first}: {others} {fail} {how}: {', '.join(group.others)}"
 
 
 def state_sentence(group: Group) -> str:
