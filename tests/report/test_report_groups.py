@@ -45,6 +45,11 @@ def firsts(groups):
             "not back after 0.1 s: peer has 1 more descriptor (1 x /memfd:a)",
         ),
         (
+            "not back after 3 s: owner has 5 more descriptors (5 x a); "
+            "peer has 1 more descriptor (1 x a)",
+            "not back after 3 s: peer has 1 more descriptor (1 x a), after 1 case:",
+        ),
+        (
             "state-dependent (it held in fresh processes): not so: x",
             "not so: x\nit also left: peer has 1 more thread",
         ),
@@ -210,3 +215,17 @@ def test_a_group_with_two_known_causes_has_one_title():
     assert text.count("GRAD-1  The title") == 1
     assert "  cause: One.\n  pytest" in text
     assert "  cause: Two.\n  pytest" in text
+
+
+def test_known_and_new_deviations_of_a_clause_are_told_apart():
+    both = [
+        fails("GRAD-1", "a", expected=True, cause="One."),
+        fails("GRAD-1", "b"),
+    ]
+    sample = report(both)
+    text = render(sample.run, sample.cases, sample.summary, CLAUSES)
+    facts = [line for line in text.splitlines() if line.startswith("  MUST")]
+    assert facts == [
+        "  MUST, profile grad, not expected: 2 fail",
+        "  MUST, profile grad, expected: 2 fail",
+    ]

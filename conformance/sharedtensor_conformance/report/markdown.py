@@ -55,7 +55,7 @@ def _groups(
     for group in groups_of(cases, summary, clauses):
         id = group.first
         title = clauses[id].title if id in clauses else "(not in the installed spec)"
-        said = html.escape(facts(run, summary.clauses[id]))
+        said = html.escape(facts(run, summary.clauses[id], expected=group.expected))
         head = f"<b>{id}</b> {html.escape(title)} ({said})"
         yield _details(run, head, group)
 

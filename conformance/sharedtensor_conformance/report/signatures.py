@@ -59,5 +59,5 @@ def leak_kinds(text: str) -> list[str]:
     if not text.startswith("not back"):
         return []
     counted = {f"{kind} {target}".strip() for kind, target in _LEAK.findall(text)}
-    named = set(_NAME_LEFT.findall(text))
-    return sorted(re.sub(r"\d+ x ", "", kind) for kind in counted | named)
+    general = {re.sub(r"\d+ x ", "", kind) for kind in counted}
+    return sorted(general | set(_NAME_LEFT.findall(text)))

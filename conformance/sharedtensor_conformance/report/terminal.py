@@ -129,11 +129,12 @@ def _group_blocks(
     """Yield a block for each clause that is the most basic one of a group."""
     told = 0
     groups = groups_of(cases, summary, clauses)
-    for id, its_groups in groupby(groups, key=lambda group: group.first):
-        result = summary.clauses[id]
+    by_clause = groupby(groups, key=lambda group: (group.first, group.expected))
+    for (id, expected), its_groups in by_clause:
+        said = facts(run, summary.clauses[id], expected=expected)
         lines = [
-            *_title(id, result, clauses, width, paint),
-            *wrapped(facts(run, result), width, "  ", "  "),
+            *_title(id, clauses, width, paint, _YELLOW if expected else _RED),
+            *wrapped(said, width, "  ", "  "),
         ]
         for group in its_groups:
             lines += _group_lines(run, group, width, in_full=told < IN_FULL)
@@ -142,13 +143,8 @@ def _group_blocks(
 
 
 def _title(
-    id: str,
-    result: ClauseResult,
-    clauses: Mapping[str, Clause],
-    width: int,
-    paint: _Paint,
+    id: str, clauses: Mapping[str, Clause], width: int, paint: _Paint, code: str
 ) -> list[str]:
-    code = _YELLOW if result.expected else _RED
     title = clauses[id].title if id in clauses else "(not in the installed spec)"
     first, *more = wrapped(f"{id}  {title}", width, "", " " * (len(id) + 2))
     return [paint(first, code), *more]
@@ -165,12 +161,17 @@ def _group_lines(run: Run, group: Group, width: int, *, in_full: bool) -> Iterat
     yield f"  {repeat_command(run, group.first, group.shown)}"
 
 
-def facts(run: Run, result: ClauseResult) -> str:
-    """Return level, profile and standing of a broken clause, and its cases."""
-    known = {
-        Standing.EXPECTED: "expected",
-        Standing.ADVISORY: "not expected, advisory",
-    }.get(standing(run, result, strict=run.selection.strict), "not expected")
+def facts(run: Run, result: ClauseResult, *, expected: bool) -> str:
+    """Return level, profile and standing of a broken clause, and its cases.
+
+    Args:
+        run: the run.
+        result: what became of the clause.
+        expected: what is told of it are known deviations.
+    """
+    strict = run.selection.strict
+    advisory = standing(run, result, strict=strict) is Standing.ADVISORY
+    known = "expected" if expected else "not expected" + ", advisory" * advisory
     label = " on the simulated device" if "simulated" in result.devices else ""
     counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
     return f"{result.level}, profile {result.profile}, {known}{label}: {counts}"
