@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sharedtensor_conformance.harness import check
+from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.stage_ledger import Holdings
 
 ROUNDS = 20

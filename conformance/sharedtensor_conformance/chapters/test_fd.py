@@ -218,9 +218,9 @@ def test_process_has_more_storages_among_its_arguments_than_a_packet_has_descrip
     """
     with stage.fresh() as fresh:
         give_many_to_a_child(fresh)
-        before = descriptors(fresh.owner)
+        before = fresh.holdings(fresh.owner)
         give_many_to_a_child(fresh)
-        costs_at_most("nothing is left", before, [0], stage, fresh.owner)
+        fresh.check_descriptors(before, {fresh.owner: 0}, "nothing is left")
 
 
 def give_many_to_a_child(fresh):

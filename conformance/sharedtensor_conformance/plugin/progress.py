@@ -122,7 +122,7 @@ class Progress:
     def __init__(self, recorder: Recorder, reporter: pytest.TerminalReporter) -> None:
         self.recorder = recorder
         self.reporter = reporter
-        self.clauses = Clauses(strict=bool(config.getoption("strict")))
+        self.clauses = Clauses(strict=bool(reporter.config.getoption("strict")))
         self.clock: Clock | None = None
         self._began = 0.0
         self._seen = 0
