@@ -25,6 +25,8 @@ MINDSPORE = ("mindspore==2.10.0", "numpy<2")
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
 SUITE = ("pytest", "conformance", "-q", "-n", WORKERS)
 
+ALL_CASES = ("--all-cases",)
+"""A whole run is recorded, so all cases of known deviations are run in it."""
 
 QUICK = ("core", "share", "views", "grad", "modules")
 CONTROLS = {
@@ -84,7 +86,7 @@ def torch(session: nox.Session) -> None:
     """The suite on real torch: 0 with its expectations, 1 without."""
     session.install(TORCH)
     session.install("-e", ".[conformance]")
-    session.run(*SUITE, "--impl=torch", *session.posargs)
+    session.run(*SUITE, "--impl=torch", *(session.posargs or ALL_CASES))
     shards = [option for option in session.posargs if option.startswith("--shard=")]
     if all(shard.startswith("--shard=1/") for shard in shards):  # one does it for all
         _names_what_torch_breaks(session)
@@ -108,8 +110,9 @@ def paddle(session: nox.Session) -> None:
     """The suite on Paddle, by file name, under fork (its views fail: slow)."""
     session.install(PADDLE)
     session.install("-e", ".[conformance,dev]")
-    options = ("--start-method=fork", "--strategy=file_system", *session.posargs)
-    session.run(*SUITE, "--impl=paddle", *options)
+    options = ("--start-method=fork", "--strategy=file_system")
+    chosen = session.posargs or ALL_CASES
+    session.run(*SUITE, "--impl=paddle", *options, *chosen)
 
 
 @nox.session(python="3.11")
@@ -117,7 +120,7 @@ def mindspore(session: nox.Session) -> None:
     """The suite on MindSpore, under spawn: each process imports it for seconds."""
     session.install(*MINDSPORE)
     session.install("-e", ".[conformance,dev]")
-    options = ("--start-method=spawn", *session.posargs)
+    options = ("--start-method=spawn", *(session.posargs or ALL_CASES))
     session.run(*SUITE, "--impl=mindspore", *options)
 
 
@@ -133,7 +136,7 @@ def fault_table_torch(session: nox.Session) -> None:
     """The fault table on real torch (budget: twenty minutes on two cores)."""
     session.install(TORCH)
     session.install("-e", ".[conformance]")
-    _run_fault_table(session, "--impl=torch", *session.posargs)
+    _run_fault_table(session, "--impl=torch", *(session.posargs or ALL_CASES))
 
 
 def _run_fault_table(session: nox.Session, *options: str) -> None:

@@ -51,6 +51,26 @@ def test_a_clause_is_as_bad_as_its_worst_case():
     assert result.cases == {"crash": 1, "fail": 1, "not-run": 1, "pass": 1}
 
 
+def test_cases_that_follow_change_nothing_of_a_broken_clause():
+    cases = [
+        case("GRAD-1", "fail", id="a", expected=True),
+        case("GRAD-1", "follows", id="b"),
+        case("GRAD-1", id="c"),
+    ]
+    summary = _summary(_except("GRAD-1", *cases))
+    assert (summary.exit_status, summary.conforms) == (0, False)
+    result = summary.clauses["GRAD-1"]
+    assert (result.verdict, result.expected) == ("fail", True)
+    assert result.cases == {"fail": 1, "follows": 1, "pass": 1}
+
+
+@pytest.mark.parametrize("others", [(), (case("GRAD-1", id="c"),)])
+def test_a_clause_is_not_held_where_a_case_follows_from_nothing(others):
+    summary = _summary(_except("GRAD-1", case("GRAD-1", "follows", id="b"), *others))
+    assert (summary.exit_status, summary.conforms) == (1, False)
+    assert summary.clauses["GRAD-1"].verdict == "follows"
+
+
 def test_expected_deviations_pass_but_do_not_conform():
     cases = [
         case("GRAD-1", "fail", id="a", expected=True),
