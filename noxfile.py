@@ -24,6 +24,7 @@ PADDLE = "paddlepaddle==3.3.1"
 MINDSPORE = ("mindspore==2.10.0", "numpy<2")
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
 SUITE = ("pytest", "conformance", "-q", "-n", WORKERS)
+TESTS = ("pytest", "tests", "-n", str(2 * int(WORKERS)), "--dist=worksteal")
 
 ALL_CASES = ("--all-cases",)
 """A whole run is recorded, so all cases of known deviations are run in it."""
@@ -71,7 +72,7 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The project's own tests (those of the site need Sphinx: see `docs`)."""
     session.install("-e", ".[conformance,dev]")
-    session.run("pytest", "tests", *session.posargs)
+    session.run(*TESTS, *session.posargs)
 
 
 @nox.session(python=PYTHONS)
@@ -293,7 +294,7 @@ def docs(session: nox.Session) -> None:
     # Where the documented command builds it, so that its test need not read all again.
     build = ("-q", "-W", "-n", "-b", "html", "docs", "docs/_build/html")
     session.run("python", "-m", "sphinx", *build)
-    session.run("pytest", "-q", "-n", WORKERS, "tests/docs")
+    session.run("pytest", "-q", "-n", WORKERS, "-m", "sphinx", "tests/docs")
 
 
 def _run_red(
