@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sharedtensor_conformance.harness import check, eventually
+from sharedtensor_conformance.harness.stage_ledger import Holdings
 
 ROUNDS = 20
 """Rounds of a leak test: one thing lost in ten rounds shows."""
@@ -57,23 +58,15 @@ def hold_other_tensors(actor: Any, length: int = 4) -> list[Any]:
     return [actor.make([200 + 10 * r + i for i in range(length)]) for r in rows]
 
 
-def opened(stage: Any, *actors: Any) -> list[int]:
-    """Count segments, and the descriptors and mappings of each of the `actors`."""
-    counts = [len(stage.ledger.segments())]
-    for actor in actors:
-        counts += [actor.system.descriptors(), actor.system.mappings()]
-    return counts
+def opened(stage: Any, *actors: Any) -> Holdings:
+    """Return the segments, and the descriptors and mappings of each of the `actors`."""
+    found: Holdings = stage.holdings(*actors)
+    return found
 
 
-def nothing_is_added(before: list[int], stage: Any, *actors: Any) -> None:
-    """Wait until no count of `opened` is above what it was `before`."""
-
-    def settled() -> bool:
-        now = opened(stage, *actors)
-        return all(count <= then for count, then in zip(now, before, strict=True))
-
-    sentence = "segments, descriptors and mappings are as they were before"
-    eventually(settled, sentence, within=stage.grace)
+def nothing_is_added(before: Holdings, stage: Any, *actors: Any) -> None:
+    """Wait until there is nothing more than `opened` found `before`."""
+    stage.check_given_back(before, *actors)
 
 
 def only_name(stage: Any, before: set[str]) -> str:

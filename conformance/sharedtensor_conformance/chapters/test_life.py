@@ -761,9 +761,9 @@ def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
 
 def has_only(own, program, stage):
     """Check that a program has no descriptor that is not in `own`, and no mapping."""
-    now = lambda: Counter(stage.ledger.details(program.pid)["targets"])  # noqa: E731
+    more = lambda: stage.ledger.opened_since(own, program.pid)  # noqa: E731
     sentence = "the program has no descriptor that sharing made"
-    eventually(lambda: now() <= own, sentence, within=stage.grace)
+    eventually(lambda: not more(), sentence, stage.grace, found=more)
     check(program.pid in stage.ledger.processes(), "the program runs")
     check.equal(program.system.mappings(), 0, "it has no mapping of shared memory")
 

@@ -14,6 +14,7 @@ from typing import Any
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import (
     CheckFailed,
+    LeftBehind,
     RemoteError,
     RemoteRaised,
 )
@@ -66,6 +67,12 @@ class Check:
             said = f"got {shown(actual)}, not {shown(expected)}"
             raise CheckFailed(f"not so: {sentence}: {said}")
 
+    def given_back(self, failure: LeftBehind | None) -> None:
+        """Check that nothing was left: that there is no `failure`."""
+        tally.checks += 1
+        if failure is not None:
+            raise failure
+
     def close(
         self, actual: float, expected: float, sentence: str, tolerance: float = 1e-6
     ) -> None:
@@ -112,8 +119,19 @@ def attempt(action: Callable[[], Any]) -> tuple[Any, RemoteError | None]:
         return None, raised.error
 
 
-def eventually(predicate: Callable[[], object], sentence: str, within: float) -> None:
+def eventually(
+    predicate: Callable[[], object],
+    sentence: str,
+    within: float,
+    found: Callable[[], object] | None = None,
+) -> None:
     """Check that `predicate` becomes true within so many seconds.
+
+    Args:
+        predicate: what is asked again and again.
+        sentence: what holds when it is true.
+        within: the seconds.
+        found: returns what there is instead, for the evidence.
 
     Raises:
         CheckFailed: it did not.
@@ -124,4 +142,5 @@ def eventually(predicate: Callable[[], object], sentence: str, within: float) ->
     listener().waited(False)
     if not came:
         listener().failed("growth", sentence)
-        raise CheckFailed(f"not so within {within:g} s: {sentence}")
+        said = f": {found()}" if found else ""
+        raise CheckFailed(f"not so within {within:g} s: {sentence}{said}")

@@ -15,6 +15,23 @@ class CheckFailed(Exception):
     """A statement of the test does not hold."""
 
 
+class LeftBehind(CheckFailed):
+    """Something was not given back.
+
+    Args:
+        sentence: what, and after how long.
+        cases: a case for each kind of it, where other cases have left it.
+        known: it was waited for in an earlier case, and did not come back then.
+    """
+
+    def __init__(
+        self, sentence: str, cases: tuple[str, ...] = (), *, known: bool = False
+    ) -> None:
+        super().__init__(sentence)
+        self.cases = cases
+        self.known = known
+
+
 class HarnessFault(Exception):
     """The suite or the adapter is at fault, not the implementation."""
 

@@ -10,17 +10,19 @@ get new processes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.checks import check
 from sharedtensor_conformance.harness.ends import ProcessEnds
+from sharedtensor_conformance.harness.leaks import Growth, Leaks, LeakWaits
+from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.stage_actors import Actors
 from sharedtensor_conformance.harness.stage_ledger import (
     Baseline,
-    Growth,
-    Leaks,
+    Holdings,
     StageLedger,
 )
 from sharedtensor_conformance.harness.starting import Isolation, Starter
@@ -68,6 +70,8 @@ class Stage:
         self.ledger = StageLedger(self.supervision.ask, implementation.manager_pattern)
         self.baseline = Baseline(self.ledger, self.actors.names)
         self.leaks = Leaks()
+        self.leak_waits = LeakWaits()
+        self.holding_waits = LeakWaits()  # while tensors are held: another matter
         self.system = SystemControl(self.supervision)
         self.ends = ProcessEnds(self.supervision, self.actors, self.timeouts)
         self.starter = Starter(
@@ -109,12 +113,60 @@ class Stage:
             self.supervision.template,
             isolation,
         )
+        isolated.leak_waits = self.leak_waits  # what stays here stays there
+        isolated.holding_waits = self.holding_waits
         self.isolated.append(isolated)
         try:
             yield isolated
         finally:
             isolated.close()
             self.isolated.remove(isolated)
+
+    # What processes hold
+
+    def holdings(self, *actors: ActorProxy) -> Holdings:
+        """Return what `actors` have open, and the segments that are there."""
+        for actor in actors:
+            actor.ensure_started()
+        names = {actor.pid: actor.name for actor in actors}
+        found = Holdings(self.ledger.read(), names)
+        found.tell(actors)
+        return found
+
+    def check_given_back(self, before: Holdings, *actors: ActorProxy) -> None:
+        """Wait until `actors`, and ``/dev/shm``, have no more than `before`.
+
+        Raises:
+            LeftBehind: they have.
+        """
+        listener().waited(True)
+        growth = self.leak_waits.wait(
+            lambda: self.holdings(*actors).growth_since(before), self.grace
+        )
+        listener().waited(False)
+        if growth:
+            listener().failed("growth", "what was dropped has been given back")
+        check.given_back(growth.failure())
+
+    def check_descriptors(
+        self, before: Holdings, more: Mapping[ActorProxy, int], sentence: str
+    ) -> None:
+        """Wait until each actor has at most so many `more` descriptors than `before`.
+
+        Raises:
+            LeftBehind: one of them has; it is not so that `sentence` holds.
+        """
+        allowed = {actor.name: count for actor, count in more.items()}
+        growth = self.holding_waits.wait(
+            lambda: self.holdings(*more).descriptors_since(before, allowed), self.grace
+        )
+        check.given_back(growth.failure(sentence))
+
+    @contextlib.contextmanager
+    def waiting_in_full(self) -> Iterator[None]:
+        """Wait to the end for what was dropped, though its kind is known to stay."""
+        with self.leak_waits.in_full(), self.holding_waits.in_full():
+            yield
 
     # The end
 
@@ -170,14 +222,12 @@ class Stage:
         self.drop_all()
         if not self.baseline.is_taken:
             self.baseline.take()
-        seen = [Growth()]
-
-        def quiet() -> bool:
-            seen[0] = self.baseline.growth(counts_files=counts_files)
-            return not seen[0]
-
-        if not wait_until(quiet, min(self.grace, SETTLE_TIMEOUT)):
-            self.baseline.take()
+        growth = self.leak_waits.wait(
+            lambda: self.baseline.growth(counts_files=counts_files),
+            min(self.grace, SETTLE_TIMEOUT),
+        )
+        if growth:
+            self.baseline.accept()
         elif not counts_files:
             self.baseline.accept_files()
-        return seen[0]
+        return growth

@@ -12,7 +12,9 @@ from sharedtensor_conformance.plugin.cases import (
     marking_of,
 )
 from sharedtensor_conformance.plugin.enumeration import axes_of, where
-from sharedtensor_conformance.plugin.plan import plan_of
+from sharedtensor_conformance.plugin.known_deviations import Place, cheapest_first
+from sharedtensor_conformance.plugin.plan import durations_of, plan_of
+from sharedtensor_conformance.plugin.runner import Story
 from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
 
 INDIRECT = ("configuration", "direction")
@@ -73,4 +75,36 @@ def pytest_collection_modifyitems(
     groups = [configuration_of(item).id for item, _ in marked]
     order = {id: place for place, id in enumerate(dict.fromkeys(groups))}
     marked.sort(key=lambda one: (order[configuration_of(one[0]).id], one[1].runs_last))
+    marked = _known_deviations_first(config, marked)
     items[:] = [item for item, _ in marked] + others
+
+
+def _known_deviations_first(
+    config: pytest.Config, marked: list[tuple[pytest.Item, Marking]]
+) -> list[tuple[pytest.Item, Marking]]:
+    """Let the cheapest case show a known deviation: the others follow from it."""
+    runner = config.stash[RUNNER]
+    if runner.all_cases:
+        return marked
+
+    def places(one: tuple[pytest.Item, Marking]) -> list[Place]:
+        item, marking = one
+        where = configuration_of(item)
+        if where.why_not or marking.runs_last:
+            return []
+        return runner.known.places(_story_of(item, marking).as_case(), where.id)
+
+    plan = plan_of(config, config.stash[SELECTION], runner.implementation)
+    durations = durations_of(config, runner.implementation)
+
+    def price(one: tuple[pytest.Item, Marking]) -> float:
+        return durations.seconds(plan.chosen[case_id(one[0])])
+
+    return cheapest_first(marked, places, price)
+
+
+def _story_of(item: pytest.Item, marking: Marking) -> Story:
+    """Return a case that is not run yet."""
+    assert isinstance(item, pytest.Function)
+    where, axes = configuration_of(item), item.callspec.params
+    return Story(case_id(item), marking, where, axes, test=lambda: None)

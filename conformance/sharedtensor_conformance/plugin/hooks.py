@@ -122,6 +122,7 @@ def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) ->
         blocked=shared["blocked"],
         expectations=shared["expectations"],
         strict=bool(config.getoption("strict")),
+        all_cases=bool(config.option.all_cases or config.option.case),
         repeats=not config.option.no_repetition,
         limit=_limit_of(config, implementation),
         stderr=_real_stderr(config),
@@ -200,7 +201,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def _report_to_pytest(case: Case, decides: bool) -> None:
     said = f"{case.verdict}: {case.evidence}"
-    if case.verdict in (Verdict.UNSUPPORTED, Verdict.NOT_RUN):
+    if case.verdict in (Verdict.FOLLOWS, Verdict.UNSUPPORTED, Verdict.NOT_RUN):
         pytest.skip(said)
     if case.verdict is Verdict.PASS:
         return

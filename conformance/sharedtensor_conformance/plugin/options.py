@@ -141,6 +141,10 @@ OPTIONS = (
         type=shard,
     ),
     Option(
+        "--all-cases",
+        "run all cases of known deviations, not one for each in a configuration",
+    ),
+    Option(
         "--report",
         "write the report, JSON Lines, as the run goes on",
         "FILE",

@@ -15,10 +15,12 @@ from collections.abc import Generator, Iterable
 
 import pytest
 
+from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.plugin.cases import id_in_report
 from sharedtensor_conformance.plugin.plan import durations_of
 from sharedtensor_conformance.plugin.recorder import Recorder
 from sharedtensor_conformance.plugin.state import RECORDER
+from sharedtensor_conformance.report.judge import required_levels
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
@@ -46,9 +48,14 @@ def is_shown(config: pytest.Config, reporter: pytest.TerminalReporter) -> bool:
 
 
 class Clauses:
-    """What has become of the clauses so far."""
+    """What has become of the clauses so far.
 
-    def __init__(self) -> None:
+    Args:
+        strict: SHOULD clauses decide too.
+    """
+
+    def __init__(self, *, strict: bool) -> None:
+        self._levels = required_levels(strict=strict)
         self._verdicts: defaultdict[str, set[Verdict]] = defaultdict(set)
         self._unexpected: set[str] = set()
 
@@ -63,9 +70,14 @@ class Clauses:
         now = {id: of_clause(seen) for id, seen in self._verdicts.items()}
         broken = {id for id, verdict in now.items() if verdict.broken}
         held = sum(verdict is Verdict.PASS for verdict in now.values())
-        known = len(broken - self._unexpected)
-        more = f", {known} as expected" if known else ""
-        return f"clauses: {held} held, {len(broken & self._unexpected)} broken{more}"
+        new = broken & self._unexpected
+        deciding = {id for id in new if load_clauses()[id].level in self._levels}
+        said = f"clauses: {held} held, {len(deciding)} broken"
+        if advisory := len(new - deciding):
+            said += f", {advisory} advisory"
+        if known := len(broken - new):
+            said += f", {known} as expected"
+        return said
 
 
 class Clock:
@@ -110,7 +122,7 @@ class Progress:
     def __init__(self, recorder: Recorder, reporter: pytest.TerminalReporter) -> None:
         self.recorder = recorder
         self.reporter = reporter
-        self.clauses = Clauses()
+        self.clauses = Clauses(strict=bool(reporter.config.getoption("strict")))
         self.clock: Clock | None = None
         self._began = 0.0
         self._seen = 0

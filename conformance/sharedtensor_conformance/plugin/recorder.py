@@ -42,6 +42,7 @@ from sharedtensor_conformance.report.records import (
     Summary,
 )
 from sharedtensor_conformance.report.terminal import plural, render
+from sharedtensor_conformance.report.verdicts import Verdict
 
 NOTHING_SELECTED = 4
 
@@ -144,6 +145,21 @@ class Recorder:
         elif report.failed:
             self.failed_elsewhere = True  # in setup, or a test that is not the suite's
 
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport | pytest.CollectReport
+    ) -> tuple[str, str, str] | None:
+        """Count by the words of the table what pytest has no word for."""
+        found: Any = dict(getattr(report, "user_properties", ())).get("case")
+        if report.when != "call" or not found:
+            return None
+        case = Case.from_data(json.loads(found))
+        if case.verdict is Verdict.FOLLOWS:
+            return "follows", "-", "FOLLOWS"
+        if not case.verdict.broken or report.failed:
+            return None
+        known = case.expected
+        return ("expected", "x", "EXPECTED") if known else ("advisory", "a", "ADVISORY")
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Learn how many results there will be."""
         self.begin(case_id(item) for item in session.items if is_case(item))
@@ -200,10 +216,11 @@ class Recorder:
         if self.empty:
             terminalreporter.write_line(f"ERROR: {self._why_empty()}", red=True)
         if self.summary and self.run:
-            width = terminalreporter._tw.fullwidth
-            text = render(self.run, self.cases, self.summary, load_clauses(), width)
+            terminal = terminalreporter._tw
+            width, colour = terminal.fullwidth, terminal.hasmarkup
+            judged = (self.run, self.cases, self.summary, load_clauses())
             terminalreporter.write_line("")
-            terminalreporter.write_line(text)
+            terminalreporter.write_line(render(*judged, width, colour=colour))
 
     def _why_empty(self) -> str:
         plan = plan_of(self.config, self.chosen, self.implementation)

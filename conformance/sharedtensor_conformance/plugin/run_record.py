@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.resources import as_file, files
@@ -15,9 +16,13 @@ from sharedtensor_conformance import __version__
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.matrix import Selection
-from sharedtensor_conformance.plugin.options import REPEATED
+from sharedtensor_conformance.plugin.entry import PACKAGE, names_the_suite
+from sharedtensor_conformance.plugin.options import OPTIONS, REPEATED
 from sharedtensor_conformance.plugin.plan import Plan
 from sharedtensor_conformance.report import records
+
+LIMITS = ("--patience", "--case-limit", "--histories", "--history-seed")
+"""The options with a number on which verdicts may depend."""
 
 
 def now() -> str:
@@ -71,10 +76,22 @@ def run_record(
             left_out=left_out,
             left_out_by=tuple(selecting_options(config)) if left_out else (),
             shard=plan.shard,
+            command=_command(config),
         ),
         planned=planned,
         started=now(),
     )
+
+
+def _command(config: pytest.Config) -> tuple[str, ...]:
+    """Return how the suite was started, up to its options."""
+    by_module = Path(sys.argv[0]).name == "__main__.py"  # python -m pytest
+    program = ("python", "-m", "pytest") if by_module else ("pytest",)
+    invocation = config.invocation_params
+    if any(map(names_the_suite, map(str, invocation.args))):
+        return (*program, "--pyargs", PACKAGE)
+    folder = Path(__file__).parents[2]
+    return (*program, os.path.relpath(folder, invocation.dir))
 
 
 def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
@@ -85,12 +102,16 @@ def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
         given += [f"{option.name}={value}" for value in values]
     if config.option.expectations:
         given.append(f"--expectations={expectations}")
-    if config.option.one_per_clause:
-        given.append("--one-per-clause")
-    if config.option.no_expectations:
-        given.append("--no-expectations")
     if config.option.shard:
         given.append("--shard={}/{}".format(*config.option.shard))
+    for option in OPTIONS:
+        value = getattr(config.option, option.key)
+        if option.name in LIMITS and value != option.default:
+            given.append(f"{option.name}={value}")
+        elif not option.metavar and not option.choices and value:
+            given.append(option.name)
+    if config.getoption("strict"):
+        given.append("--strict")
     return tuple(given)
 
 

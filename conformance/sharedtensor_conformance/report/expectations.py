@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,12 @@ class Expectations:
             if expected and entry.concerns(case):
                 return entry
         return None
+
+    def about(self, case: Case, version: str) -> Iterator[Expectation]:
+        """Yield the entries that `case` is about, whatever its verdict will be."""
+        for entry in self.entries:
+            if entry.applies_to(version) and entry.concerns(case):
+                yield entry
 
     def stale(self, cases: Sequence[Case], version: str) -> list[str]:
         """Return a sentence for each entry that is no longer true.

@@ -98,6 +98,11 @@ def _require_whole(report: Report, clauses: Mapping[str, Clause]) -> None:
             f"chosen, so it cannot tell whether a deviation has gone: run it again "
             f"without {', '.join(selection.left_out_by) or 'plugins that select'}"
         )
+    if any(case.verdict is Verdict.FOLLOWS for case in report.cases):
+        raise UpdateError(
+            f"{report.source} has cases that were not run since they follow from known "
+            f"deviations: run the suite again with --all-cases"
+        )
     installed = {id: clause.hash for id, clause in clauses.items()}
     judged = report.run.spec.hashes
     for id in sorted({*installed, *judged}):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from sharedtensor_conformance.adapter import LONG_PROFILES
 from sharedtensor_conformance.clauses import Clause
@@ -22,6 +23,17 @@ from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
 class JudgingError(Exception):
     """The cases and the clauses do not belong together; the message is a sentence."""
+
+
+class Standing(StrEnum):
+    """What became of a clause; all views of a report count clauses by it."""
+
+    HELD = "held"
+    BROKEN = "broken"  # it decides, and nobody expected it
+    ADVISORY = "advisory"  # broken, and the exit status does not depend on it
+    EXPECTED = "expected"  # broken as a known deviation
+    UNSUPPORTED = "unsupported"
+    NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -96,14 +108,14 @@ def judge(
 
 def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Shortfalls:
     """Return what stands between the run and exit status 0."""
-    deciding = [
-        (id, result)
-        for id, result in summary.clauses.items()
-        if decides(run, result, strict=strict)
-    ]
+    results = summary.clauses.items()
+    deciding = [(id, r) for id, r in results if decides(run, r, strict=strict)]
     whole = full and summary.complete
-    unjudged = [id for id, r in deciding if r.verdict is Verdict.NOT_RUN and whole]
-    broken = [id for id, r in deciding if r.verdict.broken and not r.expected]
+    no_verdict = (Verdict.NOT_RUN, Verdict.FOLLOWS)
+    unjudged = [id for id, r in deciding if r.verdict in no_verdict and whole]
+    broken = [
+        id for id, r in results if standing(run, r, strict=strict) is Standing.BROKEN
+    ]
     return Shortfalls(
         broken=tuple(broken),
         unjudged=tuple(unjudged),
@@ -111,6 +123,19 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
         stale=len(summary.stale),
         cut_short=not summary.complete,
     )
+
+
+def standing(run: Run, result: ClauseResult, *, strict: bool) -> Standing:
+    """Return what became of a clause with this `result`."""
+    if result.verdict.broken:
+        if result.expected:
+            return Standing.EXPECTED
+        deciding = decides(run, result, strict=strict)
+        return Standing.BROKEN if deciding else Standing.ADVISORY
+    if result.verdict is Verdict.PASS:
+        return Standing.HELD
+    unsupported = result.verdict is Verdict.UNSUPPORTED
+    return Standing.UNSUPPORTED if unsupported else Standing.NOT_RUN
 
 
 def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:

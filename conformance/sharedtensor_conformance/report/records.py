@@ -116,9 +116,13 @@ class Selection:
     Args:
         full: whether everything was judged but for devices that nobody asked for.
         options: the options of the suite that say what is judged.
+        device: the device that was asked for.
+        strict: SHOULD clauses decide too.
+        expectations: the name of the file with expected deviations.
         left_out: how many cases that these options choose pytest did not select.
         left_out_by: the options of pytest that left them out.
         shard: the part of the selection that was run; None: all of it.
+        command: how the suite was started, up to its options.
     """
 
     full: bool
@@ -129,6 +133,7 @@ class Selection:
     left_out: int = 0
     left_out_by: tuple[str, ...] = ()
     shard: Shard | None = None
+    command: tuple[str, ...] = ("pytest", "conformance")
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Selection:
@@ -176,6 +181,7 @@ class Case:
         cause: the text of the expectation that covers it.
         repeated: whether a failure was the ``same`` in a fresh pair of processes, or
             ``vanished`` there; None where nothing was repeated.
+        leaking: the cases after which the ledger found what this case judges.
     """
 
     id: str
@@ -191,6 +197,7 @@ class Case:
     checks: int = 0
     remote_calls: int = 0
     seconds: float = 0.0
+    leaking: tuple[str, ...] = ()
 
     @property
     def state_dependent(self) -> bool:

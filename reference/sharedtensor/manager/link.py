@@ -95,6 +95,10 @@ class Link:
         self.socket = None
         self.is_stalled = False
 
+    def __del__(self) -> None:
+        """Close what is open to the end of the process: Python warns of sockets."""
+        self.close()
+
     def was_killed(self) -> bool:
         """Return whether the manager has ended and has left its directory behind."""
         if self.socket is not None:
