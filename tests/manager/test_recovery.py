@@ -156,7 +156,7 @@ def test_a_successor_that_cannot_be_is_an_error(new_client, name):
 
 WITH_A_SHORT_TIMEOUT = """
 launch.TIMEOUT = 0.2
-launch.set_timeouts(client._client.own_link().socket)
+launch.set_timeouts(client._client.own_link().connection)
 """
 
 
