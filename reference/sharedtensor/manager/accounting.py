@@ -47,6 +47,7 @@ class Names:
         confirmed: those that became so before it, with no news since.
         unwritten: names that are new, for the journal.
         lines: how many lines the journal has when these are written.
+        spare_lines: how many of them may be of names that are gone.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,7 @@ class Names:
         self.confirmed: set[bytes] = set()
         self.unwritten: list[bytes] = []
         self.lines = 0
+        self.spare_lines = SPARE_LINES
 
     def usage(self, name: bytes) -> Usage:
         """Return what is known of a name."""
@@ -167,4 +169,4 @@ class Names:
 
     def is_journal_long(self) -> bool:
         """Return whether most of the journal's lines are of names that are gone."""
-        return self.lines >= SPARE_LINES + 2 * len(self.usages)
+        return self.lines >= self.spare_lines + 2 * len(self.usages)

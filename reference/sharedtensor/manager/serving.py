@@ -442,7 +442,7 @@ class Manager:
         The journal has a name until its file is gone: a successor may have to remove
         it.
         """
-        for name in list(names):
+        for name in sorted(names):
             await self.remove_name(name)
         if names:
             await self.compact_journal()

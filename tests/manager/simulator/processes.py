@@ -15,9 +15,9 @@ holds a name, and which messages are in flight. `Violation` says what went wrong
 - `nobody_waits`: somebody can go on until all have ended (MGR-13, MGR-18).
 - `nobody_crashes`: no manager and no client ends by an error (MGR-13, MGR-16).
 - `one_manager`: no two managers serve one address (MGR-14).
-- `names_go`: when a process has dropped a name that nobody else knew of, and the manager
-  answers its SYNC, the file is gone; and all are gone when all clients live and have
-  dropped what they had (FS-2, LIFE-7).
+- `names_go`: when a process has dropped a name that nobody else knew of, and the
+  manager answers its SYNC, the file is gone; and all are gone when all clients live and
+  have dropped what they had (FS-2, LIFE-7).
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class ManagerProcess(Process):
         self.open(listener, first)
         self.system = ManagerSystem(self, listener)
         self.manager = world.rules.manager(self.system, first, GRACE)
+        self.manager.names.spare_lines = 1
         self.run(self.serve())
 
     async def serve(self) -> None:
@@ -471,7 +472,7 @@ class Simulation(World):
     def is_settled(self) -> bool:
         """Return whether everybody waits with nothing held and nothing to read."""
         return all(
-            one.is_dead or one.label in ("settles", "begins") and not one.mail
+            one.is_dead or (one.label in ("settles", "begins") and not one.mail)
             for one in self.clients()
         ) and all(one.is_dead or one.is_idle() for one in self.managers())
 

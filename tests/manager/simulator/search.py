@@ -234,7 +234,65 @@ def one_forks(simulation: Simulation) -> None:
     a.do(parent(a))
 
 
+def one_receives_for_a_silent_one(simulation: Simulation) -> None:
+    """One sends a name that it goes on to hold in silence; the other drops it."""
+
+    async def silent(client: ClientProcess) -> None:
+        await starts(client)
+        await client.make("x")
+        await client.send("x", "b")
+        await client.point("is silent", lambda: simulation.processes["b"].is_dead)
+        await client.exit()
+
+    async def receiver(client: ClientProcess) -> None:
+        await client.receive()
+        await client.drop("x")
+        await client.sync()
+        await client.exit()
+
+    a, b = simulation.client("a"), simulation.client("b")
+    b.do(receiver(b))
+    a.do(silent(a))
+
+
+def one_passes_on(simulation: Simulation) -> None:
+    """One sends a name to a second and exits; that one passes it on, and waits."""
+
+    async def sender(client: ClientProcess) -> None:
+        await starts(client)
+        await client.make("x")
+        await client.send("x", "b")
+        await client.exit()
+
+    async def relay(client: ClientProcess) -> None:
+        await client.receive()
+        await client.send_counted("x", "c")
+        await client.drop("x")
+        await client.point("is silent", lambda: simulation.processes["c"].is_dead)
+        await client.exit()
+
+    async def receiver(client: ClientProcess) -> None:
+        await client.receive()
+        await client.drop("x")
+        await client.exit()
+
+    a = simulation.client("a")
+    b = simulation.client("b", is_own=False)
+    c = simulation.client("c", is_own=False)
+    b.do(relay(b))
+    c.do(receiver(c))
+    a.do(sender(a))
+
+
 SCENARIOS = {
     scenario.__name__: scenario
-    for scenario in (two_share, one_sends, one_is_silent, one_forks, one_sends_counted)
+    for scenario in (
+        two_share,
+        one_sends,
+        one_is_silent,
+        one_receives_for_a_silent_one,
+        one_forks,
+        one_passes_on,
+        one_sends_counted,
+    )
 }

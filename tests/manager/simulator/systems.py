@@ -181,11 +181,18 @@ class ManagerSystem(serving.System):
         self.process.close(self.lock_held)
 
     async def remove_directory(self, has_listened: bool) -> None:
-        await self.process.point("removes its directory")
+        await self.process.point("looks into its directory")
         directory = self.world.directory(DIRECTORY)
-        if directory is not None and (
-            has_listened or is_unused(directory, self.listener)
-        ):
+        if directory is not None and has_listened:
+            there = set(directory.entries)
+            self.process.saw(tuple(sorted(there)))
+            await self.process.point("removes what is there")
+            for name in there & set(directory.entries):
+                del directory.entries[name]
+            directory.journal = None
+            await self.process.point("removes its directory")
+            directory.exists = bool(directory.entries)
+        elif directory is not None and is_unused(directory, self.listener):
             directory.exists = False
         self.process.is_over = True
 
