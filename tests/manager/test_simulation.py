@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).with_name("simulator")))
-# ruff: noqa: E402
 import explore
 import runs
 import search

@@ -199,7 +199,7 @@ class ClientProcess(Process):
         self.open(there)
         here = ReadEnd(there.identity, there)
         if await self.world.rules.announce(self, name, here):
-            await self.post(Mail(self.world, name, self.name, there), receiver)
+            await self.put(Mail(self.world, name, self.name, there), receiver)
         self.close(there)
 
     async def send_counted(self, name: str, receiver: str) -> None:
@@ -209,12 +209,12 @@ class ClientProcess(Process):
         self.private.discard(name)
         if await self.tell(messages.ANNOUNCE_COUNTED, name):
             mail = Mail(self.world, name, self.name, None)
-            if not await self.post(mail, receiver):
+            if not await self.put(mail, receiver):
                 await self.tell(messages.WITHDRAW_COUNTED, name)
 
-    async def post(self, mail: Mail, receiver: str) -> bool:
+    async def put(self, mail: Mail, receiver: str) -> bool:
         """Put a message into the receiver's channel, if that is there still."""
-        await self.point(f"posts {mail.name}")
+        await self.point(f"puts {mail.name}")
         to = self.world.processes.get(receiver)
         can = isinstance(to, ClientProcess) and not to.is_dead
         self.saw(can)

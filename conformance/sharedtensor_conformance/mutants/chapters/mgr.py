@@ -277,6 +277,14 @@ def successor_hears_of_what_is_held(perhaps_unread):
 
 
 @mutant(
+    "successor_forgets_the_silent", "MGR-14", replaces="manager.launch.open_presence"
+)
+def successor_forgets_the_silent(open_presence):
+    """A successor does not hear of clients that have not noticed the end of another."""
+    return lambda directory: None
+
+
+@mutant(
     "manager_gets_signals_of_the_group",
     "MGR-15",
     replaces=("manager.launch.process_options", "manager.daemon.detach"),
