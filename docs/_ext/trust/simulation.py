@@ -50,7 +50,7 @@ def figures(record: dict[str, Any]) -> str:
     return (
         f"{runs['runs']} random runs from seed {runs['first_seed']} on took "
         f"{runs['steps']} steps, {runs['steps_per_minute']} a minute (Python "
-        f"{record['python']}); {len(runs['violations'])} of them violated an invariant. "
+        f"{record['python']}), and {len(runs['violations'])} violated an invariant. "
         f"Of {len(record['searches'])} searches {len(complete)} have seen every state. "
         f"{len(killed)} of {len(mutants)} mutants of the protocol were killed."
     )

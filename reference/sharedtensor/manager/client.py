@@ -115,7 +115,8 @@ class Client:
             link = self.link(message.address)
         is_own = link.address == self.own
         kind, argument, given = message.kind, message.argument, message.descriptors
-        complete(link.deliver(kind, argument, given, is_own))
+        if not link.deliver_at_once(kind, argument, given):
+            complete(link.deliver(kind, argument, given, is_own))
         if not is_own and link.may_leave():
             link.leave()
             del self.links[link.address]

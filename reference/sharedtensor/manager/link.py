@@ -28,7 +28,28 @@ class Link(Conversation):
     async def reach(self, may_create: bool) -> Connected:
         return launch.reach(self.address, may_create)
 
+    def deliver_at_once(
+        self, kind: bytes, argument: bytes, descriptors: tuple[int, ...]
+    ) -> bool:
+        """Begin `deliver` without a coroutine, which takes longer than the system call.
+
+        Return False if there is no manager now: then `deliver` goes on.
+        """
+        if self.connection is None:
+            return False
+        if kind != messages.RELEASE or argument in self.holds:
+            try:
+                self.transmit_now(kind + argument, descriptors)
+            except OSError:
+                self.hang_up()
+                return False
+            self.record(kind, argument)
+        return True
+
     async def transmit(self, packet: bytes, descriptors: tuple[Any, ...]) -> None:
+        self.transmit_now(packet, descriptors)
+
+    def transmit_now(self, packet: bytes, descriptors: tuple[int, ...]) -> None:
         """Send one message, without waiting if the manager has stalled before.
 
         Clause MGR-18.

@@ -423,6 +423,8 @@ class Simulation(World):
 
     def remove_file(self, name: bytes, manager: ManagerProcess) -> None:
         """See that a name may go, and let it go."""
+        if name not in self.files:
+            return
         short = name.removeprefix(messages.PREFIX).decode()
         for client in self.clients():
             if client.held[short]:
@@ -440,7 +442,9 @@ class Simulation(World):
         """
         is_known = encoded(mail.name) in self.journaled
         is_told = is_known or not self.processes[mail.sender].is_dead
-        return mail.is_guaranteed(self) or (is_told and not manager.is_ending)
+        is_of_before = mail.kills != self.manager_kills
+        stays = is_of_before and is_told and not manager.is_ending
+        return stays or mail.is_guaranteed(self)
 
     def listens(self, manager: ManagerProcess) -> None:
         """See that no other manager serves the address."""
