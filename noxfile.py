@@ -24,7 +24,10 @@ PADDLE = "paddlepaddle==3.3.1"
 MINDSPORE = ("mindspore==2.10.0", "numpy<2")
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
 SUITE = ("pytest", "conformance", "-q", "-n", WORKERS)
+TESTS = ("pytest", "tests", "-n", str(2 * int(WORKERS)), "--dist=worksteal")
 
+ALL_CASES = ("--all-cases",)
+"""A whole run is recorded, so all cases of known deviations are run in it."""
 
 QUICK = ("core", "share", "views", "grad", "modules")
 CONTROLS = {
@@ -69,7 +72,7 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The project's own tests (those of the site need Sphinx: see `docs`)."""
     session.install("-e", ".[conformance,dev]")
-    session.run("pytest", "tests", *session.posargs)
+    session.run(*TESTS, *session.posargs)
 
 
 @nox.session(python=PYTHONS)
@@ -84,8 +87,10 @@ def torch(session: nox.Session) -> None:
     """The suite on real torch: 0 with its expectations, 1 without."""
     session.install(TORCH)
     session.install("-e", ".[conformance]")
-    session.run(*SUITE, "--impl=torch", *session.posargs)
-    _names_what_torch_breaks(session)
+    session.run(*SUITE, "--impl=torch", *(session.posargs or ALL_CASES))
+    shards = [option for option in session.posargs if option.startswith("--shard=")]
+    if all(shard.startswith("--shard=1/") for shard in shards):  # one does it for all
+        _names_what_torch_breaks(session)
 
 
 def _names_what_torch_breaks(session: nox.Session) -> None:
@@ -106,8 +111,9 @@ def paddle(session: nox.Session) -> None:
     """The suite on Paddle, by file name, under fork (its views fail: slow)."""
     session.install(PADDLE)
     session.install("-e", ".[conformance,dev]")
-    options = ("--start-method=fork", "--strategy=file_system", *session.posargs)
-    session.run(*SUITE, "--impl=paddle", *options)
+    options = ("--start-method=fork", "--strategy=file_system")
+    chosen = session.posargs or ALL_CASES
+    session.run(*SUITE, "--impl=paddle", *options, *chosen)
 
 
 @nox.session(python="3.11")
@@ -115,7 +121,7 @@ def mindspore(session: nox.Session) -> None:
     """The suite on MindSpore, under spawn: each process imports it for seconds."""
     session.install(*MINDSPORE)
     session.install("-e", ".[conformance,dev]")
-    options = ("--start-method=spawn", *session.posargs)
+    options = ("--start-method=spawn", *(session.posargs or ALL_CASES))
     session.run(*SUITE, "--impl=mindspore", *options)
 
 
@@ -131,7 +137,7 @@ def fault_table_torch(session: nox.Session) -> None:
     """The fault table on real torch (budget: twenty minutes on two cores)."""
     session.install(TORCH)
     session.install("-e", ".[conformance]")
-    _run_fault_table(session, "--impl=torch", *session.posargs)
+    _run_fault_table(session, "--impl=torch", *(session.posargs or ALL_CASES))
 
 
 def _run_fault_table(session: nox.Session, *options: str) -> None:
@@ -297,7 +303,7 @@ def docs(session: nox.Session) -> None:
     # Where the documented command builds it, so that its test need not read all again.
     build = ("-q", "-W", "-n", "-b", "html", "docs", "docs/_build/html")
     session.run("python", "-m", "sphinx", *build)
-    session.run("pytest", "-q", "-n", WORKERS, "tests/docs")
+    session.run("pytest", "-q", "-n", WORKERS, "-m", "sphinx", "tests/docs")
 
 
 def _run_red(
@@ -360,6 +366,14 @@ def soak_kills(session: nox.Session) -> None:
     session.install("-e", ".")
     out = f"--out={RECORDS}/kills.json"
     session.run("python", "soak/kills.py", out, *session.posargs)
+
+
+@nox.session
+def soak_killed_runs(session: nox.Session) -> None:
+    """Fifty runs of the suite ended at random moments (some 10 minutes)."""
+    session.install("-e", ".[conformance]")
+    out = f"--out={RECORDS}/killed-runs.json"
+    session.run("python", "soak/killed_runs.py", out, *session.posargs)
 
 
 @nox.session

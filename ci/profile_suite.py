@@ -33,6 +33,7 @@ KINDS = {
     r"multiprocessing\.spawn": "spawned actors",
     r"multiprocessing\.forkserver": "fork servers",
     r"multiprocessing\.resource_tracker": "resource trackers",
+    r"harness\.owner --template": "template processes",
     r"harness\.owner": "owners",
     r"exec\(eval\(sys\.stdin": "workers of pytest-xdist",
     r"pytest": "pytest",
@@ -44,6 +45,7 @@ FORKS = {
     "managers": "managers",
     "supervisors": "managers",  # who detached themselves, and were adopted
 }
+STARTING_SUPERVISORS = ("pytest", "workers of pytest-xdist", "template processes")
 SAYS = """import os, sys
 with open({log!r}, "a") as file:
     file.write(f"{{os.getpid()}} {{' '.join(sys.orig_argv)!r}}\\n")
@@ -101,16 +103,22 @@ def commands(log: Path) -> dict[int, str]:
     return {int(pid): command for pid, _, command in lines}
 
 
-def kind_of(process: Process, known: dict[int, str], kinds: dict[int, str]) -> str:
-    """Return what a process is; its parent's kind is known, or it is the first."""
+def kind_of(
+    process: Process, known: dict[int, str], kinds: dict[int, str], parents: set[int]
+) -> str:
+    """Return what a process is.
+
+    Its parent's kind is known, or it is the first; `parents` have other children, too.
+    """
     parent = kinds.get(process.parent, "")
     if process.forked:
+        if parent == "supervisors" and process.parent not in parents:
+            return "owners"  # the first that it has: a template has forked it
         return FORKS.get(parent, "others")
     for pattern, kind in KINDS.items():
         if re.search(pattern, known.get(process.pid, "")):
             return kind
-    supervised = parent in ("pytest", "workers of pytest-xdist")
-    return "supervisors" if supervised else "managers"
+    return "supervisors" if parent in STARTING_SUPERVISORS else "managers"
 
 
 def by_kind(
@@ -121,10 +129,12 @@ def by_kind(
     The accounts are those of the whole machine; whoever has another ancestor is out.
     """
     kinds: dict[int, str] = {}
+    parents: set[int] = set()
     taken: dict[str, list[float]] = defaultdict(list)
     for process in sorted(processes, key=lambda one: one.pid):  # parents come first
         if process.pid == first or process.parent in kinds:
-            kinds[process.pid] = kind_of(process, known, kinds)
+            kinds[process.pid] = kind_of(process, known, kinds, parents)
+            parents.add(process.parent)
             taken[kinds[process.pid]].append(process.seconds)
     found = [
         {

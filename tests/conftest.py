@@ -1,12 +1,20 @@
-"""What all tests need: signals as they are where a person starts them.
+"""What all tests need: signals as they are where a person starts them, and bytecode.
 
 A shell starts what runs in its background with SIGINT ignored, and nohup(1) does so
 with SIGHUP. The processes that the tests start would inherit that.
+
+They start some thousand processes. Where Python is told to write no bytecode, as in
+many images of containers, each of them would compile the checkout's modules anew.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -15,13 +15,15 @@ claim, is an error of the adapter (`shared-tensor-spec check-adapter` says which
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-ADAPTER_VERSION = 1
+ADAPTER_VERSION = 2
+"""Version 2: the profile ``modules`` has buffers (`add_buffer`, `buffers`)."""
 
 Tensor = Any
 """A tensor of the implementation under test; the suite never looks inside."""
@@ -55,6 +57,8 @@ class Implementation:
         deadline: seconds that one operation in one process may take.
         patience: seconds that a process may take to start and to import the
             implementation.
+        preload: whether processes may be forked from one that has imported the
+            implementation and done nothing else: owners, and those of fork servers.
         adapter_version: the version of this contract that the adapter was written for.
     """
 
@@ -72,6 +76,7 @@ class Implementation:
     grace: float = 3.0
     deadline: float = 20.0
     patience: float = 90.0
+    preload: bool = False
     adapter_version: int = field(default=ADAPTER_VERSION)
 
     def as_data(self) -> dict[str, Any]:
@@ -177,20 +182,30 @@ class ViewOperations(Protocol):
     """Profile ``views``: windows on a storage."""
 
     def view(self, tensor: Tensor, layout: Layout) -> Tensor:
-        """Return the window `layout` on the one-dimensional contiguous `tensor`."""
+        """Return the window `layout` on the one-dimensional contiguous `tensor`.
+
+        Where the tensor requires grad, the window does too, and is no leaf.
+        """
 
     def strides(self, tensor: Tensor) -> Index:
         """Return the strides in elements."""
 
     def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
-        """Return a view of the same bytes with another dtype."""
+        """Return a view of the bytes of a one-dimensional contiguous tensor.
+
+        It has another dtype, and as many elements as there are in the bytes.
+        """
 
 
 class ResizeOperations(Protocol):
     """Profile ``resize``: a tensor can be asked to grow in place."""
 
     def resize(self, tensor: Tensor, count: int) -> None:
-        """Resize the tensor in place to one dimension of `count` elements."""
+        """Resize the tensor in place to one dimension of `count` elements.
+
+        This is asked only of tensors that are shared, which have to refuse to grow.
+        Whether private ones grow, and what new elements hold, is not looked at.
+        """
 
 
 class ArrayOperations(Protocol):
@@ -226,17 +241,26 @@ class GradOperations(Protocol):
         """Set ``.grad``."""
 
     def non_leaf(self, tensor: Tensor) -> Tensor:
-        """Return a tensor computed from `tensor`, which requires grad."""
+        """Return a tensor computed from `tensor`, which is a leaf that requires grad.
+
+        The result requires grad as well, and is no leaf.
+        """
 
     def detach(self, tensor: Tensor) -> Tensor:
         """Return a view of the same memory that requires no grad."""
 
 
 class ModuleOperations(Protocol):
-    """Profile ``modules``: parameters and modules."""
+    """Profile ``modules``: modules with their parameters and buffers."""
 
     def make_module(self, parameters: dict[str, list[float]]) -> Any:
         """Return a module with one-dimensional float32 parameters of these names."""
+
+    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
+        """Give the module a one-dimensional float32 buffer, part of its state."""
+
+    def buffers(self, module: Any) -> dict[str, Tensor]:
+        """Return the module's own buffers by name, the same objects each time."""
 
     def tie(self, module: Any, name: str, other: str) -> None:
         """Make the parameter `other` of the module the same object as `name`."""
@@ -341,7 +365,10 @@ class ForgeryOperations(Protocol):
           a path that leads out of the directory of segments, or by a descriptor;
         - ``"truncated"``: the handle ends after its first half;
         - ``"again"``: each time it is sent, the very handle of the first time is sent;
-          the tensor is not kept alive by it. This is asked of device tensors too.
+          the tensor is not kept alive by it. Where descriptors travel beside the
+          pickle, what the pickle says of them is sent again and none is added, so it
+          may name a descriptor of another tensor in the message, or none that is
+          there. This is asked of device tensors too.
         """
 
 
@@ -389,6 +416,14 @@ PROFILES: dict[str, type | None] = {
 """The profiles and the operations that claiming each one needs."""
 
 
+STRATEGY_OF = {
+    "strategy-fd": "file_descriptor",
+    "strategy-fs": "file_system",
+    "manager": "file_system",
+}
+"""Profiles that are about one strategy, and its name."""
+
+
 LONG_PROFILES = frozenset({"fault-table"})
 """Profiles that are judged only when they are asked for: they take minutes."""
 
@@ -405,7 +440,7 @@ def operations_of(profile: str) -> frozenset[str]:
 def problems_of(implementation: Implementation, operations: object) -> list[str]:
     """Return what is wrong with the two halves of an adapter, a sentence each."""
     problems = _problems_of_claims(implementation)
-    for profile in PROFILES:
+    for profile, protocol in PROFILES.items():
         claimed = profile in implementation.claims
         for name in sorted(operations_of(profile)):
             present = hasattr(operations, name)
@@ -414,12 +449,44 @@ def problems_of(implementation: Implementation, operations: object) -> list[str]
                     f"profile {profile!r} is claimed but the operation {name!r} is "
                     f"missing: add it, or drop the claim"
                 )
+            elif claimed and (problem := _problem_of_call(name, protocol, operations)):
+                problems.append(problem)
             elif present and not _is_claimed(name, implementation):
                 problems.append(
                     f"the operation {name!r} is there but its profile {profile!r} is "
                     f"not claimed: claim it, or remove the operation"
                 )
     return problems
+
+
+def fits(operation: object, arguments: Sequence[object]) -> bool:
+    """Return whether an operation can be called with so many arguments.
+
+    Of what has no signature, such as some functions of C, nobody can tell: it fits.
+    """
+    try:
+        signature = inspect.signature(operation)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return callable(operation)
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def _problem_of_call(name: str, protocol: type | None, operations: object) -> str:
+    """Return what is wrong with how an operation is called; empty for nothing."""
+    declared = vars(protocol).get(name)
+    if declared is None:
+        return ""  # it is no function: `multiprocessing`
+    asked = list(inspect.signature(declared).parameters)[1:]
+    if fits(getattr(operations, name), asked):
+        return ""
+    return (
+        f"the operation {name!r} cannot be called as {name}({', '.join(asked)}), "
+        f"which the suite does: give it these parameters"
+    )
 
 
 def _is_claimed(name: str, implementation: Implementation) -> bool:
@@ -433,12 +500,44 @@ def _problems_of_claims(implementation: Implementation) -> list[str]:
     ]
     if "core" not in implementation.claims:
         problems.append("the profile 'core' is not claimed, and it cannot be unclaimed")
+    problems += _claims_without_an_object(implementation)
+    if implementation.dtypes and "float32" not in implementation.dtypes:
+        problems.append(
+            "the dtype 'float32' is not claimed, and most tests make their tensors of "
+            "it: claim it"
+        )
     if implementation.adapter_version != ADAPTER_VERSION:
         problems.append(
             f"the adapter was written for version {implementation.adapter_version} of "
-            f"the contract; this suite speaks version {ADAPTER_VERSION}"
+            f"the contract; this suite speaks version {ADAPTER_VERSION}: see "
+            f"ADAPTER_VERSION in sharedtensor_conformance.adapter for what is new"
         )
     for field_name in ("strategies", "start_methods", "dtypes", "channels", "devices"):
         if not getattr(implementation, field_name):
             problems.append(f"{field_name} is empty, so nothing could be judged")
     return problems
+
+
+def _claims_without_an_object(implementation: Implementation) -> list[str]:
+    """Return which claims could not be judged, a sentence each.
+
+    What is claimed and has nothing to be judged on would look as if it held.
+    """
+    dtypes, devices = implementation.dtypes, implementation.devices
+    kinds = {dtype.rstrip("0123456789") for dtype in dtypes}
+    wanting = [
+        ("lazy", "complex" in kinds, "a complex dtype"),
+        ("cuda", {"simulated", "cuda"} & set(devices), "a device, simulated or cuda"),
+        ("strategy-fs", implementation.segment_pattern, "a segment_pattern"),
+        ("manager", implementation.manager_pattern, "a manager_pattern"),
+    ]
+    wanting += [
+        (profile, name in implementation.strategies, f"the strategy {name!r}")
+        for profile, name in STRATEGY_OF.items()
+    ]
+    return [
+        f"the profile {profile!r} is claimed, but nothing to judge it on: "
+        f"add {what}, or drop the claim"
+        for profile, is_there, what in wanting
+        if profile in implementation.claims and not is_there
+    ]

@@ -98,7 +98,7 @@ class Module:
         return (parameter for _, parameter in self.named_parameters())
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """Each buffer under its name."""
+        """Each buffer under its name. Clause TRAIN-5."""
         return self._tensors("_buffers")
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -121,7 +121,10 @@ class Module:
             value.copy_(state[name])
 
     def share_memory(self) -> "Module":
-        """Share all parameters, their grads and all buffers. Clause TRAIN-4."""
+        """Share all parameters, their grads and all buffers.
+
+        Clauses TRAIN-4, TRAIN-6.
+        """
         for kind in ("_parameters", "_buffers"):
             for _, value in self._tensors(kind):
                 value.share_memory_()

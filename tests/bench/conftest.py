@@ -1,14 +1,12 @@
-"""Benchmarks in miniature, each in a folder of its own."""
+"""Benchmarks in miniature, each with a folder for its files and its figures."""
 
 import json
-import os
-import subprocess
-import sys
+import tempfile
 from dataclasses import dataclass
 
 import pytest
+from command import call, call_outside
 
-DEADLINE = 120.0
 SMALL = (
     "--channel=pipe",
     "--start-method=fork",
@@ -29,21 +27,17 @@ class Done:
 
 
 @pytest.fixture
-def bench(tmp_path):
+def bench(tmp_path, monkeypatch):
     """Run the command; modules in the test's folder can be imported by drivers."""
     out, temporary = tmp_path / "bench.json", tmp_path / "t"
     temporary.mkdir()
-    environment = {"TMPDIR": str(temporary), "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "sharedtensor_conformance.cli", "bench"]
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # it was found before
 
-    def run(*options):
-        done = subprocess.run(
-            [*command, f"--json={out}", *SMALL, *options],
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-        )
+    def run(*options, outside=False):
+        called = call_outside if outside else call
+        done = called("bench", f"--json={out}", *SMALL, *options)
         figures = json.loads(out.read_text()) if out.exists() else {}
         left = sorted(path.name for path in temporary.rglob("*"))
         return Done(done.returncode, done.stdout, done.stderr, figures, left)

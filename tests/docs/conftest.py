@@ -4,6 +4,17 @@ import pytest
 import tiny_project
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "sphinx: needs Sphinx (the nox session `docs`)")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what builds a site."""
+    for item in items:
+        if "build" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.sphinx)
+
+
 @pytest.fixture(scope="session")
 def build():
     """Write the tiny project, with some files changed, at a root and build its site."""
@@ -26,7 +37,7 @@ def site_of(build, tmp_path):
     return lambda changed=None: build(tmp_path, changed)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(build, tmp_path_factory):
     """The site of the project as it is; only to be read."""
     return build(tmp_path_factory.mktemp("site"))

@@ -104,11 +104,19 @@ def run(command: str) -> tuple[int, str]:
     return process.returncode, output
 
 
-@pytest.mark.parametrize("block", executed_blocks(), ids=lambda block: block.where)
+def as_parameter(block: Block):
+    """Return the block as a parameter, which is skipped where it lacks Sphinx."""
+    if not any("-m sphinx" in command for command in block.commands):
+        return pytest.param(block, id=block.where)
+    missing = importlib.util.find_spec("sphinx") is None
+    reason = "Sphinx is not installed: pip install -e '.[docs]'"
+    marks = (pytest.mark.sphinx, pytest.mark.skipif(missing, reason=reason))
+    return pytest.param(block, id=block.where, marks=marks)
+
+
+@pytest.mark.parametrize("block", [as_parameter(each) for each in executed_blocks()])
 def test_command_ends_well(block):
     for command in block.commands:
-        if "-m sphinx" in command and importlib.util.find_spec("sphinx") is None:
-            pytest.skip("Sphinx is not installed: pip install -e '.[docs]'")
         status, output = run(command)
         assert status == 0, f"{command}\n{output}"
 

@@ -16,6 +16,21 @@ def test_default_is_file_descriptor_in_a_fresh_process():
     assert run.stdout.strip() == "file_descriptor"
 
 
+SHARES = """
+import sys
+import sharedtensor
+sharedtensor.set_sharing_strategy(sys.argv[1])
+tensor = sharedtensor.zeros(2).share_memory_()
+"""
+
+
+def test_process_that_shares_ends_without_a_warning(strategy):
+    """In Python's development mode, which warns of what nobody has closed."""
+    command = [sys.executable, "-X", "dev", "-c", SHARES, strategy]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_unknown_strategy_is_refused_and_changes_nothing(strategy):
     for wrong in ("anonymous", None, []):
         with pytest.raises(sharedtensor.StrategyError, match="'file_descriptor'"):

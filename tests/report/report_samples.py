@@ -64,6 +64,7 @@ def run(
     device: str = "cpu",
     strict: bool = False,
     options: Sequence[str] = ("--impl=sample",),
+    command: Sequence[str] = ("pytest", "conformance"),
 ) -> Run:
     return Run(
         implementation=Subject(
@@ -80,7 +81,11 @@ def run(
         spec=SpecRecord.of(clauses),
         machine=Machine("3.11.9", "linux", "6.1", 2, True, False),
         selection=Selection(
-            full=full, options=tuple(options), device=device, strict=strict
+            full=full,
+            options=tuple(options),
+            device=device,
+            strict=strict,
+            command=tuple(command),
         ),
         planned=planned,
         started=STARTED,

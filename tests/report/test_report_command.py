@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from xml.etree import ElementTree
 
 import pytest
 import report_samples as samples
+from command import COMMAND, call, call_outside
 from report_samples import case
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.cli import main
 
-COMMAND = [sys.executable, "-m", "sharedtensor_conformance.cli"]
 SPEC = load_clauses()
-
-
-def _call(*arguments):
-    """Return what the command answers; called here, it need not import anything."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            status = main(list(map(str, arguments)))
-        except SystemExit as end:  # argparse has said all
-            status = end.code
-    return subprocess.CompletedProcess(
-        arguments, status, out.getvalue(), err.getvalue()
-    )
-
-
-def _call_outside(*arguments, **variables):
-    """Return what the command answers in a process of its own."""
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
 
 
 def _report(path, *broken, summary=True, **options):
@@ -86,28 +58,29 @@ def _wrong(called, said):
 )
 def test_wrong_use_is_one_sentence_and_status_4(tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
-    _wrong(_call(*arguments), said)
+    _wrong(call(*arguments), said)
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["check-adapter"], ["report"], ["diff"], ["gate"], ["mutants"]]
+    "command",
+    [[], ["check-adapter"], ["report"], ["diff"], ["merge"], ["gate"], ["mutants"]],
 )
 def test_help_teaches(command):
-    called = _call(*command, "--help")
+    called = call(*command, "--help")
     assert called.returncode == 0
     assert "exit status: 0 yes, 1 no, 4 wrong use, 130 interrupted" in called.stdout
     assert not command or f"\n  shared-tensor-spec {command[0]}" in called.stdout
 
 
 def test_the_version_is_told():
-    assert _call_outside("--version").stdout == "shared-tensor-spec 0.1.0\n"
+    assert call_outside("--version").stdout == "shared-tensor-spec 0.1.0\n"
 
 
 def test_a_report_is_shown(tmp_path):
     path = _report(
         tmp_path / "r", case("GRAD-1", "fail", evidence="seen \udc80 \u2603")
     )
-    called = _call_outside("report", path, PYTHONIOENCODING="ascii")
+    called = call_outside("report", path, PYTHONIOENCODING="ascii")
     assert called.returncode == 0
     assert called.stderr == ""
     assert "GRAD-1  requires_grad arrives as it was" in called.stdout
@@ -119,11 +92,25 @@ def test_a_report_is_shown(tmp_path):
 
 def test_a_report_without_a_summary_is_judged_and_said_to_be_cut_short(tmp_path):
     path = _report(tmp_path / "r", summary=False)
-    called = _call("report", path)
+    called = call("report", path)
     assert called.returncode == 0
     count = len(SPEC)
-    assert called.stdout.endswith(
-        f"does not pass: cut short after {count} of {count} planned cases.\n"
+    said = " ".join(called.stdout.split())
+    assert said.endswith(
+        f"sample 1.2 was not judged to the end: cut short after {count} of {count} "
+        f"planned cases, so far {count} clauses held."
+    )
+
+
+def test_a_report_that_was_cut_short_says_nothing_of_what_was_not_reached(tmp_path):
+    path = _report(tmp_path / "r", case("GRAD-1", "fail"), summary=False)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:2]))
+    said = " ".join(_call("report", path).stdout.split())
+    assert "judged by no case" not in said
+    assert said.endswith(
+        f"does not pass: 1 clause broken, cut short after 1 of {len(SPEC)} planned "
+        "cases."
     )
 
 
@@ -132,39 +119,39 @@ def test_a_report_of_unknown_clauses_without_a_summary_is_refused(tmp_path):
     path = _report(
         tmp_path / "r", case("GRAD-99"), clauses=clauses, summary=False, full=False
     )
-    _wrong(_call("report", path), "cites GRAD-99, which is no clause of the spec")
+    _wrong(call("report", path), "cites GRAD-99, which is no clause of the spec")
 
 
 def test_a_report_that_violates_the_schema_is_refused(tmp_path):
     path = _report(tmp_path / "r")
     path.write_text(path.read_text().replace('"pass"', '"passed"', 1))
-    _wrong(_call("report", path), "line 2 violates the schema: verdict: 'passed'")
+    _wrong(call("report", path), "line 2 violates the schema: verdict: 'passed'")
 
 
 def test_a_report_becomes_junit_and_markdown(tmp_path):
     path = _report(tmp_path / "r", case("GRAD-1", "fail"))
     junit, page = tmp_path / "new" / "junit.xml", tmp_path / "page.md"
-    called = _call("report", path, "--junit", junit, "--markdown", page)
+    called = call("report", path, "--junit", junit, "--markdown", page)
     assert called.returncode == 0
     assert ElementTree.parse(junit).getroot().get("failures") == "1"
     assert page.read_text().startswith("### Conformance of sample 1.2\n")
-    printed = _call("report", path, "--markdown", "-").stdout
+    printed = call("report", path, "--markdown", "-").stdout
     assert printed == page.read_text()
 
 
 @pytest.mark.parametrize("option", ["--junit", "--markdown"])
 def test_a_form_that_cannot_be_written_is_wrong_use(tmp_path, option):
-    called = _call("report", _report(tmp_path / "r"), option, tmp_path)
+    called = call("report", _report(tmp_path / "r"), option, tmp_path)
     _wrong(called, f"{tmp_path} cannot be written: Is a directory")
 
 
 def test_a_difference_decides_the_status(tmp_path):
     good = _report(tmp_path / "good")
     bad = _report(tmp_path / "bad", case("GRAD-1", "fail"))
-    worse = _call("diff", good, bad)
+    worse = call("diff", good, bad)
     assert worse.returncode == 1
     assert "clauses newly broken (1)\n  GRAD-1: pass, now fail\n" in worse.stdout
-    better = _call("diff", bad, good)
+    better = call("diff", bad, good)
     assert better.returncode == 0
     assert "clauses newly held (1)\n  GRAD-1: fail, now pass\n" in better.stdout
 
@@ -172,13 +159,13 @@ def test_a_difference_decides_the_status(tmp_path):
 def test_a_difference_warns_of_reports_that_are_hardly_comparable(tmp_path):
     good = _report(tmp_path / "good")
     other = _report(tmp_path / "other", name="someone", summary=False)
-    said = _call("diff", good, other).stdout
+    said = call("diff", good, other).stdout
     assert "note: the reports are of sample 1.2 and someone 1.2" in said
     assert f"note: {other} is of a run that was cut short" in said
 
 
 def test_the_gate_is_open_for_a_report_in_which_all_held(tmp_path):
-    called = _call("gate", _report(tmp_path / "r"), "--require", "core,grad")
+    called = call("gate", _report(tmp_path / "r"), "--require", "core,grad")
     assert called.returncode == 0
     assert called.stdout.startswith("gate open for core, grad: ")
     assert called.stdout.endswith(" held, 0 tolerated, 0 missing\n")
@@ -191,7 +178,7 @@ def test_the_gate_is_closed_with_a_sentence_for_each_thing(tmp_path):
         case("GRAD-2", "fail", expected=True),
         full=False,
     )
-    called = _call("gate", path, "--require", "grad,cuda")
+    called = call("gate", path, "--require", "grad,cuda")
     assert called.returncode == 1
     missing = [line for line in called.stdout.splitlines() if "missing: " in line]
     cuda = sum(c.profile == "cuda" and c.level == "MUST" for c in SPEC.values())
@@ -202,8 +189,8 @@ def test_the_gate_is_closed_with_a_sentence_for_each_thing(tmp_path):
 
 def test_the_gate_lets_expected_deviations_through_on_request(tmp_path):
     path = _report(tmp_path / "r", case("GRAD-2", "fail", expected=True))
-    assert _call("gate", path, "--require", "grad").returncode == 1
-    called = _call("gate", path, "--require", "grad", "--allow-expected")
+    assert call("gate", path, "--require", "grad").returncode == 1
+    called = call("gate", path, "--require", "grad", "--allow-expected")
     assert called.returncode == 0
     assert called.stdout.startswith("tolerated: GRAD-2 (")
 
@@ -211,21 +198,21 @@ def test_the_gate_lets_expected_deviations_through_on_request(tmp_path):
 def test_the_gate_is_stricter_under_strict(tmp_path):
     should = next(c for c in SPEC.values() if c.level == "SHOULD")
     path = _report(tmp_path / "r", case(should.id, "fail"))
-    assert _call("gate", path, "--require", should.profile).returncode == 0
-    assert _call("gate", path, "--require", should.profile, "--strict").returncode == 1
+    assert call("gate", path, "--require", should.profile).returncode == 0
+    assert call("gate", path, "--require", should.profile, "--strict").returncode == 1
 
 
 def test_the_gate_refuses_another_text(tmp_path):
     path = _report(tmp_path / "r")
     path.write_text(path.read_text().replace(SPEC["GRAD-3"].hash, "0" * 12, 1))
-    called = _call("gate", path, "--require", "grad")
+    called = call("gate", path, "--require", "grad")
     assert called.returncode == 1
     assert "installed spec has for GRAD-3 (profile grad)" in called.stdout
 
 
 def test_mutants_are_listed_as_text_and_as_json():
-    listed = json.loads(_call("mutants", "--json").stdout)
-    text = _call("mutants").stdout.splitlines()
+    listed = json.loads(call("mutants", "--json").stdout)
+    text = call("mutants").stdout.splitlines()
     assert [one["name"] for one in listed] == [line.split()[0] for line in text]
     assert all(set(one["clauses"]) <= set(SPEC) for one in listed)
     keys = {"name", "clauses", "replaces", "sentence", "file", "line"}
@@ -247,7 +234,7 @@ conformance_adapter = Implementation(
 def test_an_adapter_s_problems_are_listed(tmp_path):
     (tmp_path / "broken_adapter.py").write_text(ADAPTER)
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    called = _call_outside(
+    called = call_outside(
         "check-adapter", "broken_adapter:conformance_adapter", PYTHONPATH=paths
     )
     assert called.returncode == 1

@@ -222,6 +222,7 @@ HELD, BROKEN = case("GRAD-2"), case("GRAD-2", "fail", expected=True, axes=FS)
         ({"when": "\"python_version < '3'\""}, [HELD], ""),
         ({"version": '">=2"'}, [HELD], ""),
         ({"version": '"<2"'}, [HELD], "all its cases pass"),
+        ({}, [HELD, case("GRAD-2", "follows", id="b")], ""),
     ],
 )
 def test_an_entry_that_is_no_longer_true_is_stale(tmp_path, change, cases, said):

@@ -291,6 +291,11 @@ def test_what_cannot_tell_what_has_gone_is_refused(updated, options, said):
         updated(case("SHARE-1"), **options)
 
 
+def test_a_report_with_cases_that_were_not_run_is_refused(updated):
+    with pytest.raises(UpdateError, match="run the suite again with --all-cases"):
+        updated(broken("GRAD-1"), case("GRAD-1", "follows", id="b"))
+
+
 def test_a_file_of_another_form_is_refused(updated):
     entry = ", ".join(GRAD.split("\n")[1:5]).replace("  # either, by chance", "")
     with pytest.raises(UpdateError, match="write each header on a line of its own"):

@@ -17,7 +17,13 @@ MIXED = (
         "GRAD-1", "fail", id="test_grad.py::new[a]", evidence="bad \x00\x1b <&> \udc80"
     ),
     case("GRAD-1", "hang", id="test_grad.py::known[a]", expected=True, cause="why"),
-    case("GRAD-2", "crash", id="test_grad.py::later[a]", repeated="vanished"),
+    case(
+        "GRAD-2",
+        "crash",
+        id="test_grad.py::later[a]",
+        repeated="vanished",
+        evidence="x",
+    ),
     case("GRAD-2", "error", id="test_grad.py::ours[a]"),
     case("GRAD-9", "not-run", id="test_grad.py::nowhere[a]", evidence="no device"),
     case("CUDA-1", id="test_cuda.py::there[a]", device="simulated"),
@@ -94,8 +100,9 @@ def test_markdown_has_sentence_table_and_details():
     )
     assert "| chapter | held | broken | unsupported | not run | cases |" in page
     assert "| CUDA (simulated) | 1 | 0 | 0 | 0 | 1 |" in page
-    assert "<b>GRAD-1</b> The title of GRAD-1 (MUST, hang, not expected)" in page
-    assert "State-dependent: 1 of 2 held when repeated." in page
+    said = "MUST, profile grad, not expected: 1 hang, 1 fail"
+    assert f"<b>GRAD-1</b> The title of GRAD-1 ({said})" in page
+    assert "state-dependent: 1 of 1 broken case held when repeated" in page
     assert "--clause=GRAD-1 '--case=test_grad.py::new[a]'" in page
     assert "- stale: sample.toml: entry 1" in page
 
@@ -159,6 +166,18 @@ def test_a_new_case_that_is_broken_is_newly_broken():
 def test_another_way_to_be_broken_is_not_newly_broken():
     after = [*BEFORE[:1], case("GRAD-1", "crash", id="b"), *BEFORE[2:]]
     assert not _compared(after).newly_broken
+
+
+def test_a_case_that_was_not_run_since_it_follows_is_no_change():
+    follows = case("GRAD-1", "follows", id="b")
+    assert _compared([BEFORE[0], follows, *BEFORE[2:]]).cases == ()
+    assert compare(report([follows]), report([BEFORE[1]])).cases == ()
+
+
+def test_junit_skips_what_follows():
+    root = _xml(report([case("GRAD-1", "follows", id="test_grad.py::b[a]")]))
+    assert _outcome(root, "b[a]").get("message") == "follows: GRAD-1"
+    assert root.get("skipped") == "1"
 
 
 def test_an_expectation_does_not_hide_what_is_newly_broken():

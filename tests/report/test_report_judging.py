@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import report_samples as samples
 from report_samples import CLAUSES, case, clause, report, spec
-from sharedtensor_conformance.report.judge import JudgingError, judge, shortfalls
+from sharedtensor_conformance.report.judge import (
+    JudgingError,
+    Shortfalls,
+    judge,
+    shortfalls,
+)
 
 HELD = samples.ALL_HELD
 
@@ -44,6 +49,26 @@ def test_a_clause_is_as_bad_as_its_worst_case():
     result = _summary(_except("GRAD-1", *cases)).clauses["GRAD-1"]
     assert result.verdict == "crash"
     assert result.cases == {"crash": 1, "fail": 1, "not-run": 1, "pass": 1}
+
+
+def test_cases_that_follow_change_nothing_of_a_broken_clause():
+    cases = [
+        case("GRAD-1", "fail", id="a", expected=True),
+        case("GRAD-1", "follows", id="b"),
+        case("GRAD-1", id="c"),
+    ]
+    summary = _summary(_except("GRAD-1", *cases))
+    assert (summary.exit_status, summary.conforms) == (0, False)
+    result = summary.clauses["GRAD-1"]
+    assert (result.verdict, result.expected) == ("fail", True)
+    assert result.cases == {"fail": 1, "follows": 1, "pass": 1}
+
+
+@pytest.mark.parametrize("others", [(), (case("GRAD-1", id="c"),)])
+def test_a_clause_is_not_held_where_a_case_follows_from_nothing(others):
+    summary = _summary(_except("GRAD-1", case("GRAD-1", "follows", id="b"), *others))
+    assert (summary.exit_status, summary.conforms) == (1, False)
+    assert summary.clauses["GRAD-1"].verdict == "follows"
 
 
 def test_expected_deviations_pass_but_do_not_conform():
@@ -131,6 +156,22 @@ def test_missing_cases_decide():
     )
     began = samples.run(len(HELD) + 2)
     assert shortfalls(began, summary, strict=False, full=True).cut_short
+
+
+def test_what_a_run_did_not_reach_is_neither_stale_nor_unjudged():
+    summary = _summary(_except("GRAD-1"), missing=1, stale=["entry 1"])
+    assert summary.stale == ()
+    assert "GRAD-1" not in summary.clauses
+    not_run = _summary(_except("GRAD-1", case("GRAD-1", "not-run")), missing=1)
+    short = shortfalls(samples.run(5), not_run, strict=False, full=True)
+    assert short == Shortfalls(cut_short=True)
+
+
+def test_why_a_run_stopped_is_kept_where_cases_are_missing():
+    for planned, kept in ((4, ""), (5, "by Ctrl-C")):
+        began = samples.run(planned)
+        options = {"strict": False, "full": True, "stale": (), "stopped": "by Ctrl-C"}
+        assert judge(began, HELD, CLAUSES, **options).stopped == kept
 
 
 CLAIMS_CUDA = {"claims": ["core", "grad", "cuda"]}

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from sharedtensor.manager import daemon
 
-pytest.importorskip("hypothesis", reason="it makes up the examples")
-
 SCRIPTS = Path(__file__).parents[2] / "soak"
 FAULTS = {
     "removes what it is told": (

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-SCRIPTS = ("rounds.py", "kills.py", "loaded.py")
+SCRIPTS = ("rounds.py", "kills.py", "killed_runs.py", "loaded.py")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

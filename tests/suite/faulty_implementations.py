@@ -1,9 +1,9 @@
 """Implementations that misbehave: what the harness has to survive.
 
 None of them deletes or signals anything that it cannot name exactly: a path that is
-worked out may turn out to be ``/``, and a parent may be somebody else's. All but one
-are the plain miniature, which copies, with one fault in the process it is in.
-`SANDBOX` in the environment is a folder for what has to be known across processes.
+worked out may turn out to be ``/``, and a parent may be somebody else's. All are the
+plain miniature, which copies, with one fault in the process it is in. `SANDBOX` in the
+environment is a folder for what has to be known across processes.
 
 Most faults stay in the processes of one configuration. These are judged in groups, one
 run for each: an adapter whose strategies are called like the faults that they have.
@@ -29,8 +29,6 @@ from multiprocessing.synchronize import SemLock
 from pathlib import Path
 
 import miniatures
-from sharedtensor_conformance.adapters import reference
-from sharedtensor_conformance.adapters.numpy_copy import StridedArray
 
 DESCRIBED = "SHAREDTENSOR_CONFORMANCE_DESCRIBE" in os.environ
 USED_BY_THE_SUITE = [1, 0, 1]
@@ -44,14 +42,14 @@ def snake_case(name):
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def faulty(base=miniatures.plain, **fields):
+def faulty(**fields):
     """Register an adapter under its class's name; `fields` are the adapter's."""
 
     def register(operations):
         where = f"{__name__}:{operations.__name__}"
         name = snake_case(operations.__name__)
         named = {"name": name, "operations": where}
-        adapters[name] = replace(base, **named | fields)
+        adapters[name] = replace(miniatures.plain, **named | fields)
         return operations
 
     return register
@@ -129,7 +127,7 @@ class Faulty(miniatures.Plain):
 
 
 def of_the_suite(tensor):
-    return tensor.ravel().tolist() == USED_BY_THE_SUITE
+    return tensor.values.tolist() == USED_BY_THE_SUITE
 
 
 @faulty()
@@ -508,19 +506,6 @@ class RemovesItsSemaphores(Faulty):
                 Path(f"/dev/shm/sem.{name[1:]}").unlink(missing_ok=True)
 
 
-@faulty(base=reference.conformance_adapter, start_methods=("fork",), channels=("pipe",))
-class RemovesItsSegments(reference.ReferenceOperations):
-    """It unlinks what it shares before it is sent: the names that have its own pid."""
-
-    def encode(self, tensor):
-        if self.values(tensor) != USED_BY_THE_SUITE:
-            tensor.share_memory_()
-            for name in os.listdir("/dev/shm"):
-                if re.fullmatch(rf"sharedtensor-{os.getpid()}-[0-9a-f]{{32}}", name):
-                    Path("/dev/shm", name).unlink()
-        return tensor
-
-
 # What it says
 
 
@@ -554,7 +539,7 @@ class RaisesWhatNoTerminalShows(Faulty):
 
 
 @faulty(claims=frozenset({"core", "identity", "views"}))
-class LiesAboutItsClaims(miniatures.NumpyCopyOperations):
+class LiesAboutItsClaims(miniatures.Plain):
     """It claims profiles whose operations are there in name alone."""
 
     def _lacks(self, *arguments):
@@ -574,7 +559,7 @@ class LosesTheTensor(Faulty):
 @in_group("answers_nonsense")
 class ReturnsOtherTypes(Faulty):
     def values(self, tensor):
-        return super().values(tensor) if of_the_suite(tensor) else StridedArray
+        return super().values(tensor) if of_the_suite(tensor) else Fork
 
 
 @in_group("answers_nonsense")

@@ -1,4 +1,6 @@
-"""An implementation that leaks exactly one thing, once, and is perfect but for that.
+"""Implementations that leak, and are perfect but for that.
+
+`one` leaks exactly one thing, once; `each` a descriptor for each message.
 
 What it leaks is what its strategy is called. It does so in the second tensor that its
 peer makes for a case: not in its first, which the harness makes before the first case.
@@ -19,6 +21,7 @@ from mmap import mmap
 from socket import AF_UNIX, socket
 
 from miniatures import Plain, plain
+from sharedtensor_conformance.adapters import reference
 
 _kept: list[object] = []
 
@@ -72,4 +75,19 @@ one = replace(
     claims=frozenset({"core", "lifetime"}),
     strategies=tuple(LEAKS),
     segment_pattern=r"miniature-{pid}",
+)
+
+
+class LeaksEach(reference.ReferenceOperations):
+    """It leaks a descriptor for each tensor that it sends."""
+
+    def encode(self, tensor):
+        os.open(os.devnull, os.O_RDONLY)
+        return super().encode(tensor)
+
+
+each = replace(
+    reference.conformance_adapter,
+    name="leaks-each",
+    operations=f"{__name__}:LeaksEach",
 )

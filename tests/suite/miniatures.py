@@ -1,63 +1,107 @@
 """Small implementations, each wrong in one way, for the tests of the harness.
 
-All are NumPy arrays that every channel copies; the fault is in one operation.
+All have tensors of plain data, which every channel copies; the fault is in one
+operation. They need the standard library alone: each of their processes would import
+NumPy otherwise, which takes longer than what most of them do.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-from dataclasses import replace
+from array import array
+from dataclasses import dataclass, replace
 
-from sharedtensor_conformance.adapters import numpy_copy
-from sharedtensor_conformance.adapters.numpy_copy import NumpyCopyOperations
-
-_plain = replace(
-    numpy_copy.conformance_adapter,
-    claims=frozenset({"core"}),
-    start_methods=("fork",),
-    dtypes=("float32",),
-    channels=("pipe",),
-    grace=0.3,
-    deadline=2.0,
-)
+from sharedtensor_conformance.adapter import Implementation
 
 
-class _Core(NumpyCopyOperations):
-    """The operations of core alone."""
+@dataclass
+class Copied:
+    """A tensor of float32 whose values lie in one row."""
 
-    address = view = strides = reinterpret = property()  # type: ignore[assignment]
+    values: array[float]
+    shape: tuple[int, ...]
 
-    def __getattribute__(self, name: str) -> object:
-        if name in ("address", "view", "strides", "reinterpret"):
-            raise AttributeError(name)
-        return super().__getattribute__(name)
+    def position(self, index: tuple[int, ...]) -> int:
+        """Return where in the row an element is."""
+        found = 0
+        for size, place in zip(self.shape, index, strict=True):
+            found = found * size + place
+        return found
 
 
-class Plain(_Core):
-    """Nothing is wrong with it but that it copies."""
+class Plain:
+    """The operations of core. Nothing is wrong with it but that it copies."""
+
+    multiprocessing = multiprocessing
+
+    def enter_child(self, strategy):
+        """Do nothing: there is no strategy."""
+
+    def make(self, values, shape, dtype):
+        return Copied(array("f", values), tuple(shape))
+
+    def is_tensor(self, value):
+        return isinstance(value, Copied)
+
+    def shape(self, tensor):
+        return tensor.shape
+
+    def dtype(self, tensor):
+        return "float32"
+
+    def values(self, tensor):
+        return tensor.values.tolist()
+
+    def read(self, tensor, index):
+        return tensor.values[tensor.position(index)]
+
+    def write(self, tensor, index, value):
+        tensor.values[tensor.position(index)] = value
+
+    def encode(self, tensor):
+        return tensor
+
+    def decode(self, message):
+        assert isinstance(message, Copied)
+        return message
+
+    def release(self, tensor):
+        """Do nothing: the tensor goes with its last reference."""
 
 
-class Crashes(_Core):
+class Crashes(Plain):
     """Its process dies of SIGSEGV when a value is written."""
 
     def write(self, tensor, index, value):
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
-class Raises(_Core):
+class Raises(Plain):
     """It raises when a tensor arrives."""
 
     def decode(self, message):
         raise RuntimeError("no such segment")
 
 
+plain = Implementation(
+    name="Plain",
+    operations=f"{__name__}:Plain",
+    claims=frozenset({"core"}),
+    start_methods=("fork",),
+    dtypes=("float32", "float64", "int32", "uint8"),
+    channels=("pipe",),
+    grace=0.3,
+    deadline=2.0,
+)
+
+
 def _adapter(operations: type, **fields: object):
     where = f"{__name__}:{operations.__name__}"
-    return replace(_plain, name=operations.__name__, operations=where, **fields)
+    return replace(plain, name=operations.__name__, operations=where, **fields)
 
 
-plain = _adapter(Plain)
 crashes = _adapter(Crashes)
 raises = _adapter(Raises)
 claims_too_much = _adapter(Plain, claims=frozenset({"core", "grad"}))

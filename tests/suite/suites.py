@@ -22,12 +22,13 @@ LIMIT = 150.0
 
 # The plugin of Hypothesis imports all of it at the end of each run. The sandbox has
 # imported the suite before pytest could rewrite its assertions: it has none.
+SUITE = "sharedtensor_conformance"
 OPTIONS = (
-    *("--pyargs", "sharedtensor_conformance", "-q"),
+    *("--pyargs", "-q"),
     *("-p", "no:cacheprovider", "-p", "no:hypothesispytest"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
-COMMAND = (sys.executable, "-m", "pytest", *OPTIONS)
+COMMAND = (sys.executable, "-m", "pytest", SUITE, *OPTIONS)
 
 
 def environment() -> dict[str, str]:
@@ -111,13 +112,16 @@ class Suite:
         self.output = folder / "output"
         self.runs = 0
 
-    def start(self, *options: str, **variables: str) -> Run:
-        """Start a run with these options, and variables of the environment."""
+    def start(self, *options: str, tests: str = SUITE, **variables: str) -> Run:
+        """Start a run of `tests` with these options, and variables of its environment.
+
+        The tests are named as pytest's ``--pyargs`` has it.
+        """
         self.runs += 1
         report = self.folder / f"report-{self.runs}.jsonl"
         own = {"TMPDIR": str(self.temporary), "SANDBOX": str(self.folder)}
         request = {
-            "options": [*OPTIONS, f"--report={report}", *options],
+            "options": [tests, *OPTIONS, f"--report={report}", *options],
             "folder": str(self.folder),
             "output": str(self.output),
             "environment": environment() | own | variables,
@@ -129,9 +133,9 @@ class Suite:
         print(json.dumps(request), file=told, flush=True)
         return Run(self, json.loads(told.readline()), report, told)
 
-    def __call__(self, *options: str, **variables: str) -> Done:
+    def __call__(self, *options: str, tests: str = SUITE, **variables: str) -> Done:
         """Run to the end."""
-        return self.start(*options, **variables).end()
+        return self.start(*options, tests=tests, **variables).end()
 
     def files(self) -> list[str]:
         """Return the temporary files that are there."""

@@ -7,7 +7,7 @@ import weakref
 from contextlib import suppress
 
 import pytest
-from sharedtensor_conformance.harness.actor import FromImplementation
+from sharedtensor_conformance.harness.actor import Actor, FromImplementation
 from sharedtensor_conformance.harness.actor import from_implementation as marked
 
 
@@ -43,3 +43,32 @@ def test_exceptions_are_marked_once():
 def test_block_that_raises_nothing_is_left_alone():
     with marked():
         pass
+
+
+class Operations:
+    """Operations of an adapter, of which one takes too little."""
+
+    def write(self, tensor, value):
+        raise AssertionError("nobody gets here")
+
+    def read(self, tensor, index):
+        return len(tensor) + index  # a TypeError: it is of the implementation's making
+
+
+def answer_of(name, *arguments):
+    actor = Actor("owner", setting=None)
+    actor.operations = Operations()
+    return actor.answer({"do": "operate", "with": [name, *arguments]})
+
+
+def test_operation_that_does_not_take_its_arguments_is_the_fault_of_the_adapter():
+    answer = answer_of("write", 1, 2, 3)
+    assert answer.keys() == {"fault"}
+    said = "the adapter's operation 'write' does not take what the contract says"
+    assert said in answer["fault"]["message"]
+
+
+def test_type_error_in_an_operation_is_the_implementations():
+    answer = answer_of("read", 1, 2)
+    assert answer.keys() == {"raised"}
+    assert answer["raised"]["type"] == "TypeError"

@@ -201,8 +201,8 @@ def test_claims_that_nothing_is_behind_fail_and_core_is_judged(suite):
 
 
 def test_segments_that_are_removed_are_missed_where_they_are_needed(suite):
-    chosen = ("--strategy=file_system", "--start-method=fork", "--no-expectations")
-    done = suite(f"{IMPL}:removes_its_segments", *CASES, *chosen)
+    removes = "--impl=faulty_reference:removes_its_segments"
+    done = suite(removes, *CASES, "--strategy=file_system", "--no-expectations")
     assert_ended(done, status=1)
     assert set(done.verdicts.values()) == {"fail"}
     assert all("asked to get" in case.evidence for case in done.cases)

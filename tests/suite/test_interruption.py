@@ -27,6 +27,15 @@ RUNNING = (
     *("--clause=SHARE-3", "--clause=CHAN-1"),
 )
 
+LATE = """
+[[expect]]
+clause = "VIEW-1"
+outcomes = ["fail"]
+cause = "None: it holds, so this is stale in a run that judges it."
+date = 2026-11-22
+"""
+"""Expectations that are stale, of a clause that is judged late."""
+
 
 def await_(run: Run, ready: Callable[[], bool]) -> None:
     """Wait until the run has come so far; else end it and say what it printed."""
@@ -60,6 +69,24 @@ def test_interrupted_run_leaves_a_report_and_nothing_else(suite, signal, workers
     run = suite.start(*RUNNING, workers)
     report = interrupt(run, has_judged_some(run), signal)
     assert len(report.cases) >= 3
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_interrupted_run_of_all_says_nothing_of_what_it_did_not_reach(suite, workers):
+    expectations = suite.folder / "expected.toml"
+    expectations.write_text(LATE)
+    run = suite.start("--impl=numpy-copy", f"--expectations={expectations}", workers)
+    await_(run, has_judged_some(run))
+    run.send(SIGINT)
+    done = run.end()
+    summary = done.report.summary
+    assert done.status == 2, done.text
+    assert (summary.complete, summary.stale) == (False, ())
+    assert "interrupt" in summary.stopped
+    assert set(summary.clauses) == {id for case in done.cases for id in case.clauses}
+    assert "judged by no case" not in done.text
+    came = f"cut short after {len(done.cases)} of {done.report.run.planned} planned"
+    assert came in " ".join(done.text.split())
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,12 @@ CLOSING = (
     "--case=test_ledger.py::test_no_case_added*",
 )
 NAMED = {
-    "descriptor": ("LIFE-7", "peer has 1 more descriptors"),
-    "mapping": ("LIFE-7", "peer has 1 more mappings"),
+    "descriptor": ("LIFE-7", "peer has 1 more descriptor (1 x /dev/null)"),
+    "mapping": ("LIFE-7", "peer has 1 more mapping (1 x /dev/zero)"),
     "segment": ("LIFE-7", "the segment miniature-"),
     "process": ("LIFE-12", "(sleep 120) is there"),
-    "thread": ("LIFE-12", "peer has 1 more threads"),
-    "socket": ("LIFE-12", "peer has 1 more sockets"),
+    "thread": ("LIFE-12", "peer has 1 more thread,"),
+    "socket": ("LIFE-12", "peer has 1 more socket,"),
     "file": ("LIFE-12", "the temporary file tmp"),
 }
 BLIND = """
@@ -107,7 +107,7 @@ def assert_caught(done: Done, kind: str, story: str) -> None:
     """The last test of the right clause names the resource and the case."""
     clause, named = NAMED[kind]
     evidence = closings(done)[kind][clause]
-    assert f"after {story}" in evidence, done.text
+    assert f"\n  {story}" in evidence, done.text
     assert named in evidence
 
 
@@ -153,8 +153,8 @@ def test_leaks_of_cases_that_fail_are_caught_and_in_their_evidence(suite):
     assert_only_the_guilty(done, FAILS)
     for kind, cases in by_kind(done, FAILS).items():
         assert {case.verdict for case in cases} == {"fail"}
-        left = [case.evidence.partition("it left this: ")[2] for case in cases]
-        _, named = NAMED.get(kind, ("", ""))
+        left = [case.evidence.partition("\nit also left: ")[2] for case in cases]
+        named = NAMED.get(kind, ("", ""))[1].rstrip(",")
         assert any(named in text for text in left) if named else not any(left)
 
 

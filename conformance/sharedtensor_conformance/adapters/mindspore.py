@@ -30,6 +30,7 @@ from sharedtensor_conformance.adapter import (
     Number,
     Tensor,
 )
+from sharedtensor_conformance.adapters.torch_like import CoreAndIdentity
 
 conformance_adapter = Implementation(
     name="mindspore",
@@ -64,7 +65,7 @@ conformance_adapter = Implementation(
 of a peer, the deadline that of a manager, which an operation starts."""
 
 
-class MindsporeOperations:
+class MindsporeOperations(CoreAndIdentity):
     """What owner and peers do with tensors of MindSpore."""
 
     def __init__(self) -> None:
@@ -90,10 +91,6 @@ class MindsporeOperations:
         """Return whether `value` is a tensor."""
         return isinstance(value, self.mindspore.Tensor)
 
-    def shape(self, tensor: Tensor) -> Index:
-        """Return the shape."""
-        return tuple(tensor.shape)
-
     def dtype(self, tensor: Tensor) -> str:
         """Return the dtype; in small letters, MindSpore's names are NumPy's."""
         return str(tensor.dtype).lower()
@@ -111,21 +108,6 @@ class MindsporeOperations:
     def write(self, tensor: Tensor, index: Index, value: Number) -> None:
         """Write one element."""
         tensor[index] = self.mindspore.Tensor(value, dtype=tensor.dtype)
-
-    def encode(self, tensor: Tensor) -> object:
-        """Return the tensor: its reducer is registered."""
-        return tensor
-
-    def decode(self, message: object) -> Tensor:
-        """Return the message: it is a tensor."""
-        return message
-
-    def release(self, tensor: Tensor) -> None:
-        """Do nothing: the tensor goes with its last reference."""
-
-    def address(self, tensor: Tensor) -> int:
-        """Return ``data_ptr()``."""
-        return int(tensor.data_ptr())
 
     def view(self, tensor: Tensor, layout: Layout) -> Tensor:
         """Return a window by the operation behind MindSpore's own views.

@@ -26,6 +26,7 @@ from sharedtensor_conformance.adapter import (
     Number,
     Tensor,
 )
+from sharedtensor_conformance.adapters.torch_like import CoreAndIdentity, Grad
 
 conformance_adapter = Implementation(
     name="paddle",
@@ -60,14 +61,15 @@ conformance_adapter = Implementation(
     segment_pattern=r"paddle_{pid}_.*",
     deadline=8.0,
     patience=120.0,
+    preload=True,
 )
-"""It covers the import, which takes many seconds on a busy machine."""
+"""The patience covers the import, which takes many seconds on a busy machine."""
 
 FLAG = "FLAGS_dataloader_use_file_descriptor"
 """Decides how the reducers name a segment, whatever its own name says."""
 
 
-class PaddleOperations:
+class PaddleOperations(CoreAndIdentity, Grad):
     """What owner and peers do with tensors of Paddle."""
 
     def __init__(self) -> None:
@@ -86,10 +88,6 @@ class PaddleOperations:
     def is_tensor(self, value: object) -> bool:
         """Return whether `value` is a tensor."""
         return isinstance(value, self.paddle.Tensor)
-
-    def shape(self, tensor: Tensor) -> Index:
-        """Return the shape."""
-        return tuple(tensor.shape)
 
     def dtype(self, tensor: Tensor) -> str:
         """Return the dtype; but for bfloat16, Paddle's names are NumPy's."""
@@ -116,21 +114,6 @@ class PaddleOperations:
         at = Layout("element", element, (1,), (1,))
         self.view(tensor.detach(), at)[0] = self.make([value], (), self.dtype(tensor))
 
-    def encode(self, tensor: Tensor) -> object:
-        """Return the tensor: its reducer is registered."""
-        return tensor
-
-    def decode(self, message: object) -> Tensor:
-        """Return the message: it is a tensor."""
-        return message
-
-    def release(self, tensor: Tensor) -> None:
-        """Do nothing: the tensor goes with its last reference."""
-
-    def address(self, tensor: Tensor) -> int:
-        """Return ``data_ptr()``."""
-        return int(tensor.data_ptr())
-
     def view(self, tensor: Tensor, layout: Layout) -> Tensor:
         """Return a window by ``as_strided()``, whose offset is in bytes."""
         offset = tensor.offset + layout.offset * tensor.element_size()
@@ -153,23 +136,3 @@ class PaddleOperations:
     def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
         """Set ``stop_gradient`` to the opposite."""
         tensor.stop_gradient = not flag
-
-    def is_leaf(self, tensor: Tensor) -> bool:
-        """Return whether the tensor is a leaf."""
-        return bool(tensor.is_leaf)
-
-    def grad(self, tensor: Tensor) -> Tensor | None:
-        """Return ``.grad``."""
-        return tensor.grad
-
-    def set_grad(self, tensor: Tensor, grad: Tensor | None) -> None:
-        """Set ``.grad``."""
-        tensor.grad = grad
-
-    def non_leaf(self, tensor: Tensor) -> Tensor:
-        """Return a result computed from the tensor."""
-        return tensor * 2
-
-    def detach(self, tensor: Tensor) -> Tensor:
-        """Return ``detach()``."""
-        return tensor.detach()

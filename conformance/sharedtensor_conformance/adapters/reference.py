@@ -11,7 +11,6 @@ import fcntl
 import itertools
 import os
 import sys
-import tempfile
 import weakref
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -24,10 +23,11 @@ from sharedtensor_conformance.adapter import (
     PROFILES,
     Implementation,
     Index,
-    Layout,
     Number,
     Tensor,
 )
+from sharedtensor_conformance.adapters.forging import Reduced, other_file
+from sharedtensor_conformance.adapters.torch_like import TorchLike
 
 conformance_adapter = Implementation(
     name="reference",
@@ -55,6 +55,7 @@ conformance_adapter = Implementation(
     segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
     manager_pattern=r"\bsharedtensor-manager\b",
     grace=5.0,
+    preload=True,
 )
 
 TRACE_POINTS = {
@@ -75,7 +76,7 @@ ALIGNMENT = 16
 """Bytes at multiples of which parts of one allocation begin."""
 
 
-class ReferenceOperations:
+class ReferenceOperations(TorchLike):
     """What owner and peers do with tensors of the reference."""
 
     def __init__(self) -> None:
@@ -103,10 +104,6 @@ class ReferenceOperations:
         imported = "sharedtensor.cuda" in sys.modules  # else there is no such tensor
         return imported and isinstance(value, self.cuda.CudaTensor)
 
-    def shape(self, tensor: Tensor) -> Index:
-        """Return the shape."""
-        return tuple(tensor.shape)
-
     def dtype(self, tensor: Tensor) -> str:
         """Return the dtype."""
         return str(tensor.dtype)
@@ -125,85 +122,13 @@ class ReferenceOperations:
         """Write one element."""
         tensor[index] = value
 
-    def encode(self, tensor: Tensor) -> object:
-        """Return the tensor: it pickles itself."""
-        return tensor
-
-    def decode(self, message: object) -> Tensor:
-        """Return the message: it is a tensor."""
-        return message
-
-    def release(self, tensor: Tensor) -> None:
-        """Do nothing: the tensor goes with its last reference."""
-
-    def share(self, tensor: Tensor) -> Tensor:
-        """Call ``share_memory_()``."""
-        return tensor.share_memory_()
-
-    def is_shared(self, tensor: Tensor) -> bool:
-        """Call ``is_shared()``."""
-        return bool(tensor.is_shared())
-
-    def clone(self, tensor: Tensor) -> Tensor:
-        """Call ``clone()``."""
-        return tensor.clone()
-
-    def address(self, tensor: Tensor) -> int:
-        """Return ``data_ptr()``."""
-        return int(tensor.data_ptr())
-
-    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
-        """Return a window by ``as_strided()``."""
-        offset = tensor.storage_offset() + layout.offset
-        return tensor.as_strided(layout.shape, layout.strides, offset)
-
-    def strides(self, tensor: Tensor) -> Index:
-        """Return the strides in elements."""
-        return tuple(tensor.stride())
-
     def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
         """Return ``view_dtype()``."""
         return tensor.view_dtype(dtype)
 
-    def resize(self, tensor: Tensor, count: int) -> None:
-        """Call ``resize_()``."""
-        tensor.resize_(count)
-
     def array(self, tensor: Tensor) -> Any:
         """Return ``numpy()``."""
         return tensor.numpy()
-
-    def conjugate(self, tensor: Tensor) -> Tensor:
-        """Return ``conj()``, which is lazy."""
-        return tensor.conj()
-
-    def requires_grad(self, tensor: Tensor) -> bool:
-        """Return the flag."""
-        return bool(tensor.requires_grad)
-
-    def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
-        """Set the flag."""
-        tensor.requires_grad_(flag)
-
-    def is_leaf(self, tensor: Tensor) -> bool:
-        """Return whether the tensor is a leaf."""
-        return bool(tensor.is_leaf)
-
-    def grad(self, tensor: Tensor) -> Tensor | None:
-        """Return ``.grad``."""
-        return tensor.grad
-
-    def set_grad(self, tensor: Tensor, grad: Tensor | None) -> None:
-        """Set ``.grad``."""
-        tensor.grad = grad
-
-    def non_leaf(self, tensor: Tensor) -> Tensor:
-        """Return a result computed from the tensor."""
-        return tensor * 2
-
-    def detach(self, tensor: Tensor) -> Tensor:
-        """Return ``detach()``."""
-        return tensor.detach()
 
     def make_module(self, parameters: dict[str, list[float]]) -> Any:
         """Return a bare module with these parameters."""
@@ -213,22 +138,22 @@ class ReferenceOperations:
             setattr(module, name, self.library.Parameter(data))
         return module
 
+    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
+        """Call ``register_buffer()``."""
+        module.register_buffer(name, self.library.tensor(values, dtype="float32"))
+
+    def buffers(self, module: Any) -> dict[str, Tensor]:
+        """Return the ``named_buffers()``."""
+        return dict(module.named_buffers())
+
     def tie(self, module: Any, name: str, other: str) -> None:
         """Register the parameter `name` as `other` too."""
         setattr(module, other, getattr(module, name))
 
     def parameters(self, module: Any) -> dict[str, Tensor]:
         """Return the parameters under all of their names."""
-        return {name: getattr(module, name) for name in module.state_dict()}
-
-    def state_dict(self, module: Any) -> dict[str, Tensor]:
-        """Return the ``state_dict()``."""
-        state: dict[str, Tensor] = module.state_dict()
-        return state
-
-    def share_module(self, module: Any) -> None:
-        """Call the module's ``share_memory()``."""
-        module.share_memory()
+        named = {name: getattr(module, name) for name in module.state_dict()}
+        return {name: one for name, one in named.items() if self.is_parameter(one)}
 
     def is_parameter(self, tensor: Tensor) -> bool:
         """Return whether the tensor is a `Parameter`."""
@@ -377,7 +302,7 @@ class Forgery:
             dtype, offset, shape, strides = window
             window = dtype, offset + (1 << 20), shape, strides
         else:
-            storage = ForgedStorage(*self.reduce_storage(storage))
+            storage = Reduced(*self.reduce_storage(storage))
         forged = rebuild, (kind, storage, window, flags)
         if self.how == "again":
             self.first, self.tensor = forged, None
@@ -392,31 +317,12 @@ class Forgery:
         elif self.how == "truncated":
             return rebuild, (kind, handle[:2])
         elif self.how == "outside" and storage.segment.descriptor is None:
-            path = _other_file()
+            path = other_file()
             weakref.finalize(self, os.unlink, path)
             token = os.path.relpath(path, "/dev/shm")
         elif self.how == "outside":
             where = self.protocol.export_handle(_decoy(storage.segment))[3]
         return rebuild, (kind, (name, token, nbytes, where))
-
-
-class ForgedStorage:
-    """Pickles as it was told to."""
-
-    def __init__(self, *reduced: Any) -> None:
-        self.reduced = reduced
-
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        """Return what it was told."""
-        return self.reduced
-
-
-def _other_file() -> str:
-    """Return the path of a file of this user that is no segment."""
-    descriptor, path = tempfile.mkstemp()
-    os.truncate(descriptor, 1 << 20)
-    os.close(descriptor)
-    return path
 
 
 def _decoy(segment: Any) -> Any:
@@ -431,7 +337,7 @@ def _decoy(segment: Any) -> Any:
 
 
 def _unlinked_file(segment: Any) -> tuple[int, int]:
-    path = _other_file()
+    path = other_file()
     descriptor = os.open(path, os.O_RDWR)
     os.unlink(path)
     return descriptor, os.fstat(descriptor).st_ino

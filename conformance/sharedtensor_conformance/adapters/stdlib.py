@@ -22,6 +22,7 @@ from itertools import count
 from multiprocessing.resource_tracker import ensure_running
 from multiprocessing.shared_memory import SharedMemory
 from multiprocessing.util import Finalize
+from threading import Lock
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -36,6 +37,7 @@ conformance_adapter = Implementation(
     version="distribution:numpy",
     dtypes=("bool", "uint8", "int32", "int64", "float32", "float64", "complex128"),
     segment_pattern=r"stdlib_{pid}_\d+",
+    preload=True,
 )
 
 
@@ -44,6 +46,7 @@ class Storage:
 
     numbers = count()
     held: ClassVar[WeakValueDictionary[str, Storage]] = WeakValueDictionary()
+    moving = Lock()
 
     def __init__(self, data: Any) -> None:
         self.data: Any = data
@@ -52,12 +55,13 @@ class Storage:
 
     def move(self) -> str:
         """Move into a segment, if not there already, and return the segment's name."""
-        if not self.name:
-            name = f"stdlib_{os.getpid()}_{next(self.numbers)}"
-            segment = SharedMemory(name, create=True, size=max(1, len(self.data)))
-            private = self.data
-            self._keep(segment, made_here=True)
-            self.data[: len(private)] = private
+        with self.moving:  # two threads may send one tensor at the same time
+            if not self.name:
+                name = f"stdlib_{os.getpid()}_{next(self.numbers)}"
+                segment = SharedMemory(name, create=True, size=max(1, len(self.data)))
+                private = self.data
+                self._keep(segment, made_here=True)
+                self.data[: len(private)] = private
         return self.name
 
     @classmethod

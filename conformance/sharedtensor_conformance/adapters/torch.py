@@ -9,7 +9,6 @@ in the expectations, each with a program that shows it.
 from __future__ import annotations
 
 import os
-import tempfile
 import weakref
 from importlib import import_module
 from multiprocessing import reduction
@@ -18,10 +17,11 @@ from typing import Any
 from sharedtensor_conformance.adapter import (
     Implementation,
     Index,
-    Layout,
     Number,
     Tensor,
 )
+from sharedtensor_conformance.adapters.forging import Reduced, other_file
+from sharedtensor_conformance.adapters.torch_like import TorchLike
 
 conformance_adapter = Implementation(
     name="torch",
@@ -71,11 +71,12 @@ conformance_adapter = Implementation(
     manager_pattern=r"torch_shm_manager",
     grace=6.0,
     deadline=10.0,
+    preload=True,
 )
 """The grace covers the two seconds that PyTorch's manager waits for new clients."""
 
 
-class TorchOperations:
+class TorchOperations(TorchLike):
     """What owner and peers do with tensors of PyTorch."""
 
     def __init__(self) -> None:
@@ -98,10 +99,6 @@ class TorchOperations:
         """Return whether `value` is a tensor."""
         return isinstance(value, self.torch.Tensor)
 
-    def shape(self, tensor: Tensor) -> Index:
-        """Return the shape."""
-        return tuple(tensor.shape)
-
     def dtype(self, tensor: Tensor) -> str:
         """Return the dtype; PyTorch's names are NumPy's."""
         return str(tensor.dtype).removeprefix("torch.")
@@ -121,85 +118,13 @@ class TorchOperations:
         element = self.torch.tensor(value, dtype=tensor.dtype)
         tensor.detach()[index] = element
 
-    def encode(self, tensor: Tensor) -> object:
-        """Return the tensor: it pickles itself."""
-        return tensor
-
-    def decode(self, message: object) -> Tensor:
-        """Return the message: it is a tensor."""
-        return message
-
-    def release(self, tensor: Tensor) -> None:
-        """Do nothing: the tensor goes with its last reference."""
-
-    def share(self, tensor: Tensor) -> Tensor:
-        """Call ``share_memory_()``."""
-        return tensor.share_memory_()
-
-    def is_shared(self, tensor: Tensor) -> bool:
-        """Call ``is_shared()``."""
-        return bool(tensor.is_shared())
-
-    def clone(self, tensor: Tensor) -> Tensor:
-        """Call ``clone()``."""
-        return tensor.clone()
-
-    def address(self, tensor: Tensor) -> int:
-        """Return ``data_ptr()``."""
-        return int(tensor.data_ptr())
-
-    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
-        """Return a window by ``as_strided()``."""
-        offset = tensor.storage_offset() + layout.offset
-        return tensor.as_strided(layout.shape, layout.strides, offset)
-
-    def strides(self, tensor: Tensor) -> Index:
-        """Return the strides in elements."""
-        return tuple(tensor.stride())
-
     def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
         """Return ``view(dtype)``."""
         return tensor.view(self._dtype(dtype))
 
-    def resize(self, tensor: Tensor, count: int) -> None:
-        """Call ``resize_()``."""
-        tensor.resize_(count)
-
     def array(self, tensor: Tensor) -> Any:
         """Return ``numpy()``."""
         return tensor.detach().numpy()
-
-    def conjugate(self, tensor: Tensor) -> Tensor:
-        """Return ``conj()``, which is lazy."""
-        return tensor.conj()
-
-    def requires_grad(self, tensor: Tensor) -> bool:
-        """Return the flag."""
-        return bool(tensor.requires_grad)
-
-    def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
-        """Set the flag."""
-        tensor.requires_grad_(flag)
-
-    def is_leaf(self, tensor: Tensor) -> bool:
-        """Return whether the tensor is a leaf."""
-        return bool(tensor.is_leaf)
-
-    def grad(self, tensor: Tensor) -> Tensor | None:
-        """Return ``.grad``."""
-        return tensor.grad
-
-    def set_grad(self, tensor: Tensor, grad: Tensor | None) -> None:
-        """Set ``.grad``."""
-        tensor.grad = grad
-
-    def non_leaf(self, tensor: Tensor) -> Tensor:
-        """Return a result computed from the tensor."""
-        return tensor * 2
-
-    def detach(self, tensor: Tensor) -> Tensor:
-        """Return ``detach()``."""
-        return tensor.detach()
 
     def make_module(self, parameters: dict[str, list[float]]) -> Any:
         """Return a bare ``torch.nn.Module`` with these parameters."""
@@ -209,6 +134,16 @@ class TorchOperations:
             module.register_parameter(name, self.torch.nn.Parameter(data))
         return module
 
+    def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
+        """Call ``register_buffer()``."""
+        module.register_buffer(
+            name, self.torch.tensor(values, dtype=self.torch.float32)
+        )
+
+    def buffers(self, module: Any) -> dict[str, Tensor]:
+        """Return the ``named_buffers()``."""
+        return dict(module.named_buffers(remove_duplicate=False))
+
     def tie(self, module: Any, name: str, other: str) -> None:
         """Register the parameter `name` as `other` too."""
         module.register_parameter(other, getattr(module, name))
@@ -216,15 +151,6 @@ class TorchOperations:
     def parameters(self, module: Any) -> dict[str, Tensor]:
         """Return the parameters under all of their names."""
         return dict(module.named_parameters(remove_duplicate=False))
-
-    def state_dict(self, module: Any) -> dict[str, Tensor]:
-        """Return the ``state_dict()``."""
-        state: dict[str, Tensor] = module.state_dict()
-        return state
-
-    def share_module(self, module: Any) -> None:
-        """Call the module's ``share_memory()``."""
-        module.share_memory()
 
     def is_parameter(self, tensor: Tensor) -> bool:
         """Return whether the tensor is a ``torch.nn.Parameter``."""
@@ -277,31 +203,12 @@ class Forgery:
         elif self.how == "truncated":
             handle = handle[: len(handle) // 2]
         elif self.how == "outside" and len(handle) == 2:
-            handle[0] = _descriptor_of(_other_file())
+            handle[0] = _descriptor_of(other_file())
         elif self.how == "outside":
-            path = _other_file()
+            path = other_file()
             weakref.finalize(self, os.unlink, path)
             handle[1] = b"/" + os.path.relpath(path, "/dev/shm").encode()
         return rebuild, (kind, *handle)
-
-
-class Reduced:
-    """Pickles as it was told to."""
-
-    def __init__(self, *reduced: Any) -> None:
-        self.reduced = reduced
-
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        """Return what it was told."""
-        return self.reduced
-
-
-def _other_file() -> str:
-    """Return the path of a file of this user that is no segment."""
-    descriptor, path = tempfile.mkstemp()
-    os.truncate(descriptor, 1 << 20)
-    os.close(descriptor)
-    return path
 
 
 def _descriptor_of(path: str) -> Any:

@@ -14,6 +14,7 @@ needs; a step that nothing fits is no step.
 from __future__ import annotations
 
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -29,6 +30,7 @@ from sharedtensor_conformance.harness.outcomes import (
     HarnessFault,
     RemoteRaised,
 )
+from sharedtensor_conformance.harness.proxies import Remote
 
 Step = tuple[str, int, int, int]
 """A kind of step and what it picks."""
@@ -75,7 +77,7 @@ CONFIRMED = 3
 """How many of the shortest histories are taken again in new processes."""
 
 FAILURES = (CheckFailed, ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
-"""What comes of a process that is wrong."""
+"""What comes of a process that is wrong; any other exception is the suite's own."""
 
 
 class HistoryFailed(Exception):
@@ -93,9 +95,18 @@ class HistoryFailed(Exception):
 
     def as_outcome(self, what: str) -> Exception:
         """Return an error of the same verdict that tells the history."""
-        kinds = (ActorDied, DeadlineExceeded, HarnessFault)
-        kind = next((k for k in kinds if isinstance(self.error, k)), CheckFailed)
-        return kind(f"{self.error}; {what}:\n{self}")
+        return self._kind()(f"{self._said()}; {what}:\n{self}")
+
+    def _kind(self) -> type[Exception]:
+        if isinstance(self.error, CheckFailed | RemoteRaised):
+            return CheckFailed
+        kinds = (ActorDied, DeadlineExceeded)
+        return next((k for k in kinds if isinstance(self.error, k)), HarnessFault)
+
+    def _said(self) -> str:
+        if isinstance(self.error, FAILURES):
+            return str(self.error)
+        return "".join(traceback.format_exception(self.error)).strip()
 
 
 @dataclass
@@ -257,10 +268,11 @@ class History:
         An object that is there already, such as a grad that was taken twice, goes by
         its new name from now on.
         """
+        name = f"t{self.names}"
+        check(isinstance(remote, Remote), f"{name} is a tensor")
         self.held = [
             one for one in self.held if not one.remote.names_the_same_as(remote)
         ]
-        name = f"t{self.names}"
         self.names += 1
         self.held.append(HeldTensor(name, actor, remote, window))
         return name
@@ -315,7 +327,7 @@ class History:
         )
         if tensor:
             places = tensor.window.places
-            start, stride = offset % (len(places) - 1), 1 + step % 2
+            start, stride = offset % max(len(places) - 1, 1), 1 + step % 2
             seen = places[start::stride]
             layout = Layout("window", start, (len(seen),), (stride,))
             remote = tensor.remote.view(layout)
@@ -423,6 +435,8 @@ class History:
         self.lines.append(f"{', '.join(names)} = {call}")
         arrived = receiver.get(sender, route[2])
         remotes = arrived if message.is_list else [arrived]
+        is_whole = isinstance(remotes, list) and len(remotes) == len(names)
+        check(is_whole, f"a message of {len(names)} tensors arrives as it was sent")
         for remote, window in zip(remotes, message.windows, strict=True):
             self.hold(receiver, remote, window)
             for memory in window.memories():

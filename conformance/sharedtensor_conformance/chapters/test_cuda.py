@@ -60,7 +60,7 @@ def are_shared(tensors, expected):
     return expected
 
 
-@clause("CUDA-1", vary=())
+@clause("CUDA-1", vary=(), forks=True)
 def test_device_tensor_is_refused_in_a_forked_child(owner, device):
     """The owner forks with a device tensor; the child uses it and makes another."""
     tensor = owner.make_on_device([1, 2, 3], "float32")
@@ -73,7 +73,7 @@ def test_device_tensor_is_refused_in_a_forked_child(owner, device):
     check.equal(values_after_waiting(tensor), [1, 2, 3], "the owner's is as it was")
 
 
-@clause("CUDA-2", vary=("start_method",))
+@clause("CUDA-2", vary=("start_method",), dtypes=("float64", "int32"))
 def test_tensors_in_one_allocation_arrive_at_their_offsets(sender, receiver, device):
     """The sender carves one allocation in three and sends the parts apart."""
     parts = [([1, 2, 3], "float32"), ([4, 5], "float64"), ([6, 7, 8, 9], "int32")]
@@ -93,7 +93,7 @@ def test_tensors_in_one_allocation_arrive_at_their_offsets(sender, receiver, dev
         check.equal(found, expected, "the sender reads the write where it belongs")
 
 
-@clause("CUDA-2", vary=())
+@clause("CUDA-2", vary=(), dtypes=("float64", "uint8"))
 def test_tensors_in_one_allocation_arrive_in_one_message(sender, receiver, device):
     """The sender carves one allocation in two and sends both; it writes to each."""
     tensors = sender.carve([([11, 12], "float64"), ([13, 14, 15], "uint8")])
@@ -121,7 +121,7 @@ def test_writes_to_device_memory_are_seen_in_both_directions(
             check.equal(found, expected, "the write is read on both sides")
 
 
-@clause("CUDA-4", vary=("start_method",))
+@clause("CUDA-4", vary=("start_method",), dtypes=("float64",))
 def test_allocation_stays_while_a_receiver_holds_it(sender, receiver, stage, device):
     """The sender drops and collects; the receiver still reads; then it drops too."""
     tensor = sender.make_on_device([1, 2], "float32")
@@ -235,7 +235,7 @@ def test_every_dtype_arrives_as_it_was_on_a_device(
         check.equal(values_after_waiting(tensor), [1, 0, 1], "it has its values")
 
 
-@clause("CUDA-9", vary=("start_method",))
+@clause("CUDA-9", vary=("start_method",), dtypes=("float64",))
 def test_device_tensor_that_is_received_twice_stays_until_both_are_dropped(
     sender, receiver, stage, device
 ):
@@ -256,7 +256,7 @@ def test_device_tensor_that_is_received_twice_stays_until_both_are_dropped(
     is_given_back(before, stage, sender, receiver)
 
 
-@clause("CUDA-10", vary=(), profiles=("identity",))
+@clause("CUDA-10", vary=(), profiles=("identity",), dtypes=("float64", "int32"))
 def test_tensors_of_one_allocation_lie_apart_as_in_the_sender(sender, receiver, device):
     """The receiver gets three parts of an allocation, apart, and one of them again."""
     parts = [([1, 2, 3], "float64"), ([4, 5, 6], "int32"), ([7, 8, 9], "float32")]
@@ -300,7 +300,7 @@ def test_memory_that_is_used_again_arrives_as_what_it_is_now(sender, receiver, d
         sender.collect()
 
 
-@clause("CUDA-13", vary=())
+@clause("CUDA-13", vary=(), dtypes=("float64",))
 def test_receiver_that_drops_early_takes_nothing_away(sender, receiver, device):
     """The receiver drops; the sender writes, sends again, and drops in turn."""
     tensor = sender.make_on_device([51, 52, 53], "float32")
@@ -314,7 +314,7 @@ def test_receiver_that_drops_early_takes_nothing_away(sender, receiver, device):
     check.equal(values_after_waiting(arrived), [54, 52, 53], "the receiver's stays")
 
 
-@clause("CUDA-14", vary=())
+@clause("CUDA-14", vary=(), dtypes=("float64",))
 def test_each_receiver_keeps_the_allocation_by_itself(
     sender, receiver, bystander, stage, device
 ):
@@ -333,7 +333,7 @@ def test_each_receiver_keeps_the_allocation_by_itself(
     is_given_back(before, stage, sender, receiver, bystander)
 
 
-@clause("CUDA-15", vary=())
+@clause("CUDA-15", vary=(), dtypes=("float64",))
 def test_death_of_a_receiver_takes_nothing_from_the_others(owner, peer, device):
     """Two processes get a tensor, one is killed, and the owner drops its own."""
     kept = owner.make_on_device([61, 62, 63], "float32")
@@ -352,7 +352,7 @@ def test_death_of_a_receiver_takes_nothing_from_the_others(owner, peer, device):
     check.equal(values_after_waiting(again), [-1.5] * 4, "the owner goes on sending")
 
 
-@clause("CUDA-16", vary=())
+@clause("CUDA-16", vary=(), dtypes=("float64",))
 def test_memory_that_a_killed_receiver_held_is_freed(owner, stage, device):
     """A child gets a tensor, the owner drops its own, and the child is killed."""
     child = owner.start_peer()
@@ -395,7 +395,7 @@ def test_message_whose_sender_has_ended_is_refused(owner, channel, device):
     check.equal(values_after_waiting(own), [80, 81], "the receiver goes on")
 
 
-@clause("CUDA-19", vary=("start_method",))
+@clause("CUDA-19", vary=("start_method",), dtypes=("int32",), channels=("pipe",))
 def test_received_tensor_that_is_sent_on_is_shared_or_refused(
     sender, receiver, bystander, device
 ):
@@ -407,7 +407,7 @@ def test_received_tensor_that_is_sent_on_is_shared_or_refused(
     are_shared(tensors, [24, 25, 26])
 
 
-@clause("CUDA-20", vary=())
+@clause("CUDA-20", vary=(), dtypes=("int32",))
 def test_received_tensor_can_be_sent_on(sender, receiver, bystander, device):
     """The receiver writes, sends the tensor on, and all three write and read."""
     tensor = sender.make_on_device([44, 45, 46], "int32")
@@ -419,7 +419,7 @@ def test_received_tensor_can_be_sent_on(sender, receiver, bystander, device):
     are_shared([tensor, arrived, onward], [44, 45, 64])
 
 
-@clause("CUDA-35", vary=())
+@clause("CUDA-35", vary=(), dtypes=("float64",), channels=("pipe",))
 def test_allocation_stays_for_the_one_to_whom_a_tensor_was_sent_on(
     sender, receiver, bystander, stage, device
 ):
@@ -439,7 +439,7 @@ def test_allocation_stays_for_the_one_to_whom_a_tensor_was_sent_on(
     is_given_back(before, stage, sender, receiver, bystander)
 
 
-@clause("CUDA-20", vary=())
+@clause("CUDA-20", vary=(), dtypes=("float64",))
 def test_tensor_that_comes_home_is_shared(sender, receiver, device):
     """The receiver sends a device tensor back, whose owner has dropped it."""
     tensor = sender.make_on_device([84, 85, 86], "float32")
@@ -456,7 +456,7 @@ def test_tensor_that_comes_home_is_shared(sender, receiver, device):
     check.equal(values_after_waiting(held[-1]), [-1.5] * 4, "no other is hit")
 
 
-@clause("CUDA-21", vary=())
+@clause("CUDA-21", vary=(), channels=("simple_queue", "pipe"))
 def test_tensor_that_is_received_where_it_was_sent_is_shared_or_refused(owner, device):
     """The owner puts a device tensor on a channel of its own and gets it."""
     tensor = owner.make_on_device([87, 88, 89], "float32")
@@ -469,7 +469,7 @@ def test_tensor_that_is_received_where_it_was_sent_is_shared_or_refused(owner, d
         are_shared(both, values_after_waiting(tensor))
 
 
-@clause("CUDA-22", vary=())
+@clause("CUDA-22", vary=(), dtypes=("int16",))
 def test_device_tensor_without_elements_arrives(sender, receiver, channel, device):
     """A tensor without elements is sent between two that have some."""
     parts = [sender.make_on_device(values, "int16") for values in ([91], [], [92])]
@@ -491,7 +491,7 @@ def test_received_device_tensor_does_not_grow(sender, receiver, device):
     are_shared([tensor, arrived], [93, 94, 95])
 
 
-@clause("CUDA-24", vary=())
+@clause("CUDA-24", vary=(), channels=("queue", "simple_queue", "pipe"))
 def test_order_holds_with_many_tensors_in_flight(sender, receiver, device):
     """Many tensors are in flight when the sender writes and sends the last one."""
     tensors = sender.carve([([n], "float32") for n in range(2 * IN_FLIGHT + 1)])
@@ -507,7 +507,7 @@ def test_order_holds_with_many_tensors_in_flight(sender, receiver, device):
         check.equal(found, [number], "those before have their values")
 
 
-@clause("CUDA-25", vary=())
+@clause("CUDA-25", vary=(), dtypes=("float64",))
 def test_pending_writes_of_a_receiver_do_not_outlive_its_tensor(
     sender, receiver, device
 ):
@@ -524,7 +524,7 @@ def test_pending_writes_of_a_receiver_do_not_outlive_its_tensor(
         check.equal(values_after_waiting(other), [-1.5] * 4, "no other is hit")
 
 
-@clause("CUDA-25", vary=())
+@clause("CUDA-25", vary=(), dtypes=("float64",))
 def test_pending_writes_of_the_sender_do_not_outlive_its_tensor(
     sender, receiver, device
 ):
@@ -553,7 +553,7 @@ def test_allocation_for_which_there_is_no_room_collects_first(sender, receiver, 
     check.equal(again.shape(), (most,), "there is room again")
 
 
-@clause("CUDA-27", vary=("start_method",))
+@clause("CUDA-27", vary=("start_method",), dtypes=("float64",))
 def test_many_sends_leave_nothing_behind(sender, receiver, channel, stage, device):
     """A tensor is made, sent, and dropped on both sides, many times."""
     before = memory_used(sender, receiver)
@@ -653,7 +653,9 @@ def test_tensor_in_host_memory_is_not_bound_to_the_life_of_its_sender(owner, dev
     check.equal(arrived[1].values(), [4, 50, 6], "it can be written to")
 
 
-@clause("CUDA-34", vary=(), profiles=("forgery",))
+@clause(
+    "CUDA-34", vary=(), profiles=("forgery",), dtypes=("float64",), channels=("pipe",)
+)
 def test_message_that_is_loaded_a_second_time_takes_nothing_away(
     sender, receiver, device
 ):

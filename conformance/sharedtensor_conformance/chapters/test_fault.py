@@ -10,15 +10,16 @@ from sharedtensor_conformance.harness import clause
 
 PLAIN: dict[str, Any] = {
     "vary": ("strategy",),
-    "start_methods": ("fork",),
+    "prefers": "fork",
     "isolated": True,
+    "profiles": ("share",),
 }
 """Where the cells of both strategies run: forked peers are there at once."""
 
 MANAGED: dict[str, Any] = {
     **PLAIN,
     "strategies": ("file_system",),
-    "profiles": ("manager",),
+    "profiles": ("share", "manager"),
 }
 """Where the cells run that have a manager in them."""
 

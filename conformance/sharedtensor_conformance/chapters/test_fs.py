@@ -4,8 +4,9 @@ import os
 import re
 
 from sharedtensor_conformance.chapters.stories import (
-    all_strategies,
     each_sees_the_writes_of_the_others,
+    only_name,
+    several_strategies,
     strategy_set,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
@@ -18,18 +19,6 @@ PAGE = os.sysconf("SC_PAGESIZE")
 
 COUNTS = (1, 3, 1023, 1024, 1025, 4096)
 """Elements of four bytes: less than a page, whole pages, and a little more."""
-
-
-def only_name(stage, before):
-    """Return the one name that is there and was not `before`.
-
-    After a put it may come a little later: whether it may is the matter of CHAN-7.
-    """
-    is_there = lambda: stage.ledger.segments() - before  # noqa: E731
-    eventually(is_there, "the storage has a file", within=stage.grace)
-    names = stage.ledger.segments() - before
-    check.equal(len(names), 1, "exactly one file belongs to the storage")
-    return names.pop()
 
 
 def name_goes(stage, name):
@@ -190,14 +179,14 @@ def test_storages_shared_on_request_keep_no_descriptors_open(owner, stage):
     )
 
 
-@clause("FS-1", profiles=("strategies",), vary=("strategy",))
+@clause("FS-1", profiles=("strategies",), vary=("strategy",), several_strategies=True)
 def test_storage_received_under_another_strategy_has_one_name(
     sender, receiver, bystander, stage, strategy
 ):
     """The receiver's strategy is another; it receives, sends on and drops last."""
     before = stage.ledger.segments()
     tensor = sender.make([26, 27, 28])
-    for other in set(all_strategies(receiver)) - {strategy}:
+    for other in set(several_strategies(receiver)) - {strategy}:
         with strategy_set(receiver, other):
             arrived = sender.send(tensor, receiver)
             name = only_name(stage, before)
@@ -341,7 +330,7 @@ def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
         onward.drop()
 
 
-@clause("FS-8", "LIFE-22", vary=(), start_methods=("fork",))
+@clause("FS-8", "LIFE-22", vary=(), start_methods=("fork",), isolated=True)
 def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
     """The owner receives, has a child that inherits, and drops, as does the sender.
 
@@ -392,7 +381,7 @@ def test_name_goes_with_the_process_that_alone_held_the_storage(owner, stage):
         name_goes(stage, name)
 
 
-@clause("FS-10", vary=(), start_methods=("fork",))
+@clause("FS-10", vary=(), prefers="fork", isolated=True)
 def test_name_goes_with_a_message_that_nobody_can_receive(stage):
     """Children are killed with a message in their channel, which is then closed."""
     with stage.fresh() as fresh:

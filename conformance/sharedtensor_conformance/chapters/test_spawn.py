@@ -18,6 +18,14 @@ def shared(owner: Any, length: int) -> Any:
     return tensor
 
 
+def is_told(told: Any, kind: str, **fields: Any) -> None:
+    """Check what a joining call raised: the kind of exception, and its fields."""
+    check(isinstance(told, dict), "the joining call raises")
+    check.equal(told["kind"], [kind], "an exception of this kind")
+    for name, value in fields.items():
+        check.equal(told[name], value, f"it names the {name.replace('_', ' ')}")
+
+
 def runs(pid: int) -> bool:
     """Return whether a process runs; one that nobody has waited for does not."""
     try:
@@ -144,12 +152,11 @@ def test_join_is_bounded(owner, start_method):
 
 
 @clause("SPAWN-6", profiles=("share",), vary=())
-def test_join_is_bounded_though_processes_end(owner, start_method, stage):
+def test_join_is_bounded_though_processes_end(owner, start_method):
     """Six processes end one by one; the owner joins for longer than one pause."""
-    tensor = shared(owner, 6)
-    group = owner.start_group("end in turn", 6, [tensor], start_method)
+    group = owner.start_group("end in turn", 6, [shared(owner, 6)], start_method)
     pids = group.pids()
-    eventually(lambda: 0 not in tensor.values(), "all have begun", stage.timeouts.start)
+    check(group.is_ready(6), "all have begun")
     joined = group.join(2 * PACE)
     check.equal(joined, False, "joining says that some run")
     check(runs(pids[-1]), "and the last one does")
@@ -168,3 +175,51 @@ def test_process_that_ignores_sigterm_is_ended_too(owner, start_method):
     told = group.join()
     check.equal(told["kind"], ["ProcessRaisedException"], "the join raises for it")
     check(not any(map(runs, pids)), "no process runs any more")
+
+
+# The public function `spawn()`, which need not be made of the other
+
+SPAWNED: dict[str, Any] = {
+    "profiles": ("share",),
+    "vary": (),
+    "start_methods": ("spawn",),
+}
+"""For tests of `spawn()`, which has one start method."""
+
+
+@clause("SPAWN-3", **SPAWNED)
+def test_context_that_spawn_returns_is_joined_later(owner):
+    """The owner calls spawn() without joining, and joins what it returns."""
+    tensor = shared(owner, 2)
+    group = owner.start_group("write index", 2, [tensor], "spawn()")
+    pids = group.pids()
+    check.equal(len(set(pids)), 2, "there are two processes")
+    joined = [group.join() for _ in pids]  # once for each will do
+    check.equal(joined[-1], True, "joining says that all have ended")
+    check.equal(tensor.values(), [100, 101], "what they wrote is there")
+
+
+@clause("SPAWN-4", **SPAWNED)
+def test_exception_is_told_by_spawn(owner):
+    """Process 1 raises while process 0 waits; spawn() joins at once."""
+    told = owner.start_together("second raises", 2, [shared(owner, 2)], "spawn()")
+    is_told(told, "ProcessRaisedException", error_index=1)
+    check("the worker's own words" in told["message"], "and what was raised")
+
+
+@clause("SPAWN-4", "SPAWN-7", **SPAWNED)
+def test_exception_is_told_by_the_context_that_spawn_returns(owner):
+    """Process 1 raises while process 0 waits and ignores SIGTERM; the owner joins."""
+    task = "second raises, others refuse to end"
+    group = owner.start_group(task, 2, [shared(owner, 2)], "spawn()")
+    pids = group.pids()
+    is_told(group.join(), "ProcessRaisedException", error_index=1, error_pid=pids[1])
+    check(not any(map(runs, pids)), "no process runs any more")
+
+
+@clause("SPAWN-5", **SPAWNED)
+def test_exit_status_and_signal_are_told_by_spawn(owner):
+    """Process 1 exits with status 7, and is killed, while process 0 waits."""
+    for task, code in (("second exits", 7), ("second is killed", -9)):
+        told = owner.start_together(task, 2, [shared(owner, 2)], "spawn()")
+        is_told(told, "ProcessExitedException", error_index=1, exit_code=code)

@@ -3,12 +3,13 @@
 from sharedtensor_conformance.chapters.stories import (
     each_keeps_its_writes_to_itself,
     each_sees_the_writes_of_the_others,
+    several_strategies,
     strategy_set,
 )
 from sharedtensor_conformance.harness import check, clause, refusal
 
 
-@clause("START-1")
+@clause("START-1", dtypes=("int64",))
 def test_process_argument_arrives_with_its_values(owner):
     """The owner starts a child with two tensors; the child reads both."""
     row = owner.make([3, 1, 4, 1.5])
@@ -108,7 +109,7 @@ def test_known_start_method_is_accepted_after_a_refusal(owner, start_method):
     check.equal(found, start_method, "the context is that of the method asked for")
 
 
-@clause("START-6")
+@clause("START-6", several_strategies=True)
 def test_child_starts_with_the_strategy_of_its_parent(owner, strategy):
     """The owner starts a child that sets no strategy; the child says which it has."""
     child = owner.start_peer(enter=False)
@@ -116,22 +117,22 @@ def test_child_starts_with_the_strategy_of_its_parent(owner, strategy):
     check.equal(found, strategy, "the child has the strategy of its parent")
 
 
-@clause("START-6", vary=("start_method",))
+@clause("START-6", vary=("start_method",), several_strategies=True, isolated=True)
 def test_child_starts_with_the_strategy_that_its_parent_has_by_then(stage):
     """The owner changes its strategy twice and starts a child after each change."""
     with stage.fresh() as fresh:
-        for name in sorted(fresh.owner.module.get_all_sharing_strategies()):
+        for name in several_strategies(fresh.owner):
             with strategy_set(fresh.owner, name):
                 child = fresh.owner.start_peer(enter=False)
             found = child.module.get_sharing_strategy()
             check.equal(found, name, "the child has the strategy of its parent then")
 
 
-@clause("START-6", vary=("start_method",))
+@clause("START-6", vary=("start_method",), several_strategies=True, isolated=True)
 def test_child_that_was_made_before_has_the_strategy_of_its_start(stage):
     """The owner makes a process under one strategy and starts it under another."""
     with stage.fresh() as fresh:
-        first, *others = sorted(fresh.owner.module.get_all_sharing_strategies())
+        first, *others = several_strategies(fresh.owner)
         for made, started in ((first, others[-1]), (others[-1], first)):
             fresh.owner.module.set_sharing_strategy(made)
             with fresh.owner.new_peer(enter=False) as child:

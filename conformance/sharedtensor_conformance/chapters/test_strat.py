@@ -6,6 +6,7 @@ from sharedtensor_conformance.chapters.stories import (
     all_strategies,
     each_sees_the_writes_of_the_others,
     sender_and_receiver,
+    several_strategies,
     strategy_set,
 )
 from sharedtensor_conformance.harness import check, clause, refusal
@@ -44,12 +45,12 @@ def test_strategy_that_was_saved_can_be_restored(owner):
         check.equal(found, saved, "the strategy is the saved one again")
 
 
-@clause("STRAT-2", vary=())
+@clause("STRAT-2", vary=(), several_strategies=True, isolated=True)
 def test_strategy_stays_when_a_tensor_of_another_one_arrives(stage, direction):
     """Both sides set each pair of strategies; a tensor crosses, and all read back."""
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
-        names = all_strategies(sender)
+        names = several_strategies(sender)
         for theirs, own in itertools.product(names, names):
             with strategy_set(sender, theirs), strategy_set(receiver, own):
                 arrived = sender.send(sender.make([18, 19]), receiver)
@@ -73,40 +74,40 @@ def test_unknown_strategy_is_refused_and_changes_nothing(owner, peer):
                     check.equal(found, name, "the strategy is the one it was before")
 
 
-@clause("STRAT-4", vary=())
+@clause("STRAT-4", vary=(), several_strategies=True, isolated=True)
 def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and sends to both others."""
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
         tensor = sender.make([1, 2, 3, 4])
         first = sender.send(tensor, receiver)
-        for name in all_strategies(sender):
+        for name in several_strategies(sender):
             with strategy_set(sender, name):
                 again = sender.send(tensor, receiver)
                 other = sender.send(tensor, fresh.bystander)
             each_sees_the_writes_of_the_others(tensor, first, again, other)
 
 
-@clause("STRAT-4", profiles=("share",), vary=())
+@clause("STRAT-4", profiles=("share",), vary=(), several_strategies=True, isolated=True)
 def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and shares the tensor again."""
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
         tensor = sender.make([5, 6, 7])
         arrived = sender.send(tensor, receiver)
-        for name in all_strategies(sender):
+        for name in several_strategies(sender):
             with strategy_set(sender, name):
                 tensor.share()
             each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-4", profiles=("share",), vary=())
+@clause("STRAT-4", profiles=("share",), vary=(), several_strategies=True, isolated=True)
 def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, direction):
     """The sender shares under each strategy and sends under each other one."""
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
-        for before in all_strategies(sender):
-            for after in all_strategies(sender):
+        for before in several_strategies(sender):
+            for after in several_strategies(sender):
                 tensor = sender.make([15, 16, 17])
                 with strategy_set(sender, before):
                     tensor.share()
@@ -115,26 +116,26 @@ def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, dire
                 each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-4", vary=())
+@clause("STRAT-4", vary=(), several_strategies=True, isolated=True)
 def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, direction):
     """The receiver changes its strategy and sends what it received to the third."""
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
         tensor = sender.make([8, 9, 10, 11])
         arrived = sender.send(tensor, receiver)
-        for name in all_strategies(receiver):
+        for name in several_strategies(receiver):
             with strategy_set(receiver, name):
                 onward = receiver.send(arrived, fresh.bystander)
             each_sees_the_writes_of_the_others(tensor, arrived, onward)
 
 
-@clause("STRAT-5", vary=("start_method",))
+@clause("STRAT-5", vary=("start_method",), several_strategies=True, isolated=True)
 def test_processes_with_different_strategies_share(stage, direction, implementation):
     """Sender and receiver set every pair of strategies; one sends to the other."""
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
-        for sending in all_strategies(sender):
-            for receiving in all_strategies(receiver):
+        for sending in several_strategies(sender):
+            for receiving in several_strategies(receiver):
                 with strategy_set(sender, sending), strategy_set(receiver, receiving):
                     for channel in implementation.channels:
                         tensor = sender.make([12, 13, 14])
@@ -142,13 +143,13 @@ def test_processes_with_different_strategies_share(stage, direction, implementat
                         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-5", vary=())
+@clause("STRAT-5", vary=(), several_strategies=True, isolated=True)
 def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direction):
     """The receiver, under every strategy, sends back what it got under every other."""
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
-        for sending in all_strategies(sender):
-            for receiving in all_strategies(receiver):
+        for sending in several_strategies(sender):
+            for receiving in several_strategies(receiver):
                 tensor = sender.make([22, 23, 24, 25])
                 with strategy_set(sender, sending), strategy_set(receiver, receiving):
                     arrived = sender.send(tensor, receiver)
@@ -156,7 +157,7 @@ def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direc
                     each_sees_the_writes_of_the_others(tensor, arrived, back)
 
 
-@clause("STRAT-6", vary=())
+@clause("STRAT-6", vary=(), isolated=True)
 def test_default_strategy_is_file_descriptor(stage):
     """An owner that was started afresh and set no strategy says which it has."""
     with stage.fresh(enter=False) as fresh:

@@ -4,11 +4,20 @@ from sharedtensor_conformance.chapters.stories import each_sees_the_writes_of_th
 from sharedtensor_conformance.harness import check, clause
 
 LAYER = {"weight": [1, 2, 3], "bias": [4, 5]}
+BUFFERS = {"mean": [21, 22], "variance": [23, 24, 25]}
 
 
 def values_of(tensors):
     """Return the values of named tensors."""
     return {name: tensor.values() for name, tensor in tensors.items()}
+
+
+def make_normalized(actor):
+    """Return a module with parameters and buffers."""
+    module = actor.make_module(LAYER)
+    for name, values in BUFFERS.items():
+        actor.add_buffer(module, name, values)
+    return module
 
 
 @clause("TRAIN-1", vary=("strategy",))
@@ -115,3 +124,56 @@ def test_frozen_parameter_of_a_shared_module_is_shared(owner):
     theirs, own = child.parameters(child.arguments), owner.parameters(module)
     for name in LAYER:
         each_sees_the_writes_of_the_others(theirs[name], own[name])
+
+
+@clause("TRAIN-5", vary=("strategy",))
+def test_module_arrives_with_its_buffers_shared(sender, receiver, channel):
+    """The sender sends a module; both sides write to each of its buffers."""
+    module = make_normalized(sender)
+    arrived = sender.send(module, receiver, channel)
+    ours, theirs = sender.buffers(module), receiver.buffers(arrived)
+    check.equal(values_of(theirs), BUFFERS, "the names and values are the sender's")
+    for name in BUFFERS:
+        check.equal(theirs[name].is_parameter(), False, "it is no parameter")
+        each_sees_the_writes_of_the_others(ours[name], theirs[name])
+    found = values_of(receiver.parameters(arrived))
+    check.equal(found, LAYER, "the parameters are as they were")
+
+
+@clause("TRAIN-5", vary=("strategy",))
+def test_buffers_in_a_state_dict_arrive_shared(sender, receiver, channel):
+    """The sender sends a state_dict; both sides write, and the module reads it."""
+    module = make_normalized(sender)
+    arrived = sender.send(sender.state_dict(module), receiver, channel)
+    check.equal(values_of(arrived), LAYER | BUFFERS, "names and values are all there")
+    ours = sender.buffers(module)
+    for name in BUFFERS:
+        each_sees_the_writes_of_the_others(arrived[name], ours[name])
+
+
+@clause("TRAIN-6", profiles=("share",), vary=("strategy",))
+def test_buffers_are_shared_in_place(owner, peer):
+    """Owner and peer take the buffers of a module, share it, and take them again."""
+    for actor in (owner, peer):
+        module = make_normalized(actor)
+        before = actor.buffers(module)
+        shared = [tensor.is_shared() for tensor in before.values()]
+        check.equal(shared, [False, False], "they are not shared yet")
+        actor.share_module(module)
+        after = actor.buffers(module)
+        check.equal(values_of(after), BUFFERS, "they have their values")
+        for name in BUFFERS:
+            check.equal(after[name].is_shared(), True, "each is shared")
+            check(after[name].same_object_as(before[name]), "and is the same object")
+
+
+@clause("TRAIN-6", start_methods=("fork",))
+def test_buffers_of_a_module_shared_before_a_fork_are_shared(owner):
+    """The owner shares a module and forks; child and owner write to its buffers."""
+    module = make_normalized(owner)
+    owner.share_module(module)
+    child = owner.start_peer(arguments=module)
+    ours, theirs = owner.buffers(module), child.buffers(child.arguments)
+    check.equal(values_of(theirs), BUFFERS, "the names and values are the owner's")
+    for name in BUFFERS:
+        each_sees_the_writes_of_the_others(theirs[name], ours[name])

@@ -19,6 +19,7 @@ from sharedtensor_conformance.cli import (
     clauses,
     expectations,
     gate,
+    merge,
     mutants,
     reports,
 )
@@ -40,6 +41,7 @@ COMMANDS: tuple[Command, ...] = (
     check_adapter.command,
     reports.command,
     reports.diff_command,
+    merge.command,
     expectations.command,
     gate.command,
     mutants.command,

@@ -8,8 +8,9 @@ from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse
 from sharedtensor_conformance.report.terminal import plural
 
 TEACHING = """\
-The adapter is loaded in a child process, so it cannot harm this one. Claims without
-their operations and operations without their claim are problems.
+The adapter is loaded in a child process, so it cannot harm this one. Problems are
+claims without their operations, operations without their claim or with other parameters
+than the contract's, and claims that nothing could be judged on.
 
 example:
   shared-tensor-spec check-adapter mypackage.conformance"""
@@ -25,6 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what the adapter says of itself, and its problems."""
     from sharedtensor_conformance.adapters.loader import LoadingError
     from sharedtensor_conformance.harness.inspection import describe
+    from sharedtensor_conformance.harness.template import why_not_preloaded
 
     try:
         described = describe(arguments.name)
@@ -34,10 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{implementation.name} {implementation.version}".strip())
     print(f"  claims: {', '.join(sorted(implementation.claims))}")
     print(f"  operations: {', '.join(described.operations)}")
-    for problem in described.problems:
+    problems = list(described.problems)
+    if not problems and (why := why_not_preloaded(arguments.name, implementation)):
+        problems.append(f"preload is declared, but {why}")
+    for problem in problems:
         print(f"problem: {problem}")
-    print(f"{plural(len(described.problems), 'problem')}")
-    return NO if described.problems else YES
+    print(f"{plural(len(problems), 'problem')}")
+    return NO if problems else YES
 
 
 command = Command(

@@ -17,6 +17,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sharedtensor_conformance.harness import tasks
@@ -27,6 +28,9 @@ PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 
 THREAD_TIMEOUT = 10.0
 """Seconds that a thread may take."""
+
+SWITCH_INTERVAL = 1e-6
+"""Seconds after which the interpreter goes to another thread, where they race."""
 
 
 class Unpicklable:
@@ -62,6 +66,38 @@ def unpicklable(actor: Any) -> Unpicklable:
 def unreceivable(actor: Any) -> Unreceivable:
     """Return an object that raises when it is received."""
     return Unreceivable()
+
+
+# Threads
+
+
+def put_at_once(actor: Any, routes: list[list[str]], payload: Any) -> None:
+    """Let a thread for each route, an actor and a channel, put the payload.
+
+    They begin together, and the interpreter changes between them as often as it can.
+    """
+    together = threading.Barrier(len(routes), timeout=THREAD_TIMEOUT)
+    failed: list[BaseException] = []
+
+    def put(to: str, channel: str) -> None:
+        try:
+            together.wait()
+            actor.do_put(to, channel, payload)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=put, args=route) for route in routes]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    if failed:
+        raise failed.pop()
 
 
 # Hiding places
@@ -186,7 +222,7 @@ def start_group(
     """Start `count` processes for a task, by ``spawn()`` or by a start method."""
     module = actor.operations.multiprocessing
     context = actor.context("spawn" if how == "spawn()" else how)
-    ready = actor.by_implementation(context.Event)
+    ready = actor.by_implementation(lambda: context.Semaphore(0))
     arguments = (actor.setting, task, ready, actor.outgoing(payload))
     options: dict[str, Any] = {"nprocs": count, "join": join}
     start = module.spawn
@@ -195,19 +231,34 @@ def start_group(
     started = _outcome_of(
         actor, lambda: start(tasks.run_in_group, arguments, **options)
     )
-    if not join:
-        started.ready = ready  # a child may open it by its name only later
-    return started
+    return started if join else Group(started, ready)
 
 
-def join_group(actor: Any, context: Any, timeout: float | None) -> Any:
+@dataclass(frozen=True)
+class Group:
+    """What was returned for processes that run, and where they say that they do.
+
+    A child may open the semaphore by its name only later, so it is kept.
+    """
+
+    context: Any
+    ready: Any
+
+
+def join_group(actor: Any, group: Group, timeout: float | None) -> Any:
     """Join a group of processes."""
-    return _outcome_of(actor, lambda: context.join(timeout))
+    return _outcome_of(actor, lambda: group.context.join(timeout))
 
 
-def group_pids(actor: Any, context: Any) -> list[int]:
+def group_pids(actor: Any, group: Group) -> list[int]:
     """Return the process ids of a group."""
-    return [int(pid) for pid in actor.by_implementation(context.pids)]
+    pids = actor.by_implementation(lambda: group.context.pids())
+    return [int(pid) for pid in pids]
+
+
+def group_is_ready(actor: Any, group: Group, count: int, timeout: float) -> bool:
+    """Wait until so many processes of a group have said that they are ready."""
+    return all(group.ready.acquire(timeout=timeout) for _ in range(count))
 
 
 def _outcome_of(actor: Any, action: Callable[[], Any]) -> Any:

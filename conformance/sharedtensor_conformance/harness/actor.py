@@ -7,6 +7,7 @@ Owner and peers run the same loop. What the implementation does is called throug
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import socket
@@ -14,12 +15,15 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from sharedtensor_conformance.adapter import Layout
+from sharedtensor_conformance.adapter import Layout, fits
 from sharedtensor_conformance.harness import actions, exhaustion, tasks, wire
 from sharedtensor_conformance.harness.channels import Channel, PairChannels
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.sanitize import printable
+
+PRELOADED = "sharedtensor_conformance.harness.preloaded"
+"""The module that imports the implementation in a fork server."""
 
 
 class FromImplementation(Exception):
@@ -97,11 +101,16 @@ class Actor:
         """Import the implementation and, unless not to `enter`, set its strategy."""
         with from_implementation():
             self.operations = self.setting.operations()
-            if enter:
-                self.operations.enter_child(self.setting.strategy)
+        if enter:
+            self.call("enter_child", self.setting.strategy)
         gc.collect()
         gc.freeze()  # what was imported is not searched again after each case
         return {"pid": os.getpid()}
+
+    def preload_fork_servers(self) -> None:
+        """Let the fork server of this process import the implementation once."""
+        if self.setting.preload:
+            multiprocessing.set_forkserver_preload([PRELOADED])
 
     def serve(self) -> None:
         """Answer requests until the controller closes the connection or says leave."""
@@ -188,8 +197,26 @@ class Actor:
         operation = getattr(self.operations, name, None)
         if operation is None:
             raise Mistake(f"the adapter has no operation {name!r}")
-        with from_implementation():
-            return operation(*arguments)
+        return self.call(name, *arguments)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call an operation of the adapter.
+
+        Raises:
+            FromImplementation: it raised.
+            Mistake: it does not take these arguments, which is the adapter's fault.
+        """
+        operation = getattr(self.operations, name)
+        try:
+            with from_implementation():
+                return operation(*arguments)
+        except FromImplementation as raised:
+            if not isinstance(raised.__cause__, TypeError) or fits(
+                operation, arguments
+            ):
+                raise
+            said = f"the adapter's operation {name!r} does not take what the contract "
+            raise Mistake(f"{said}says: {raised.__cause__}") from None
 
     def do_drop(self, *keys: str) -> None:
         for key in keys:
@@ -202,9 +229,8 @@ class Actor:
         self.do_drop(*self.objects)
 
     def _release(self, value: Any) -> None:
-        with from_implementation():
-            if self.operations.is_tensor(value):
-                self.operations.release(value)
+        if self.call("is_tensor", value):
+            self.call("release", value)
 
     def do_same(self, one: Any, other: Any) -> bool:
         return one is other
@@ -260,8 +286,7 @@ class Actor:
         return self.interruptions.end()
 
     def do_break_at(self, step: str) -> None:
-        with from_implementation():
-            self.operations.break_at(step, self.pause)
+        self.call("break_at", step, self.pause)
 
     def pause(self) -> str:
         """Wait at a step until the controller says how to go on.
@@ -292,23 +317,25 @@ class Actor:
 
     def do_put(self, to: str, channel: str, payload: Any) -> None:
         message = self.outgoing(payload)
-        pair = self.pair_with(to)
+        pair = self.pair_with(to, channel)
         with from_implementation():
             pair.put(self.name, channel, message)
 
     def do_get(self, sender: str, channel: str) -> Any:
-        pair = self.pair_with(sender)
+        pair = self.pair_with(sender, channel)
         with from_implementation():
             message = pair.get(self.name, channel)
         return self.incoming(message)
 
     def do_has_message(self, sender: str, channel: str) -> bool:
-        pair = self.pair_with(sender)
+        pair = self.pair_with(sender, channel)
         with from_implementation():
             return pair.has_message(self.name, channel)
 
-    def pair_with(self, other: str) -> PairChannels:
-        """Return the channels between this actor and another."""
+    def pair_with(self, other: str, channel: str) -> PairChannels:
+        """Return the channels between this actor and another, `channel` among them."""
+        if channel not in self.setting.channels:
+            raise Mistake(f"the channel {channel!r} is not claimed")
         if other not in self.pairs:
             raise Mistake(f"{self.name} has no channels with {other}")
         return self.pairs[other]
@@ -348,9 +375,7 @@ class Actor:
 
     def encode(self, value: Any) -> Any:
         """Return what travels for `value`."""
-        with from_implementation():
-            tensor = self.operations.is_tensor(value)
-            return self.operations.encode(value) if tensor else value
+        return self.call("encode", value) if self.call("is_tensor", value) else value
 
     def incoming(self, message: Any) -> Any:
         """Return the message with each tensor decoded, one that occurs twice once."""
@@ -358,9 +383,7 @@ class Actor:
 
     def decode(self, value: Any) -> Any:
         """Return the tensor for what travelled."""
-        with from_implementation():
-            tensor = self.operations.is_tensor(value)
-            return self.operations.decode(value) if tensor else value
+        return self.call("decode", value) if self.call("is_tensor", value) else value
 
     # Children
 
@@ -501,4 +524,5 @@ def owner_main() -> None:
     global _current
     setting = Setting.from_environment()
     _current = Actor("owner", setting)
+    _current.preload_fork_servers()
     run(_current)

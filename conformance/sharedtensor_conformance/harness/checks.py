@@ -13,6 +13,7 @@ from typing import Any
 
 from sharedtensor_conformance.harness.outcomes import (
     CheckFailed,
+    LeftBehind,
     RemoteError,
     RemoteRaised,
 )
@@ -63,6 +64,12 @@ class Check:
             said = f"got {shown(actual)}, not {shown(expected)}"
             raise CheckFailed(f"not so: {sentence}: {said}")
 
+    def given_back(self, failure: LeftBehind | None) -> None:
+        """Check that nothing was left: that there is no `failure`."""
+        tally.checks += 1
+        if failure is not None:
+            raise failure
+
     def close(
         self, actual: float, expected: float, sentence: str, tolerance: float = 1e-6
     ) -> None:
@@ -107,12 +114,24 @@ def attempt(action: Callable[[], Any]) -> tuple[Any, RemoteError | None]:
         return None, raised.error
 
 
-def eventually(predicate: Callable[[], object], sentence: str, within: float) -> None:
+def eventually(
+    predicate: Callable[[], object],
+    sentence: str,
+    within: float,
+    found: Callable[[], object] | None = None,
+) -> None:
     """Check that `predicate` becomes true within so many seconds.
+
+    Args:
+        predicate: what is asked again and again.
+        sentence: what holds when it is true.
+        within: the seconds.
+        found: returns what there is instead, for the evidence.
 
     Raises:
         CheckFailed: it did not.
     """
     tally.checks += 1
     if not wait_until(predicate, within):
-        raise CheckFailed(f"not so within {within:g} s: {sentence}")
+        said = f": {found()}" if found else ""
+        raise CheckFailed(f"not so within {within:g} s: {sentence}{said}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Set
+from collections import Counter
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,8 @@ from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.process_tree import SHM
 
 SHARED_MAPPING = re.compile(rb"/dev/shm/|/memfd:|/dev/zero \(deleted\)|/SYSV")
+TEMPORARY = re.compile(r"/\S*/sts-[^/]+/t/")  # the folder of a stage's temporary files
+PARTICULAR = re.compile(r"(?<=tmp)\w{8}$|[0-9a-f]{8,}|\d+")
 
 
 def account(pid: int) -> dict[str, Any] | None:
@@ -25,13 +28,14 @@ def account(pid: int) -> dict[str, Any] | None:
         if process_tree.has_ended(pid):
             return None
         _, _, group, session, *_ = process_tree.stat(pid)
-        with open(f"/proc/{pid}/maps", "rb") as file:
-            mappings = len(SHARED_MAPPING.findall(file.read()))
+        open_to, mapped = targets(pid), mappings(pid)
         return {
             "command": process_tree.command(pid),
-            "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
-            "sockets": sum(t.startswith("socket:") for t in targets(pid)),
-            "mappings": mappings,
+            "descriptors": len(open_to),
+            "sockets": sum(t.startswith("socket:") for t in open_to),
+            "mappings": len(mapped),
+            "targets": kinds(open_to),
+            "mapped": kinds(mapped),
             "threads": len(os.listdir(f"/proc/{pid}/task")),
             "group": int(group),
             "session": int(session),
@@ -48,6 +52,30 @@ def targets(pid: int) -> list[str]:
             with suppress(FileNotFoundError):  # this one was closed meanwhile
                 found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
     return sorted(found)
+
+
+def mappings(pid: int) -> list[str]:
+    """Return what the mappings of shared memory of a process are of.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        lines = [line for line in file if SHARED_MAPPING.search(line)]
+    return [os.fsdecode(line.split(maxsplit=5)[5]).strip() for line in lines]
+
+
+def kinds(names: Iterable[str]) -> dict[str, int]:
+    """Return how many there are of each kind: names without what tells two apart."""
+    return dict(Counter(map(kind, names)))
+
+
+def kind(name: str) -> str:
+    """Return a target of a descriptor, or the name of a mapping, without numbers."""
+    if name.startswith(("socket:", "pipe:")):
+        return name.partition(":")[0]
+    name = name.removeprefix("anon_inode:").removesuffix(" (deleted)").strip("[]")
+    return PARTICULAR.sub("*", TEMPORARY.sub("TMPDIR/", name))
 
 
 def semaphores(pid: int) -> set[int]:

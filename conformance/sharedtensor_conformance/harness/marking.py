@@ -6,16 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sharedtensor_conformance.adapter import STRATEGY_OF
 from sharedtensor_conformance.clauses import load_clauses
 
 Test = TypeVar("Test", bound=Callable[..., Any])
-
-STRATEGY_OF = {
-    "strategy-fd": "file_descriptor",
-    "strategy-fs": "file_system",
-    "manager": "file_system",
-}
-"""Profiles that make sense under one strategy only."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +25,11 @@ class Marking:
     may_corrupt: bool
     isolated: bool
     pairwise: bool
+    channels: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    several_strategies: bool = False
+    forks: bool = False
+    prefers: str = ""
 
     @property
     def on_device(self) -> bool:
@@ -48,6 +47,11 @@ def clause(
     may_corrupt: bool = False,
     isolated: bool = False,
     pairwise: bool = False,
+    channels: tuple[str, ...] = (),
+    dtypes: tuple[str, ...] = (),
+    several_strategies: bool = False,
+    forks: bool = False,
+    prefers: str = "",
 ) -> Callable[[Test], Test]:
     """Tie a test to the clauses `ids`.
 
@@ -64,6 +68,13 @@ def clause(
             over workers, and wait side by side.
         pairwise: of all combinations of its configurations and axes, so many that each
             two values of two of them meet.
+        channels: the channels that it names; all have to be claimed.
+        dtypes: the dtypes that it names; all have to be claimed. What is made without
+            naming one is ``float32``, which every adapter claims.
+        several_strategies: the test is about two strategies, so two have to be claimed.
+        forks: the test forks, under whichever start method it runs.
+        prefers: the start method of a test that does not vary over them and that could
+            run under any.
 
     Raises:
         KeyError: the spec has no such clause.
@@ -80,6 +91,11 @@ def clause(
         may_corrupt,
         isolated,
         pairwise,
+        channels,
+        dtypes,
+        several_strategies,
+        forks,
+        prefers,
     )
 
     def decorate(test: Test) -> Test:

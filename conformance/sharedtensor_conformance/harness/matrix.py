@@ -95,10 +95,6 @@ def _chosen(all_of: tuple[str, ...], *limits: tuple[str, ...] | None) -> list[st
     return [one for one in all_of if all(not limit or one in limit for limit in limits)]
 
 
-def _unsupported(why: str) -> Configuration:
-    return Configuration("", "", why_not=why, unsupported=True)
-
-
 def configurations(
     marking: Marking, implementation: Implementation, selection: Selection
 ) -> list[Configuration]:
@@ -106,15 +102,37 @@ def configurations(
 
     What the implementation does not claim is one configuration that says so.
     """
+    if lacking := _lacking(marking, implementation):
+        return [Configuration("", "", why_not=lacking, unsupported=True)]
+    return list(_claimed(marking, implementation, selection))
+
+
+def _lacking(marking: Marking, implementation: Implementation) -> str:
+    """Return what a test needs and the adapter does not claim; empty for nothing.
+
+    Without it the test would have nothing to judge, or would judge something else.
+    """
     if missing := sorted(marking.profiles - implementation.claims):
-        return [_unsupported(f"the profile {missing[0]!r} is not claimed")]
+        return f"the profile {missing[0]!r} is not claimed"
     for what, needed, claimed in (
         ("strategies", marking.strategies, implementation.strategies),
         ("start methods", marking.start_methods, implementation.start_methods),
     ):
         if needed and not set(needed) & set(claimed):
-            return [_unsupported(f"none of the {what} {', '.join(needed)} is claimed")]
-    return list(_claimed(marking, implementation, selection))
+            return f"none of the {what} {', '.join(needed)} is claimed"
+    for what, needed, claimed in (
+        ("channel", marking.channels, implementation.channels),
+        ("dtype", marking.dtypes, implementation.dtypes),
+    ):
+        if missing := sorted(set(needed) - set(claimed)):
+            return f"the {what} {missing[0]!r} is not claimed"
+    if marking.several_strategies and len(implementation.strategies) < 2:
+        return f"two strategies are needed; {implementation.strategies[0]!r} is claimed"
+    if marking.forks and "fork" not in implementation.start_methods:
+        return "the start method 'fork' is not claimed"
+    if not _possible_methods(marking, implementation):
+        return "device memory needs another start method than fork; none is claimed"
+    return ""
 
 
 def _claimed(
@@ -135,13 +153,21 @@ def _claimed(
 def _start_methods(
     marking: Marking, implementation: Implementation, selection: Selection
 ) -> list[str]:
+    possible = _possible_methods(marking, implementation)
+    methods = _chosen(possible, selection.start_methods)
+    if "start_method" not in marking.vary:
+        order = (marking.prefers, *PREFERRED)
+        methods = [method for method in order if method in methods][:1]
+    return methods
+
+
+def _possible_methods(
+    marking: Marking, implementation: Implementation
+) -> tuple[str, ...]:
     claimed = implementation.start_methods
     if marking.on_device and not marking.start_methods:
         claimed = tuple(method for method in claimed if method != "fork")
-    methods = _chosen(claimed, marking.start_methods, selection.start_methods)
-    if "start_method" not in marking.vary:
-        methods = [method for method in PREFERRED if method in methods][:1]
-    return methods
+    return tuple(_chosen(claimed, marking.start_methods))
 
 
 def _devices(

@@ -2,7 +2,8 @@
 
 `CheckFailed` and `RemoteRaised` speak against the implementation (``fail``),
 `ActorDied` is a ``crash``, `DeadlineExceeded` a ``hang``; `HarnessFault` is the suite's
-own fault or the adapter's (``error``), and so is any other exception.
+own fault or the adapter's (``error``), and so is any other exception. `NotRun` and
+`Unsupported` judge nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +15,36 @@ class CheckFailed(Exception):
     """A statement of the test does not hold."""
 
 
+class LeftBehind(CheckFailed):
+    """Something was not given back.
+
+    Args:
+        sentence: what, and after how long.
+        cases: a case for each kind of it, where other cases have left it.
+        known: it was waited for in an earlier case, and did not come back then.
+    """
+
+    def __init__(
+        self, sentence: str, cases: tuple[str, ...] = (), *, known: bool = False
+    ) -> None:
+        super().__init__(sentence)
+        self.cases = cases
+        self.known = known
+
+
 class HarnessFault(Exception):
     """The suite or the adapter is at fault, not the implementation."""
 
 
 class NotRun(Exception):
     """The case needs a device, a privilege or a system that is not here."""
+
+
+class Unsupported(Exception):
+    """The implementation has nothing that the clause is about, and so cannot break it.
+
+    What follows from the adapter's claims is known before a case is run: `matrix`.
+    """
 
 
 @dataclass

@@ -1,5 +1,7 @@
 """The main program of an owner: ``python -m sharedtensor_conformance.harness.owner``.
 
+With `--template` it is a template process, from which owners are forked.
+
 Under spawn and forkserver a child imports this module again before it unpickles its
 arguments; that is the moment at which a mutant has to act there too.
 """
@@ -10,6 +12,12 @@ if __name__ == "__mp_main__":
     Setting.from_environment().apply_mutant()
 
 if __name__ == "__main__":
+    import sys
+
+    from sharedtensor_conformance.harness import preloading
     from sharedtensor_conformance.harness.actor import owner_main
 
-    owner_main()
+    if sys.argv[1:2] == [preloading.ARGUMENT]:
+        preloading.main(owner_main)
+    else:
+        owner_main()

@@ -26,6 +26,7 @@ _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
 _RECURSIVE_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE, mount(2)
 _NO_SETUID_NO_DEVICES = 2 | 4  # MS_NOSUID | MS_NODEV
 _REMOUNT = 32  # MS_REMOUNT
+_MORTAL = "1000"  # oom_score_adj, proc(5)
 _READINGS = 10
 _PAUSE = 0.001
 _LONGEST_PAUSE = 0.05
@@ -181,6 +182,12 @@ class ProcessTree:
                 time.sleep(_PAUSE)  # it needs a moment to make orphans ours
         self.reap()
         return list(killed.values())
+
+
+def make_mortal(pid: int) -> None:
+    """Let the kernel kill `pid` first where memory runs short."""
+    with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
+        file.write(_MORTAL)
 
 
 def signal_at_parent_death(number: signal.Signals) -> None:

@@ -24,12 +24,18 @@ class Setting:
     strategy: str
     channels: tuple[str, ...]
     control: str
+    preload: bool
 
     @classmethod
     def from_environment(cls) -> Setting:
         """Return the setting that `environment` described."""
         data = json.loads(os.environ[VARIABLE])
         return cls(**data | {"channels": tuple(data["channels"])})
+
+    @classmethod
+    def of_template(cls, implementation: str) -> Setting:
+        """Return the setting of a process that only imports the implementation."""
+        return cls(implementation, "", (), "", preload=False)
 
     def environment(self) -> dict[str, str]:
         """Return the variables that carry this setting."""

@@ -10,22 +10,24 @@ get new processes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.checks import check
 from sharedtensor_conformance.harness.ends import ProcessEnds
+from sharedtensor_conformance.harness.leaks import Growth, Leaks, LeakWaits
 from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.stage_actors import Actors
 from sharedtensor_conformance.harness.stage_ledger import (
     Baseline,
-    Growth,
-    Leaks,
+    Holdings,
     StageLedger,
 )
 from sharedtensor_conformance.harness.starting import Isolation, Starter
 from sharedtensor_conformance.harness.supervision import Supervision
 from sharedtensor_conformance.harness.system_control import SystemControl
+from sharedtensor_conformance.harness.template import Template
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
 SETTLE_TIMEOUT = 2.0
@@ -39,6 +41,7 @@ class Stage:
         name: the adapter's name.
         implementation: what the adapter declares.
         configuration: where the cases run.
+        template: the process from which owners can be forked.
         isolation: given for a stage of one case, for tests about the birth and death
             of everybody.
     """
@@ -48,20 +51,26 @@ class Stage:
         name: str,
         implementation: Implementation,
         configuration: Configuration,
+        template: Template,
         isolation: Isolation | None = None,
     ) -> None:
         self.name = name
         self.implementation = implementation
         self.configuration = configuration
         self.channels = implementation.channels
+        self.dtypes = implementation.dtypes
         self.timeouts = Timeouts.of(implementation)
         self.actors = Actors(self)
         self.owner, self.peer, self.bystander = self.actors.reused()
         environment = isolation.environment if isolation else {}
-        self.supervision = Supervision(name, implementation, configuration, environment)
+        self.supervision = Supervision(
+            name, implementation, configuration, environment, template
+        )
         self.ledger = StageLedger(self.supervision.ask, implementation.manager_pattern)
         self.baseline = Baseline(self.ledger, self.actors.names)
         self.leaks = Leaks()
+        self.leak_waits = LeakWaits()
+        self.holding_waits = LeakWaits()  # while tensors are held: another matter
         self.system = SystemControl(self.supervision)
         self.ends = ProcessEnds(self.supervision, self.actors, self.timeouts)
         self.starter = Starter(
@@ -96,13 +105,60 @@ class Stage:
         The arguments are those of `Isolation`.
         """
         isolation = Isolation(enter, environment or {}, alone)
-        isolated = Stage(self.name, self.implementation, self.configuration, isolation)
+        isolated = Stage(
+            self.name,
+            self.implementation,
+            self.configuration,
+            self.supervision.template,
+            isolation,
+        )
+        isolated.leak_waits = self.leak_waits  # what stays here stays there
+        isolated.holding_waits = self.holding_waits
         self.isolated.append(isolated)
         try:
             yield isolated
         finally:
             isolated.close()
             self.isolated.remove(isolated)
+
+    # What processes hold
+
+    def holdings(self, *actors: ActorProxy) -> Holdings:
+        """Return what `actors` have open, and the segments that are there."""
+        for actor in actors:
+            actor.ensure_started()
+        return Holdings(self.ledger.read(), {actor.pid: actor.name for actor in actors})
+
+    def check_given_back(self, before: Holdings, *actors: ActorProxy) -> None:
+        """Wait until `actors`, and ``/dev/shm``, have no more than `before`.
+
+        Raises:
+            LeftBehind: they have.
+        """
+        growth = self.leak_waits.wait(
+            lambda: self.holdings(*actors).growth_since(before), self.grace
+        )
+        check.given_back(growth.failure())
+
+    def check_descriptors(
+        self, before: Holdings, more: Mapping[ActorProxy, int], sentence: str
+    ) -> None:
+        """Wait until each actor has at most so many `more` descriptors than `before`.
+
+        Raises:
+            LeftBehind: one of them has; it is not so that `sentence` holds.
+        """
+        allowed = {actor.name: count for actor, count in more.items()}
+        growth = self.holding_waits.wait(
+            lambda: self.holdings(*more).descriptors_since(before, allowed), self.grace
+        )
+        check.given_back(growth.failure(sentence))
+
+    @contextlib.contextmanager
+    def waiting_in_full(self) -> Iterator[None]:
+        """Wait to the end for what was dropped, though its kind is known to stay."""
+        with self.leak_waits.in_full(), self.holding_waits.in_full():
+            yield
 
     # The end
 
@@ -158,14 +214,12 @@ class Stage:
         self.drop_all()
         if not self.baseline.is_taken:
             self.baseline.take()
-        seen = [Growth()]
-
-        def quiet() -> bool:
-            seen[0] = self.baseline.growth(counts_files=counts_files)
-            return not seen[0]
-
-        if not wait_until(quiet, min(self.grace, SETTLE_TIMEOUT)):
-            self.baseline.take()
+        growth = self.leak_waits.wait(
+            lambda: self.baseline.growth(counts_files=counts_files),
+            min(self.grace, SETTLE_TIMEOUT),
+        )
+        if growth:
+            self.baseline.accept()
         elif not counts_files:
             self.baseline.accept_files()
-        return seen[0]
+        return growth

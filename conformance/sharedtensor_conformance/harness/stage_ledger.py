@@ -7,9 +7,13 @@ what was there before.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from copy import deepcopy
 from typing import Any
+
+from sharedtensor_conformance.harness import ledger
+from sharedtensor_conformance.harness.leaks import COUNTED, SHARING, Growth
 
 Ask = Callable[..., Any]
 """Asks the supervisor for something, by name, and returns its answer."""
@@ -60,6 +64,17 @@ class StageLedger:
         found: dict[str, list[str]] = self._ask("details", pid=pid)
         return found
 
+    def opened_since(self, before: Counter[str], pid: int) -> str:
+        """Return the kinds of descriptors of a process that were not there before.
+
+        Args:
+            before: what descriptors pointed to.
+            pid: the process.
+        """
+        new = Counter(self.details(pid)["targets"]) - before
+        kinds = ledger.kinds(new.elements())
+        return ", ".join(f"{count} x {kind}" for kind, count in kinds.items())
+
     def managers(self) -> list[dict[str, Any]]:
         """Return what is known of the managers that run."""
         if not self._manager_pattern:
@@ -87,49 +102,11 @@ class StageLedger:
         return [*now["segments"], *now["files"], *processes]
 
 
-@dataclass
-class Growth:
-    """What the ledger shows more of than it did.
-
-    `items` are what clause LIFE-7 names, and processes; `use` is what LIFE-12 names.
-    """
-
-    items: list[str] = field(default_factory=list)
-    use: list[str] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.items or self.use)
-
-    def __str__(self) -> str:
-        return "; ".join(dict.fromkeys(self.items + self.use))
-
-    def add_process(self, who: str, held: dict[str, Any], was: Any) -> None:
-        """Compare the counts of a process with those that it had, if it was there."""
-        if was is None:
-            self.items.append(f"the process {who} is there")
-            self.use.append(self.items[-1])
-            return
-        named = (
-            (self.items, ("descriptors", "mappings")),
-            (self.use, ("threads", "sockets")),
-        )
-        for found, kinds in named:
-            for what in kinds:
-                if (more := held[what] - was[what]) > 0:
-                    found.append(f"{who} has {more} more {what}")
-
-    def add_names(self, now: dict[str, Any], was: dict[str, Any]) -> None:
-        """Compare segments and temporary files with those that were there."""
-        for found, kind, name in (
-            (self.items, "segments", "segment"),
-            (self.use, "files", "temporary file"),
-        ):
-            new = sorted(set(now[kind]) - set(was[kind]))
-            found += [f"the {name} {one} is left" for one in new[:5]]
-
-
 class Baseline:
     """What was there before a case: later readings are compared with it.
+
+    What stays after a case is accepted as long as it is there, so that the next case is
+    not held for it; when it goes, what comes in its place is new.
 
     Args:
         ledger: what is there now.
@@ -141,6 +118,7 @@ class Baseline:
     ) -> None:
         self._ledger = ledger
         self._names = names
+        self._first: dict[str, Any] = {}
         self._seen: dict[str, Any] = {}
 
     @property
@@ -150,11 +128,19 @@ class Baseline:
 
     def take(self) -> None:
         """Compare with what is there now from here on."""
-        self._seen = self._ledger.read()
+        self._first = self._ledger.read()
+        self._seen = deepcopy(self._first)
+
+    def accept(self) -> None:
+        """Compare with what is there now, as long as it is there."""
+        now = self._ledger.read()
+        for pid, held in now["processes"].items():
+            self._first["processes"].setdefault(pid, held)
+        self._seen = now
 
     def discard(self) -> None:
         """Compare with nothing: it is to be taken anew."""
-        self._seen = {}
+        self._first, self._seen = {}, {}
 
     def accept_files(self) -> None:
         """Take the temporary files that are there now for those that were before."""
@@ -168,23 +154,65 @@ class Baseline:
         growth = Growth()
         for pid, held in now["processes"].items():
             who = names.get(int(pid)) or f"{pid} ({held['command'][:80]})"
-            growth.add_process(who, held, self._seen["processes"].get(pid))
+            seen = self._seen["processes"].get(pid)
+            if seen is not None:
+                self._no_longer_accept(seen, self._first["processes"][pid], held)
+            growth.add_process(who, held, seen)
         growth.add_names(now, self._seen)
         return growth
 
+    def _no_longer_accept(
+        self, seen: dict[str, Any], first: dict[str, Any], held: dict[str, Any]
+    ) -> None:
+        """Forget what was accepted of a process and has gone meanwhile."""
+        for _, counted, kinds, _ in COUNTED:
+            if first[counted] <= held[counted] < seen[counted]:
+                source = held
+            elif held[counted] < first[counted] < seen[counted]:
+                source = first
+            else:
+                continue
+            seen[counted] = source[counted]
+            if kinds:
+                seen[kinds] = source[kinds]
 
-class Leaks:
-    """What stayed after the cases of a configuration, by the clause that names it."""
 
-    def __init__(self) -> None:
-        self._found: dict[str, list[str]] = {"LIFE-7": [], "LIFE-12": []}
+class Holdings:
+    """What some processes have open, and the segments that are there.
 
-    def note(self, case: str, growth: Growth) -> None:
-        """Hold what stayed after a case against the clauses that name it."""
-        for id, items in (("LIFE-7", growth.items), ("LIFE-12", growth.use)):
-            if items:
-                self._found[id].append(f"after {case}: {'; '.join(items)}")
+    Args:
+        ledger: the reading of all.
+        names: the names of the processes, by pid.
+    """
 
-    def against(self, id: str) -> list[str]:
-        """Return what is held against a clause."""
-        return list(self._found[id])
+    def __init__(self, ledger: dict[str, Any], names: Mapping[int, str]) -> None:
+        self._segments: list[str] = ledger["segments"]
+        self._held = {
+            name: ledger["processes"][str(pid)] for pid, name in names.items()
+        }
+
+    def growth_since(self, before: Holdings) -> Growth:
+        """Return what is there now and was not `before`."""
+        growth = Growth()
+        if len(self._segments) > len(before._segments):
+            now, was = {"segments": self._segments}, {"segments": before._segments}
+            growth.add_names(now | {"files": []}, was | {"files": []})
+        for name, held in self._held.items():
+            growth.add_process(name, held, before._held[name])
+        growth.found = [leak for leak in growth.found if SHARING in leak.clauses]
+        return growth
+
+    def descriptors_since(self, before: Holdings, allowed: Mapping[str, int]) -> Growth:
+        """Return the descriptors of processes that have more than is `allowed`.
+
+        Args:
+            before: what they had.
+            allowed: how many more each may have, by its name.
+        """
+        growth = Growth()
+        for name, more in allowed.items():
+            held, was = self._held[name], before._held[name]
+            if held["descriptors"] > was["descriptors"] + more:
+                growth.add_process(name, held, was)
+        growth.found = [leak for leak in growth.found if leak.thing == "descriptor"]
+        return growth

@@ -17,10 +17,12 @@ from sharedtensor_conformance.harness import wire
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
 from sharedtensor_conformance.harness.setting import Setting
-from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
-
-OWNER = "sharedtensor_conformance.harness.owner"
-"""The main program of an owner."""
+from sharedtensor_conformance.harness.supervisor_client import (
+    Supervisor,
+    last_line,
+    start_clean,
+)
+from sharedtensor_conformance.harness.template import OWNER, Template
 
 
 class Supervision:
@@ -33,6 +35,7 @@ class Supervision:
         implementation: what the adapter declares.
         configuration: where the processes run.
         environment: variables that they have besides.
+        template: the process from which owners can be forked.
     """
 
     def __init__(
@@ -41,11 +44,13 @@ class Supervision:
         implementation: Implementation,
         configuration: Configuration,
         environment: Mapping[str, str],
+        template: Template,
     ) -> None:
         self.name = name
         self.implementation = implementation
         self.configuration = configuration
         self.environment = environment
+        self.template = template
         self.folder: Path | None = None
         self.private = False
         self._listener: socket.socket | None = None
@@ -77,7 +82,10 @@ class Supervision:
         self._listener.bind(control)
         self._listener.listen(16)
         job = self._job(str(self.folder), control)
-        self._supervisor = Supervisor(job, self.implementation.patience)
+        # What reads its environment while it is imported has to see these variables.
+        forked = not self.environment and self.template.is_ready()
+        start = self.template.start_supervisor if forked else start_clean
+        self._supervisor = Supervisor(job, self.implementation.patience, start)
         hello = self.ask("hello")
         self.private = hello["private"]
         return int(hello["owner"])
@@ -88,6 +96,7 @@ class Supervision:
             self.configuration.strategy,
             self.implementation.channels,
             control,
+            self.implementation.preload,
         )
         environment = {
             "OMP_NUM_THREADS": "1",

@@ -5,8 +5,10 @@ descendants orphan, so that daemons in sessions of their own are counted and end
 where it is permitted it has a private ``/dev/shm``. When its socket to pytest closes,
 for whatever reason, it kills everything below it.
 
-Arguments: the descriptor of the socket, and the folder that it removes at the end. The
-rest is the first message, since every user may read a command line: a JSON object with
+Arguments: the descriptor of the socket, and the folder that it removes at the end; and
+where a template process has forked the owner already, so that it is a child of this
+process, its pid, and 1 where ``/dev/shm`` is private by now. The rest is the first
+message, since every user may read a command line: a JSON object with
 ``argv``, ``environment``, ``root`` (that folder), ``folder`` (temporary files, below
 it), ``log``, ``pattern`` (of segments), ``manager`` (pattern of its command),
 ``private``.
@@ -38,7 +40,6 @@ TRACKER_TIMEOUT = 20.0  # they end by themselves when nobody is left, but may be
 _CATCHABLE = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _LOG_LIMIT = 16 << 20  # bytes; what is printed beyond is thrown away
 _LOG_INTERVAL = 0.1  # seconds between two looks at the log
-_MORTAL = "1000"  # oom_score_adj, proc(5): short of memory, these are killed first
 
 
 def is_tracker(pid: int) -> bool:
@@ -63,15 +64,21 @@ def remove(folder: str) -> None:
 class Supervisor:
     """Starts an owner, answers what pytest asks (`do_*`), ends everything."""
 
-    def __init__(self, wire: Wire, job: dict[str, Any]) -> None:
+    def __init__(
+        self, wire: Wire, job: dict[str, Any], adopted: tuple[int, bool] | None
+    ) -> None:
         self.wire = wire
         self.job = job
         self.semaphores: set[int] = set()
         self.tree = process_tree.ProcessTree()
-        private = bool(job["private"]) and process_tree.mount_private_shm()
+        if adopted:
+            self.owner, private = adopted
+        else:
+            private = bool(job["private"]) and process_tree.mount_private_shm()
         self.segments = ledger.Segments(job["pattern"], private, self.tree.seen)
         self.log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self.owner = self.start()
+        if not adopted:
+            self.owner = self.start()
         self.tree.seen.add(self.owner)
 
     def start(self) -> int:
@@ -90,8 +97,7 @@ class Supervisor:
             setsigdef=_CATCHABLE,  # under nohup, say, one would be ignored
         )
         os.close(null)
-        with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
-            file.write(_MORTAL)
+        process_tree.make_mortal(pid)
         return pid
 
     # What pytest asks
@@ -241,11 +247,19 @@ def main() -> None:
         job = wire.receive()
     except WireClosed:  # pytest went before it said what to do
         return remove(sys.argv[2])
-    supervisor = Supervisor(wire, job)
+    supervisor = Supervisor(wire, job, _adopted(sys.argv[3:]))
     try:
         supervisor.serve()
     finally:
         supervisor.clean()
+
+
+def _adopted(arguments: list[str]) -> tuple[int, bool] | None:
+    """Return the owner that is there already, and whether its files are private."""
+    if not arguments:
+        return None
+    owner, private = map(int, arguments)
+    return owner, bool(private)
 
 
 if __name__ == "__main__":

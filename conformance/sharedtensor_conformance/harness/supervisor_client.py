@@ -14,15 +14,19 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sharedtensor_conformance.harness import wire
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.sanitize import LINE, printable
 
 SCRIPT = Path(__file__).with_name("supervisor.py")
+COMMAND = [sys.executable, "-I", "-S", str(SCRIPT)]
+"""The program of a supervisor; its arguments follow."""
+
 SHUTDOWN_TIMEOUT = 30.0
 """Seconds that a supervisor gets to end what is below it."""
 
@@ -32,29 +36,50 @@ SWEEP_TIMEOUT = 5.0
 _LAST_WORDS = 4096
 
 
+class SupervisorProcess(Protocol):
+    """What is needed of the process of a supervisor, whoever has started it."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; subprocess.TimeoutExpired where it does not come."""
+
+    def kill(self) -> None:
+        """Kill it."""
+
+
+Start = Callable[[dict[str, Any], socket.socket], SupervisorProcess]
+"""Starts the process of a supervisor, for a job and with a socket of its own."""
+
+
+def start_clean(job: dict[str, Any], control: socket.socket) -> SupervisorProcess:
+    """Start a supervisor that will start the owner from a clean interpreter."""
+    return subprocess.Popen(
+        [*COMMAND, str(control.fileno()), job["root"]],
+        pass_fds=[control.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+
+
 class Supervisor:
     """The controller's end of a supervisor.
 
     Args:
         job: what the supervisor is told, see ``supervisor.py``.
         timeout: seconds that an answer may take.
+        start: starts its process.
 
     Raises:
         HarnessFault: no supervisor could be started.
     """
 
-    def __init__(self, job: dict[str, Any], timeout: float) -> None:
+    def __init__(
+        self, job: dict[str, Any], timeout: float, start: Start = start_clean
+    ) -> None:
         self.root: str = job["root"]
         self.timeout = timeout
         ours, theirs = socket.socketpair()
-        script = [sys.executable, "-I", "-S", str(SCRIPT)]
-        self.process = subprocess.Popen(
-            [*script, str(theirs.fileno()), self.root],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        theirs.close()
+        with theirs:
+            self.process = start(job, theirs)
         self.wire = wire.Wire(ours)
         self.wire.limit_sending(timeout)
         try:
@@ -88,11 +113,11 @@ class Supervisor:
         """Let the supervisor end everything, and wait for it; else do it here."""
         self.wire.close()
         try:
-            status = self.process.wait(timeout=min(SHUTDOWN_TIMEOUT, self.timeout))
+            self.process.wait(timeout=min(SHUTDOWN_TIMEOUT, self.timeout))
         except subprocess.TimeoutExpired:
             self.process.kill()
-            status = self.process.wait()
-        if status != 0:
+            self.process.wait()
+        if Path(self.root).exists():  # removing it is the last thing that one does
             sweep(self.root)
 
     def abandon(self) -> None:
@@ -109,13 +134,18 @@ def sweep(root: str) -> None:
     """
     if not Path(root).name.startswith("sts-"):
         raise HarnessFault(f"{root!r} is no folder of a stage: nothing is swept")
+    kill_marked(root)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def kill_marked(mark: str) -> None:
+    """Kill the processes that have `mark` in their environment or command."""
     deadline = time.monotonic() + SWEEP_TIMEOUT
-    while (found := marked(root)) and time.monotonic() < deadline:
+    while (found := marked(mark)) and time.monotonic() < deadline:
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
-    shutil.rmtree(root, ignore_errors=True)
 
 
 def marked(mark: str) -> list[int]:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Semaphore
 from typing import Any
 
 from sharedtensor_conformance.harness.setting import Setting
@@ -93,23 +93,24 @@ def write_kept(index: tuple[int, ...], value: Any) -> None:
 
 
 def run_in_group(
-    index: int, setting: Setting, task: str, ready: Event, payload: Any
+    index: int, setting: Setting, task: str, ready: Semaphore, payload: Any
 ) -> None:
     """Do a task as one of a group of processes.
 
-    Process 0 says when it is `ready`, which process 1 waits for before it fails.
+    Each says when it is `ready`. Where process 1 fails, it waits for process 0 before,
+    which is then the only one that says so.
     """
     enter(setting)
     fails, others = GROUP_TASKS[task]
     if task.endswith("refuse to end"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if index == 1 and fails:
-        ready.wait(READY_TIMEOUT)
+        ready.acquire(timeout=READY_TIMEOUT)
         fails()
         return
     _write_index(index, mapped(payload, _decode))
-    if index == 0:
-        ready.set()
+    if index == 0 or not fails:
+        ready.release()
     others(index)
 
 

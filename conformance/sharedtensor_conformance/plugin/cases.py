@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 import pytest
 
 from sharedtensor_conformance.harness.marking import Marking
@@ -27,3 +29,14 @@ def case_id(item: pytest.Item) -> str:
     assert isinstance(item, pytest.Function)
     parameters = f"[{item.callspec.id}]" if hasattr(item, "callspec") else ""
     return f"{item.path.name}::{item.originalname}{parameters}"
+
+
+def is_case(item: pytest.Item) -> bool:
+    """Return whether pytest's item is a case of the suite."""
+    return marking_of(getattr(item, "function", None)) is not None
+
+
+def id_in_report(nodeid: str) -> str:
+    """Return the id under which reports know what pytest knows by `nodeid`."""
+    path, mark, rest = nodeid.partition("::")
+    return f"{PurePosixPath(path).name}{mark}{rest}"

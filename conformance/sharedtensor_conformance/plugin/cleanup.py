@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sharedtensor_conformance.harness.leaks import Growth
 from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.stage_ledger import Growth
 from sharedtensor_conformance.plugin.stages import Stages
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -17,10 +17,11 @@ class Cleanup:
 
     def after_failure(self, case: Case, *, may_corrupt: bool) -> Growth | None:
         """End the processes unless they are as good as new; return what it left."""
-        if case.verdict in (Verdict.UNSUPPORTED, Verdict.BLOCKED):
+        unrun = (Verdict.FOLLOWS, Verdict.UNSUPPORTED, Verdict.BLOCKED)
+        if case.verdict in unrun and not case.remote_calls:
             return None
         left = self.left_by(case, may_corrupt=may_corrupt)
-        if left is None or left:
+        if left is None or (left and not left.known):
             self._stages.retire()
         return left
 
@@ -40,8 +41,7 @@ class Cleanup:
         except Exception:  # it cannot be cleaned up: the next case gets new processes
             return None
         if left and not case.expected:
-            failed = ", which failed" if case.verdict is Verdict.FAIL else ""
-            stage.leaks.note(case.id + failed, left)
+            stage.leaks.note(case.id, left, failed=case.verdict is Verdict.FAIL)
         return left
 
     def after_pass(self, case: Case) -> None:

@@ -1,30 +1,20 @@
-"""Which cases there are: the matrix of a test, the selection, the order of a run."""
+"""From tests to pytest's cases: their parameters, the selection, the order of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
-from typing import Any
-
 import pytest
 
-from sharedtensor_conformance.adapter import LONG_PROFILES, Implementation
-from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.marking import Marking
-from sharedtensor_conformance.harness.matrix import (
-    DIRECTIONS,
-    LAYOUTS,
-    Configuration,
-    Selection,
-    configurations,
-    pairwise,
-)
+from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.plugin.cases import (
     case_id,
     configuration_of,
     marking_of,
 )
-from sharedtensor_conformance.plugin.one_per_clause import one_per_clause
+from sharedtensor_conformance.plugin.enumeration import axes_of, where
+from sharedtensor_conformance.plugin.known_deviations import Place, cheapest_first
+from sharedtensor_conformance.plugin.plan import durations_of, plan_of
+from sharedtensor_conformance.plugin.runner import Story
 from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
 
 INDIRECT = ("configuration", "direction")
@@ -46,63 +36,22 @@ def pytest_pycollect_makeitem(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make the cases of a test from the axes that its fixtures name."""
+    """Make the cases of a test from its axes."""
     marking = marking_of(metafunc.function)
     if marking is None:
         return
     if "configuration" not in metafunc.fixturenames:
         metafunc.fixturenames.append("configuration")
-    where = _where(metafunc.config, marking)
-    axes: dict[str, Sequence[Any]] = {"configuration": where}
-    all_axes = _axes(metafunc.config.stash[RUNNER].implementation)
-    for name in [name for name in all_axes if name in metafunc.fixturenames]:
-        axes[name] = all_axes[name][:1] if where[0].why_not else all_axes[name]
-    if marking.pairwise:
-        _parametrize(metafunc, tuple(axes), pairwise(list(axes.values())))
-        return
-    for name, values in axes.items():
-        _parametrize(metafunc, (name,), [[value] for value in values])
+    places = _where(metafunc.config, marking)
+    implementation = metafunc.config.stash[RUNNER].implementation
+    for axis in axes_of(metafunc.function, marking, places, implementation):
+        indirect = [name for name in axis.names if name in INDIRECT]
+        metafunc.parametrize(axis.names, axis.rows, ids=axis.ids, indirect=indirect)
 
 
 def _where(config: pytest.Config, marking: Marking) -> list[Configuration]:
-    selection = config.stash[SELECTION]
-    if not _selects(selection, marking):
-        return []
-    return configurations(marking, config.stash[RUNNER].implementation, selection)
-
-
-def _selects(selection: Selection, marking: Marking) -> bool:
-    clauses = [load_clauses()[id] for id in marking.clauses]
-    named = selection.clauses or selection.profiles or selection.cases
-    if marking.profiles & LONG_PROFILES and not named:
-        return False
-    if selection.clauses and not set(marking.clauses) & set(selection.clauses):
-        return False
-    profiles = {clause.profile for clause in clauses}
-    return not selection.profiles or bool(profiles & set(selection.profiles))
-
-
-def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
-    return {
-        "channel": implementation.channels,
-        "direction": DIRECTIONS,
-        "dtype": implementation.dtypes,
-        "layout": LAYOUTS,
-    }
-
-
-def _parametrize(
-    metafunc: pytest.Metafunc, names: tuple[str, ...], rows: list[list[Any]]
-) -> None:
-    ids = ["-".join(map(_id, row)) for row in rows]
-    indirect = [name for name in names if name in INDIRECT]
-    metafunc.parametrize(names, rows, ids=ids, indirect=indirect)
-
-
-def _id(value: Any) -> str:
-    if isinstance(value, Configuration):
-        return value.id
-    return value if isinstance(value, str) else str(value.name)
+    implementation = config.stash[RUNNER].implementation
+    return where(marking, implementation, config.stash[SELECTION])
 
 
 # From cases to a run
@@ -119,25 +68,43 @@ def pytest_collection_modifyitems(
     markings = {item: marking_of(getattr(item, "function", None)) for item in items}
     others = [item for item in items if not markings[item]]
     marked = [(item, marking) for item, marking in markings.items() if marking]
-    selection = config.stash[SELECTION]
-    if selection.cases:
-        marked = [one for one in marked if _wanted(one[0], selection.cases)]
-    if selection.one_per_clause:
-        marked = one_per_clause(
-            marked,
-            marking_of=lambda one: one[1],
-            configuration_of=lambda one: configuration_of(one[0]),
-            asked_for=selection.clauses,
-        )
+    plan = plan_of(config, config.stash[SELECTION], config.stash[RUNNER].implementation)
+    if unknown := {case_id(item) for item, _ in marked} - plan.known:
+        raise RuntimeError(f"pytest has cases that are not enumerated: {min(unknown)}")
+    marked = [one for one in marked if case_id(one[0]) in plan.chosen]
     groups = [configuration_of(item).id for item, _ in marked]
     order = {id: place for place, id in enumerate(dict.fromkeys(groups))}
     marked.sort(key=lambda one: (order[configuration_of(one[0]).id], one[1].runs_last))
+    marked = _known_deviations_first(config, marked)
     items[:] = [item for item, _ in marked] + others
 
 
-def _wanted(item: pytest.Item, patterns: tuple[str, ...]) -> bool:
-    return any(_matches(case_id(item), pattern) for pattern in patterns)
+def _known_deviations_first(
+    config: pytest.Config, marked: list[tuple[pytest.Item, Marking]]
+) -> list[tuple[pytest.Item, Marking]]:
+    """Let the cheapest case show a known deviation: the others follow from it."""
+    runner = config.stash[RUNNER]
+    if runner.all_cases:
+        return marked
+
+    def places(one: tuple[pytest.Item, Marking]) -> list[Place]:
+        item, marking = one
+        where = configuration_of(item)
+        if where.why_not or marking.runs_last:
+            return []
+        return runner.known.places(_story_of(item, marking).as_case(), where.id)
+
+    plan = plan_of(config, config.stash[SELECTION], runner.implementation)
+    durations = durations_of(config, runner.implementation)
+
+    def price(one: tuple[pytest.Item, Marking]) -> float:
+        return durations.seconds(plan.chosen[case_id(one[0])])
+
+    return cheapest_first(marked, places, price)
 
 
-def _matches(id: str, pattern: str) -> bool:
-    return id == pattern or fnmatchcase(id, pattern.replace("[", "[[]"))
+def _story_of(item: pytest.Item, marking: Marking) -> Story:
+    """Return a case that is not run yet."""
+    assert isinstance(item, pytest.Function)
+    where, axes = configuration_of(item), item.callspec.params
+    return Story(case_id(item), marking, where, axes, test=lambda: None)

@@ -18,8 +18,13 @@ PLUGIN = f"{PACKAGE}.plugin.hooks"
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """Load the suite's plugin where the command line names the suite."""
-    if any(argument.partition("::")[0].split(".")[0] == PACKAGE for argument in args):
+    if any(map(names_the_suite, args)):
         load(early_config.pluginmanager)
+
+
+def names_the_suite(argument: str) -> bool:
+    """Return whether an argument of pytest names the suite as a package."""
+    return argument.partition("::")[0].split(".")[0] == PACKAGE
 
 
 def load(pluginmanager: pytest.PytestPluginManager) -> None:

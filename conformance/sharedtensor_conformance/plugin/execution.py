@@ -12,19 +12,23 @@ from sharedtensor_conformance.harness.outcomes import (
     CheckFailed,
     DeadlineExceeded,
     HarnessFault,
+    LeftBehind,
     NotRun,
     RemoteRaised,
+    Unsupported,
 )
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
 VERDICT_OF: dict[type[Exception], Verdict] = {
     CheckFailed: Verdict.FAIL,
+    LeftBehind: Verdict.FAIL,
     RemoteRaised: Verdict.FAIL,
     ActorDied: Verdict.CRASH,
     DeadlineExceeded: Verdict.HANG,
     HarnessFault: Verdict.ERROR,
     NotRun: Verdict.NOT_RUN,
+    Unsupported: Verdict.UNSUPPORTED,
 }
 
 MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -33,12 +37,19 @@ MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one execution of a story came to."""
+    """What one execution of a story came to.
+
+    Args:
+        leaking: cases that left what the ledger found, where that is judged.
+        known: nothing but what an earlier case has left, too, was found.
+    """
 
     verdict: Verdict
     evidence: str = ""
     checks: int = 0
     remote_calls: int = 0
+    leaking: tuple[str, ...] = ()
+    known: bool = False
 
     @classmethod
     def of_story_that_returned(cls) -> Outcome:
@@ -61,7 +72,10 @@ class Outcome:
             evidence = f"what arrived has another form: {type(error).__name__}: {error}"
         if verdict is Verdict.ERROR and not isinstance(error, HarnessFault):
             evidence = "".join(traceback.format_exception(error)).strip()
-        return cls._now(verdict, evidence)
+        outcome = cls._now(verdict, evidence)
+        if isinstance(error, LeftBehind):
+            return replace(outcome, leaking=error.cases, known=error.known)
+        return outcome
 
     @classmethod
     def _now(cls, verdict: Verdict, evidence: str = "") -> Outcome:
@@ -75,6 +89,7 @@ class Outcome:
             evidence=self.evidence,
             checks=self.checks,
             remote_calls=self.remote_calls,
+            leaking=self.leaking,
         )
 
 

@@ -25,6 +25,7 @@ from sharedtensor_conformance.plugin.cases import (
     marking_of,
 )
 from sharedtensor_conformance.plugin.options import selection_of
+from sharedtensor_conformance.plugin.plan import durations_of
 from sharedtensor_conformance.plugin.recorder import Recorder
 from sharedtensor_conformance.plugin.runner import Runner, Story
 from sharedtensor_conformance.plugin.smoke_test import run_smoke_test
@@ -37,6 +38,7 @@ pytest_plugins = [
     "sharedtensor_conformance.plugin.options",
     "sharedtensor_conformance.plugin.collection",
     "sharedtensor_conformance.plugin.fixtures",
+    "sharedtensor_conformance.plugin.progress",
 ]
 
 SHARED = "sharedtensor_conformance"
@@ -65,6 +67,8 @@ def _configure_controller(config: pytest.Config) -> None:
     recorder = Recorder(config, implementation, selection)
     config.stash[RECORDER] = recorder
     config.pluginmanager.register(recorder, "conformance-recorder")
+    if config.option.timings:
+        durations_of(config, implementation)  # wrong use, before anything is run
     shared = {
         "name": config.option.impl,
         "implementation": implementation.as_data(),
@@ -75,8 +79,9 @@ def _configure_controller(config: pytest.Config) -> None:
     if not config.option.collectonly:
         found = run_smoke_test(stages, selection, _limit_of(config, implementation))
         shared["blocked"], recorder.private_shm = found.blocked, found.private_shm
+        recorder.why_not_preloaded = stages.template.why_not
     if config.getoption("dist", "no") != "no":
-        stages.retire()  # its workers have processes of their own
+        stages.close()  # its workers have processes of their own
     _configure(config, shared, stages)
     if config.option.tbstyle == "auto" and not selection.cases:
         config.option.tbstyle = "no"  # the end of the run says what is broken
@@ -117,6 +122,7 @@ def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) ->
         blocked=shared["blocked"],
         expectations=shared["expectations"],
         strict=bool(config.getoption("strict")),
+        all_cases=bool(config.option.all_cases or config.option.case),
         repeats=not config.option.no_repetition,
         limit=_limit_of(config, implementation),
         stderr=_real_stderr(config),
@@ -195,7 +201,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def _report_to_pytest(case: Case, decides: bool) -> None:
     said = f"{case.verdict}: {case.evidence}"
-    if case.verdict in (Verdict.UNSUPPORTED, Verdict.NOT_RUN):
+    if case.verdict in (Verdict.FOLLOWS, Verdict.UNSUPPORTED, Verdict.NOT_RUN):
         pytest.skip(said)
     if case.verdict is Verdict.PASS:
         return

@@ -13,6 +13,7 @@ from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.adapters.loader import SHIPPED
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.plugin.shards import shard
 
 
 def seconds(text: str) -> float:
@@ -133,9 +134,26 @@ OPTIONS = (
         "only one case for each clause: a look at the whole spec in seconds",
     ),
     Option(
+        "--shard",
+        "only part I of N parts of about the same duration, such as 2/8, for N "
+        "machines; `shared-tensor-spec merge` makes one report of theirs",
+        "I/N",
+        type=shard,
+    ),
+    Option(
+        "--all-cases",
+        "run all cases of known deviations, not one for each in a configuration",
+    ),
+    Option(
         "--report",
         "write the report, JSON Lines, as the run goes on",
         "FILE",
+    ),
+    Option(
+        "--timings",
+        "a report whose durations balance --shard and tell the time left (default: "
+        "what was recorded of the implementation, else of the reference)",
+        "REPORT",
     ),
     Option(
         "--expectations",

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.plugin.cases import case_id, id_in_report, is_case
+from sharedtensor_conformance.plugin.enumeration import PlannedCase
+from sharedtensor_conformance.plugin.plan import plan_of
 from sharedtensor_conformance.plugin.run_record import (
     expectations_file,
     now,
@@ -38,7 +41,8 @@ from sharedtensor_conformance.report.records import (
     Run,
     Summary,
 )
-from sharedtensor_conformance.report.terminal import render
+from sharedtensor_conformance.report.terminal import plural, render
+from sharedtensor_conformance.report.verdicts import Verdict
 
 NOTHING_SELECTED = 4
 
@@ -71,12 +75,15 @@ class Recorder:
         self.expectations_file = expectations_file(config, implementation)
         self.cases: list[Case] = []
         self.planned = -1
+        self.awaited: dict[str, PlannedCase] = {}
         self.started = time.monotonic()
         self.run: Run | None = None
         self.summary: Summary | None = None
         self.empty = False
         self.failed_elsewhere = False
+        self.stopped = ""
         self.private_shm = False
+        self.why_not_preloaded = ""
         try:
             self.expected = load_expectations(self.expectations_file)
             self.writer = ReportWriter(config.getoption("report"))
@@ -89,24 +96,35 @@ class Recorder:
         """Return what is judged, in a line or two."""
         judged = self.implementation
         expected = self.expectations_file
-        return [
+        lines = [
             f"implementation: {judged.name} {judged.version}; "
             f"claims {', '.join(sorted(judged.claims))}",
             f"expectations: {Path(expected).name if expected else 'none'}",
         ]
+        if judged.preload and self.why_not_preloaded:
+            lines.append(f"preload: not used, since {self.why_not_preloaded}")
+        return lines
 
-    def plan(self, count: int) -> None:
-        """Begin the report: say how many results there will be."""
-        if self.planned >= 0 or self.config.option.collectonly:
+    def begin(self, collected: Iterable[str]) -> None:
+        """Begin the report: say how many cases there will be of those `collected`.
+
+        pytest may have left out some of the plan, and have tests that are not the
+        suite's.
+        """
+        plan = plan_of(self.config, self.chosen, self.implementation)
+        found = set(collected)
+        awaited = {id: case for id, case in plan.chosen.items() if id in found}
+        if self.planned >= 0 or self.config.option.collectonly or not awaited:
             return
-        self.planned = count
+        self.awaited, self.planned = awaited, len(awaited)
         self.run = run_record(
             self.config,
             self.implementation,
             self.chosen,
+            plan,
             expectations=self.expectations_file,
             private_shm=self.private_shm,
-            planned=count,
+            planned=self.planned,
         )
         self.writer.write(self.run)
 
@@ -118,24 +136,44 @@ class Recorder:
 
     # Hooks
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the case to the report."""
+        """Write the case to the report, before anybody hears of it."""
         found: Any = dict(report.user_properties).get("case")
         if report.when == "call" and found:
             self.add(Case.from_data(json.loads(found)))
         elif report.failed:
             self.failed_elsewhere = True  # in setup, or a test that is not the suite's
 
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport | pytest.CollectReport
+    ) -> tuple[str, str, str] | None:
+        """Count by the words of the table what pytest has no word for."""
+        found: Any = dict(getattr(report, "user_properties", ())).get("case")
+        if report.when != "call" or not found:
+            return None
+        case = Case.from_data(json.loads(found))
+        if case.verdict is Verdict.FOLLOWS:
+            return "follows", "-", "FOLLOWS"
+        if not case.verdict.broken or report.failed:
+            return None
+        known = case.expected
+        return ("expected", "x", "EXPECTED") if known else ("advisory", "a", "ADVISORY")
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Learn how many results there will be."""
-        if not hasattr(session.config, "workerinput") and session.items:
-            self.plan(len(session.items))
+        self.begin(case_id(item) for item in session.items if is_case(item))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         """Learn how many results there will be, under xdist."""
-        if ids:
-            self.plan(len(ids))
+        self.begin(map(id_in_report, ids))
+
+    def pytest_keyboard_interrupt(
+        self, excinfo: pytest.ExceptionInfo[BaseException]
+    ) -> None:
+        """Learn why the run stops: by Ctrl-C, or as pytest was told to."""
+        self.stopped = str(excinfo.value) or "interrupted"
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -147,24 +185,28 @@ class Recorder:
             self.empty = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
             session.exitstatus = NOTHING_SELECTED if self.empty else exitstatus
             return
+        self.stopped = str(session.shouldfail or session.shouldstop or self.stopped)
         self.summary = self._summarise()
         self.writer.write(self.summary)
         self.writer.close()
-        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        # With workers, pytest calls it an interruption when it stops for failures.
+        ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if ended or self.stopped.startswith("stopping after"):
             session.exitstatus = self.summary.exit_status or self.failed_elsewhere
 
     def _summarise(self) -> Summary:
         assert self.run is not None
-        version = self.implementation.version
+        selection, version = self.run.selection, self.implementation.version
         return judge(
             self.run,
             self.cases,
             load_clauses(),
-            strict=self.run.selection.strict,
-            full=self.chosen.full,
-            stale=self.expected.stale(self.cases, version) if self.chosen.full else (),
+            strict=selection.strict,
+            full=selection.full,
+            stale=self.expected.stale(self.cases, version) if selection.full else (),
             finished=now(),
             seconds=round(time.monotonic() - self.started, 3),
+            stopped=self.stopped,
         )
 
     def pytest_terminal_summary(
@@ -172,16 +214,25 @@ class Recorder:
     ) -> None:
         """End with the table by chapter and what is broken."""
         if self.empty:
-            terminalreporter.write_line(
-                "ERROR: nothing was selected: no case of this implementation matches "
-                "these options together; drop one, or look with --collect-only",
-                red=True,
-            )
+            terminalreporter.write_line(f"ERROR: {self._why_empty()}", red=True)
         if self.summary and self.run:
-            width = terminalreporter._tw.fullwidth
-            text = render(self.run, self.cases, self.summary, load_clauses(), width)
+            terminal = terminalreporter._tw
+            width, colour = terminal.fullwidth, terminal.hasmarkup
+            judged = (self.run, self.cases, self.summary, load_clauses())
             terminalreporter.write_line("")
-            terminalreporter.write_line(text)
+            terminalreporter.write_line(render(*judged, width, colour=colour))
+
+    def _why_empty(self) -> str:
+        plan = plan_of(self.config, self.chosen, self.implementation)
+        if plan.shard and plan.shard.cases and not plan.chosen:
+            return (
+                f"the shard {plan.shard} is empty: the selection has "
+                f"{plural(plan.shard.cases, 'case')}; cut it into fewer shards"
+            )
+        return (
+            "nothing was selected: no case of this implementation matches these "
+            "options together; drop one, or look with --collect-only"
+        )
 
 
 def _silence_hypothesis(plugins: pytest.PytestPluginManager) -> None:

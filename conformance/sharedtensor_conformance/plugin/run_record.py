@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -14,8 +16,13 @@ from sharedtensor_conformance import __version__
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.matrix import Selection
-from sharedtensor_conformance.plugin.options import REPEATED
+from sharedtensor_conformance.plugin.entry import PACKAGE, names_the_suite
+from sharedtensor_conformance.plugin.options import OPTIONS, REPEATED
+from sharedtensor_conformance.plugin.plan import Plan
 from sharedtensor_conformance.report import records
+
+LIMITS = ("--patience", "--case-limit", "--histories", "--history-seed")
+"""The options with a number on which verdicts may depend."""
 
 
 def now() -> str:
@@ -40,12 +47,14 @@ def run_record(
     config: pytest.Config,
     implementation: Implementation,
     chosen: Selection,
+    plan: Plan,
     *,
     expectations: str | None,
     private_shm: bool,
     planned: int,
 ) -> records.Run:
-    """Return the record of a run that begins now."""
+    """Return the record of a run that begins now: `planned` cases of the `plan`."""
+    left_out = len(plan.chosen) - planned
     return records.Run(
         implementation=records.Subject.of(implementation, implementation.version),
         suite=__version__,
@@ -59,15 +68,30 @@ def run_record(
             private_shm=private_shm,
         ),
         selection=records.Selection(
-            full=chosen.full,
+            full=chosen.full and not left_out and plan.shard is None,
             options=_given(config, expectations),
             device="cuda" if "cuda" in chosen.devices else "cpu",
             strict=bool(config.getoption("strict")),
             expectations=Path(expectations).name if expectations else None,
+            left_out=left_out,
+            left_out_by=tuple(selecting_options(config)) if left_out else (),
+            shard=plan.shard,
+            command=_command(config),
         ),
         planned=planned,
         started=now(),
     )
+
+
+def _command(config: pytest.Config) -> tuple[str, ...]:
+    """Return how the suite was started, up to its options."""
+    by_module = Path(sys.argv[0]).name == "__main__.py"  # python -m pytest
+    program = ("python", "-m", "pytest") if by_module else ("pytest",)
+    invocation = config.invocation_params
+    if any(map(names_the_suite, map(str, invocation.args))):
+        return (*program, "--pyargs", PACKAGE)
+    folder = Path(__file__).parents[2]
+    return (*program, os.path.relpath(folder, invocation.dir))
 
 
 def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
@@ -78,8 +102,37 @@ def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
         given += [f"{option.name}={value}" for value in values]
     if config.option.expectations:
         given.append(f"--expectations={expectations}")
-    if config.option.one_per_clause:
-        given.append("--one-per-clause")
-    if config.option.no_expectations:
-        given.append("--no-expectations")
+    if config.option.shard:
+        given.append("--shard={}/{}".format(*config.option.shard))
+    for option in OPTIONS:
+        value = getattr(config.option, option.key)
+        if option.name in LIMITS and value != option.default:
+            given.append(f"{option.name}={value}")
+        elif not option.metavar and not option.choices and value:
+            given.append(option.name)
+    if config.getoption("strict"):
+        given.append("--strict")
     return tuple(given)
+
+
+def selecting_options(config: pytest.Config) -> Iterator[str]:
+    """Yield what was given to pytest that selects cases; paths by their last part."""
+    given = config.option
+    for name, value in (("-k", given.keyword), ("-m", given.markexpr)):
+        if value:
+            yield f"{name} {value!r}"
+    for name in ("deselect", "ignore", "ignore_glob"):
+        for value in getattr(given, name) or ():
+            yield f"--{name.replace('_', '-')} {_last_part(value)}"
+    for name, option in (("lf", "--last-failed"), ("stepwise", "--stepwise")):
+        if getattr(given, name, False):
+            yield option
+    for argument in config.args:
+        path = argument.partition("::")[0]
+        if path != argument or path.endswith(".py") or ".chapters." in path:
+            yield _last_part(argument)
+
+
+def _last_part(argument: str) -> str:
+    path, mark, rest = argument.partition("::")
+    return f"{Path(path).name}{mark}{rest}"

@@ -17,17 +17,19 @@ from typing import Any
 
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.checks import tally
+from sharedtensor_conformance.harness.leaks import Growth
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
 from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.stage_ledger import Growth
 from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.plugin.cleanup import Cleanup
 from sharedtensor_conformance.plugin.execution import Outcome
+from sharedtensor_conformance.plugin.known_deviations import KnownDeviations
 from sharedtensor_conformance.plugin.stages import Stages
 from sharedtensor_conformance.report.expectations import Expectations, load_expectations
 from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.signatures import ALSO_LEFT, STATE_DEPENDENT
 from sharedtensor_conformance.report.verdicts import Verdict
 
 FAILED_STARTS = 2
@@ -110,6 +112,7 @@ class Runner:
         blocked: why no case can be judged; empty where they can.
         expectations: the file with expected deviations.
         strict: SHOULD clauses decide too.
+        all_cases: all cases of known deviations are run.
         repeats: unexpected failures are repeated.
         limit: seconds that a case may take.
         stderr: the descriptor to which the watchdog writes.
@@ -122,6 +125,7 @@ class Runner:
         blocked: str,
         expectations: str | None,
         strict: bool,
+        all_cases: bool,
         repeats: bool,
         limit: float,
         stderr: int,
@@ -130,15 +134,17 @@ class Runner:
         self.implementation = stages.implementation
         self.blocked = blocked
         self.strict = strict
+        self.all_cases = all_cases
         self.repeats = repeats
         self.expected: Expectations = load_expectations(expectations)
+        self.known = KnownDeviations(self.expected, self.implementation.version)
         self.watchdog = Watchdog(limit, self.stages.abandon, stderr)
         self._cleanup = Cleanup(stages)
         self._tracks: defaultdict[str, Track] = defaultdict(Track)
 
     def close(self) -> None:
         """End all processes."""
-        self.stages.retire()
+        self.stages.close()
 
     def _track_of(self, story: Story) -> Track:
         return self._tracks[story.configuration.id]
@@ -163,12 +169,13 @@ class Runner:
     def _judge(self, story: Story) -> Case:
         outcome = self._foregone(story) or self._execute(story)
         case = self._expect(outcome.on(story.as_case()))
-        if self._is_repeated(case, story):
+        if not outcome.known and self._is_repeated(case, story):
             case = self._repeat(case, story)
         elif case.verdict is not Verdict.PASS:
             case = _with_leak(case, self._clean_up_failure(case, story))
         if case.verdict is Verdict.PASS:
             case = self._clean_up_pass(case)
+        self.known.confirm(case, story.configuration.id)
         return case
 
     def _foregone(self, story: Story) -> Outcome | None:
@@ -179,7 +186,13 @@ class Runner:
             return Outcome(kind, configuration.why_not)
         if self.blocked:
             return Outcome(Verdict.BLOCKED, self.blocked)
-        return self._track_of(story).why_not
+        return self._track_of(story).why_not or self._following(story)
+
+    def _following(self, story: Story) -> Outcome | None:
+        """Return the outcome of a case of which the cause is known and confirmed."""
+        if self.all_cases or story.marking.runs_last:
+            return None
+        return self.known.outcome(story.as_case(), story.configuration.id)
 
     def _expect(self, case: Case) -> Case:
         if not case.verdict.broken:
@@ -233,11 +246,12 @@ class Runner:
     def _repeat(self, case: Case, story: Story) -> Case:
         left = self._cleanup.left_by(case, may_corrupt=story.marking.may_corrupt)
         self.stages.retire()
-        again = self._execute(story)
+        with self.stages.of(story.configuration).waiting_in_full():
+            again = self._execute(story)
         later = self._clean_up_failure(again.on(case), story)
         case = _with_leak(case, left or later)
         if again.verdict is Verdict.PASS:
-            evidence = f"state-dependent (it held in fresh processes): {case.evidence}"
+            evidence = STATE_DEPENDENT + case.evidence
             return replace(case, repeated="vanished", evidence=evidence)
         self._track_of(story).confirmed.add(case.test)
         return replace(case, repeated="same")
@@ -266,6 +280,8 @@ def _make_ready(stage: Stage) -> None:
 
 
 def _with_leak(case: Case, left: Growth | None) -> Case:
-    if not left:
+    also = [str(leak) for leak in left.found] if left else []
+    also = [said for said in also if said not in case.evidence]
+    if not also:
         return case
-    return replace(case, evidence=f"{case.evidence}; besides, it left this: {left}")
+    return replace(case, evidence=f"{case.evidence}{ALSO_LEFT}{'; '.join(also)}")

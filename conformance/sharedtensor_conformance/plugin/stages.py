@@ -5,6 +5,7 @@ from __future__ import annotations
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.template import Template
 
 
 class Stages:
@@ -18,6 +19,7 @@ class Stages:
     def __init__(self, name: str, implementation: Implementation) -> None:
         self.name = name
         self.implementation = implementation
+        self.template = Template(name, implementation)
         self.current: Stage | None = None
         self._known: dict[Configuration, Stage] = {}
 
@@ -26,7 +28,9 @@ class Stages:
         if self.current is None or self.current.configuration != configuration:
             self.retire()
             if configuration not in self._known:
-                made = Stage(self.name, self.implementation, configuration)
+                made = Stage(
+                    self.name, self.implementation, configuration, self.template
+                )
                 self._known[configuration] = made
             self.current = self._known[configuration]
         return self.current
@@ -35,6 +39,11 @@ class Stages:
         """End all processes; the next case gets new ones."""
         if self.current:
             self.current.close()
+
+    def close(self) -> None:
+        """End all processes, the template too."""
+        self.retire()
+        self.template.close()
 
     def abandon(self) -> None:
         """Kill all processes, from any thread."""

@@ -74,7 +74,13 @@ def _changes(
 ) -> tuple[Change, ...]:
     ids = sorted({*before, *after})
     changes = (Change(id, before.get(id), after.get(id)) for id in ids)
-    return tuple(change for change in changes if change.before != change.after)
+    return tuple(change for change in changes if _differs(change))
+
+
+def _differs(change: Change) -> bool:
+    """Return whether anything is known to have changed; what follows was not run."""
+    both = (change.before, change.after)
+    return change.before != change.after and Verdict.FOLLOWS not in both
 
 
 def _case_verdicts(cases: Iterable[Case]) -> dict[str, Verdict]:

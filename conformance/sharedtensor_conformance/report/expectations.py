@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,12 @@ class Expectations:
                 return entry
         return None
 
+    def about(self, case: Case, version: str) -> Iterator[Expectation]:
+        """Yield the entries that `case` is about, whatever its verdict will be."""
+        for entry in self.entries:
+            if entry.applies_to(version) and entry.concerns(case):
+                yield entry
+
     def stale(self, cases: Sequence[Case], version: str) -> list[str]:
         """Return a sentence for each entry that is no longer true.
 
@@ -168,10 +174,13 @@ def _staleness(entry: Expectation, cases: Iterable[Case]) -> str:
     return ""
 
 
-def load_expectations(path: str | Path | None) -> Expectations:
+def load_expectations(
+    path: str | Path | None, machine: Mapping[str, str] | None = None
+) -> Expectations:
     """Return the expectations in the file `path`; none at all where it is None.
 
-    The reproducers that a file names lie in the folder ``causes`` beside it.
+    The reproducers that a file names lie in the folder ``causes`` beside it. `machine`
+    has the values of environment markers where they are not those of this process.
 
     Raises:
         ExpectationsError: the file cannot be read, or an entry is malformed.
@@ -191,7 +200,7 @@ def load_expectations(path: str | Path | None) -> Expectations:
     entries = []
     for number, table in enumerate(tables, 1):
         try:
-            entries.append(_entry(number, table, path))
+            entries.append(_entry(number, table, path, machine))
         except _Malformed as problem:
             raise ExpectationsError(f"{path}: entry {number}: {problem}") from problem
     return Expectations(path.name, tuple(entries))
@@ -207,7 +216,9 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise ExpectationsError(f"{path} is not TOML: {error}") from error
 
 
-def _entry(number: int, table: dict[str, Any], path: Path) -> Expectation:
+def _entry(
+    number: int, table: dict[str, Any], path: Path, machine: Mapping[str, str] | None
+) -> Expectation:
     for key in table:
         if key not in _KEYS:
             raise _Malformed(key, f"is not known; the keys are {', '.join(_KEYS)}")
@@ -224,7 +235,7 @@ def _entry(number: int, table: dict[str, Any], path: Path) -> Expectation:
         link=_link(table),
         date=_date(table),
         intermittent=_intermittent(table, reproducer),
-        applies=_marker_holds(table),
+        applies=_marker_holds(table, machine),
         versions=_versions(table),
     )
 
@@ -321,12 +332,12 @@ def _intermittent(table: dict[str, Any], reproducer: str) -> bool:
     return flag
 
 
-def _marker_holds(table: dict[str, Any]) -> bool:
+def _marker_holds(table: dict[str, Any], machine: Mapping[str, str] | None) -> bool:
     when = _string(table, "when")
     if not when:
         return True
     try:
-        return Marker(when).evaluate()
+        return Marker(when).evaluate(dict(machine or {}))
     except (InvalidMarker, UndefinedEnvironmentName) as error:
         problem = str(error).splitlines()[0]
         raise _Malformed("when", f"{when!r} is no marker: {problem}") from error

@@ -53,9 +53,9 @@ def update(
     """Return the file `text`, which holds `expectations`, as `report` leaves it.
 
     Raises:
-        UpdateError: the report is cut short, is of another text of the spec, or is of
-            single cases, so that it cannot tell what has gone; or the file cannot be
-            edited.
+        UpdateError: the report is cut short, is of another text of the spec, of one
+            shard, or of single cases, so that it cannot tell what has gone; or the file
+            cannot be edited.
     """
     _require_whole(report, clauses)
     coverage = Coverage.of(report.run, clauses)
@@ -81,10 +81,27 @@ def update(
 
 
 def _require_whole(report: Report, clauses: Mapping[str, Clause]) -> None:
+    selection = report.run.selection
     if not report.complete:
         raise UpdateError(
             f"{report.source} is of a run that was cut short: what it lacks could "
             f"break as before; run it to its end"
+        )
+    if selection.shard:
+        raise UpdateError(
+            f"{report.source} is shard {selection.shard} of a run: merge all shards "
+            f"(shared-tensor-spec merge), and update from what comes of that"
+        )
+    if selection.left_out:
+        raise UpdateError(
+            f"{report.source} lacks {selection.left_out} of the cases that were "
+            f"chosen, so it cannot tell whether a deviation has gone: run it again "
+            f"without {', '.join(selection.left_out_by) or 'plugins that select'}"
+        )
+    if any(case.verdict is Verdict.FOLLOWS for case in report.cases):
+        raise UpdateError(
+            f"{report.source} has cases that were not run since they follow from known "
+            f"deviations: run the suite again with --all-cases"
         )
     installed = {id: clause.hash for id, clause in clauses.items()}
     judged = report.run.spec.hashes

@@ -108,7 +108,12 @@ def _unusable(reports: Sequence[Report]) -> Iterator[str]:
                 f"{report.source} is not complete: {len(report.cases)} of "
                 f"{report.run.planned} planned cases are in it"
             )
-        if not report.run.selection.full:
+        if report.run.selection.shard:
+            yield (
+                f"{report.source} is shard {report.run.selection.shard} of a run: "
+                f"merge all shards first"
+            )
+        elif not report.run.selection.full:
             yield (
                 f"{report.source} is of a partial selection: run it again without "
                 f"options that select"

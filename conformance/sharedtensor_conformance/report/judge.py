@@ -3,9 +3,9 @@
 Nothing here looks at a file, a clock or a process. The rules in short: a clause decides
 when it is a MUST (under ``--strict`` also a SHOULD) of ``core`` or of a claimed
 profile, and its device was asked for. A clause that decides has to hold. It holds when
-its cases passed, or when all that is broken was expected. In a full selection it also
-has to have been judged at all. A verdict ``error``, a stale expectation or a planned
-case without a verdict spoils any run.
+its cases passed, or when all that is broken was expected. Where a full selection was
+run to its end, it also has to have been judged at all. A verdict ``error``, a stale
+expectation or a planned case without a verdict spoils any run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from sharedtensor_conformance.adapter import LONG_PROFILES
 from sharedtensor_conformance.clauses import Clause
@@ -24,13 +25,25 @@ class JudgingError(Exception):
     """The cases and the clauses do not belong together; the message is a sentence."""
 
 
+class Standing(StrEnum):
+    """What became of a clause; all views of a report count clauses by it."""
+
+    HELD = "held"
+    BROKEN = "broken"  # it decides, and nobody expected it
+    ADVISORY = "advisory"  # broken, and the exit status does not depend on it
+    EXPECTED = "expected"  # broken as a known deviation
+    UNSUPPORTED = "unsupported"
+    NOT_RUN = "not run"
+
+
 @dataclass(frozen=True)
 class Shortfalls:
     """What stands between a run and exit status 0; everything empty: nothing does.
 
     Args:
         broken: clauses that decide and are broken in ways nobody expected.
-        unjudged: clauses that decide and that no case judged, in a full selection.
+        unjudged: clauses that decide and that no case judged, in a full selection
+            that was run to its end.
         errors: the number of cases in which the suite or the adapter failed itself.
         stale: the number of stale expectations.
         cut_short: whether planned cases, or the end of the report, are missing.
@@ -58,8 +71,13 @@ def judge(
     stale: Iterable[str],
     finished: str | None = None,
     seconds: float | None = None,
+    stopped: str = "",
 ) -> Summary:
     """Return the summary of `run`.
+
+    Cases that are missing could be those that judge a clause, or that an expectation is
+    about. So nothing is said of what is stale or was not judged until all are there;
+    `stopped` says why they are not.
 
     The caller reads the clock: without `finished` and `seconds` the run ended when it
     started and took as long as its cases together.
@@ -71,30 +89,33 @@ def judge(
     Raises:
         JudgingError: a case cites a clause that is not among `clauses`.
     """
-    results = _clause_results(run, cases, clauses, full=full)
+    complete = len(cases) == run.planned
+    whole = full and complete
     summary = Summary(
         cases=len(cases),
         verdicts=_tally(cases),
-        clauses=results,
-        stale=tuple(stale) if full else (),
+        clauses=_clause_results(run, cases, clauses, full=whole),
+        stale=tuple(stale) if whole else (),
         conforms=False,
         exit_status=0,
-        complete=len(cases) == run.planned,
+        complete=complete,
         finished=finished or run.started,
         seconds=sum(c.seconds for c in cases) if seconds is None else seconds,
+        stopped="" if complete else stopped,
     )
     return _decided(run, summary, strict=strict, full=full)
 
 
 def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Shortfalls:
     """Return what stands between the run and exit status 0."""
-    deciding = [
-        (id, result)
-        for id, result in summary.clauses.items()
-        if decides(run, result, strict=strict)
+    results = summary.clauses.items()
+    deciding = [(id, r) for id, r in results if decides(run, r, strict=strict)]
+    whole = full and summary.complete
+    no_verdict = (Verdict.NOT_RUN, Verdict.FOLLOWS)
+    unjudged = [id for id, r in deciding if r.verdict in no_verdict and whole]
+    broken = [
+        id for id, r in results if standing(run, r, strict=strict) is Standing.BROKEN
     ]
-    unjudged = [id for id, r in deciding if r.verdict is Verdict.NOT_RUN and full]
-    broken = [id for id, r in deciding if r.verdict.broken and not r.expected]
     return Shortfalls(
         broken=tuple(broken),
         unjudged=tuple(unjudged),
@@ -102,6 +123,19 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
         stale=len(summary.stale),
         cut_short=not summary.complete,
     )
+
+
+def standing(run: Run, result: ClauseResult, *, strict: bool) -> Standing:
+    """Return what became of a clause with this `result`."""
+    if result.verdict.broken:
+        if result.expected:
+            return Standing.EXPECTED
+        deciding = decides(run, result, strict=strict)
+        return Standing.BROKEN if deciding else Standing.ADVISORY
+    if result.verdict is Verdict.PASS:
+        return Standing.HELD
+    unsupported = result.verdict is Verdict.UNSUPPORTED
+    return Standing.UNSUPPORTED if unsupported else Standing.NOT_RUN
 
 
 def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:

@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from sharedtensor_conformance.clauses import Clause
-from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
+from sharedtensor_conformance.report.groups import Group, groups_of
+from sharedtensor_conformance.report.records import Case, Run, Summary
+from sharedtensor_conformance.report.repeat import repeat_command
+from sharedtensor_conformance.report.scope import notes
+from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.terminal import (
-    Row,
-    broken_clauses,
-    chapter_rows,
-    columns,
-    repeat_command,
-    shortest,
+    facts,
+    others_sentence,
+    state_sentence,
     verdict_sentence,
 )
 
@@ -26,8 +27,9 @@ def markdown(
     blocks = [
         f"### Conformance of {_escaped(str(run.implementation))}",
         _escaped(verdict_sentence(run, summary)),
-        _table(chapter_rows(summary, cases)),
-        *_broken(run, cases, summary, clauses),
+        *map(_escaped, notes(run, summary)),
+        _table(chapter_rows(run, summary, cases)),
+        *_groups(run, cases, summary, clauses),
         *(f"- stale: {_escaped(sentence)}" for sentence in summary.stale),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -47,29 +49,26 @@ def _line(row: Row, names: list[str]) -> str:
     return f"| {' | '.join(_escaped(row.text(name)) for name in names)} |"
 
 
-def _broken(
+def _groups(
     run: Run, cases: Sequence[Case], summary: Summary, clauses: Mapping[str, Clause]
 ) -> Iterator[str]:
-    for id, result in broken_clauses(summary):
+    for group in groups_of(cases, summary, clauses):
+        id = group.first
         title = clauses[id].title if id in clauses else "(not in the installed spec)"
-        its_cases = [c for c in cases if id in c.clauses and c.verdict.broken]
-        yield _details(run, id, title, result, its_cases)
+        said = html.escape(facts(run, summary.clauses[id], expected=group.expected))
+        head = f"<b>{id}</b> {html.escape(title)} ({said})"
+        yield _details(run, head, group)
 
 
-def _details(
-    run: Run, id: str, title: str, result: ClauseResult, cases: list[Case]
-) -> str:
-    known = "expected" if result.expected else "not expected"
-    label = ", simulated" if "simulated" in result.devices else ""
-    head = f"<b>{id}</b> {html.escape(title)} ({result.level}, {result.verdict}, "
-    lines = [f"<details><summary>{head}{known}{label})</summary>", ""]
-    causes = dict.fromkeys(case.cause for case in cases if case.cause)
-    lines += [f"{_escaped(cause)}\n" for cause in causes]
-    if vanished := sum(case.state_dependent for case in cases):
-        lines += [f"State-dependent: {vanished} of {len(cases)} held when repeated.\n"]
-    if shown := shortest(cases):
-        command = repeat_command(run, id, shown)
-        lines += [fenced(f"{shown.id}\n{shown.evidence}\n\n{command}")]
+def _details(run: Run, head: str, group: Group) -> str:
+    lines = [f"<details><summary>{head}</summary>", ""]
+    others = others_sentence(group) if group.others else ""
+    for text in (group.cause, others, state_sentence(group)):
+        if text:
+            lines += [f"{_escaped(text)}\n"]
+    shown = group.shown
+    command = repeat_command(run, group.first, shown)
+    lines += [fenced(f"{shown.id}\n{shown.evidence}\n\n{command}")]
     return "\n".join([*lines, "", "</details>"])
 
 

@@ -88,14 +88,60 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Shard:
+    """Which part of a selection was run, so that the parts can be merged.
+
+    Args:
+        number: the number of the part, from 1.
+        count: how many parts there are.
+        cases: how many cases all parts have together.
+        plan: a digest of which case is in which part.
+        full: whether the parts together are the full selection.
+    """
+
+    number: int
+    count: int
+    cases: int
+    plan: str
+    full: bool
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+@dataclass(frozen=True)
 class Selection:
-    """What was asked for."""
+    """What was asked for.
+
+    Args:
+        full: whether everything was judged but for devices that nobody asked for.
+        options: the options of the suite that say what is judged.
+        device: the device that was asked for.
+        strict: SHOULD clauses decide too.
+        expectations: the name of the file with expected deviations.
+        left_out: how many cases that these options choose pytest did not select.
+        left_out_by: the options of pytest that left them out.
+        shard: the part of the selection that was run; None: all of it.
+        command: how the suite was started, up to its options.
+    """
 
     full: bool
     options: tuple[str, ...]
     device: str = "cpu"
     strict: bool = False
     expectations: str | None = None
+    left_out: int = 0
+    left_out_by: tuple[str, ...] = ()
+    shard: Shard | None = None
+    command: tuple[str, ...] = ("pytest", "conformance")
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Selection:
+        """Return the selection that a run line describes."""
+        fields = _tuples(data)
+        if fields.get("shard") is not None:
+            fields["shard"] = Shard(**fields["shard"])
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -122,7 +168,7 @@ class Run:
         fields["implementation"] = Subject(**_tuples(data["implementation"]))
         fields["spec"] = SpecRecord(**data["spec"])
         fields["machine"] = Machine(**data["machine"])
-        fields["selection"] = Selection(**_tuples(data["selection"]))
+        fields["selection"] = Selection.from_data(data["selection"])
         return cls(**fields)
 
 
@@ -135,6 +181,7 @@ class Case:
         cause: the text of the expectation that covers it.
         repeated: whether a failure was the ``same`` in a fresh pair of processes, or
             ``vanished`` there; None where nothing was repeated.
+        leaking: the cases after which the ledger found what this case judges.
     """
 
     id: str
@@ -150,6 +197,7 @@ class Case:
     checks: int = 0
     remote_calls: int = 0
     seconds: float = 0.0
+    leaking: tuple[str, ...] = ()
 
     @property
     def state_dependent(self) -> bool:
@@ -189,7 +237,12 @@ class ClauseResult:
 
 @dataclass(frozen=True)
 class Summary:
-    """The last line: what the cases amount to, clause by clause and together."""
+    """The last line: what the cases amount to, clause by clause and together.
+
+    Args:
+        complete: whether all planned cases have a verdict.
+        stopped: why the run ended before; empty where it did not, or nobody knows.
+    """
 
     cases: int
     verdicts: dict[str, int]
@@ -200,6 +253,7 @@ class Summary:
     complete: bool
     finished: str
     seconds: float
+    stopped: str = ""
 
     def as_data(self) -> dict[str, Any]:
         """Return the line as JSON-ready data."""

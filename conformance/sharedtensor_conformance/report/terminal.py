@@ -7,50 +7,39 @@ Plain text by default. What it shows comes from the report alone, so that a run 
 from __future__ import annotations
 
 import re
-import shlex
 import textwrap
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
-from sharedtensor_conformance.clauses import LEVELS, Clause
-from sharedtensor_conformance.report.judge import decides, required_levels, shortfalls
+from sharedtensor_conformance.clauses import Clause
+from sharedtensor_conformance.report import scope
+from sharedtensor_conformance.report.groups import Group, basic_first, groups_of
+from sharedtensor_conformance.report.judge import (
+    Shortfalls,
+    Standing,
+    required_levels,
+    shortfalls,
+    standing,
+)
 from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
-from sharedtensor_conformance.report.verdicts import WORST_FIRST, Verdict
+from sharedtensor_conformance.report.repeat import repeat_command
+from sharedtensor_conformance.report.table import Row, chapter_rows, columns
+from sharedtensor_conformance.report.verdicts import Verdict
 
-EVIDENCE_LINES = 6
-"""How many lines of evidence a clause gets; the report has all of them."""
+EVIDENCE_LINES = 20
+"""How many lines of evidence a group gets; the report has all of them."""
 
-CARRIED = ("--impl", "--device", "--expectations", "--no-expectations")
-"""The options of a run that repeating one case of it needs."""
+FAULT_LINES = 6
+"""How many lines of a traceback a fault of the suite or of an adapter gets."""
+
+IN_FULL = 10
+"""How many groups are shown with their evidence; of others, the command is."""
+
+WITH_TITLES = 10
+"""So many clauses that were judged by no case are shown with their titles."""
 
 _RED, _GREEN, _YELLOW, _BOLD = "31", "32", "33", "1"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: a chapter's clauses by what became of them.
-
-    `seconds` is the time of the cases whose first clause is of the chapter.
-    """
-
-    chapter: str
-    held: int = 0
-    broken: int = 0
-    expected: int = 0
-    unsupported: int = 0
-    not_run: int = 0
-    cases: int = 0
-    seconds: float = 0.0
-
-    def __add__(self, other: Row) -> Row:
-        mine, others = vars(self), vars(other)
-        sums = {name: mine[name] + others[name] for name in mine if name != "chapter"}
-        return Row(self.chapter, **sums)
-
-    def text(self, column: str) -> str:
-        """Return what a cell of the table shows."""
-        return f"{self.seconds:.1f}" if column == "seconds" else str(vars(self)[column])
 
 
 def render(
@@ -66,8 +55,8 @@ def render(
     paint = _Paint(colour)
     blocks = [
         *_heading(run, cases, summary, width),
-        _table(chapter_rows(summary, cases), paint),
-        *_broken_blocks(run, cases, summary, clauses, width, paint),
+        _table(chapter_rows(run, summary, cases), paint),
+        *_group_blocks(run, cases, summary, clauses, width, paint),
         *_unjudged_block(run, summary, clauses, width),
         *_stale_block(summary, width),
         _final(run, summary, width, paint),
@@ -88,57 +77,23 @@ class _Paint:
 def _heading(
     run: Run, cases: Sequence[Case], summary: Summary, width: int
 ) -> list[str]:
-    selected = "full selection" if run.selection.full else "partial selection"
     devices = sorted({case.device for case in cases}) or [run.selection.device]
     text = (
-        f"{run.implementation}, spec {run.spec.version}, {selected}, on "
-        f"{' and '.join(devices)}: {plural(summary.cases, 'case')} in "
-        f"{summary.seconds:.1f}s"
+        f"{run.implementation}, spec {run.spec.version}, {scope.selected(run)}, on "
+        f"{' and '.join(devices)}: {plural(summary.cases, 'case')}{_follow(summary)} "
+        f"in {summary.seconds:.1f}s"
     )
-    return ["\n".join(wrapped(text, width, "", "  "))]
+    paragraphs = [text, *scope.notes(run, summary)]
+    return ["\n".join(line for p in paragraphs for line in wrapped(p, width, "", "  "))]
 
 
-def chapter_rows(summary: Summary, cases: Iterable[Case] = ()) -> list[Row]:
-    """Return the rows of the table, a chapter each, in the order of their names."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for case in cases:
-        seconds[case.clauses[0].partition("-")[0]] += case.seconds
-    rows: dict[str, Row] = {}
-    for id, result in sorted(summary.clauses.items()):
-        chapter = id.partition("-")[0]
-        rows[chapter] = rows.get(chapter, Row(chapter)) + _row(chapter, result)
-    rows = {name: replace(row, seconds=seconds[name]) for name, row in rows.items()}
-    simulated = {
-        id.partition("-")[0]
-        for id, result in summary.clauses.items()
-        if "simulated" in result.devices
-    }
-    return [
-        replace(row, chapter=f"{row.chapter} (simulated)")
-        if row.chapter in simulated
-        else row
-        for row in rows.values()
-    ]
-
-
-def _row(chapter: str, result: ClauseResult) -> Row:
-    verdict = result.verdict
-    return Row(
-        chapter,
-        held=int(verdict is Verdict.PASS),
-        broken=int(verdict.broken and not result.expected),
-        expected=int(verdict.broken and result.expected),
-        unsupported=int(verdict is Verdict.UNSUPPORTED),
-        not_run=int(verdict is Verdict.NOT_RUN),
-        cases=sum(result.cases.values()),
-    )
-
-
-def columns(rows: Iterable[Row]) -> list[str]:
-    """Return the columns to show: ``expected`` only where there is something in it."""
-    some_expected = any(row.expected for row in rows)
-    names = [field.name for field in fields(Row)]
-    return [name for name in names if name != "expected" or some_expected]
+def _follow(summary: Summary) -> str:
+    """Return how many cases were not run since they follow from known deviations."""
+    count = summary.verdicts.get(Verdict.FOLLOWS, 0)
+    if not count:
+        return ""
+    follow = "follows" if count == 1 else "follow"
+    return f" ({count} {follow} from known deviations, not run)"
 
 
 def _table(rows: list[Row], paint: _Paint) -> str:
@@ -163,7 +118,7 @@ def _table_line(names: list[str], cells: list[str], first: int) -> str:
     return "  ".join([cells[0].ljust(first), *(c.rjust(len(n)) for n, c in rest)])
 
 
-def _broken_blocks(
+def _group_blocks(
     run: Run,
     cases: Sequence[Case],
     summary: Summary,
@@ -171,65 +126,87 @@ def _broken_blocks(
     width: int,
     paint: _Paint,
 ) -> Iterator[str]:
-    for id, result in broken_clauses(summary):
-        its_cases = [c for c in cases if id in c.clauses and c.verdict.broken]
-        yield "\n".join(
-            [
-                *_broken_title(id, result, clauses, width, paint),
-                *_broken_facts(run, id, result, its_cases, width),
-            ]
-        )
+    """Yield a block for each clause that is the most basic one of a group."""
+    told = 0
+    groups = groups_of(cases, summary, clauses)
+    by_clause = groupby(groups, key=lambda group: (group.first, group.expected))
+    for (id, expected), its_groups in by_clause:
+        said = facts(run, summary.clauses[id], expected=expected)
+        lines = [
+            *_title(id, clauses, width, paint, _YELLOW if expected else _RED),
+            *wrapped(said, width, "  ", "  "),
+        ]
+        for group in its_groups:
+            lines += _group_lines(run, group, width, in_full=told < IN_FULL)
+            told += 1
+        yield "\n".join(lines)
 
 
-def broken_clauses(summary: Summary) -> list[tuple[str, ClauseResult]]:
-    """Return what is broken: the unexpected first, a MUST before a SHOULD."""
-    broken = [(i, r) for i, r in summary.clauses.items() if r.verdict.broken]
-    return sorted(broken, key=lambda x: (x[1].expected, LEVELS.index(x[1].level)))
-
-
-def _broken_title(
-    id: str,
-    result: ClauseResult,
-    clauses: Mapping[str, Clause],
-    width: int,
-    paint: _Paint,
+def _title(
+    id: str, clauses: Mapping[str, Clause], width: int, paint: _Paint, code: str
 ) -> list[str]:
-    code = _YELLOW if result.expected else _RED
     title = clauses[id].title if id in clauses else "(not in the installed spec)"
     first, *more = wrapped(f"{id}  {title}", width, "", " " * (len(id) + 2))
     return [paint(first, code), *more]
 
 
-def _broken_facts(
-    run: Run, id: str, result: ClauseResult, cases: list[Case], width: int
-) -> Iterator[str]:
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
-    known = "expected" if result.expected else "not expected"
+def _group_lines(run: Run, group: Group, width: int, *, in_full: bool) -> Iterator[str]:
+    others = others_sentence(group) if group.others else ""
+    cause = f"cause: {group.cause}" if group.cause else ""
+    for sentence in (cause, others, state_sentence(group)):
+        if sentence:
+            yield from wrapped(sentence, width, "  ", "    ")
+    if in_full and not group.cause:  # a known cause says more than evidence
+        yield from _evidence(group.shown, width)
+    yield f"  {repeat_command(run, group.first, group.shown)}"
+
+
+def facts(run: Run, result: ClauseResult, *, expected: bool) -> str:
+    """Return level, profile and standing of a broken clause, and its cases.
+
+    Args:
+        run: the run.
+        result: what became of the clause.
+        expected: what is told of it are known deviations.
+    """
+    strict = run.selection.strict
+    advisory = standing(run, result, strict=strict) is Standing.ADVISORY
+    known = "expected" if expected else "not expected" + ", advisory" * advisory
     label = " on the simulated device" if "simulated" in result.devices else ""
-    facts = f"{result.level}, profile {result.profile}, {known}{label}: {counts}"
-    yield from wrapped(facts, width, "  ", "  ")
-    for cause in dict.fromkeys(case.cause for case in cases if case.cause):
-        yield from wrapped(f"cause: {cause}", width, "  ", "    ")
-    if shown := shortest(cases):
-        yield from _case_lines(run, id, shown, width)
-    if vanished := sum(case.state_dependent for case in cases):
-        yield from wrapped(
-            f"state-dependent: {vanished} of {plural(len(cases), 'broken case')} held "
-            f"when repeated in a fresh pair; what ran before matters",
-            width,
-            "  ",
-            "    ",
-        )
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
+    return f"{result.level}, profile {result.profile}, {known}{label}: {counts}"
 
 
-def _case_lines(run: Run, id: str, case: Case, width: int) -> Iterator[str]:
-    yield f"  {case.id}"
-    evidence = case.evidence.splitlines() or ["(no evidence was recorded)"]
-    for line in evidence[:EVIDENCE_LINES]:
+def others_sentence(group: Group) -> str:
+    """Return which other clauses are broken by what seems to be the same cause."""
+    count = len(group.others)
+    fail = "fails" if count == 1 else "fail"
+    how = "for the same cause" if group.cause else "in the same way"
+    if group.rests:
+        how += ", or rest on it" if count > 1 else ", or rests on it"
+    others = plural(count, "other clause")
+    return f"start with {group.first}: {others} {fail} {how}: {', '.join(group.others)}"
+
+
+def state_sentence(group: Group) -> str:
+    """Return how many of the cases vanished when they were repeated, if any did."""
+    vanished = sum(case.state_dependent for case in group.cases)
+    if not vanished:
+        return ""
+    return (
+        f"state-dependent: {vanished} of {plural(len(group.cases), 'broken case')} "
+        f"held when repeated in a fresh pair; what ran before matters, or timing"
+    )
+
+
+def _evidence(case: Case, width: int) -> Iterator[str]:
+    lines = case.evidence.splitlines() or ["(no evidence was recorded)"]
+    fault = case.verdict is Verdict.ERROR  # its last lines say where it happened
+    shown = lines[-FAULT_LINES:] if fault else lines[:EVIDENCE_LINES]
+    for line in shown:
         yield from wrapped(_printable(line), width, "    | ", "    | ")
-    if len(evidence) > EVIDENCE_LINES:
-        yield f"    | ({len(evidence) - EVIDENCE_LINES} more lines in the report)"
-    yield f"  {repeat_command(run, id, case)}"
+    if more := len(lines) - len(shown):
+        yield f"    | ({plural(more, 'more line')} in the report)"
 
 
 def _printable(line: str) -> str:
@@ -241,43 +218,6 @@ def _printable(line: str) -> str:
     )
 
 
-def shortest(cases: Iterable[Case]) -> Case | None:
-    """Return the case that shows a broken clause best, if there is one.
-
-    An unexpected one before an expected one, one that fails every time before one that
-    depends on state, the worst verdict, and then the shortest evidence there is.
-    """
-    return min(
-        cases,
-        key=lambda case: (
-            case.expected,
-            case.state_dependent,
-            WORST_FIRST.index(case.verdict),
-            not case.evidence,
-            len(case.evidence),
-            case.id,
-        ),
-        default=None,
-    )
-
-
-def repeat_command(run: Run, clause: str, case: Case) -> str:
-    """Return the command that repeats one case alone."""
-    given = run.selection.options
-    kept = [option for option in given if option.partition("=")[0] in CARRIED]
-    if not any(option.startswith("--impl=") for option in kept):
-        kept.insert(0, f"--impl={run.implementation.name}")
-    where = ["--pyargs", "sharedtensor_conformance"]
-    words = [
-        "pytest",
-        *(where if "--pyargs" in given else ["conformance"]),
-        *kept,
-        f"--clause={clause}",
-        f"--case={case.id}",
-    ]
-    return " ".join(shlex.quote(word) for word in words)
-
-
 def _unjudged_block(
     run: Run, summary: Summary, clauses: Mapping[str, Clause], width: int
 ) -> list[str]:
@@ -286,6 +226,9 @@ def _unjudged_block(
     if not short.unjudged:
         return []
     lines = ["Claimed, and judged by no case:"]
+    if len(short.unjudged) > WITH_TITLES:
+        ids = basic_first(short.unjudged, summary.clauses)
+        return ["\n".join([*lines, *wrapped(", ".join(ids), width, "  ", "  ")])]
     for id in short.unjudged:
         title = clauses[id].title if id in clauses else ""
         lines += wrapped(f"{id}  {title}".rstrip(), width, "  ", "    ")
@@ -314,10 +257,14 @@ def verdict_sentence(run: Run, summary: Summary) -> str:
 
 def _verdict(run: Run, summary: Summary) -> str:
     name = str(run.implementation)
+    if _ended_early(run, summary):
+        said = f"{scope.cut_short(run, summary)}, so far {_tallied(run, summary)}"
+        return f"{name} was not judged to the end: {said}"
     if summary.exit_status:
         return f"{name} does not pass: {_reasons(run, summary)}"
     if not run.selection.full:
-        return f"{name} passes this partial selection: {_tallied(run, summary)}"
+        part = "shard" if run.selection.shard else "partial selection"
+        return f"{name} passes this {part}: {_tallied(run, summary)}"
     if not summary.conforms:
         return f"{name} passes but does not conform: {_tallied(run, summary)}"
     levels = " and ".join(sorted(required_levels(strict=run.selection.strict)))
@@ -327,18 +274,29 @@ def _verdict(run: Run, summary: Summary) -> str:
     )
 
 
+def _ended_early(run: Run, summary: Summary) -> bool:
+    """Return whether cases are missing and nothing else is wrong."""
+    selection = run.selection
+    short = shortfalls(run, summary, strict=selection.strict, full=selection.full)
+    return short == Shortfalls(cut_short=True)
+
+
 def _tallied(run: Run, summary: Summary) -> str:
-    results = summary.clauses.values()
-    broken = [result for result in results if result.verdict.broken]
-    strict = run.selection.strict
-    deciding = sum(decides(run, result, strict=strict) for result in broken)
-    other = len(broken) - deciding
-    said = [f"{plural(sum(r.verdict is Verdict.PASS for r in results), 'clause')} held"]
-    if deciding:
-        said.append(f"{deciding} broken as expected")
-    if other:
-        said.append(f"{other} broken that do not decide")
+    counts = _standings(run, summary)
+    said = [f"{plural(counts[Standing.HELD], 'clause')} held", *_advisory(counts)]
+    if expected := counts[Standing.EXPECTED]:
+        said.append(f"{plural(expected, 'clause')} broken as expected")
     return ", ".join(said)
+
+
+def _standings(run: Run, summary: Summary) -> Counter[Standing]:
+    strict = run.selection.strict
+    return Counter(standing(run, r, strict=strict) for r in summary.clauses.values())
+
+
+def _advisory(counts: Counter[Standing]) -> list[str]:
+    count = counts[Standing.ADVISORY]
+    return [f"{plural(count, 'clause')} broken (advisory)"] if count else []
 
 
 def _reasons(run: Run, summary: Summary) -> str:
@@ -351,9 +309,17 @@ def _reasons(run: Run, summary: Summary) -> str:
         (short.stale, "expectation", "stale"),
     )
     said = [f"{plural(n, what)} {state}" for n, what, state in counted if n]
+    said += _advisory(_standings(run, summary))
     if short.cut_short:
-        said.append(f"cut short after {summary.cases} of {run.planned} planned cases")
-    return ", ".join(said)
+        said.append(scope.cut_short(run, summary))
+    return ", ".join(said) + _advice(short.broken, summary)
+
+
+def _advice(broken: Sequence[str], summary: Summary) -> str:
+    """Return where to start, where there is a choice."""
+    if len(broken) < 2:
+        return ""
+    return f"; start with {basic_first(broken, summary.clauses)[0]}"
 
 
 def _device_note(run: Run, summary: Summary) -> str:

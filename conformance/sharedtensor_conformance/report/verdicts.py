@@ -17,9 +17,10 @@ class Verdict(StrEnum):
     CRASH = "crash"  # a process of the implementation died
     HANG = "hang"  # it did not finish within its deadline
     FAIL = "fail"  # it finished and the clause does not hold
-    BLOCKED = "blocked"  # the smoke test failed
+    BLOCKED = "blocked"  # the smoke test failed, or no process could be started
+    FOLLOWS = "follows"  # not run: a known deviation, of which one case was confirmed
     NOT_RUN = "not-run"  # no such device, privilege or system here
-    UNSUPPORTED = "unsupported"  # not claimed
+    UNSUPPORTED = "unsupported"  # not claimed, or nothing there to judge
     PASS = "pass"
 
     @property
@@ -50,9 +51,12 @@ def of_clause(verdicts: Iterable[Verdict]) -> Verdict:
 
     A clause is as bad as its worst broken case. Cases that were not run or not
     supported in some configuration do not spoil one that held elsewhere, but a clause
-    that no case judged is not held.
+    that no case judged is not held, nor is one of which a case follows from a known
+    deviation.
     """
     seen = set(verdicts)
     if broken := seen & BROKEN:
         return worst(broken)
+    if Verdict.FOLLOWS in seen:
+        return Verdict.FOLLOWS
     return Verdict.PASS if Verdict.PASS in seen else worst(seen)

@@ -104,6 +104,11 @@ class Link(Conversation):
         super().hang_up()
         self.is_stalled = False
 
+    def __del__(self) -> None:
+        """Close what is open to the end of the process: Python warns of sockets."""
+        if self.connection is not None:
+            self.connection.close()
+
     def was_killed(self) -> bool:
         """Return whether the manager has ended and has left its directory behind."""
         if self.connection is not None:

@@ -72,6 +72,19 @@ class ActorProxy(Requester):
         self.request("put", to.name, channel or self._first_channel, payload)
         to.unreceived += arrives
 
+    def put_at_once(self, payload: Any, *to: ActorProxy, channel: str) -> None:
+        """Let as many threads put `payload`, each for one of the other actors.
+
+        They begin at the same time. Each has a channel of its own: two threads may not
+        use one end of a pipe.
+        """
+        for actor in to:
+            actor.ensure_started()
+        routes = [[actor.name, channel] for actor in to]
+        self.request("act", "put_at_once", routes, payload)
+        for actor in to:
+            actor.unreceived += 1
+
     def get(self, sender: ActorProxy, channel: str = "") -> Any:
         """Return the next payload from another actor, as it arrived here."""
         payload = self.request("get", sender.name, channel or self._first_channel)

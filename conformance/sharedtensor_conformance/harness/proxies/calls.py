@@ -26,6 +26,15 @@ from sharedtensor_conformance.harness.proxies.host import Host
 
 OPERATIONS = frozenset(name for profile in PROFILES for name in operations_of(profile))
 
+DTYPE_OF: dict[str, Callable[..., list[str]]] = {
+    "make": lambda values, shape, dtype: [dtype],
+    "reinterpret": lambda tensor, dtype: [dtype],
+    "make_on_device": lambda values, dtype: [dtype],
+    "make_on": lambda index, values, dtype: [dtype],
+    "carve": lambda parts: [dtype for _, dtype in parts],
+}
+"""What returns the dtypes that an operation is asked to make, of its arguments."""
+
 
 def index_tuple(index: int | tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of an element as the adapter wants it."""
@@ -72,7 +81,19 @@ class Requester:
         return self.exchange(what, *arguments, deadline=deadline)
 
     def operate(self, name: str, *arguments: Any) -> Any:
-        """Call an operation of the adapter in the process."""
+        """Call an operation of the adapter in the process.
+
+        Raises:
+            HarnessFault: the test names a dtype that is not claimed. Its decorator has
+                to say that it needs it, since what an adapter does not claim is no
+                fault of the implementation.
+        """
+        made = DTYPE_OF[name](*arguments) if name in DTYPE_OF else ()
+        if unclaimed := sorted(set(made) - set(self.host.dtypes)):
+            raise HarnessFault(
+                f"the test makes {unclaimed[0]}, which the adapter does not claim, "
+                f"and its decorator does not say that it needs it"
+            )
         return self.request("operate", name, *arguments)
 
     def exchange(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:

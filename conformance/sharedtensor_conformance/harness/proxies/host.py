@@ -58,6 +58,11 @@ class Host(Protocol):
         ...
 
     @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes that are claimed; tensors are made of no other."""
+        ...
+
+    @property
     def configuration(self) -> Configuration:
         """Where the case runs."""
         ...

@@ -61,6 +61,11 @@ class GroupProxy:
         found: list[int] = self._request("group_pids")
         return found
 
+    def is_ready(self, count: int) -> bool:
+        """Wait until so many of them run the task; return whether they do."""
+        timeout = self.context.actor.host.timeouts.start
+        return bool(self._request("group_is_ready", count, timeout / 2))
+
     def join(self, timeout: float | None = None) -> Any:
         """Join them: what the call returns, or a dictionary of what it raised."""
         return self._request("join_group", timeout)

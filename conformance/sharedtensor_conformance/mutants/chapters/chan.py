@@ -98,6 +98,18 @@ def finds_another_storage(rebuild_storage):
     return rebuild
 
 
+@mutant("threads_move_it_twice", "CHAN-5", replaces="protocol.share_storage")
+def threads_move_it_twice(share_storage):
+    """Two threads that share one storage at the same time make two segments."""
+    from sharedtensor import protocol
+
+    def share(storage):
+        if storage.segment is None:
+            protocol.move_storage(storage)
+
+    return share
+
+
 @mutant("message_tuples_are_lists", "CHAN-6", replaces="protocol.unpack_message")
 def message_tuples_are_lists(unpack_message):
     """A message that is a tuple arrives as a list."""

@@ -126,6 +126,12 @@ def one_packet_has_to_do(add):
     return add_if_there_is_room
 
 
+@mutant("arguments_are_all_inherited", "FD-6", replaces="transport.INHERITED_AT_MOST")
+def arguments_are_all_inherited(inherited_at_most):
+    """A child inherits all descriptors, of which the fork server accepts 256."""
+    return 1 << 20
+
+
 @mutant("closes_twenty_at_once", "FD-7", replaces="strategies.release_segment")
 def closes_twenty_at_once(release_segment):
     """Descriptors that are not needed any more are closed when there are twenty."""

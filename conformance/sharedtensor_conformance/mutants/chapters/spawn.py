@@ -107,3 +107,23 @@ def asks_to_end_and_leaves(end):
         self._running.clear()
 
     return terminate
+
+
+@mutant(
+    "spawn_tells_no_failure", "SPAWN-4", "SPAWN-5", replaces="multiprocessing.spawn"
+)
+def spawn_tells_no_failure(spawn):
+    """`spawn()`, and it alone, returns None where a process has failed."""
+    from sharedtensor.errors import ProcessException
+
+    def spawn_silently(*arguments, **options):
+        with suppress(ProcessException):
+            return spawn(*arguments, **options)
+
+    return spawn_silently
+
+
+@mutant("spawn_always_joins", "SPAWN-3", replaces="multiprocessing.spawn")
+def spawn_always_joins(spawn):
+    """`spawn()` joins, though it was told not to."""
+    return lambda *arguments, join, **options: spawn(*arguments, **options)

@@ -42,3 +42,54 @@ def shares_one_parameter(share_memory):
         return self
 
     return share_first
+
+
+@mutant("buffers_are_copies", "TRAIN-5", replaces="nn.Module.register_buffer")
+def buffers_are_copies(register_buffer):
+    """The buffers of a module that is sent arrive as copies; all else is shared."""
+    from sharedtensor import Tensor
+
+    class Buffer(Tensor):
+        """A tensor that pickles as `pickle` does, which copies."""
+
+        __slots__ = ()
+
+        def __reduce_ex__(self, version):
+            return Tensor, (self.numpy().tolist(), "float32")
+
+    def register(self, name, value):
+        register_buffer(self, name, Buffer(value.numpy().tolist(), "float32"))
+
+    return register
+
+
+@mutant("state_dict_forgets_buffers", "TRAIN-5", replaces="nn.Module.state_dict")
+def state_dict_forgets_buffers(state_dict):
+    """A `state_dict()` has the parameters alone."""
+    return lambda self: {
+        name: value.detach() for name, value in self.named_parameters()
+    }
+
+
+@mutant("shares_parameters_alone", "TRAIN-6", replaces="nn.Module.share_memory")
+def shares_parameters_alone(share_memory):
+    """A module's `share_memory()` forgets the buffers."""
+
+    def share(self):
+        for parameter in self.parameters():
+            parameter.share_memory_()
+        return self
+
+    return share
+
+
+@mutant("shares_new_buffers", "TRAIN-6", replaces="nn.Module.share_memory")
+def shares_new_buffers(share_memory):
+    """A module's `share_memory()` puts shared copies in the place of the buffers."""
+
+    def share(self):
+        for name, buffer in list(self.named_buffers()):
+            self.register_buffer(name, buffer.clone())
+        return share_memory(self)
+
+    return share

@@ -1,0 +1,31 @@
+"""The fork server starts no process with as many tensors as a model has."""
+
+import sys
+
+import paddle
+import paddle.incubate.multiprocessing as mp
+
+COUNT = 300
+
+
+def use(tensors):
+    """Use the tensors, if they come so far."""
+    print(f"{len(tensors)} tensors arrived")
+
+
+def main():
+    """Start a process with so many tensors among its arguments."""
+    paddle.set_flags({"FLAGS_dataloader_use_file_descriptor": True})
+    tensors = [paddle.zeros([2]) for _ in range(COUNT)]
+    process = mp.get_context("forkserver").Process(target=use, args=(tensors,))
+    try:
+        process.start()
+    except ValueError as error:
+        print(f"a process with {COUNT} tensors is not started: {error}")
+        return
+    process.join()
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

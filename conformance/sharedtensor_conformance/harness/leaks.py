@@ -1,0 +1,266 @@
+"""What the ledger shows more of than before, and how long it is waited for.
+
+What was dropped may take its time to be given back, so a check waits for it. What has
+stayed once, for the whole time, is not waited for again: later cases of the
+configuration wait for what is left of its kind no longer than anything has ever taken
+here to be given back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sharedtensor_conformance.harness import ledger
+from sharedtensor_conformance.harness.outcomes import LeftBehind
+from sharedtensor_conformance.harness.process_tree import wait_until
+
+SHORT_WAIT = 0.1
+"""Seconds that what is known to stay is waited for at least."""
+
+CASES_SHOWN = 8
+"""How many of the cases that left one kind of thing the evidence names."""
+
+NAMES_SHOWN = 5
+"""How many segments or files of one look are named."""
+
+SHARING, MACHINERY = "LIFE-7", "LIFE-12"
+"""The clauses that name what stays: shared memory, and what shares it."""
+
+COUNTED = (
+    ("descriptor", "descriptors", "targets", SHARING),
+    ("mapping", "mappings", "mapped", SHARING),
+    ("thread", "threads", "", MACHINERY),
+    ("socket", "sockets", "", MACHINERY),
+)
+"""What is counted of a process: its name, its count, its kinds, the clause."""
+
+NAMED = (("segments", "segment", SHARING), ("files", "temporary file", MACHINERY))
+"""What is counted by name."""
+
+Counts = Mapping[str, int]
+"""How many there are of each kind."""
+
+Key = tuple[str, str, frozenset[str]]
+"""What two leaks of one kind have in common: the process, the thing, its kinds."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """One thing that is there and was not before.
+
+    Args:
+        clauses: the clauses that name it.
+        thing: what it is, such as ``descriptor``.
+        who: the process that has it; the name, for what has one.
+        count: how many there are more.
+        kinds: how many there are more of each kind.
+    """
+
+    clauses: tuple[str, ...]
+    thing: str
+    who: str
+    count: int = 1
+    kinds: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """What it has in common with others of its kind."""
+        return self.thing, ledger.kind(self.who), frozenset(k for k, _ in self.kinds)
+
+    def __str__(self) -> str:
+        if self.thing == "process":
+            return f"the process {self.who} is there"
+        if self.thing in [thing for _, thing, _ in NAMED]:
+            return f"the {self.thing} {self.who} is left"
+        things = self.thing if self.count == 1 else f"{self.thing}s"
+        listed = ", ".join(f"{count} x {kind}" for kind, count in self.kinds)
+        said = f"{self.who} has {self.count} more {things}"
+        return f"{said} ({listed})" if listed else said
+
+
+@dataclass
+class Growth:
+    """What the ledger shows more of than it did.
+
+    Args:
+        found: each thing.
+        waited: seconds that it was waited for.
+        known: everything stayed in an earlier case too, which waited to the end.
+    """
+
+    found: list[Leak] = field(default_factory=list)
+    waited: float = 0.0
+    known: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.found))
+
+    def kinds(self) -> set[Key]:
+        """Return what is left by its kinds."""
+        return {leak.key for leak in self.found}
+
+    def add_process(self, who: str, held: dict[str, Any], was: Any) -> None:
+        """Compare the counts of a process with those that it had, if it was there."""
+        if was is None:
+            self.found.append(Leak((SHARING, MACHINERY), "process", who))
+            return
+        for thing, counted, kinds, clause in COUNTED:
+            if (more := held[counted] - was[counted]) > 0:
+                new = _more(held[kinds], was[kinds]) if kinds else ()
+                self.found.append(Leak((clause,), thing, who, more, new))
+
+    def add_names(self, now: dict[str, Any], was: dict[str, Any]) -> None:
+        """Compare segments and temporary files with those that were there."""
+        for counted, thing, clause in NAMED:
+            new = sorted(set(now[counted]) - set(was[counted]))
+            self.found += [Leak((clause,), thing, one) for one in new[:NAMES_SHOWN]]
+
+    def failure(self, sentence: str = "") -> LeftBehind | None:
+        """Return what is wrong where something is left; None where nothing is.
+
+        Args:
+            sentence: what would hold if nothing were left.
+        """
+        if not self:
+            return None
+        before = ", nor in an earlier case that waited longer" if self.known else ""
+        said = f"not back after {shown(self.waited)}{before}: {self}"
+        not_so = f"; not so: {sentence}" if sentence else ""
+        return LeftBehind(said + not_so, known=self.known)
+
+
+def _more(
+    now: Mapping[str, int], was: Mapping[str, int]
+) -> tuple[tuple[str, int], ...]:
+    """Return how many more there are of each kind, the most numerous first."""
+    return tuple((Counter(now) - Counter(was)).most_common())
+
+
+class LeakWaits:
+    """Waits until nothing is left of what the cases of a configuration dropped."""
+
+    def __init__(self) -> None:
+        self._returned: dict[Key, float] = {}  # seconds after which it was back
+        self._stayed: dict[Key, float] = {}  # seconds after which it was not
+        self._in_full = False
+
+    def wait(self, look: Callable[[], Growth], within: float) -> Growth:
+        """Return what `look` still finds after so many seconds, or as soon as nothing.
+
+        What is known to stay is waited for a short time only.
+        """
+        started, now, before = time.monotonic(), Growth(), set[Key]()
+
+        def is_over() -> bool:
+            nonlocal now
+            now = look()
+            now.waited = time.monotonic() - started
+            _note(self._returned, before - now.kinds(), now.waited)
+            before.update(now.kinds())
+            return not now or now.waited >= self._enough(now, within)
+
+        wait_until(is_over, within)
+        now.known = self._stays(now, within)
+        _note(self._stayed, now.kinds(), now.waited)
+        return now
+
+    @contextmanager
+    def in_full(self) -> Iterator[None]:
+        """Wait to the end for everything, known or not: for what confirms a failure."""
+        self._in_full = True
+        try:
+            yield
+        finally:
+            self._in_full = False
+
+    def _enough(self, seen: Growth, within: float) -> float:
+        """Return the seconds after which what is left is not waited for any more."""
+        if not self._stays(seen, within):
+            return within
+        slowest = max(self._returned.get(key, 0.0) for key in seen.kinds())
+        return max(SHORT_WAIT, 2 * slowest)
+
+    def _stays(self, seen: Growth, within: float) -> bool:
+        stayed = all(self._stayed.get(key, 0.0) >= within for key in seen.kinds())
+        return stayed and not self._in_full
+
+
+def _note(times: dict[Key, float], keys: Iterable[Key], seconds: float) -> None:
+    """Keep the longest time of each kind."""
+    for key in keys:
+        times[key] = max(seconds, times.get(key, 0.0))
+
+
+class Leaks:
+    """What stayed after the cases of a configuration, by the clause that names it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[Key, Finding]] = {SHARING: {}, MACHINERY: {}}
+
+    def note(self, case: str, growth: Growth, *, failed: bool = False) -> None:
+        """Hold what stayed after a case against the clauses that name it.
+
+        Args:
+            case: its id; empty for the test that judges these clauses itself.
+            growth: what stayed.
+            failed: the case failed.
+        """
+        for leak in growth.found:
+            for id in leak.clauses:
+                finding = self._found[id].setdefault(
+                    leak.key, Finding(leak, growth.waited)
+                )
+                finding.cases[case] = failed or finding.cases.get(case, False)
+
+    def failure(self, id: str) -> LeftBehind | None:
+        """Return what is held against a clause; None where nothing is."""
+        found = sorted(self._found[id].values(), key=lambda one: -len(one.cases))
+        if not found:
+            return None
+        cases = dict.fromkeys(next(iter(one.cases)) for one in found)
+        sentence = "\n".join(map(str, found))
+        return LeftBehind(sentence, tuple(filter(None, cases)))
+
+
+@dataclass
+class Finding:
+    """Leaks of one kind.
+
+    Args:
+        leak: the first of them.
+        waited: seconds that it was waited for.
+        cases: the cases after which there was one, and whether they failed.
+    """
+
+    leak: Leak
+    waited: float
+    cases: dict[str, bool] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        count = f"{len(self.cases)} case{'s' * (len(self.cases) > 1)}"
+        first = f"not back after {shown(self.waited)}: {self.leak}, after {count}:"
+        return "\n".join([first, *_listed(self.cases)])
+
+
+def shown(seconds: float) -> str:
+    """Return a time as evidence shows it."""
+    return f"{round(seconds, 1):g} s"
+
+
+def _listed(cases: Mapping[str, bool]) -> list[str]:
+    """Return a line for each case, and for those that are too many."""
+    lines = [
+        f"  {id or 'the messages of this test'}{', which failed' * failed}"
+        for id, failed in cases.items()
+    ]
+    if (more := len(lines) - CASES_SHOWN) > 0:
+        lines[CASES_SHOWN:] = [f"  and {more} more"]
+    return lines

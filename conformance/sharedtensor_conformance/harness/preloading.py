@@ -1,0 +1,199 @@
+"""The template process: has imported the implementation, and forks owners of stages.
+
+Importing a framework takes seconds, and every stage needs an owner. Where the adapter
+declares `preload`, one process of each run imports the implementation and does nothing
+else; each owner is forked from it, below a supervisor of its own, and goes on as one
+that was started from a clean interpreter would after its imports.
+
+The kernel gives a process no new parent. So what is forked from the template forks the
+owner, and then becomes the supervisor's program, which keeps its children (execve(2)).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.setting import Setting
+from sharedtensor_conformance.harness.wire import Wire, WireClosed
+
+ARGUMENT = "--template"
+"""Followed by the descriptor of a socket: the owner's main program is a template."""
+
+MARK = "SHAREDTENSOR_CONFORMANCE_STAGE"
+"""A variable that is long enough for the path of a stage's folder."""
+
+MARK_LENGTH = 256
+
+# Among the fields of /proc/PID/stat from the state on, proc(5).
+_ARGUMENTS_START = 45
+_ENVIRONMENT_START = 47
+
+
+class Template:
+    """Answers the controller; forks a supervisor with an owner for each job."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.wire = Wire(sock)
+
+    def serve(self) -> bool:
+        """Return True in each owner, and False here when the controller has gone."""
+        self.wire.send({"refused": preload()})
+        while True:
+            try:
+                job, control = self._next_job()
+            except WireClosed:
+                return False
+            self._reap()
+            pid = os.fork()
+            if pid == 0:
+                self.socket.close()
+                _supervise(job, control)  # returns in the owner alone
+                return True
+            os.close(control)
+            self.wire.send({"pid": pid})
+
+    def _next_job(self) -> tuple[dict[str, Any], int]:
+        """Return what a supervisor is told, and the descriptor of its socket."""
+        _, descriptors, _, _ = socket.recv_fds(self.socket, 1, 1)
+        if not descriptors:
+            raise WireClosed("the controller has gone")
+        return self.wire.receive(), descriptors[0]
+
+    def _reap(self) -> None:
+        """Let go of the supervisors that have ended; nobody asks how."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def preload() -> str:
+    """Import the implementation; return why nothing can be forked from this process.
+
+    What the import prints is thrown away: where it fails, an owner that is started from
+    a clean interpreter fails in the same way, and is heard.
+    """
+    before = _descriptors()
+    errors = os.dup(2)
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        Setting.from_environment().operations()
+    except Exception as error:
+        return f"the import raises {type(error).__name__}"
+    finally:
+        os.dup2(errors, 2)
+        os.close(errors)
+        os.close(null)
+    gc.collect()
+    gc.freeze()  # the pages of what was imported stay shared
+    return _why_unfit(before)
+
+
+def _descriptors() -> dict[str, str]:
+    """Return what the descriptors of this process are."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # that of the listing itself
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+    return found
+
+
+def _why_unfit(before: dict[str, str]) -> str:
+    """Return what a forked process would lack or share; empty where that is nothing."""
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1:
+        return f"the import leaves {threads} threads, and a fork has one of them"
+    if opened := _descriptors().items() - before.items():
+        return f"the import leaves {sorted(target for _, target in opened)[0]} open"
+    if process_tree.children(os.getpid()):
+        return "the import starts a process"
+    return ""
+
+
+def _supervise(job: dict[str, Any], control: int) -> None:
+    """Fork the owner, and become its supervisor; returns in the owner alone."""
+    owner = -1
+    try:
+        private = job["private"] and process_tree.mount_private_shm()
+        log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        owner = os.fork()
+        if owner:
+            os.set_inheritable(control, True)
+            adopted = [str(control), job["root"], str(owner), str(int(private))]
+            os.execve(job["supervisor"][0], [*job["supervisor"], *adopted], os.environ)
+        os.close(control)
+        _enter(job, log)
+    finally:
+        if owner:  # it could not become a supervisor, which the controller will notice
+            os._exit(1)
+
+
+def _enter(job: dict[str, Any], log: int) -> None:
+    """Make this process an owner as one that was started with the job would be."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, source in ((0, null), (1, log), (2, log)):
+        os.dup2(source, descriptor)
+    os.close(null)
+    os.close(log)
+    process_tree.make_mortal(os.getpid())
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    _mark(job["root"])
+    _forget_arguments()
+    tempfile.tempdir = None  # it follows TMPDIR
+    del sys.argv[1:]
+
+
+def _mark(root: str) -> None:
+    """Show the stage's folder in ``/proc/PID/environ``, where sweeping looks for it.
+
+    Those whom this process forks inherit it, however they cut themselves off.
+    """
+    with open("/proc/self/environ", "rb") as file:
+        offset = file.read().index(f"{MARK}=".encode()) + len(MARK) + 1
+    _overwrite(_ENVIRONMENT_START, offset, os.fsencode(root).ljust(MARK_LENGTH))
+
+
+def _forget_arguments() -> None:
+    """Let the command line be an owner's, in evidence and in lists of processes."""
+    with open("/proc/self/cmdline", "rb") as file:
+        line = file.read()
+    offset = line.index(ARGUMENT.encode())
+    _overwrite(_ARGUMENTS_START, offset, bytes(len(line) - offset))
+
+
+def _overwrite(field: int, offset: int, text: bytes) -> None:
+    """Write where the kernel reads the command line or the environment from."""
+    start = int(process_tree.stat(os.getpid())[field])
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(start + offset)
+        memory.write(text)
+
+
+def restore_ignored_signals() -> None:
+    """Reset what a parent ignored, as under nohup; Python itself ignores two."""
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def main(own: Callable[[], None]) -> None:
+    """Serve as the template; in each owner, go on with `own`."""
+    restore_ignored_signals()
+    sock = socket.socket(fileno=int(sys.argv[2]))
+    sock.set_inheritable(False)
+    if Template(sock).serve():
+        own()
+    else:
+        os._exit(0)  # nothing of the implementation was used, so nothing has to end

@@ -1,0 +1,160 @@
+"""The controller's end of the template process, from which owners are forked.
+
+See `preloading` for what runs there. A template that cannot be used says why, and its
+stages start owners from a clean interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness import preloading, wire
+from sharedtensor_conformance.harness.outcomes import HarnessFault
+from sharedtensor_conformance.harness.setting import Setting
+from sharedtensor_conformance.harness.supervisor_client import COMMAND, kill_marked
+
+OWNER = "sharedtensor_conformance.harness.owner"
+"""The main program of an owner, and of a template."""
+
+
+class ForkedSupervisor:
+    """A supervisor that is no child of this process; what `Popen` has of it.
+
+    Args:
+        pid: its process, which its parent has not waited for.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pidfd = os.pidfd_open(pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended; how it did is not known here.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended in so many seconds.
+        """
+        poller = select.poll()
+        poller.register(self.pidfd, select.POLLIN)
+        if not poller.poll(None if timeout is None else timeout * 1000):
+            raise subprocess.TimeoutExpired("supervisor", timeout or 0)
+        return 0
+
+    def kill(self) -> None:
+        """Kill it."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self.pidfd)
+
+
+class Template:
+    """A template process, which starts when it is first needed.
+
+    Args:
+        name: the adapter's name.
+        implementation: what the adapter declares.
+    """
+
+    def __init__(self, name: str, implementation: Implementation) -> None:
+        self.name = name
+        self.implementation = implementation
+        self.why_not = "" if implementation.preload else "it is not declared"
+        self._mark = f"sts-template-{os.getpid()}-{id(self):x}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def is_ready(self) -> bool:
+        """Start it where that has not been done; return whether it can fork owners."""
+        if not self.why_not and self._process is None:
+            self._start()
+            self.why_not = self._refusal()
+            if self.why_not:
+                self.close()
+                kill_marked(self._mark)  # what the import has started
+        return not self.why_not
+
+    def _start(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", OWNER),
+                *(preloading.ARGUMENT, str(theirs.fileno())),
+            ],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=self._environment(),
+        )
+        theirs.close()
+
+    def _environment(self) -> dict[str, str]:
+        setting = Setting.of_template(self.name)
+        return {
+            "OMP_NUM_THREADS": "1",
+            **os.environ,
+            **setting.environment(),
+            preloading.MARK: self._mark.ljust(preloading.MARK_LENGTH),
+        }
+
+    def _refusal(self) -> str:
+        """Return why it cannot be used; empty where it can."""
+        patience = self.implementation.patience
+        try:
+            return str(self._answer(patience)["refused"])
+        except wire.WireTimeout:
+            return f"the import takes more than {patience:g} s"
+        except wire.WireClosed:
+            return "the process that imported it has ended"
+
+    def _answer(self, within: float) -> dict[str, Any]:
+        assert self._socket is not None, "it was started"
+        answer: dict[str, Any] = wire.Wire(self._socket).receive(wire.after(within))
+        return answer
+
+    def start_supervisor(
+        self, job: dict[str, Any], control: socket.socket
+    ) -> ForkedSupervisor:
+        """Fork an owner and its supervisor; `control` is the supervisor's socket.
+
+        Raises:
+            HarnessFault: the template gave no answer.
+        """
+        assert self._socket is not None, "it is ready"
+        try:
+            socket.send_fds(self._socket, [b"\0"], [control.fileno()])
+            wire.Wire(self._socket).send(job | {"supervisor": COMMAND})
+            pid = self._answer(self.implementation.patience)["pid"]
+            return ForkedSupervisor(pid)
+        except (OSError, wire.WireTimeout, wire.WireClosed) as error:
+            raise HarnessFault(
+                f"the template process gave no answer: {error or type(error).__name__}"
+            ) from None
+
+    def close(self) -> None:
+        """End it; what was forked from it goes on."""
+        if self._process is None or self._socket is None:
+            return
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+        self._process = self._socket = None
+
+
+def why_not_preloaded(name: str, implementation: Implementation) -> str:
+    """Return why the declared `preload` cannot be used; empty where it can."""
+    template = Template(name, implementation)
+    try:
+        ready = template.is_ready()
+    finally:
+        template.close()
+    return "" if ready or not implementation.preload else template.why_not

@@ -1,0 +1,162 @@
+"""Which cases the suite has, without pytest's collection of them.
+
+Who cuts a selection into shards, or asks whether pytest left something out of it, has
+to know all cases: also where pytest was told to collect a part of them, and in the
+controller of xdist, which collects nothing. pytest gets its cases from the same axes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import Any
+
+from sharedtensor_conformance import chapters
+from sharedtensor_conformance.adapter import LONG_PROFILES, Implementation
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.harness.marking import Marking
+from sharedtensor_conformance.harness.matrix import (
+    DIRECTIONS,
+    LAYOUTS,
+    Configuration,
+    Selection,
+    configurations,
+    pairwise,
+)
+from sharedtensor_conformance.plugin.cases import marking_of
+
+DIRECTED = frozenset({"sender", "receiver"})
+"""The fixtures that need a direction."""
+
+
+@dataclass(frozen=True)
+class PlannedCase:
+    """A case before it is run."""
+
+    id: str
+    test: str
+    marking: Marking
+    configuration: Configuration
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Parameters of a test that vary together: their names, and a row for each case."""
+
+    names: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+
+    @property
+    def ids(self) -> list[str]:
+        """What ids of cases say of each row."""
+        return ["-".join(map(_id, row)) for row in self.rows]
+
+
+def _id(value: Any) -> str:
+    if isinstance(value, Configuration):
+        return value.id
+    return value if isinstance(value, str) else str(value.name)
+
+
+def where(
+    marking: Marking, implementation: Implementation, selection: Selection
+) -> list[Configuration]:
+    """Return where a test runs; empty where it is not selected."""
+    if not _selects(selection, marking):
+        return []
+    return configurations(marking, implementation, selection)
+
+
+def _selects(selection: Selection, marking: Marking) -> bool:
+    clauses = [load_clauses()[id] for id in marking.clauses]
+    named = selection.clauses or selection.profiles or selection.cases
+    if marking.profiles & LONG_PROFILES and not named:
+        return False
+    if selection.clauses and not set(marking.clauses) & set(selection.clauses):
+        return False
+    profiles = {clause.profile for clause in clauses}
+    return not selection.profiles or bool(profiles & set(selection.profiles))
+
+
+def axes_of(
+    function: Callable[..., Any],
+    marking: Marking,
+    places: list[Configuration],
+    implementation: Implementation,
+) -> list[Axis]:
+    """Return what a test varies over besides its own parameters, in their order."""
+    names = set(inspect.signature(function).parameters)
+    if names & DIRECTED:
+        names.add("direction")
+    axes: dict[str, Sequence[Any]] = {"configuration": places}
+    for name, values in _axes(implementation).items():
+        if name in names:
+            axes[name] = values[:1] if places[0].why_not else values
+    if marking.pairwise:
+        return [Axis(tuple(axes), pairwise(list(axes.values())))]
+    return [Axis((name,), [[one] for one in values]) for name, values in axes.items()]
+
+
+def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
+    return {
+        "channel": implementation.channels,
+        "direction": DIRECTIONS,
+        "dtype": implementation.dtypes,
+        "layout": LAYOUTS,
+    }
+
+
+def all_cases(
+    selection: Selection, implementation: Implementation
+) -> Iterator[PlannedCase]:
+    """Yield the cases of the chosen clauses, profiles and configurations."""
+    for file, function in suite_tests():
+        marking = marking_of(function)
+        assert marking is not None
+        if places := where(marking, implementation, selection):
+            axes = axes_of(function, marking, places, implementation)
+            yield from _cases_of(f"{file}::{function.__name__}", function, axes)
+
+
+@cache
+def suite_tests() -> tuple[tuple[str, Callable[..., Any]], ...]:
+    """Return all tests of the suite, each with its file."""
+    names = [module.name for module in pkgutil.iter_modules(chapters.__path__)]
+    return tuple(
+        (f"{name}.py", function)
+        for name in sorted(names)
+        if name.startswith("test_")
+        for function in _tests_in(f"{chapters.__name__}.{name}")
+    )
+
+
+def _tests_in(module: str) -> Iterator[Callable[..., Any]]:
+    for name, value in vars(importlib.import_module(module)).items():
+        if name.startswith("test_") and marking_of(value):
+            yield value
+
+
+def _cases_of(
+    test: str, function: Callable[..., Any], axes: list[Axis]
+) -> Iterator[PlannedCase]:
+    marking = marking_of(function)
+    assert marking is not None
+    first, *others = axes
+    place = first.names.index("configuration")
+    firsts = [(id, row[place]) for id, row in zip(first.ids, first.rows, strict=True)]
+    rest = [*(axis.ids for axis in others), *_own_ids(function)]
+    for (head, configuration), *tail in product(firsts, *rest):
+        id = f"{test}[{'-'.join([head, *tail])}]"
+        yield PlannedCase(id, test, marking, configuration)
+
+
+def _own_ids(function: Callable[..., Any]) -> Iterator[list[str]]:
+    """Yield the ids of the parameters that a test brings itself."""
+    for mark in getattr(function, "pytestmark", []):
+        if mark.name == "parametrize":
+            yield list(mark.kwargs.get("ids") or map(str, mark.args[1]))

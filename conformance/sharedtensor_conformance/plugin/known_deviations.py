@@ -1,0 +1,82 @@
+"""Known deviations are shown once: what has the same cause follows and is not run.
+
+An expected deviation is confirmed by one case in each configuration, the cheapest. Once
+that has failed as expected, the other cases that the same entry of the expectations is
+about get the verdict ``follows``, which is never a pass. If it holds after all, they
+are run. A worker of xdist knows only what it has seen itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sharedtensor_conformance.plugin.execution import Outcome
+from sharedtensor_conformance.report.expectations import Expectations
+from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.verdicts import Verdict
+
+Item = TypeVar("Item")
+Place = tuple[int, str]
+"""An entry of the expectations in a configuration."""
+
+
+class KnownDeviations:
+    """What has been confirmed so far.
+
+    Args:
+        expected: the expected deviations.
+        version: the version of the implementation.
+    """
+
+    def __init__(self, expected: Expectations, version: str) -> None:
+        self._expected = expected
+        self._version = version
+        self._confirmed: dict[Place, list[Case]] = {}
+
+    def confirm(self, case: Case, configuration: str) -> None:
+        """Take in a case: if it failed as expected, others follow from it."""
+        entry = self._expected.covers(case, self._version)
+        if case.verdict.broken and entry is not None:
+            self._confirmed.setdefault((entry.number, configuration), []).append(case)
+
+    def outcome(self, case: Case, configuration: str) -> Outcome | None:
+        """Return the outcome of a case that follows; None where it has to be run.
+
+        All its clauses have to be broken by a case of the same cause already, so that
+        their verdicts are the same as if it were run and failed.
+        """
+        for place in self.places(case, configuration):
+            for shown in self._confirmed.get(place, ()):
+                if set(case.clauses) <= set(shown.clauses):
+                    evidence = f"not run: it has the same cause as {shown.id}"
+                    return Outcome(Verdict.FOLLOWS, f"{evidence}, which was confirmed")
+        return None
+
+    def places(self, case: Case, configuration: str) -> list[Place]:
+        """Return the entries that a case is about, each in its configuration."""
+        about = self._expected.about(case, self._version)
+        return [(entry.number, configuration) for entry in about]
+
+
+def cheapest_first(
+    items: Sequence[Item],
+    places: Callable[[Item], Sequence[Place]],
+    price: Callable[[Item], float],
+) -> list[Item]:
+    """Return the cases with the cheapest one of each known deviation before the others.
+
+    Args:
+        items: the cases, in their order.
+        places: the entries that a case is about, each in its configuration.
+        price: what a case costs.
+    """
+    members: dict[Place, list[int]] = {}
+    for number, item in enumerate(items):
+        for place in places(item):
+            members.setdefault(place, []).append(number)
+    order = {number: (number, 1) for number in range(len(items))}
+    for numbers in members.values():
+        cheapest = min(numbers, key=lambda number: (price(items[number]), number))
+        order[cheapest] = min(order[cheapest], (numbers[0], 0))
+    return [items[number] for number in sorted(order, key=order.__getitem__)]

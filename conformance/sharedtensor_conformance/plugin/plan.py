@@ -1,0 +1,98 @@
+"""What a run is to judge: the cases that its options choose, and its shard of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import pytest
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.plugin.durations import Durations, load_durations
+from sharedtensor_conformance.plugin.enumeration import PlannedCase, all_cases
+from sharedtensor_conformance.plugin.one_per_clause import one_per_clause
+from sharedtensor_conformance.plugin.shards import digest, shards_of
+from sharedtensor_conformance.report import records
+from sharedtensor_conformance.report.records import ReportError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cases of a run, by their ids.
+
+    Args:
+        known: all cases of the chosen clauses, profiles and configurations.
+        chosen: what is to be judged of them.
+        shard: which part of the selection they are; None: all of it.
+    """
+
+    known: frozenset[str]
+    chosen: dict[str, PlannedCase]
+    shard: records.Shard | None
+
+
+PLAN = pytest.StashKey[Plan]()
+
+
+def plan_of(
+    config: pytest.Config, selection: Selection, implementation: Implementation
+) -> Plan:
+    """Return the plan of a run; it is made once, when it is needed.
+
+    Raises:
+        pytest.UsageError: the report with the durations cannot be read.
+    """
+    if PLAN not in config.stash:
+        config.stash[PLAN] = _made(config, selection, implementation)
+    return config.stash[PLAN]
+
+
+def _made(
+    config: pytest.Config, selection: Selection, implementation: Implementation
+) -> Plan:
+    known = list(all_cases(selection, implementation))
+    chosen, shard = _selected(known, selection), None
+    if config.option.shard:
+        number, count = config.option.shard
+        seconds = durations_of(config, implementation).seconds
+        shards = shards_of(chosen, count, seconds)
+        shard = records.Shard(
+            number, count, len(chosen), digest(shards), full=selection.full
+        )
+        chosen = list(shards[number - 1])
+    ids = frozenset(case.id for case in known)
+    return Plan(ids, {case.id: case for case in chosen}, shard)
+
+
+def durations_of(config: pytest.Config, implementation: Implementation) -> Durations:
+    """Return what cases are expected to take.
+
+    Raises:
+        pytest.UsageError: the report that was named cannot be read.
+    """
+    try:
+        return load_durations(implementation.name, config.option.timings)
+    except ReportError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _selected(known: list[PlannedCase], selection: Selection) -> list[PlannedCase]:
+    chosen = known
+    if selection.cases:
+        chosen = [case for case in chosen if _wanted(case.id, selection.cases)]
+    if selection.one_per_clause:
+        chosen = one_per_clause(
+            chosen,
+            marking_of=lambda case: case.marking,
+            configuration_of=lambda case: case.configuration,
+            asked_for=selection.clauses,
+        )
+    return chosen
+
+
+def _wanted(id: str, patterns: tuple[str, ...]) -> bool:
+    return any(
+        id == pattern or fnmatchcase(id, pattern.replace("[", "[[]"))
+        for pattern in patterns
+    )

@@ -1,0 +1,143 @@
+"""Cuts a selection into shards that run on machines of their own.
+
+pytest-split and pytest-shard put each test into one shard by itself, but here the cases
+of a configuration share processes, and those that run last have to be in each shard
+that runs some of them.
+
+Every machine cuts alike: it depends on the cases, their recorded durations and the
+number of shards alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from sharedtensor_conformance.plugin.enumeration import PlannedCase
+
+PIECES = 4
+"""The cases of a configuration that stay together are at most this part of a shard.
+
+One worker runs all cases of a configuration, so a shard with two workers needs two.
+"""
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Return which shard an option names, from 1, and how many there are.
+
+    Raises:
+        argparse.ArgumentTypeError: it names none.
+    """
+    found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no shard: say which one of how many, such as 2/8"
+        )
+    return int(found[1]), int(found[2])
+
+
+@dataclass
+class _Load:
+    """What a shard has so far; `cost` is in milliseconds, so that sums are exact."""
+
+    number: int
+    cost: int = 0
+    ids: set[str] = field(default_factory=set)
+    configurations: set[str] = field(default_factory=set)
+
+    def add(self, cost: int, cases: Iterable[PlannedCase]) -> None:
+        self.cost += cost
+        self.ids.update(case.id for case in cases)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Cases of a configuration that stay together, with those that judge them."""
+
+    configuration: str
+    number: int
+    cost: int
+    cases: tuple[PlannedCase, ...]
+
+
+def shards_of(
+    cases: Sequence[PlannedCase], count: int, seconds: Callable[[PlannedCase], float]
+) -> list[tuple[PlannedCase, ...]]:
+    """Return the cases of each shard, in their order.
+
+    Each case is in one shard, but for those that run last: they are wherever cases are
+    that they judge.
+    """
+    costs = {case.id: max(1, round(1000 * seconds(case))) for case in cases}
+    loads = [_Load(number) for number in range(count)]
+    in_order = sorted(cases, key=lambda case: case.id)
+    for piece in sorted(_pieces(in_order, count, costs), key=_largest_first):
+        others = [one for one in loads if piece.configuration not in one.configurations]
+        load = _least(others)
+        load.configurations.add(piece.configuration)
+        load.add(piece.cost, piece.cases)
+    single = [case for case in cases if _is_single(case)]
+    for case in sorted(single, key=lambda one: (-costs[one.id], one.id)):
+        _least(loads).add(costs[case.id], [case])
+    return [tuple(case for case in cases if case.id in one.ids) for one in loads]
+
+
+def _least(loads: Iterable[_Load]) -> _Load:
+    return min(loads, key=lambda load: (load.cost, load.number))
+
+
+def _largest_first(piece: _Piece) -> tuple[int, str, int]:
+    return (-piece.cost, piece.configuration, piece.number)
+
+
+def _is_single(case: PlannedCase) -> bool:
+    """Return whether a case has processes of its own, or none."""
+    return case.marking.isolated or bool(case.configuration.why_not)
+
+
+def _pieces(
+    cases: Sequence[PlannedCase], count: int, costs: dict[str, int]
+) -> list[_Piece]:
+    limit = sum(costs.values()) / (PIECES * count)
+    groups: defaultdict[str, list[PlannedCase]] = defaultdict(list)
+    for case in cases:
+        if not _is_single(case):
+            groups[case.configuration.id].append(case)
+    found = []
+    for configuration, group in groups.items():
+        last = [case for case in group if case.marking.runs_last]
+        first = [case for case in group if not case.marking.runs_last]
+        for number, part in enumerate(_parts(first, count, limit, costs) or [[]]):
+            together = (*part, *last)
+            cost = sum(costs[case.id] for case in together)
+            found.append(_Piece(configuration, number, cost, together))
+    return found
+
+
+def _parts(
+    cases: Sequence[PlannedCase], count: int, limit: float, costs: dict[str, int]
+) -> list[list[PlannedCase]]:
+    """Return the cases in at most `count` parts of equal cost, about `limit` each."""
+    total = sum(costs[case.id] for case in cases)
+    wanted = min(count, -int(-total // limit)) if cases else 0
+    parts: list[list[PlannedCase]] = [[] for _ in range(wanted)]
+    passed = 0
+    for case in cases:
+        middle = passed + costs[case.id] / 2
+        parts[int(middle * wanted / total)].append(case)
+        passed += costs[case.id]
+    return [part for part in parts if part]
+
+
+def digest(shards: Iterable[Iterable[PlannedCase]]) -> str:
+    """Return what is the same where the same cases are in the same shards."""
+    lines = (
+        f"{number} {case.id}\n"
+        for number, cases in enumerate(shards, 1)
+        for case in sorted(cases, key=lambda one: one.id)
+    )
+    return sha256("".join(lines).encode()).hexdigest()[:12]

@@ -1,0 +1,218 @@
+"""Broken clauses by their common cause, the most basic clause of each group first.
+
+One fault breaks dozens of clauses. Their cases fall into groups: those that are
+expected by their cause, others by the signature of their evidence. What a clause rests
+on is declared here, so that whoever reads a report begins with the most basic clause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sharedtensor_conformance.adapter import PROFILES
+from sharedtensor_conformance.clauses import LEVELS, Clause
+from sharedtensor_conformance.report.records import Case, ClauseResult, Summary
+from sharedtensor_conformance.report.signatures import is_mismatch, signature
+from sharedtensor_conformance.report.verdicts import WORST_FIRST
+
+CHAPTERS = (
+    "SHARE",
+    "CHAN",
+    "START",
+    "RESHARE",
+    "VIEW",
+    "GRAD",
+    "TRAIN",
+    "API",
+    "SPAWN",
+    "STRAT",
+    "FD",
+    "FS",
+    "LIFE",
+    "FAIL",
+    "MGR",
+    "SEC",
+    "FAULT",
+    "CUDA",
+)
+"""The chapters of the spec, the most basic first."""
+
+RESTS_ON = {
+    "values": ("SHARE-3",),
+    "sharing": ("SHARE-3", "SHARE-1", "SHARE-2"),
+}
+"""The clauses without which none can hold that observes this."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Broken cases that look as if they had one cause.
+
+    Args:
+        clauses: the clauses that they break, the most basic first.
+        cases: the cases.
+        rests: some are in the group since they rest on its first clause.
+    """
+
+    clauses: tuple[str, ...]
+    cases: tuple[Case, ...]
+    rests: bool = False
+
+    @property
+    def first(self) -> str:
+        """The most basic clause."""
+        return self.clauses[0]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The clauses besides the most basic one."""
+        return self.clauses[1:]
+
+    @property
+    def expected(self) -> bool:
+        """Whether its cases are known deviations."""
+        return self.cases[0].expected
+
+    @property
+    def cause(self) -> str:
+        """The known cause of the deviation; empty where nothing was expected."""
+        return self.cases[0].cause
+
+    @property
+    def shown(self) -> Case:
+        """The case that shows the most basic clause broken best."""
+        return shortest(case for case in self.cases if self.first in case.clauses)
+
+
+def groups_of(
+    cases: Iterable[Case], summary: Summary, clauses: Mapping[str, Clause]
+) -> list[Group]:
+    """Return the broken cases in groups.
+
+    Unexpected ones come before expected ones, a MUST before a SHOULD, and then the most
+    basic first.
+    """
+    cases = list(cases)
+    found: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        if case.verdict.broken:
+            found.setdefault(_kind(case), []).append(case)
+    order = _Order(summary.clauses)
+    groups = [_group(members, order) for members in found.values()]
+    groups.sort(key=order.of_group)
+    return _joined(groups, cases, clauses, order)
+
+
+def basic_first(ids: Iterable[str], results: Mapping[str, ClauseResult]) -> list[str]:
+    """Return clauses in the order in which they are to be looked at."""
+    return sorted(ids, key=_Order(results).of_clause)
+
+
+def shortest(cases: Iterable[Case]) -> Case:
+    """Return the case that shows a broken clause best.
+
+    An unexpected one before an expected one, one that fails every time before one that
+    depends on state, the worst verdict, and then the shortest evidence there is.
+    """
+    return min(
+        cases,
+        key=lambda case: (
+            case.expected,
+            case.state_dependent,
+            WORST_FIRST.index(case.verdict),
+            not case.evidence,
+            len(case.evidence),
+            case.id,
+        ),
+    )
+
+
+class _Order:
+    """The order of clauses: by level, then core first, then by chapter and number."""
+
+    def __init__(self, results: Mapping[str, ClauseResult]) -> None:
+        self._results = results
+        self._profiles = list(PROFILES)
+
+    def of_clause(self, id: str) -> tuple[int, int, int, int]:
+        result = self._results[id]
+        chapter, _, number = id.partition("-")
+        return (
+            LEVELS.index(result.level),
+            _place(result.profile, self._profiles),
+            _place(chapter, CHAPTERS),
+            int(number),
+        )
+
+    def of_group(self, group: Group) -> tuple[bool, tuple[int, int, int, int]]:
+        return group.expected, self.of_clause(group.first)
+
+
+def _place(name: str, known: Sequence[str]) -> int:
+    return known.index(name) if name in known else len(known)
+
+
+def _kind(case: Case) -> tuple[object, ...]:
+    """Return what the cases of one group have in common."""
+    if case.expected:
+        return True, case.cause or case.clauses
+    return False, signature(case) if case.evidence else case.clauses
+
+
+def _group(cases: Iterable[Case], order: _Order, *, rests: bool = False) -> Group:
+    members = tuple(cases)
+    ids = {id for case in members for id in case.clauses}
+    return Group(tuple(sorted(ids, key=order.of_clause)), members, rests)
+
+
+def _joined(
+    groups: list[Group],
+    cases: Sequence[Case],
+    clauses: Mapping[str, Clause],
+    order: _Order,
+) -> list[Group]:
+    """Return the groups, those that rest on another put into it."""
+    joined: list[Group] = []
+    for group in groups:
+        place = next(
+            (n for n, base in enumerate(joined) if _rests(group, base, cases, clauses)),
+            None,
+        )
+        if place is None:
+            joined.append(group)
+        else:
+            members = joined[place].cases + group.cases
+            joined[place] = _group(members, order, rests=True)
+    return joined
+
+
+def _rests(
+    group: Group, base: Group, cases: Sequence[Case], clauses: Mapping[str, Clause]
+) -> bool:
+    """Return whether what is broken in `group` cannot hold while `base` is broken.
+
+    Both found other values than there should be, the first clause of `group` rests on
+    one of `base`, and that one held nowhere where `group` is broken.
+    """
+    if group.expected or base.expected:
+        return False
+    if not all(map(is_mismatch, (*group.cases, *base.cases))):
+        return False
+    if group.first not in clauses:
+        return False
+    roots = set(RESTS_ON.get(clauses[group.first].observes, ()))
+    where = {_configuration(case) for case in group.cases}
+    return any(
+        not where & _held_where(root, cases) for root in roots & set(base.clauses)
+    )
+
+
+def _held_where(id: str, cases: Iterable[Case]) -> set[tuple[str, ...]]:
+    judged = [c for c in cases if id in c.clauses and c.verdict.judged]
+    return {_configuration(case) for case in judged if not case.verdict.broken}
+
+
+def _configuration(case: Case) -> tuple[str, ...]:
+    axes = case.axes
+    return case.device, axes.get("strategy", ""), axes.get("start_method", "")

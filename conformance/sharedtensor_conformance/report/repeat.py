@@ -1,0 +1,62 @@
+"""The command that repeats a case alone, in the way in which its run was started."""
+
+from __future__ import annotations
+
+import shlex
+
+from sharedtensor_conformance.report.records import Case, Run
+
+CARRIED = (
+    "--impl",
+    "--device",
+    "--expectations",
+    "--no-expectations",
+    "--strict",
+    "--patience",
+    "--case-limit",
+)
+"""The options of a run that repeating one case of it needs."""
+
+OF_HISTORIES = ("--histories", "--history-seed")
+"""Those that only a case about histories needs."""
+
+HISTORIES = "test_histories.py::"
+
+MOST_LEAKING = 3
+"""How many of the cases that left something are repeated before it is judged."""
+
+
+def repeat_command(run: Run, clause: str, case: Case) -> str:
+    """Return the command that repeats one case.
+
+    What the ledger found is shown again by the cases that left it, and the case that
+    judges it. A failure that vanished in fresh processes needs what ran before it: its
+    whole configuration.
+    """
+    words = [*run.selection.command, *_carried(run, case)]
+    if case.leaking:
+        cases = (*case.leaking[:MOST_LEAKING], case.id)
+        words += [f"--case={id}" for id in cases]
+    elif case.state_dependent:
+        words += _configuration(case)
+    else:
+        words += [f"--clause={clause}", f"--case={case.id}"]
+    return " ".join(shlex.quote(word) for word in words)
+
+
+def _carried(run: Run, case: Case) -> list[str]:
+    """Return the options of the run that its case needs, with the implementation."""
+    names = CARRIED + (OF_HISTORIES if case.test.startswith(HISTORIES) else ())
+    given = run.selection.options
+    kept = [option for option in given if option.partition("=")[0] in names]
+    if not any(option.startswith("--impl=") for option in kept):
+        kept.insert(0, f"--impl={run.implementation.name}")
+    return kept
+
+
+def _configuration(case: Case) -> list[str]:
+    """Return the options that select the configuration of a case."""
+    named = (("strategy", "--strategy"), ("start_method", "--start-method"))
+    return [
+        f"{option}={case.axes[axis]}" for axis, option in named if axis in case.axes
+    ]

@@ -1,0 +1,85 @@
+"""The table at the end of a run: the clauses of each chapter by what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from sharedtensor_conformance.report.judge import standing
+from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
+
+ONLY_WHERE_ANY = ("advisory", "expected")
+"""The columns that are left out where there is nothing in them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a chapter's clauses by what became of them.
+
+    `cases` and `seconds` are of the cases whose first clause is of the chapter, so that
+    they add up to those of the run.
+    """
+
+    chapter: str
+    held: int = 0
+    broken: int = 0
+    advisory: int = 0
+    expected: int = 0
+    unsupported: int = 0
+    not_run: int = 0
+    cases: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Row) -> Row:
+        mine, others = vars(self), vars(other)
+        sums = {name: mine[name] + others[name] for name in mine if name != "chapter"}
+        return Row(self.chapter, **sums)
+
+    def text(self, column: str) -> str:
+        """Return what a cell of the table shows."""
+        return f"{self.seconds:.1f}" if column == "seconds" else str(vars(self)[column])
+
+
+def chapter_rows(run: Run, summary: Summary, cases: Iterable[Case]) -> list[Row]:
+    """Return the rows of the table, a chapter each, in the order of their names."""
+    rows: dict[str, Row] = {}
+    for id, result in summary.clauses.items():
+        _add(rows, _chapter(id), _of_clause(run, _chapter(id), result))
+    for case in cases:
+        chapter = _chapter(case.clauses[0])
+        _add(rows, chapter, Row(chapter, cases=1, seconds=case.seconds))
+    simulated = {
+        _chapter(id)
+        for id, result in summary.clauses.items()
+        if "simulated" in result.devices
+    }
+    return [
+        replace(row, chapter=f"{name} (simulated)") if name in simulated else row
+        for name, row in sorted(rows.items())
+    ]
+
+
+def columns(rows: Iterable[Row]) -> list[str]:
+    """Return the columns to show."""
+    rows = list(rows)
+    names = [field.name for field in fields(Row)]
+    return [
+        name
+        for name in names
+        if name not in ONLY_WHERE_ANY or any(vars(row)[name] for row in rows)
+    ]
+
+
+def _chapter(clause: str) -> str:
+    return clause.partition("-")[0]
+
+
+def _add(rows: dict[str, Row], chapter: str, more: Row) -> None:
+    rows[chapter] = rows.get(chapter, Row(chapter)) + more
+
+
+def _of_clause(run: Run, chapter: str, result: ClauseResult) -> Row:
+    found = standing(run, result, strict=run.selection.strict)
+    column: dict[str, Any] = {found.replace(" ", "_"): 1}
+    return Row(chapter, **column)

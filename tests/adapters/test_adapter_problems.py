@@ -1,0 +1,109 @@
+"""What is wrong with an adapter is said before anything is judged, a sentence each."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from sharedtensor_conformance.adapter import Implementation, fits, problems_of
+from sharedtensor_conformance.adapters import numpy_copy, reference
+from sharedtensor_conformance.adapters.numpy_copy import NumpyCopyOperations
+
+GOOD = replace(numpy_copy.conformance_adapter, dtypes=("float32",))
+
+
+class TooFew(NumpyCopyOperations):
+    def write(self, tensor, value):
+        """Write somewhere."""
+
+
+class TooMany(NumpyCopyOperations):
+    def shape(self, tensor, order):
+        """Return the shape in some order."""
+
+
+class ByKeyword(NumpyCopyOperations):
+    def read(self, tensor, *, index):
+        """Return one element."""
+
+
+class NoFunction(NumpyCopyOperations):
+    values = ()
+
+
+class Generous(NumpyCopyOperations):
+    def read(self, *arguments):
+        """Return one element."""
+
+    def shape(self, tensor, order="C"):
+        """Return the shape."""
+
+    values = partial(NumpyCopyOperations.values, None)
+    release = print
+
+
+@pytest.mark.parametrize(
+    ("operations", "call"),
+    [
+        (TooFew, "write(tensor, index, value)"),
+        (TooMany, "shape(tensor)"),
+        (ByKeyword, "read(tensor, index)"),
+        (NoFunction, "values(tensor)"),
+    ],
+)
+def test_operation_that_cannot_be_called_as_the_contract_says(operations, call):
+    (problem,) = problems_of(GOOD, operations())
+    name = call.partition("(")[0]
+    assert problem == (
+        f"the operation {name!r} cannot be called as {call}, which the suite does: "
+        f"give it these parameters"
+    )
+
+
+def test_operation_may_take_more_than_the_contract_says():
+    assert problems_of(GOOD, Generous()) == []
+
+
+def test_nobody_can_tell_what_a_function_without_a_signature_takes():
+    assert fits(type, ["one", "two"])
+    assert not fits(3, [])
+
+
+def whole(**changes) -> list[str]:
+    """Return the problems of the claims of the reference with such changes."""
+    adapter: Implementation = replace(reference.conformance_adapter, **changes)
+    return problems_of(adapter, reference.ReferenceOperations())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"dtypes": ("float32",)},
+            "'lazy' is claimed, .* add a complex dtype, or drop",
+        ),
+        (
+            {"devices": ("cpu",)},
+            "'cuda' is claimed, .* add a device, simulated or cuda",
+        ),
+        ({"segment_pattern": ""}, "'strategy-fs' is claimed, .* add a segment_pattern"),
+        ({"manager_pattern": ""}, "'manager' is claimed, .* add a manager_pattern"),
+        (
+            {"strategies": ("file_system", "fd")},
+            "'strategy-fd' is claimed, .* add the strategy 'file_descriptor', or drop",
+        ),
+        (
+            {"dtypes": ("complex64",)},
+            "the dtype 'float32' is not claimed, .*: claim it",
+        ),
+    ],
+)
+def test_claim_that_nothing_could_be_judged_on(changes, said):
+    (problem,) = whole(**changes)
+    assert re.search(said, problem), problem
+
+
+def test_claims_of_the_reference_have_something_to_be_judged_on():
+    assert whole() == []

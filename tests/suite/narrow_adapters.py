@@ -1,0 +1,60 @@
+"""The reference under adapters that claim little: one of each axis, in two ways.
+
+What a test needs beyond that has to be said by its decorator. Where it is not said, the
+test judges nothing, or calls broken what nobody has claimed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sharedtensor_conformance.adapters import copy, reference
+
+
+class Operations(reference.ReferenceOperations):
+    """The operations of the reference but for the one that needs complex tensors."""
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "conjugate":
+            raise AttributeError(name)
+        return object.__getattribute__(self, name)
+
+
+_narrow = replace(
+    reference.conformance_adapter,
+    operations=f"{__name__}:Operations",
+    dtypes=("float32",),
+)
+
+descriptors = replace(
+    _narrow,
+    name="descriptors",
+    claims=_narrow.claims - {"lazy", "strategy-fs", "manager"},
+    strategies=("file_descriptor",),
+    start_methods=("fork",),
+    channels=("pipe",),
+)
+
+names = replace(
+    _narrow,
+    name="names",
+    claims=_narrow.claims - {"lazy", "strategy-fd"},
+    strategies=("file_system",),
+    start_methods=("spawn",),
+    channels=("queue",),
+)
+
+
+class CopyingOperations(copy.CopyOperations):
+    """The same of the control that copies."""
+
+    __getattribute__ = Operations.__getattribute__
+
+
+def copying(adapter):
+    """Return an adapter of the control with the same claims."""
+    operations = f"{__name__}:CopyingOperations"
+    return replace(adapter, name=f"copying_{adapter.name}", operations=operations)
+
+
+copying_descriptors, copying_names = copying(descriptors), copying(names)

@@ -1,0 +1,188 @@
+"""Random histories on an implementation in memory: the model and the search are judged.
+
+The implementation shares as it has to, so that each failure is one of the model; and
+with a fault in it, so that each miss is one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sharedtensor_conformance.adapter import PROFILES
+from sharedtensor_conformance.chapters.histories import (
+    History,
+    HistoryFailed,
+    kinds_for,
+)
+from sharedtensor_conformance.harness.outcomes import (
+    ActorDied,
+    CheckFailed,
+    DeadlineExceeded,
+    HarnessFault,
+    RemoteError,
+    RemoteRaised,
+)
+from sharedtensor_conformance.harness.proxies import Remote
+
+NUMBERS = st.integers(0, 59)
+CHANNELS = ("queue", "pipe")
+
+
+class SharedTensor(Remote):
+    """A window on a list that all processes see."""
+
+    keys = count()
+
+    def __init__(self, actor, numbers, places, grad=None):
+        super().__init__(actor, str(next(self.keys)))
+        self.numbers, self.places, self.own_grad = numbers, list(places), grad
+
+    def values(self):
+        return [self.numbers[place] for place in self.places]
+
+    def write(self, index, value):
+        self.numbers[self.places[index]] = value
+
+    def share(self):
+        return self
+
+    def clone(self):
+        return SharedTensor(self.actor, self.values(), range(len(self.places)))
+
+    def view(self, layout):
+        last = layout.offset + (layout.shape[0] - 1) * layout.strides[0]
+        places = self.places[layout.offset : last + 1 : layout.strides[0]]
+        return SharedTensor(self.actor, self.numbers, places)
+
+    def set_grad(self, grad):
+        self.own_grad = grad
+
+    def grad(self):
+        return self.own_grad
+
+    def drop(self):
+        pass
+
+    def sent_to(self, actor):
+        grad = self.own_grad and self.own_grad.sent_to(actor)
+        return SharedTensor(actor, self.numbers, self.places, grad)
+
+
+class Process:
+    """A process that sends what it has by reference."""
+
+    def __init__(self, name, messages):
+        self.name, self.messages = name, messages
+
+    def make(self, values):
+        return SharedTensor(self, list(values), range(len(values)))
+
+    def put(self, payload, to, channel):
+        route = self.messages.setdefault((self.name, to.name, channel), deque())
+        tensors = payload if isinstance(payload, list) else [payload]
+        sent = [self.send(tensor, to) for tensor in tensors]
+        route.append(sent if isinstance(payload, list) else sent[0])
+
+    def send(self, tensor, to):
+        return tensor.sent_to(to)
+
+    def get(self, sender, channel):
+        return self.messages[sender.name, self.name, channel].popleft()
+
+
+def take(steps, kind=Process):
+    messages = {}
+    actors = tuple(kind(name, messages) for name in ("owner", "peer", "bystander"))
+    History(actors, CHANNELS, outlives=True, grads=True).take(steps)
+
+
+ALL_KINDS = kinds_for(frozenset(PROFILES), grads=True)
+HISTORIES = st.lists(st.tuples(st.sampled_from(ALL_KINDS), *[NUMBERS] * 3), max_size=40)
+
+
+@settings(max_examples=400, deadline=None, database=None, derandomize=True)
+@given(HISTORIES)
+def test_no_history_fails_where_all_is_shared(steps):
+    take(steps)
+
+
+def test_view_of_a_clone_of_one_element():
+    take([("make", 0, 0, 0), ("view", 0, 1, 1), ("clone", 1, 0, 0), ("view", 1, 0, 0)])
+
+
+class Copies(Process):
+    def send(self, tensor, to):
+        return tensor.clone().sent_to(to)
+
+
+class MixesUpGrads(Process):
+    def send(self, tensor, to):
+        arrived = tensor.sent_to(to)
+        arrived.own_grad = arrived if tensor.own_grad else None
+        return arrived
+
+
+class Loses(Process):
+    def get(self, sender, channel):
+        super().get(sender, channel)
+
+
+class LosesTheSecond(Process):
+    def get(self, sender, channel):
+        arrived = super().get(sender, channel)
+        return arrived[:1] if isinstance(arrived, list) else arrived
+
+
+SEND_AND_WRITE = [("make", 0, 0, 0), ("send", 0, 0, 0), ("write", 0, 0, 0)]
+SEND_A_GRAD = [("make", 0, 0, 0), ("set_grad", 0, 0, 0), ("send", 0, 0, 0)]
+SEND_TWO = [("make", 0, 0, 0), ("make", 0, 0, 0), ("send_two", 0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "said"),
+    [
+        (Copies, SEND_AND_WRITE, "at the end of this: got"),
+        (MixesUpGrads, SEND_A_GRAD, "at the end of this: got"),
+        (Loses, SEND_AND_WRITE, "not so: t1 is a tensor"),
+        (Loses, SEND_TWO, "a message of 2 tensors arrives as it was sent"),
+        (LosesTheSecond, SEND_TWO, "a message of 2 tensors arrives as it was sent"),
+    ],
+)
+def test_fault_of_the_implementation_breaks_the_clause(kind, steps, said):
+    with pytest.raises(HistoryFailed) as caught:
+        take(steps, kind)
+    outcome = caught.value.as_outcome("this history")
+    assert type(outcome) is CheckFailed
+    assert said in str(outcome)
+    assert "owner.make(" in str(outcome)
+
+
+RAISED = RemoteRaised(RemoteError("owner", "OSError", [], "no room", ""), "operate")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ZeroDivisionError("by zero"), HarnessFault),
+        (TypeError("'NoneType' object is not iterable"), HarnessFault),
+        (HarnessFault("owner has no object"), HarnessFault),
+        (RAISED, CheckFailed),
+        (ActorDied("owner died of SIGSEGV"), ActorDied),
+        (DeadlineExceeded("owner gave no answer"), DeadlineExceeded),
+    ],
+)
+def test_what_does_not_come_from_the_implementation_is_an_error(error, kind):
+    class Fails(Process):
+        def make(self, values):
+            raise error
+
+    with pytest.raises(HistoryFailed) as caught:
+        take([("make", 0, 0, 0)], Fails)
+    outcome = caught.value.as_outcome("this history")
+    assert type(outcome) is kind
+    known = str(error)
+    assert known in str(outcome)

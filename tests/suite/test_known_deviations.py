@@ -1,0 +1,148 @@
+"""A known deviation is shown by its cheapest case; what has the same cause follows."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+
+import pytest
+from sharedtensor_conformance.plugin.known_deviations import (
+    KnownDeviations,
+    cheapest_first,
+)
+from sharedtensor_conformance.report.expectations import Expectation, Expectations
+from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.verdicts import Verdict
+
+HERE = "default-fork"
+ENTRY = """
+[[expect]]
+clause = "{}"
+outcomes = ["{}"]
+cause = "it copies"
+date = 2026-11-21
+"""
+CHOSEN = (
+    "--clause=SHARE-1",
+    "--clause=SHARE-3",
+    "--clause=LIFE-7",
+    "--start-method=fork",
+)
+
+
+def expecting(suite, *entries):
+    """Return the option for a file that expects these clauses to break so."""
+    file = suite.folder / "expected.toml"
+    file.write_text("".join(ENTRY.format(*entry) for entry in entries))
+    return f"--expectations={file}"
+
+
+def verdicts_of(done, clause):
+    return [str(case.verdict) for case in done.cases if clause in case.clauses]
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
+def test_other_cases_follow_from_the_first_and_are_no_pass(suite, workers):
+    option = expecting(suite, ("SHARE-1", "fail"))
+    done = suite("--impl=numpy-copy", *CHOSEN, option, *workers)
+    found = verdicts_of(done, "SHARE-1")
+    assert found.count("fail") == 1
+    assert found.count("follows") == len(found) - 1 > 3
+    summary = done.report.summary
+    result = summary.clauses["SHARE-1"]
+    assert (result.verdict, result.expected) == ("fail", True)
+    assert summary.verdicts["follows"] == found.count("follows")
+    assert not summary.conforms
+    assert done.status == 0
+    count = found.count("follows")
+    assert f"({count} follow from known deviations, not run)" in " ".join(
+        done.text.split()
+    )
+    assert f"1 expected, {count} follows" in done.text
+    evidence = {case.evidence for case in done.cases if case.verdict == "follows"}
+    (shown,) = (case.id for case in done.cases if case.verdict == "fail")
+    assert evidence == {
+        f"not run: it has the same cause as {shown}, which was confirmed"
+    }
+
+
+def test_verdicts_of_clauses_are_those_of_a_run_of_all_cases(suite):
+    option = expecting(suite, ("SHARE-1", "fail"))
+    some = suite("--impl=numpy-copy", *CHOSEN, option)
+    all = suite("--impl=numpy-copy", *CHOSEN, option, "--all-cases")
+    assert "follows" not in all.verdicts.values()
+    one, other = some.report.summary.clauses, all.report.summary.clauses
+    assert one.keys() == other.keys()
+    for id in one:
+        assert (one[id].verdict, one[id].expected) == (
+            other[id].verdict,
+            other[id].expected,
+        )
+
+
+def test_cases_that_are_named_are_run(suite):
+    option = expecting(suite, ("SHARE-1", "fail"))
+    named = "--case=test_share.py::test_receiver_sees_what_the_sender_writes*"
+    done = suite("--impl=numpy-copy", "--start-method=fork", named, option)
+    assert set(done.verdicts.values()) == {"fail"}
+
+
+def test_while_no_case_fails_as_expected_all_are_run(suite):
+    option = expecting(suite, ("SHARE-3", "fail"), ("SHARE-1", "crash"))
+    done = suite("--impl=numpy-copy", *CHOSEN, option)
+    assert set(verdicts_of(done, "SHARE-3")) == {"pass"}
+    assert set(verdicts_of(done, "SHARE-1")) == {"fail"}
+    assert done.status == 1
+
+
+# In this process
+
+EXPECTED = Expectations(
+    "sample.toml",
+    (
+        Expectation(
+            1, frozenset({Verdict.FAIL}), "why", datetime.date.today(), clause="GRAD-2"
+        ),
+    ),
+)
+FAILED = Case("a", "t", ("GRAD-2", "GRAD-3"), Verdict.FAIL)
+OTHER = Case("b", "t", ("GRAD-2",), Verdict.ERROR)
+
+
+@pytest.fixture
+def known():
+    return KnownDeviations(EXPECTED, "1.0")
+
+
+def test_case_follows_one_that_failed_as_expected(known):
+    assert known.outcome(OTHER, HERE) is None
+    known.confirm(FAILED, HERE)
+    assert known.outcome(OTHER, HERE).verdict is Verdict.FOLLOWS
+
+
+@pytest.mark.parametrize(
+    ("shown", "other", "where"),
+    [
+        (replace(FAILED, verdict=Verdict.PASS), OTHER, HERE),
+        (replace(FAILED, verdict=Verdict.CRASH), OTHER, HERE),
+        (FAILED, OTHER, "default-spawn"),
+        (FAILED, replace(OTHER, clauses=("GRAD-2", "LIFE-1")), HERE),
+        (FAILED, replace(OTHER, clauses=("GRAD-3",)), HERE),
+    ],
+    ids=["held", "not as expected", "elsewhere", "a clause more", "no such entry"],
+)
+def test_case_that_may_tell_something_is_run(known, shown, other, where):
+    known.confirm(shown, HERE)
+    assert known.outcome(other, where) is None
+
+
+def test_cheapest_case_comes_before_the_first_of_its_deviation():
+    places = {"a": "", "b": "1", "c": "2", "d": "12", "e": "1", "f": ""}
+    prices = {"b": 3, "c": 1, "d": 2, "e": 2}
+    found = cheapest_first(list("abcdef"), lambda i: [*places[i]], lambda i: prices[i])
+    assert "".join(found) == "adbcef"
+
+
+def test_order_stays_where_all_cost_the_same():
+    items = list("abcdef")
+    assert cheapest_first(items, lambda item: "x", lambda item: 1) == items

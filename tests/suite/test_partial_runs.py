@@ -1,0 +1,150 @@
+"""A run of a part of the suite is judged as a part, whatever made it one.
+
+What pytest selects by its own options, and what it no longer runs when it stops, is as
+much a selection as that of the suite's options.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from sharedtensor_conformance import bounded_run
+from sharedtensor_conformance.adapters.loader import load_implementation
+from sharedtensor_conformance.cli import main
+from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.plugin.enumeration import all_cases
+from sharedtensor_conformance.report.records import read_report
+from suites import LIMIT, SUITE, environment
+
+TEST = "test_receiver_finds_values_shape_and_dtype"
+STALE = """
+[[expect]]
+clause = "VIEW-1"
+outcomes = ["fail"]
+cause = "None: it holds, so this is stale in a run that judges it."
+date = 2026-11-22
+"""
+"""Expectations that are stale where all is judged, but nowhere here."""
+
+
+@pytest.fixture
+def expectations(suite):
+    """The option for expectations that no part of a run may call stale."""
+    path = suite.folder / "expected.toml"
+    path.write_text(STALE)
+    return f"--expectations={path}"
+
+
+def collected(text):
+    """Return the ids of cases in the output of --collect-only."""
+    return re.findall(r"^\S*/(test_\w+\.py::\S+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["reference", "numpy-copy", "stdlib"])
+@pytest.mark.parametrize("profiles", [[], ["fault-table"]])
+def test_cases_are_enumerated_as_pytest_collects_them(suite, name, profiles):
+    options = [f"--profile={profile}" for profile in profiles]
+    found = collected(suite(f"--impl={name}", "--collect-only", *options).text)
+    cases = all_cases(Selection(profiles=tuple(profiles)), load_implementation(name))
+    assert sorted(case.id for case in cases) == sorted(found)
+    assert found
+
+
+def assert_partial(done, told):
+    """Assert that the run says that it is a part, and was judged as one."""
+    selection, summary = done.report.run.selection, done.report.summary
+    assert (selection.full, summary.conforms, summary.stale) == (False, False, ())
+    assert selection.left_out_by == (told,)
+    chosen = done.report.run.planned + selection.left_out
+    text = " ".join(done.text.split())
+    assert (
+        f"Of {chosen} chosen cases, {selection.left_out} were left out by {told}."
+        in text
+    )
+    assert "judged by no case" not in text
+    assert set(summary.clauses) == {id for case in done.cases for id in case.clauses}
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_expression_leaves_cases_out(suite, expectations, workers):
+    done = suite(
+        "--impl=stdlib",
+        expectations,
+        "-k",
+        "test_receiver_finds_values_shape_and_dtype",
+        workers,
+    )
+    assert_partial(done, f"-k {TEST!r}")
+    assert done.status == 0, done.text
+
+
+def test_mark_leaves_cases_out(suite, expectations):
+    done = suite("--impl=stdlib", expectations, "-m", "parametrize")
+    assert_partial(done, "-m 'parametrize'")
+    assert done.status == 0, done.text
+
+
+def test_module_leaves_cases_out(suite, expectations):
+    module = "sharedtensor_conformance.chapters.test_train"
+    done = suite("--impl=stdlib", expectations, tests=module)
+    assert_partial(done, module)
+    assert {case.id.partition("::")[0] for case in done.cases} == {"test_train.py"}
+
+
+def test_test_leaves_cases_out(suite, expectations):
+    test = f"sharedtensor_conformance.chapters.test_share::{TEST}"
+    done = suite("--impl=stdlib", expectations, tests=test)
+    assert_partial(done, test)
+    assert done.cases
+
+
+def test_deselected_cases_are_left_out_of_chosen_clauses(suite, tmp_path, capsys):
+    chosen = ("--impl=stdlib", "--clause=SHARE-3", "--start-method=fork")
+    first, *_ = suite(*chosen).cases
+    every = suite(*chosen, "--collect-only").text
+    node = next(line for line in every.splitlines() if line.endswith(first.id))
+    done = suite(*chosen, f"--deselect={node}")
+    assert done.report.run.selection.left_out == 1
+    assert first.id not in done.verdicts
+    own = f"--expectations={tmp_path / 'stdlib.toml'}"
+    assert main(["expectations", "update", str(done.file), own]) == 4
+    assert "lacks 1 of the cases that were chosen" in capsys.readouterr().err
+
+
+def test_last_failed_cases_are_a_part(suite):
+    report = suite.folder / "report.jsonl"
+    command = [sys.executable, "-m", "pytest", "--pyargs", SUITE, "-q"]
+    command += ["--impl=numpy-copy", "--start-method=fork", f"--report={report}"]
+    command += ["--clause=SHARE-1", "--clause=SHARE-3"]
+    place = {"cwd": suite.folder, "env": environment()}
+    bounded_run.run(command, LIMIT, **place)
+    failed = {case.id for case in read_report(report).cases if case.verdict == "fail"}
+    again = bounded_run.run([*command, "--lf"], LIMIT, **place)
+    found = read_report(report)
+    assert {case.id for case in found.cases} == failed, again.output
+    assert found.run.selection.left_out_by == ("--last-failed",)
+    assert "left out by --last-failed." in again.output
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_run_that_stops_at_a_failure_is_judged_by_what_it_judged(
+    suite, expectations, workers
+):
+    done = suite("--impl=numpy-copy", expectations, "-x", workers)
+    summary = done.report.summary
+    assert (summary.complete, summary.stale) == (False, ())
+    assert re.fullmatch(r"stopping after \d failures", summary.stopped)
+    assert set(summary.clauses) == {id for case in done.cases for id in case.clauses}
+    assert "judged by no case" not in done.text
+    assert f"({summary.stopped})" in " ".join(done.text.split())
+    assert done.status == 1
+
+
+def test_option_that_leaves_nothing_out_makes_no_part(suite):
+    chosen = ("--impl=stdlib", "--clause=SHARE-3", "--start-method=fork")
+    done = suite(*chosen, "-k", "not no_such_test")
+    assert done.report.run.selection.left_out == 0
+    assert done.report.run.selection.left_out_by == ()
+    assert "left out" not in done.text

@@ -1,0 +1,222 @@
+"""Owners are forked from a process that has imported the implementation, where it can.
+
+What is observed here is an owner as the kernel sees it, and why a template is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.adapters import reference
+from sharedtensor_conformance.cli import main
+from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.outcomes import HarnessFault
+from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.harness.supervisor_client import marked
+from sharedtensor_conformance.harness.template import Template
+
+SPAWN = Configuration("file_descriptor", "spawn")
+PRELOADED = replace(reference.conformance_adapter, preload=True)
+
+
+@pytest.fixture
+def template():
+    made = Template("reference", PRELOADED)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stage(template):
+    made = Stage("reference", PRELOADED, SPAWN, template)
+    yield made
+    made.close()
+
+
+def environment_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/environ").read_text()
+
+
+def test_owner_has_the_template_s_imports(stage, template):
+    stage.owner.ensure_started()
+    own = Path(f"/proc/{stage.owner.pid}/maps").read_text()
+    assert template._process is not None
+    theirs = Path(f"/proc/{template._process.pid}/maps").read_text()
+    numpy = [line for line in theirs.splitlines() if "_multiarray_umath" in line]
+    assert numpy, "the template has imported NumPy"
+    assert numpy[0] in own, "at the same address, which an import would not choose"
+
+
+def test_parent_of_the_owner_is_its_supervisor(stage):
+    stage.owner.ensure_started()
+    parent = int(process_tree.stat(stage.owner.pid)[1])
+    assert "supervisor.py" in process_tree.command(parent)
+    stage.owner.leave()
+    assert stage.supervision.ask("status") == 0, "so it knows how the owner ended"
+
+
+def test_owner_looks_like_one_from_a_clean_interpreter(stage):
+    stage.owner.ensure_started()
+    pid = stage.owner.pid
+    assert process_tree.command(pid).endswith("sharedtensor_conformance.harness.owner")
+    assert os.getsid(pid) == pid
+    targets = [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)]
+    log = str(stage.supervision.log)
+    assert targets == [os.devnull, log, log]
+    assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
+
+
+def test_owner_and_what_it_forks_are_found_by_the_folder_of_the_stage(stage, template):
+    forking = replace(SPAWN, start_method="fork")
+    forked = Stage("reference", PRELOADED, forking, template)
+    try:
+        forked.peer.ensure_started()
+        found = marked(str(forked.supervision.folder))
+        assert {forked.owner.pid, forked.peer.pid} <= set(found)
+    finally:
+        forked.close()
+
+
+def test_owners_have_the_private_shm_of_their_stage(stage, template):
+    stage.owner.ensure_started()
+    other = Stage("reference", PRELOADED, SPAWN, template)
+    try:
+        other.owner.ensure_started()
+        pids = (stage.owner.pid, other.owner.pid, os.getpid())
+        spaces = {os.readlink(f"/proc/{pid}/ns/mnt") for pid in pids}
+        assert len(spaces) == (3 if stage.supervision.private else 1)
+    finally:
+        other.close()
+
+
+def test_variables_of_a_stage_are_seen_by_the_import(stage, template):
+    with stage.fresh(environment={"STS_OF_THE_STAGE": "1"}) as isolated:
+        isolated.owner.ensure_started()
+        assert "STS_OF_THE_STAGE=1" in environment_of(isolated.owner.pid)
+
+
+def test_peers_of_a_fork_server_find_the_implementation_imported(template):
+    stage = Stage(
+        "reference", PRELOADED, replace(SPAWN, start_method="forkserver"), template
+    )
+    try:
+        stage.peer.ensure_started()
+        server = int(process_tree.stat(stage.peer.pid)[1])
+        assert server != stage.owner.pid
+        assert "_multiarray_umath" in Path(f"/proc/{server}/maps").read_text()
+    finally:
+        stage.close()
+
+
+def test_nothing_is_left_when_everything_is_closed(template):
+    stage = Stage("reference", PRELOADED, SPAWN, template)
+    stage.peer.ensure_started()
+    folder = stage.supervision.folder
+    assert marked(str(folder))
+    stage.close()
+    template.close()
+    assert not folder.exists()
+    assert not marked(str(folder))
+    assert process_tree.children(os.getpid()) == []
+
+
+def test_owners_go_on_when_the_template_has_ended(stage, template):
+    stage.owner.ensure_started()
+    template.close()
+    assert stage.owner.make([1.0]).values() == [1.0]
+
+
+def test_template_that_was_killed_is_a_fault_of_the_suite(stage, template):
+    assert template.is_ready()
+    template._process.kill()
+    template._process.wait()
+    with pytest.raises(HarnessFault, match="the template process gave no answer"):
+        stage.owner.ensure_started()
+
+
+# Refusals
+
+REFUSED = {
+    "import threading; threading.Thread(target=threading.Event().wait, daemon=True)"
+    ".start()": "the import leaves 2 threads, and a fork has one of them",
+    "FILE = open('/dev/zero')": "the import leaves /dev/zero open",
+    "import subprocess; CHILD = subprocess.Popen(['sleep', '100'])": (
+        "the import starts a process"
+    ),
+    "1 / 0": "the import raises ZeroDivisionError",
+    "import os; os._exit(3)": "the process that imported it has ended",
+    "import time; time.sleep(1000)": "the import takes more than 3 s",
+}
+
+
+@pytest.fixture
+def importing(tmp_path, monkeypatch):
+    """Make an adapter whose operations are in a module with this line."""
+
+    def make(line: str) -> tuple[str, Implementation]:
+        path = tmp_path / "declares_preload.py"
+        path.write_text(
+            textwrap.dedent(
+                """\
+                from dataclasses import replace
+                from sharedtensor_conformance.adapters import reference
+
+                conformance_adapter = replace(
+                    reference.conformance_adapter,
+                    operations="preloaded_operations:ReferenceOperations",
+                    preload=True,
+                )
+                """
+            )
+        )
+        operations = tmp_path / "preloaded_operations.py"
+        operations.write_text(
+            "from sharedtensor_conformance.adapters.reference import "
+            f"ReferenceOperations\n{line}\n"
+        )
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+        implementation = replace(
+            PRELOADED,
+            operations="preloaded_operations:ReferenceOperations",
+            patience=3.0 if "sleep(1000" in line else 90.0,
+        )
+        return "declares_preload", implementation
+
+    return make
+
+
+@pytest.mark.parametrize(("line", "why"), REFUSED.items(), ids=range(len(REFUSED)))
+def test_template_says_why_it_cannot_be_used(importing, line, why):
+    name, implementation = importing(line)
+    template = Template(f"{name}:conformance_adapter", implementation)
+    assert not template.is_ready()
+    assert template.why_not == why
+    assert template._process is None
+    assert not marked(template._mark), "nor is there what the import has started"
+
+
+def test_stage_does_without_a_template_that_cannot_be_used(importing):
+    line, why = next(iter(REFUSED.items()))
+    name, implementation = importing(line)
+    name = f"{name}:conformance_adapter"
+    template = Template(name, implementation)
+    stage = Stage(name, implementation, SPAWN, template)
+    try:
+        assert stage.owner.make([1.0]).values() == [1.0]
+        assert template.why_not == why
+    finally:
+        stage.close()
+        template.close()
+
+
+def test_declaration_that_does_not_hold_is_a_problem_of_the_adapter(importing, capsys):
+    line, why = next(iter(REFUSED.items()))
+    name, _ = importing(line)
+    assert main(["check-adapter", f"{name}:conformance_adapter"]) == 1
+    assert f"problem: preload is declared, but {why}" in capsys.readouterr().out

@@ -1,0 +1,234 @@
+"""What a test needs beyond the profiles of its clauses, its decorator says.
+
+Else the test judges nothing where an adapter claims little, or calls broken what nobody
+has claimed. The sources are read, so that no test is overlooked; then the suite is run
+on the reference under an adapter that claims one of everything.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import narrow_adapters
+import pytest
+from sharedtensor_conformance import chapters
+from sharedtensor_conformance.adapter import operations_of, problems_of
+from sharedtensor_conformance.adapters.reference import conformance_adapter as whole
+from sharedtensor_conformance.chapters import stories
+from sharedtensor_conformance.harness.marking import Marking, clause
+from sharedtensor_conformance.harness.matrix import Selection, configurations
+from sharedtensor_conformance.harness.outcomes import HarnessFault
+from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.proxies.calls import OPERATIONS
+from suites import NOTHING_LEFT
+
+CHANNELS = frozenset({"queue", "simple_queue", "pipe"})
+OF_THE_DROP_IN = {"CHAN-8", "CHAN-9", "CHAN-10", "CHAN-11", "CHAN-12"}
+"""Clauses about channels that the profile ``drop-in`` has, whatever is claimed."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test of the suite, and the nodes of its source and of what it calls."""
+
+    __test__ = False
+
+    name: str
+    marking: Marking
+    nodes: tuple[ast.AST, ...]
+
+    @property
+    def words(self) -> set[str]:
+        """The strings in its source."""
+        constants = (node for node in self.nodes if isinstance(node, ast.Constant))
+        return {node.value for node in constants if isinstance(node.value, str)}
+
+    @property
+    def attributes(self) -> set[str]:
+        return {node.attr for node in self.nodes if isinstance(node, ast.Attribute)}
+
+    @property
+    def names(self) -> set[str]:
+        return {node.id for node in self.nodes if isinstance(node, ast.Name)}
+
+
+def functions_of(file: Path) -> dict[str, ast.FunctionDef]:
+    body = ast.parse(file.read_text()).body
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def nodes_of(name: str, known: dict[str, ast.FunctionDef]) -> Iterator[ast.AST]:
+    """Yield the nodes in the body of a function, and in those that it names."""
+    waiting, seen = [name], {name}
+    while waiting:
+        body = ast.Module(known[waiting.pop()].body[1:], [])  # but for its docstring
+        for node in ast.walk(body):
+            yield node
+            if isinstance(node, ast.Name) and node.id in known.keys() - seen:
+                seen.add(node.id)
+                waiting.append(node.id)
+
+
+def all_tests() -> Iterator[Test]:
+    shared = functions_of(Path(stories.__file__))
+    for file in sorted(Path(chapters.__file__).parent.glob("test_*.py")):
+        module = importlib.import_module(f"{chapters.__name__}.{file.stem}")
+        known = shared | functions_of(file)
+        for name in known:
+            if marking := getattr(getattr(module, name, None), "conformance", None):
+                yield Test(name, marking, tuple(nodes_of(name, known)))
+
+
+TESTS = list(all_tests())
+
+
+def undeclared(kind, of):
+    """Return the tests with things of a kind that their decorators do not name."""
+    found = {test.name: kind(test) - of(test) for test in TESTS}
+    return {name: things for name, things in found.items() if things}
+
+
+def test_operations_are_those_of_the_profiles():
+    def claimed(test):
+        return set().union(*map(operations_of, test.marking.profiles | {"core"}))
+
+    assert undeclared(lambda test: test.attributes & OPERATIONS, claimed) == {}
+
+
+def test_strategies_are_set_where_they_are_claimed():
+    functions = {f"{verb}_sharing_strategy" for verb in ("get", "set")}
+    setting = {test.name: test for test in TESTS if functions & test.attributes}
+    assert len(setting) > 20
+    profiles = {name: test.marking.profiles for name, test in setting.items()}
+    assert {
+        name for name, needed in profiles.items() if "strategies" not in needed
+    } == set()
+
+
+def test_dtypes_are_named():
+    dtypes = set(whole.dtypes) - {"float32"}
+    # Those that vary over dtypes compare with names of some.
+    found = undeclared(
+        lambda test: test.words & dtypes if "dtype" not in test.names else set(),
+        lambda test: {*test.marking.dtypes, "complex64"},
+    )
+    assert found == {}
+
+
+def test_channels_are_named():
+    def named(test):
+        given = test.words & CHANNELS
+        return set() if OF_THE_DROP_IN & set(test.marking.clauses) else given
+
+    # What goes by the claims anyway names the kinds to choose from.
+    chosen = {"direct", "KINDS"}
+    found = undeclared(named, lambda test: set(test.marking.channels))
+    assert {name for name in found if not chosen & names_in(name)} == set()
+
+
+def names_in(name):
+    return next(test.names for test in TESTS if test.name == name)
+
+
+def test_two_strategies_are_asked_for_where_one_is_exchanged_for_another():
+    asking = {test.name for test in TESTS if "several_strategies" in test.names}
+    assert asking <= {test.name for test in TESTS if test.marking.several_strategies}
+
+
+def marked(**options):
+    @clause("SHARE-1", **options)
+    def test():
+        pass
+
+    return test.conformance
+
+
+@pytest.mark.parametrize(
+    ("options", "claims", "why"),
+    [
+        ({"dtypes": ("int8",)}, {"dtypes": ("float32",)}, "the dtype 'int8' is not"),
+        (
+            {"channels": ("pipe",)},
+            {"channels": ("queue",)},
+            "the channel 'pipe' is not",
+        ),
+        (
+            {"several_strategies": True},
+            {"strategies": ("names",)},
+            "two strategies are needed; 'names' is claimed",
+        ),
+        (
+            {"forks": True},
+            {"start_methods": ("spawn",)},
+            "method 'fork' is not claimed",
+        ),
+        ({"profiles": ("cuda",)}, {"start_methods": ("fork",)}, "device memory needs"),
+    ],
+)
+def test_what_is_not_claimed_is_not_judged(options, claims, why):
+    where = configurations(marked(**options), replace(whole, **claims), Selection())
+    assert [(one.unsupported, why in one.why_not) for one in where] == [(True, True)]
+    where = configurations(marked(**options), whole, Selection(devices=("simulated",)))
+    assert not any(one.why_not for one in where)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "found"),
+    [(("spawn", "fork"), "fork"), (("spawn", "forkserver"), "spawn")],
+)
+def test_start_method_that_is_preferred_is_not_required(claimed, found):
+    marking = marked(prefers="fork", vary=())
+    where = configurations(marking, replace(whole, start_methods=claimed), Selection())
+    assert [one.start_method for one in where] == [found]
+
+
+NARROW = (
+    *("STRAT-2", "STRAT-4", "STRAT-5", "START-6", "SHARE-3"),
+    *("CHAN-4", "LIFE-15", "LIFE-16", "LIFE-21"),
+)
+NOT_JUDGED = {
+    "STRAT-4": "two strategies are needed; 'file_descriptor' is claimed",
+    "STRAT-5": "two strategies are needed; 'file_descriptor' is claimed",
+    "START-6": "two strategies are needed; 'file_descriptor' is claimed",
+    "LIFE-15": "none of the channels queue, simple_queue is claimed",
+    "LIFE-16": "none of the channels queue, simple_queue is claimed",
+}
+
+
+def test_who_claims_little_is_told_what_was_not_judged(suite):
+    chosen = (f"--clause={id}" for id in NARROW)
+    done = suite("--impl=narrow_adapters:descriptors", *chosen)
+    assert (done.status, done.left) == (0, NOTHING_LEFT)
+    found = {id: str(r.verdict) for id, r in done.report.summary.clauses.items()}
+    unjudged = {id for id, verdict in found.items() if verdict == "unsupported"}
+    assert unjudged == set(NOT_JUDGED)
+    assert {found[id] for id in set(NARROW) - unjudged} == {"pass"}
+    for case in done.cases:
+        if case.clauses[0] in NOT_JUDGED:
+            assert case.evidence == NOT_JUDGED[case.clauses[0]]
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [
+        ("make", ([1], (1,), "int8")),
+        ("reinterpret", (None, "int8")),
+        ("make_on_device", ([1], "int8")),
+        ("make_on", (0, [1], "int8")),
+        ("carve", ([([1], "float32"), ([2], "int8")],)),
+    ],
+)
+def test_dtype_that_is_not_claimed_is_the_fault_of_the_test(operation, arguments):
+    actor = ActorProxy(SimpleNamespace(dtypes=("float32",)), "owner")
+    with pytest.raises(HarnessFault, match="int8, which the adapter does not claim"):
+        actor.operate(operation, *arguments)
+
+
+def test_narrow_adapters_are_well_formed():
+    for adapter in (narrow_adapters.descriptors, narrow_adapters.names):
+        assert problems_of(adapter, narrow_adapters.Operations()) == []
