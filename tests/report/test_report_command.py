@@ -106,7 +106,7 @@ def test_a_report_that_was_cut_short_says_nothing_of_what_was_not_reached(tmp_pa
     path = _report(tmp_path / "r", case("GRAD-1", "fail"), summary=False)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:2]))
-    said = " ".join(_call("report", path).stdout.split())
+    said = " ".join(call("report", path).stdout.split())
     assert "judged by no case" not in said
     assert said.endswith(
         f"does not pass: 1 clause broken, cut short after 1 of {len(SPEC)} planned "
