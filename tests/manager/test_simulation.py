@@ -5,10 +5,12 @@ Clauses FS-2, LIFE-2, MGR-2, MGR-3, MGR-11, MGR-14: see `simulator/processes.py`
 
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from sharedtensor.manager import accounting, client, conversation, serving
 
 sys.path.insert(0, str(Path(__file__).with_name("simulator")))
 import explore
@@ -96,6 +98,13 @@ def test_the_record_is_of_the_mutants_and_invariants_of_today():
     assert RECORD["invariants"] == explore.invariants()
     assert explore.is_clean(RECORD)
     assert {one["invariant"] for one in RECORD["mutants"]} <= set(RECORD["invariants"])
+
+
+@pytest.mark.parametrize("module", [accounting, client, conversation, serving])
+def test_comments_on_orders_name_mutants_and_invariants_that_there_are(module):
+    cited = set(re.findall(r"`(\w+_\w+)`", module.__doc__))
+    assert cited & (set(MUTANTS) | set(RECORD["invariants"]))
+    assert cited <= set(MUTANTS) | set(RECORD["invariants"]) | set(dir(module))
 
 
 # What the simulator has found in the protocol, and what the protocol does now.

@@ -5,8 +5,8 @@ file is made or opened, `announce` before its handle leaves the process. For a m
 that carries no descriptors a sender calls `announce_counted`, or `withdraw_counted` if
 it does not leave after all, and its receiver `acknowledge_counted`, after `register`.
 
-When one of these returns, what it says is in the manager's socket. So whatever happens
-because of it, in any process, is read by the manager no earlier.
+When one of these returns, what it says is in the manager's socket. So what any process
+says because of it is sent later; it may be read earlier (see `accounting`).
 
 **Finalizers.** `release` is called from finalizers, which the garbage collector runs in
 any thread, between any two operations, perhaps while that very thread is inside this
@@ -18,12 +18,12 @@ bounded.
 
 **Fork.** A forked child must not use its parent's connection: their messages would mix,
 and the death of either would go unseen. Nor may it register its inherited holds only
-after the fork, since the parent may release in between. So the parent, before it forks,
-makes a socket pair and sends one end through its own connection: the manager adds it as
-a client that holds what the parent holds at that point of the parent's messages. The
-child inherits the other end and the parent closes it. If the fork fails, or the child
-dies at once, the end of that connection releases everything. It is one message however
-many names are held, and nothing at all when none is.
+after the fork, since the parent may release in between (`children_come_by_themselves`
+in the simulator). So the parent, before it forks, makes a socket pair and sends one end
+through its own connection: the manager adds it as a client that holds what the parent
+holds at that point (`children_inherit_nothing`). The child inherits the other end and
+the parent closes it. If the fork fails, or the child dies at once, the end of that
+connection releases everything.
 
 **A killed manager** is noticed by the next call, which goes on with a successor (see
 `conversation`). A process that makes no call looks once, when it exits, whether its
@@ -32,7 +32,8 @@ managers live.
 **Connections.** There is one for each manager that this process holds names of. The one
 to the process's own manager stays. Another one is closed when the last name there is
 released, so that a manager does not outlive its use; it stays if this process has
-counted a message there, since counted messages must not be without any client.
+counted a message there, since counted messages must not be without any client
+(`leaves_with_counted_messages` in the simulator).
 """
 
 import contextlib

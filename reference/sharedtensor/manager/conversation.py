@@ -7,21 +7,25 @@ or this one may be killed; only the simulator of the tests makes one wait. `link
 **The order of messages** makes the manager's counts true (clauses FS-2, LIFE-2). A
 sender registers a name before it creates the file, announces before the handle leaves
 the process, and releases at the end; a receiver registers before it opens the file, and
-only then closes the descriptor that came with the message, or acknowledges it.
+only then closes the descriptor that came with the message, or acknowledges it. In the
+simulator the mutants `makes_before_it_registers`, `announces_nothing`,
+`lets_go_before_it_holds` and `acknowledges_before_it_holds` break these orders.
 
 **A successor.** If a manager was killed, its socket refuses connections. The first
 client to notice starts a successor at the same address, under a lock on the directory
 (which the kernel releases at death), so all handles stay good and all clients find the
 same successor. It is told what this client holds, and of names that this client has
-released and that its predecessor may not have read of.
+released and that its predecessor may not have read of (`succeeds_without_the_lock`,
+`says_nothing_again`, `says_only_what_it_holds`).
 
 **The presence pipe.** The successor must neither end nor remove a name while clients
-live that have not noticed (`no_name_goes_early` in the simulator). So each client keeps
-a named pipe in the manager's directory open as long as it is a client, and gives it up
-for that of the successor only after it has registered there; the kernel tells the
-successor when the last one has. A pipe is of one manager: who puts a successor there
-renames that of the predecessor. A client opens the pipe before it waits for the answer
-to its first SYNC, so it is that of the manager which answers.
+live that have not noticed (`nobody_is_present`, `leaves_before_it_has_come`). So each
+client keeps a named pipe in the manager's directory open as long as it is a client, and
+gives it up for that of the successor only after it has registered there; the kernel
+tells the successor when the last one has. A pipe is of one manager: who puts a
+successor there renames that of the predecessor (`presence_is_of_all_managers`). A
+client opens the pipe before it waits for the answer to its first SYNC, so it is that of
+the manager which answers.
 
 What nobody can mend is the death of a manager and of all its clients: then names stay.
 """
