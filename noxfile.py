@@ -232,6 +232,15 @@ def generated_mutants(session: nox.Session) -> None:
 
 
 @nox.session
+def manager_simulation(session: nox.Session) -> None:
+    """The manager's protocol in virtual time, for its record (some 30 minutes)."""
+    session.install("-e", ".")
+    script = "tests/manager/simulator/explore.py"
+    out = "--out=docs/reports/manager-simulation.json"
+    session.run("python", script, out, *session.posargs)
+
+
+@nox.session
 def mutants_precision(session: nox.Session) -> None:
     """A sample of eight mutants: which other clauses break (30 minutes)?"""
     _run_sample(session, 8, "whole", "precision.json")

@@ -41,7 +41,7 @@ from hypothesis.stateful import (
 )
 from records import NotHeld
 from sandbox import Sandbox, resources_of
-from sharedtensor.manager import daemon
+from sharedtensor.manager import messages
 from sharedtensor_conformance.harness.process_tree import SHM, wait_until
 
 GOOD_CLIENT = Path(__file__).with_name("good_client.py")
@@ -58,10 +58,10 @@ FLOOD = 3000
 
 KINDS = {
     name: value
-    for name, value in vars(daemon).items()
+    for name, value in vars(messages).items()
     if name.isupper() and isinstance(value, bytes) and len(value) == 1 and value > b" "
 }
-"""The kinds of messages, by the names that the daemon gives them."""
+"""The kinds of messages, by their names."""
 
 GOOD = b"<name of the good client>"
 CANARY = f"sts-canary-{os.getpid()}".encode()
@@ -82,8 +82,8 @@ NAMES = (
     b"../shm/" + CANARY,
     b"/dev/shm/" + CANARY,
     b"sharedtensor-",
-    b"sharedtensor-" + b"a" * (daemon.LONGEST_NAME - 13),
-    b"sharedtensor-" + b"a" * (daemon.LONGEST_NAME - 12),
+    b"sharedtensor-" + b"a" * (messages.LONGEST_NAME - 13),
+    b"sharedtensor-" + b"a" * (messages.LONGEST_NAME - 12),
     b"",
 )
 DESCRIPTORS = (

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from sharedtensor.manager import client, daemon, launch
+from sharedtensor.manager import client, daemon, launch, messages
 
 NOBODY = 65534
 
@@ -42,6 +42,7 @@ def become_nobody() -> None:
 
 def main() -> None:
     scope = {"client": client, "daemon": daemon, "launch": launch}
+    scope["messages"] = messages
     scope["become_nobody"] = become_nobody
     for line in sys.stdin:
         scope["result"] = None

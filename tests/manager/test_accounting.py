@@ -4,9 +4,9 @@ import os
 import signal
 
 import pytest
-from sharedtensor.manager import daemon
+from sharedtensor.manager import messages
 
-SYNC = daemon.SYNC + b"01234567"
+SYNC = messages.SYNC + b"01234567"
 
 
 def synchronise(bare):
@@ -63,7 +63,7 @@ def test_the_manager_ignores_a_release_without_a_hold(new_client, connect, name)
     owner = new_client()
     owner.call("register", name)
     bare = connect(owner.call("address"))
-    bare.send(daemon.RELEASE + name.encode())
+    bare.send(messages.RELEASE + name.encode())
     synchronise(bare)
     assert owner.call("status")["holds"] == 1
 
@@ -154,15 +154,15 @@ def test_an_acknowledgement_read_before_its_announcement_removes_nothing(
     address = new_client().call("address")
     sender, receiver = connect(address), connect(address)
     encoded = name.encode()
-    for kind in (daemon.REGISTER, daemon.ACKNOWLEDGE_COUNTED, daemon.RELEASE):
+    for kind in (messages.REGISTER, messages.ACKNOWLEDGE_COUNTED, messages.RELEASE):
         receiver.send(kind + encoded)
     synchronise(receiver)
     assert exists(name)
-    for kind in (daemon.REGISTER, daemon.ANNOUNCE_COUNTED):
+    for kind in (messages.REGISTER, messages.ANNOUNCE_COUNTED):
         sender.send(kind + encoded)
     synchronise(sender)
     assert exists(name)
-    sender.send(daemon.RELEASE + encoded)
+    sender.send(messages.RELEASE + encoded)
     synchronise(sender)
     assert not exists(name)
 
@@ -180,13 +180,17 @@ def test_zeros_of_different_moments_remove_nothing(
     first, middle, last = (connections[place] for place in order)
     os.kill(pid, signal.SIGSTOP)
     for sender, kinds in (
-        (first, (daemon.REGISTER, daemon.ANNOUNCE_COUNTED)),
+        (first, (messages.REGISTER, messages.ANNOUNCE_COUNTED)),
         (
             middle,
-            (daemon.REGISTER, daemon.ACKNOWLEDGE_COUNTED, daemon.ANNOUNCE_COUNTED),
+            (
+                messages.REGISTER,
+                messages.ACKNOWLEDGE_COUNTED,
+                messages.ANNOUNCE_COUNTED,
+            ),
         ),
-        (first, (daemon.RELEASE,)),
-        (last, (daemon.REGISTER, daemon.ACKNOWLEDGE_COUNTED, daemon.RELEASE)),
+        (first, (messages.RELEASE,)),
+        (last, (messages.REGISTER, messages.ACKNOWLEDGE_COUNTED, messages.RELEASE)),
     ):
         for kind in kinds:
             sender.send(kind + name.encode())
@@ -194,15 +198,15 @@ def test_zeros_of_different_moments_remove_nothing(
     synchronise(last)
     synchronise(first)
     assert exists(name)
-    middle.send(daemon.RELEASE + name.encode())
+    middle.send(messages.RELEASE + name.encode())
     synchronise(middle)
     assert not exists(name)
 
 
 def test_a_name_that_was_never_held_is_not_removed(new_client, connect, name, exists):
     bare = connect(new_client().call("address"))
-    bare.send(daemon.ANNOUNCE_COUNTED + name.encode())
-    bare.send(daemon.WITHDRAW_COUNTED + name.encode())
+    bare.send(messages.ANNOUNCE_COUNTED + name.encode())
+    bare.send(messages.WITHDRAW_COUNTED + name.encode())
     synchronise(bare)
     assert exists(name)
 

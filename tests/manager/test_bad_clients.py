@@ -6,25 +6,25 @@ import tempfile
 import threading
 
 import pytest
-from sharedtensor.manager import daemon
+from sharedtensor.manager import messages
 
 GARBAGE = {
     "empty": b"",
     "unknown": b"Z" + b"sharedtensor-x",
-    "no name": daemon.REGISTER,
-    "prefix alone": daemon.REGISTER + b"sharedtensor-",
-    "another name": daemon.REGISTER + b"torch_1_2_3",
-    "path": daemon.REGISTER + b"sharedtensor-/../../tmp/x",
-    "dots": daemon.REGISTER + b"sharedtensor-..",
-    "zero byte": daemon.REGISTER + b"sharedtensor-\0",
-    "letters of others": daemon.REGISTER + "sharedtensor-\u00e9".encode(),
-    "too long": daemon.REGISTER + b"sharedtensor-" + b"a" * 243,
-    "oversized": daemon.REGISTER + b"sharedtensor-" + b"a" * 60000,
-    "short token": daemon.SYNC + b"0123",
-    "long token": daemon.STATUS + b"012345678",
-    "listening of another": daemon.LISTENING,
-    "abandon of another": daemon.ABANDON,
-    "prefork with more": daemon.PREFORK + b"x",
+    "no name": messages.REGISTER,
+    "prefix alone": messages.REGISTER + b"sharedtensor-",
+    "another name": messages.REGISTER + b"torch_1_2_3",
+    "path": messages.REGISTER + b"sharedtensor-/../../tmp/x",
+    "dots": messages.REGISTER + b"sharedtensor-..",
+    "zero byte": messages.REGISTER + b"sharedtensor-\0",
+    "letters of others": messages.REGISTER + "sharedtensor-\u00e9".encode(),
+    "too long": messages.REGISTER + b"sharedtensor-" + b"a" * 243,
+    "oversized": messages.REGISTER + b"sharedtensor-" + b"a" * 60000,
+    "short token": messages.SYNC + b"0123",
+    "long token": messages.STATUS + b"012345678",
+    "listening of another": messages.LISTENING,
+    "abandon of another": messages.ABANDON,
+    "prefork with more": messages.PREFORK + b"x",
 }
 
 
@@ -36,7 +36,7 @@ def test_garbage_ends_its_own_connection_alone(
     owner.call("register", name)
     address, pid = owner.call("address"), owner.call("status")["pid"]
     bare = connect(address)
-    bare.send(daemon.REGISTER + f"{name}-bad".encode())
+    bare.send(messages.REGISTER + f"{name}-bad".encode())
     bare.send(message)
     assert bare.recv(1) == b""
     counts = owner.call("status")
@@ -65,7 +65,7 @@ def test_a_flood_without_reading_stops_nobody_else(new_client, connect, name, ex
     def flood():
         while not stop.is_set():
             try:
-                flooding.send(daemon.SYNC + b"01234567")
+                flooding.send(messages.SYNC + b"01234567")
             except OSError:  # disconnected, since it reads no answers
                 return
 
@@ -88,7 +88,7 @@ def test_a_flood_of_names_stops_nobody_else(new_client, connect, name, exists):
 
     def flood():
         while not stop.is_set():
-            flooding.send(daemon.REGISTER + f"{name}-flood".encode())
+            flooding.send(messages.REGISTER + f"{name}-flood".encode())
 
     thread = threading.Thread(target=flood)
     thread.start()
@@ -120,8 +120,8 @@ def test_descriptors_that_are_no_connection_are_closed(new_client, connect):
     datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     with tempfile.TemporaryFile() as file:
         for descriptor in (file.fileno(), reader, datagram.fileno()):
-            socket.send_fds(bare, [daemon.PREFORK], [descriptor])
-        socket.send_fds(bare, [daemon.SYNC + b"01234567"], [reader, writer])
+            socket.send_fds(bare, [messages.PREFORK], [descriptor])
+        socket.send_fds(bare, [messages.SYNC + b"01234567"], [reader, writer])
     assert bare.recv(100) == b"01234567"
     assert owner.call("status") == before
     assert len(os.listdir(f"/proc/{pid}/fd")) == opened
@@ -133,8 +133,8 @@ def test_descriptors_that_are_no_connection_are_closed(new_client, connect):
 def test_a_prefork_message_without_descriptor_does_no_harm(new_client, connect):
     owner = new_client()
     bare = connect(owner.call("address"))
-    bare.send(daemon.PREFORK + b"")
-    bare.send(daemon.SYNC + b"01234567")
+    bare.send(messages.PREFORK + b"")
+    bare.send(messages.SYNC + b"01234567")
     assert bare.recv(100) == b"01234567"
 
 
@@ -144,7 +144,7 @@ bare = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 bare.settimeout(10)
 bare.connect(address)
 try:
-    bare.send(daemon.SYNC + b"01234567")
+    bare.send(messages.SYNC + b"01234567")
     result = bare.recv(100).decode()
 except ConnectionError:
     result = ""

@@ -103,25 +103,26 @@ def test_it_cleans_up_when_it_is_told_to_end(
 
 KILLED_BEFORE_THE_DIRECTORY = """
 import os
-launch.open_listener = lambda *arguments: os.kill(os.getpid(), 9)
+async def die(*arguments):
+    os.kill(os.getpid(), 9)
+launch.SYSTEM.make_directory = die
 client.address()
 """
 KILLED_WITH_THE_DIRECTORY_MADE = """
 import os
-def make_it_and_die(listener, directory, first):
+async def make_it_and_die(directory):
     os.mkdir(directory, 0o700)
     os.kill(os.getpid(), 9)
-launch.open_listener = make_it_and_die
+launch.SYSTEM.make_directory = make_it_and_die
 client.address()
 """
 KILLED_WITH_THE_SOCKET_BOUND = """
 import os
-def bind_and_die(listener, directory, first):
-    os.mkdir(directory, 0o700)
-    with launch.short_path(os.path.join(directory, daemon.SOCKET)) as path:
-        listener.bind(path)
+bind = launch.SYSTEM.bind
+async def bind_and_die(*arguments):
+    await bind(*arguments)
     os.kill(os.getpid(), 9)
-launch.open_listener = bind_and_die
+launch.SYSTEM.bind = bind_and_die
 client.address()
 """
 

@@ -7,7 +7,7 @@ import socket
 import time
 
 import pytest
-from sharedtensor.manager import daemon
+from sharedtensor.manager import accounting, daemon, messages
 
 UNTIL_IT_WOULD_END = 3  # grace periods
 
@@ -104,7 +104,7 @@ def test_a_wrong_announcement_ends_the_connection(new_client, connect, name, wha
         "another descriptor": (name.encode(), [null]),
         "two descriptors": (name.encode(), [reader, reader]),
     }[what]
-    socket.send_fds(stranger, [daemon.ANNOUNCE + names], given)
+    socket.send_fds(stranger, [messages.ANNOUNCE + names], given)
     assert stranger.recv(1) == b""
     assert in_flight(client) == 0
     for descriptor in (reader, writer, null):
@@ -152,7 +152,7 @@ client.sync()
 """,
         name=name,
     )
-    assert os.path.getsize(journal) < 2 * daemon.Journal.SPARE * (len(name) + 6)
+    assert os.path.getsize(journal) < 2 * accounting.SPARE_LINES * (len(name) + 6)
 
 
 def test_an_announcement_of_a_name_that_nobody_holds_keeps_it(
@@ -163,9 +163,9 @@ def test_an_announcement_of_a_name_that_nobody_holds_keeps_it(
     address, pid = client.call("address"), client.call("status")["pid"]
     stranger = connect(address)
     reader, writer = os.pipe()
-    stranger.send(daemon.REGISTER + name.encode())
-    stranger.send(daemon.RELEASE + name.encode())
-    socket.send_fds(stranger, [daemon.ANNOUNCE + name.encode()], [reader])
+    stranger.send(messages.REGISTER + name.encode())
+    stranger.send(messages.RELEASE + name.encode())
+    socket.send_fds(stranger, [messages.ANNOUNCE + name.encode()], [reader])
     kept = in_flight(client), exists(name)
     for descriptor in (reader, writer):
         os.close(descriptor)

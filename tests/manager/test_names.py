@@ -1,17 +1,15 @@
 """What the manager concludes from what it is told, without a process. Clause FS-2."""
 
 import pytest
-from sharedtensor.manager.daemon import Journal, Names
+from sharedtensor.manager.accounting import Names
 
 NAME = b"sharedtensor-1-a"
 OTHER = b"sharedtensor-1-b"
 
 
 @pytest.fixture
-def names(tmp_path):
-    found = Names(Journal(str(tmp_path / "names")))
-    found.load_journal()
-    return found
+def names():
+    return Names()
 
 
 def due_after_a_sweep(names, news=lambda: None):
@@ -90,11 +88,11 @@ def test_only_names_that_were_held_have_files(names):
     assert not names.discard(OTHER)
 
 
-def test_a_successor_keeps_the_names_of_the_journal(tmp_path, names):
+def test_a_successor_keeps_the_names_of_the_journal(names):
     """Clause MGR-14."""
     names.register({}, NAME)
-    successor = Names(Journal(str(tmp_path / "names")))
-    successor.load_journal()
+    successor = Names()
+    successor.keep_known(names.unwritten)
     successor.register_again(holds := {}, OTHER)
     for name in (NAME, OTHER):
         successor.release(holds, name)

@@ -4,6 +4,7 @@ import fcntl
 import os
 import select
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -156,7 +157,7 @@ def test_a_successor_that_cannot_be_is_an_error(new_client, name):
 
 WITH_A_SHORT_TIMEOUT = """
 launch.TIMEOUT = 0.2
-launch.set_timeouts(client._client.own_link().socket)
+launch.set_timeouts(client._client.own_link().connection)
 """
 
 
@@ -187,3 +188,100 @@ def test_releases_that_a_stopped_manager_did_not_take_are_not_lost(
     os.kill(pid, signal.SIGCONT)
     owner.call("sync")
     assert not exists(name)
+
+
+MADE_AND_DEAD = """
+import os
+async def die(*arguments):
+    os.kill(os.getpid(), 9)
+launch.SYSTEM.{step} = die
+client.register(name, address)
+"""
+
+
+@pytest.mark.parametrize("step", ["make_directory", "bind", "make_presence", "listen"])
+def test_who_dies_while_it_starts_a_successor_leaves_what_is_known(
+    new_client, name, exists, eventually, step
+):
+    """The name is in the journal alone: its client is dead, like the manager."""
+    witness, maker, starter = new_client(), new_client(), new_client()
+    address = witness.call("address")
+    witness.call("register", f"{name}-other")
+    maker.call("register", name, address)
+    maker.call("sync", address)
+    killed = kill_manager(witness)
+    maker.kill()
+    with pytest.raises(ValueError, match="Expecting value"):  # no answer: it is dead
+        starter.run(MADE_AND_DEAD.format(step=step), name=name, address=address)
+    starter.process.wait()
+    assert exists(name)
+    assert witness.call("status")["pid"] != killed
+    witness.leave()
+    eventually(lambda: not exists(name))
+    eventually(lambda: not Path(address).parent.exists())
+
+
+def test_a_silent_client_keeps_its_names_when_all_others_have_gone(
+    new_client, environment, name, exists, eventually
+):
+    """It has not noticed the death of the manager, and others had a successor."""
+    silent, other, receiver = new_client(), new_client(), new_client()
+    address = silent.call("address")
+    silent.call("register", name)
+    other.call("adopt", address)
+    kill_manager(silent)
+    other.call("register", f"{name}-other")
+    successor = other.call("status")["pid"]
+    other.leave()
+    ends = time.monotonic() + 3 * float(environment["SHAREDTENSOR_MANAGER_GRACE"])
+    eventually(lambda: time.monotonic() > ends)
+    assert exists(name)
+    receiver.call("register", name, address)
+    assert silent.call("status") == {
+        "pid": successor,
+        "clients": 2,
+        "names": 2,
+        "holds": 2,
+        "in_flight": 0,
+    }
+    receiver.leave()
+    silent.leave()
+    eventually(lambda: not exists(name))
+    eventually(lambda: not Path(address).parent.exists())
+
+
+def test_a_silent_client_keeps_names_that_no_manager_has_read(new_client, name, exists):
+    """The manager was stopped and killed; a receiver of the name drops it."""
+    silent, receiver = new_client(), new_client()
+    address = silent.call("address")
+    receiver.call("adopt", address)
+    manager = silent.call("status")["pid"]
+    os.kill(manager, signal.SIGSTOP)
+    silent.call("register", name)
+    os.kill(manager, signal.SIGKILL)
+    receiver.call("register", name)
+    receiver.call("release", name)
+    for _ in range(3):
+        receiver.call("sync")
+    assert exists(name)
+    silent.call("register", f"{name}-next")
+    assert silent.call("status")["holds"] == 2
+
+
+def test_no_presence_pipe_is_left_open(new_client, name):
+    """One descriptor for each manager, and none of a manager that was killed."""
+    owner = new_client()
+    count = "import os; result = len(os.listdir('/proc/self/fd'))"
+    owner.call("register", name)
+    before = owner.run(count)
+    for _ in range(3):
+        kill_manager(owner)
+        owner.call("register", name)
+    owner.call("sync")
+    assert owner.run(count) == before
+    folder = Path(owner.call("address")).parent
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "clients",
+        "names",
+        "socket",
+    ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from sharedtensor.manager import daemon
 SCRIPTS = Path(__file__).parents[2] / "soak"
 FAULTS = {
     "removes what it is told": (
-        "def is_name(name): return 0 < len(name) < 200\n",
+        "messages.is_name = lambda name: 0 < len(name) < 200\n",
         "state.send_message(bad, 'REGISTER', fuzz_manager.CANARY, [])",
         "was removed",
     ),
@@ -24,8 +25,9 @@ FAULTS = {
         "the manager holds ",
     ),
     "dies of a long message": (
-        "_suits = is_name\n"
-        "def is_name(name): return _suits(name) or (len(name) > 255 and os._exit(1))\n",
+        "suits = messages.is_name\n"
+        "def mortal(name): return suits(name) or len(name) > 255 and os._exit(1)\n"
+        "messages.is_name = mortal\n",
         "state.send_long(bad, 'REGISTER', 300)",
         "the manager has ended",
     ),
@@ -75,7 +77,9 @@ def broken_daemon(tmp_path_factory):
 
     def written(instead):
         source = Path(daemon.__file__).read_text()
-        path = tmp_path_factory.mktemp("daemon") / "daemon.py"
+        folder = tmp_path_factory.mktemp("daemon") / "manager"
+        shutil.copytree(Path(daemon.__file__).parent, folder)
+        path = folder / "daemon.py"
         end = 'if __name__ == "__main__"'
         assert end in source
         path.write_text(source.replace(end, f"{instead}\n\n{end}"))

@@ -19,6 +19,7 @@ from sharedtensor_conformance.chapters.stories import (
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
 from sharedtensor_conformance.harness.outcomes import Unsupported
+from sharedtensor_conformance.harness.process_tree import wait_until
 from sharedtensor_conformance.harness.wire import place_for_sockets
 
 LONG = 120
@@ -492,6 +493,25 @@ def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
         owner.put(tensor, peer)
         tensor.drop()
         kill_managers(stage, fresh)
+        all_exit_normally(fresh)
+        nothing = lambda: not fresh.ledger.left_behind()  # noqa: E731
+        eventually(nothing, "nothing is left", within=stage.grace)
+
+
+@clause("MGR-14", profiles=("share",), **CHEAP, isolated=True)
+def test_silent_process_keeps_its_names_when_its_manager_was_killed(stage):
+    """The manager is killed; the peer shares and exits; then the owner sends."""
+    with stage.fresh() as fresh:
+        owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
+        check.equal(bystander.make([1, 2]).values(), [1, 2], "all run")
+        tensor, _ = share_and_send(owner, peer)
+        kill_managers(stage, fresh)
+        share_one(peer, [85, 86])
+        check.equal(peer.leave(), 0, "the peer exits normally")
+        # A successor that does not know of the owner ends now, and takes its names.
+        wait_until(lambda: not fresh.ledger.managers(), stage.grace / 2)
+        onward = owner.send(tensor, bystander)
+        check.equal(onward.values(), [25, 28, 27], "the owner can still send")
         all_exit_normally(fresh)
         nothing = lambda: not fresh.ledger.left_behind()  # noqa: E731
         eventually(nothing, "nothing is left", within=stage.grace)

@@ -1,18 +1,27 @@
 """The shared-memory manager: who removes the names of `file_system`, and when.
 
-`daemon` is the manager itself, a script of its own; `launch` starts one or reaches one;
 `client` is what the rest of the package calls, by way of this module: it is imported by
-the first call, so that a process without names does without it. `daemon` documents the
-protocol.
+the first call, so that a process without names does without it. `link` is its side of
+one manager, `launch` starts one or reaches one, and `daemon` is the manager itself, a
+script of its own, which imports this package but nothing that takes time to load.
+
+The decisions are in modules without I/O, so that the tests can simulate many processes
+and explore the orders in which they act: `messages` says what clients can say,
+`accounting` when a name can go, `serving` what a manager does, and `conversation` what
+a client does, and how it replaces a manager that was killed.
 """
+
+from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as `typing` has it, which the daemon need not load
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from .client import (
         acknowledge_counted,
         address,

@@ -1,20 +1,12 @@
 """What a process tells the shared-memory manager about the names that it uses.
 
-**The order of calls** is what makes the manager's counts true (clauses FS-2, LIFE-2):
+**The order of calls** is that of messages in `conversation`: `register` comes before a
+file is made or opened, `announce` before its handle leaves the process. For a message
+that carries no descriptors a sender calls `announce_counted`, or `withdraw_counted` if
+it does not leave after all, and its receiver `acknowledge_counted`, after `register`.
 
-- a sender calls `register` before it creates the file, so that no crash can leave a
-  file that nobody knows of; `announce` before the handles leave the process, with a
-  descriptor that the message carries and whose copy here is closed; `release` at the
-  end;
-- a receiver calls `register` before it opens the file, and closes the descriptor that
-  came with the message after that.
-
-For a message that carries no descriptors a sender calls `announce_counted`, or
-`withdraw_counted` if it does not leave after all, and its receiver
-`acknowledge_counted`, after `register`.
-
-When one of these returns, what it says is in the manager's socket. So whatever happens
-because of it, in any process, is read by the manager no earlier.
+When one of these returns, what it says is in the manager's socket. So what any process
+says because of it is sent later; it may be read earlier (see `accounting`).
 
 **Finalizers.** `release` is called from finalizers, which the garbage collector runs in
 any thread, between any two operations, perhaps while that very thread is inside this
@@ -26,26 +18,22 @@ bounded.
 
 **Fork.** A forked child must not use its parent's connection: their messages would mix,
 and the death of either would go unseen. Nor may it register its inherited holds only
-after the fork, since the parent may release in between. So the parent, before it forks,
-makes a socket pair and sends one end through its own connection: the manager adds it as
-a client that holds what the parent holds at that point of the parent's messages. The
-child inherits the other end and the parent closes it. If the fork fails, or the child
-dies at once, the end of that connection releases everything. It is one message however
-many names are held, and nothing at all when none is.
+after the fork, since the parent may release in between (`children_come_by_themselves`
+in the simulator). So the parent, before it forks, makes a socket pair and sends one end
+through its own connection: the manager adds it as a client that holds what the parent
+holds at that point (`children_inherit_nothing`). The child inherits the other end and
+the parent closes it. If the fork fails, or the child dies at once, the end of that
+connection releases everything.
 
-**A killed manager** is noticed by the next call. It connects to the successor or starts
-one at the same address (see `launch`), registers its holds again, and goes on. The
-successor knows all names that the dead manager had heard of, and of those that it was
-told and had not read its clients remember the last. Lost with that one is
-which messages were in flight. Hence the successor keeps names from before to the end of
-its last client rather than remove one too early. A process that makes no call looks
-once, when it exits, whether its managers live. What nobody can mend is the death of a
-manager and of all its clients at one moment: then names stay in `/dev/shm`.
+**A killed manager** is noticed by the next call, which goes on with a successor (see
+`conversation`). A process that makes no call looks once, when it exits, whether its
+managers live.
 
 **Connections.** There is one for each manager that this process holds names of. The one
 to the process's own manager stays. Another one is closed when the last name there is
 released, so that a manager does not outlive its use; it stays if this process has
-counted a message there, since counted messages must not be without any client.
+counted a message there, since counted messages must not be without any client
+(`leaves_with_counted_messages` in the simulator).
 """
 
 import contextlib
@@ -57,10 +45,9 @@ from multiprocessing import util
 
 from ..errors import ManagerError, resource_error
 from ..finalizers import FinalizerLock, Job, Postponed
-from . import daemon, launch
+from . import launch, messages
 from .link import Link
-
-ATTEMPTS = 3
+from .serving import complete
 
 
 @dataclass(slots=True)
@@ -121,45 +108,25 @@ class Client:
 
     def deliver(self, message: Message) -> None:
         """Send a message and record it."""
-        if message.kind == daemon.RELEASE:
+        if message.kind == messages.RELEASE:
             link = self.known_link(message.address)
-            if link is None or message.argument not in link.holds:
+            if link is None:
                 return
         else:
             link = self.link(message.address)
-        self.send(link, message.kind + message.argument, message.descriptors)
-        link.record(message.kind, message.argument)
-        if not (link.holds or link.has_counted or link.address == self.own):
-            link.close()
+        is_own = link.address == self.own
+        kind, argument, given = message.kind, message.argument, message.descriptors
+        if not link.deliver_at_once(kind, argument, given):
+            complete(link.deliver(kind, argument, given, is_own))
+        if not is_own and link.may_leave():
+            link.leave()
             del self.links[link.address]
-
-    def send(
-        self, link: Link, packet: bytes, descriptors: tuple[int, ...] = ()
-    ) -> None:
-        """Send to a manager, or to its successor if it has died.
-
-        Clauses MGR-13, MGR-14.
-        """
-        for _ in range(ATTEMPTS):
-            try:
-                if link.socket is None:
-                    link.open(may_create=link.address == self.own)
-                return link.send(packet, descriptors)
-            except OSError:
-                link.close()
-        raise lost(link)
 
     def request(self, link: Link, kind: bytes) -> bytes:
         """Send a request and return its answer."""
         self.retry(link)
-        for _ in range(ATTEMPTS):
-            token = os.urandom(daemon.TOKEN)
-            self.send(link, kind + token)
-            try:
-                return link.receive(token)
-            except OSError:
-                link.close()
-        raise lost(link)
+        answer: bytes = complete(link.request(kind, link.address == self.own))
+        return answer
 
     def retry(self, link: Link) -> None:
         """Wait once more for a manager that stalled, with what is queued for it."""
@@ -186,14 +153,14 @@ class Client:
         """
         if self.own is not None:
             link = self.links.setdefault(self.own, Link(self.own))
-            if link.socket is not None or link.holds:
+            if link.connection is not None or link.holds:
                 return link
             with contextlib.suppress(ManagerError, OSError):
-                link.open(may_create=True)
+                complete(link.open(may_create=True))
                 return link
-            link.close()  # adopted, and ended with its directory: have another
-        self.own, connection = launch.start_anywhere()
-        self.links[self.own] = Link(self.own, connection)
+            link.leave()  # adopted, and ended with its directory: have another
+        self.own, connected = launch.start_anywhere()
+        self.links[self.own] = Link(self.own, connected)
         return self.links[self.own]
 
     def replace_killed_managers(self) -> None:
@@ -204,8 +171,8 @@ class Client:
         with contextlib.suppress(Exception), self.locked():
             for link in self.links.values():
                 if link.was_killed():
-                    link.close()
-                    link.open(may_create=True)
+                    link.hang_up()
+                    complete(link.open(may_create=True))
 
     # --- fork
 
@@ -216,7 +183,7 @@ class Client:
         """
         self.is_locked_for_fork = not self.lock.is_owned() and self.acquire()
         for link in self.links.values():
-            if link.socket is not None and link.holds:
+            if link.connection is not None and link.holds:
                 connection = link.prefork_connection()
                 self.inherited_connections[link.address] = connection
 
@@ -232,10 +199,7 @@ class Client:
     def after_fork_in_child(self) -> None:
         """Take the inherited connections, and drop what the parent has to say."""
         for link in self.links.values():
-            link.close()
-            link.socket = self.inherited_connections.get(link.address)
-            link.has_counted = False
-            link.registered.clear()
+            link.inherit(self.inherited_connections.get(link.address))
         self.inherited_connections = {}
         self.lock.reset(keep=is_release)
 
@@ -264,26 +228,18 @@ class QueuedMessage:
 
 def is_release(job: Job) -> bool:
     """Return whether a forked child has to do this job of its parent as well."""
-    return isinstance(job, QueuedMessage) and job.message.kind == daemon.RELEASE
+    return isinstance(job, QueuedMessage) and job.message.kind == messages.RELEASE
 
 
 def checked(name: str) -> bytes:
     """Return a name as it travels; raise `ValueError` if it is none of ours."""
     encoded = name.encode()
-    if not daemon.is_name(encoded):
+    if not messages.is_name(encoded):
         raise ValueError(
             f"{name!r} cannot be the name of a shared storage. Use 'sharedtensor-' and "
             "letters, digits or hyphens, 255 bytes at most."
         )
     return encoded
-
-
-def lost(link: Link) -> ManagerError:
-    """Return the error for a manager that dies whenever it is started."""
-    return ManagerError(
-        f"The shared-memory manager at {link.address} has died {ATTEMPTS} times in a "
-        "row. Find out what kills it."
-    )
 
 
 def register_exit(client: Client) -> None:
@@ -308,7 +264,7 @@ def register(name: str, address: str | None = None) -> None:
     Raises `ManagerError` if that manager has ended or cannot be reached, and
     `ValueError` for what is no name of a shared storage.
     """
-    _client.tell(Message(daemon.REGISTER, checked(name), address))
+    _client.tell(Message(messages.REGISTER, checked(name), address))
 
 
 def release(name: str, address: str | None = None) -> None:
@@ -318,7 +274,7 @@ def release(name: str, address: str | None = None) -> None:
     Clauses MGR-13, MGR-18.
     """
     with contextlib.suppress(Exception):
-        _client.tell_soon(Message(daemon.RELEASE, checked(name), address))
+        _client.tell_soon(Message(messages.RELEASE, checked(name), address))
 
 
 def announce(names: Sequence[str], address: str | None = None) -> int:
@@ -335,7 +291,7 @@ def announce(names: Sequence[str], address: str | None = None) -> int:
         raise resource_error(error.errno, doing) from error
     try:
         for part in packets(names):
-            _client.tell(Message(daemon.ANNOUNCE, part, address, (here,)))
+            _client.tell(Message(messages.ANNOUNCE, part, address, (here,)))
     except BaseException:
         os.close(there)
         raise
@@ -347,9 +303,9 @@ def announce(names: Sequence[str], address: str | None = None) -> int:
 def packets(names: Sequence[str]) -> Iterator[bytes]:
     """Return names as they travel, as many together as a message may have."""
     encoded = [checked(name) for name in names]
-    at_once = (daemon.LONGEST_MESSAGE - 1) // (1 + max(map(len, encoded), default=0))
+    at_once = (messages.LONGEST_MESSAGE - 1) // (1 + max(map(len, encoded), default=0))
     for begin in range(0, len(encoded), at_once):
-        yield daemon.SEPARATOR.join(encoded[begin : begin + at_once])
+        yield messages.SEPARATOR.join(encoded[begin : begin + at_once])
 
 
 def announce_counted(name: str, address: str | None = None) -> None:
@@ -357,7 +313,7 @@ def announce_counted(name: str, address: str | None = None) -> None:
 
     Clause LIFE-2. Raises as `register` does.
     """
-    _client.tell(Message(daemon.ANNOUNCE_COUNTED, checked(name), address))
+    _client.tell(Message(messages.ANNOUNCE_COUNTED, checked(name), address))
 
 
 def acknowledge_counted(name: str, address: str | None = None) -> None:
@@ -365,12 +321,12 @@ def acknowledge_counted(name: str, address: str | None = None) -> None:
 
     Raises as `register` does.
     """
-    _client.tell(Message(daemon.ACKNOWLEDGE_COUNTED, checked(name), address))
+    _client.tell(Message(messages.ACKNOWLEDGE_COUNTED, checked(name), address))
 
 
 def withdraw_counted(name: str, address: str | None = None) -> None:
     """Say that a counted message will never arrive. Raises as `register` does."""
-    _client.tell(Message(daemon.WITHDRAW_COUNTED, checked(name), address))
+    _client.tell(Message(messages.WITHDRAW_COUNTED, checked(name), address))
 
 
 def address() -> str:
@@ -399,7 +355,7 @@ def sync(address: str | None = None) -> None:
     """
     with _client.locked():
         if address is not None or _client.own is not None:
-            _client.request(_client.link(address), daemon.SYNC)
+            _client.request(_client.link(address), messages.SYNC)
 
 
 def status(address: str | None = None) -> dict[str, int]:
@@ -408,6 +364,6 @@ def status(address: str | None = None) -> dict[str, int]:
     Raises as `register` does.
     """
     with _client.locked():
-        reply = _client.request(_client.link(address), daemon.STATUS)
+        reply = _client.request(_client.link(address), messages.STATUS)
     keys = ("pid", "clients", "names", "holds", "in_flight")
-    return dict(zip(keys, daemon.COUNTS.unpack(reply), strict=True))
+    return dict(zip(keys, messages.COUNTS.unpack(reply), strict=True))

@@ -1,4 +1,4 @@
-"""Starting a manager, and reaching one by its address.
+"""Starting a manager, and reaching one by its address: `conversation` by system calls.
 
 The address of a manager is the path of its socket,
 `<temporary directory>/sharedtensor-manager-XXXXXXXXXXXXXXXX/socket`.
@@ -6,21 +6,17 @@ The address of a manager is the path of its socket,
 **Starting.** The client makes an unbound socket, starts the daemon with it and with one
 end of a socket pair, and only then makes the directory, binds and listens. So nobody
 waits until the daemon serves: messages wait in the socket pair, other clients in the
-backlog. (Its first fork is waited for, once in a program, some 10 ms.) And the order
-leaves nothing behind when the client is killed on the way: from before the directory
-exists there is a daemon that knows its path and sees the client's end of the socket
-pair close. The daemon is started by `subprocess` (which does not copy the address
-space, as a fork of a large process would), in a new session at once, and forks there,
-so the client is left with a child that ends directly and is waited for.
+backlog. (Its first fork is waited for, once in a program, some 10 ms.) From before the
+directory exists there is a daemon that knows its path and sees the client's end of the
+socket pair close, so a client that is killed on the way leaves nothing (the simulator
+of the tests kills it at each step). The daemon is started by `subprocess` (which does
+not copy the address space, as a fork of a large process would), in a new session at
+once, and forks there, so the client is left with a child that ends directly and is
+waited for.
 
 **Two at once.** Processes that start a manager at the same time get two managers. That
 does no harm: the address travels in each handle, and whoever receives a handle talks to
 the manager that is named there.
-
-**A successor.** If a manager was killed, its socket refuses connections. The first
-client to notice starts a successor at the same address, under a lock on the directory
-(`flock`, which the kernel releases at death), so all handles stay good and all clients
-find the same successor. See `client` for what is known again then.
 """
 
 import contextlib
@@ -38,7 +34,9 @@ from multiprocessing import spawn as multiprocessing_spawn
 from typing import Any
 
 from ..errors import ManagerError
-from . import daemon
+from . import conversation, daemon, messages
+from .conversation import AddressTaken, Connected
+from .serving import complete
 
 TIMEOUT = 10.0  # seconds for any single wait on a manager or for a lock
 GRACE_VARIABLE = "SHAREDTENSOR_MANAGER_GRACE"
@@ -46,17 +44,9 @@ DEFAULT_GRACE = 0.5
 BACKLOG = 1024
 SUN_PATH = 107  # bytes of a path that fit into a socket address, the final 0 apart
 LOCK_POLL = 0.002
-ATTEMPTS = 5
-
-# What connecting to a manager that has ended, or is about to, can give.
-NOT_SERVING = (FileNotFoundError, ConnectionError)
 
 
-class AddressTaken(Exception):
-    """Another client has put a manager at this address."""
-
-
-def start_anywhere() -> tuple[str, socket.socket]:
+def start_anywhere() -> tuple[str, Connected]:
     """Start a manager; return its address and the connection to it.
 
     No two managers are given one directory. Clauses MGR-8, MGR-17.
@@ -67,11 +57,11 @@ def start_anywhere() -> tuple[str, socket.socket]:
     for base in candidate_bases():
         directory = new_directory(base)
         try:
-            connection = start(directory)
+            connected = start(directory)
         except (OSError, AddressTaken) as error:
             reasons.append(f"{base}: {error}")
         else:
-            return os.path.join(directory, daemon.SOCKET), connection
+            return os.path.join(directory, daemon.SOCKET), connected
     raise ManagerError(
         "No shared-memory manager could be started, since no directory would do for "
         f"its socket ({'; '.join(reasons) or 'none is writable'}). Set TMPDIR to a "
@@ -96,34 +86,169 @@ def candidate_bases() -> list[str]:
     return [base for base in bases if os.access(base, os.W_OK | os.X_OK)]
 
 
-def start(directory: str) -> socket.socket:
-    """Start a manager in a directory, made now; return the connection to it.
+def start(directory: str) -> Connected:
+    """Start a manager in a directory; see `conversation.start`."""
+    return complete(conversation.start(SYSTEM, directory))
 
-    Raises `OSError` if the directory will not do, `ManagerError` if the daemon does not
-    start, and `AddressTaken` if another client was faster.
-    """
-    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours, theirs = map(above_standard_streams, pair)
-    listener = above_standard_streams(
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    )
-    set_timeouts(ours)
-    try:
-        with theirs, listener:
-            process = spawn(listener, theirs, directory)
+
+def reach(address: str, may_create: bool) -> Connected:
+    """Reach the manager at an address; see `conversation.reach`."""
+    return complete(conversation.reach(SYSTEM, address, may_create))
+
+
+def connect(address: str) -> Connected:
+    """Connect to the manager at an address; see `conversation.connect`."""
+    return complete(conversation.connect(SYSTEM, address))
+
+
+class Starting:
+    """What a client has of a daemon that it is starting."""
+
+    def __init__(self, directory: str) -> None:
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.first, self.theirs = map(above_standard_streams, pair)
+        self.listener = above_standard_streams(
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        )
+        self.presence: int | None = None
+        set_timeouts(self.first)
+        try:
+            self.process = spawn(self.listener, self.theirs, directory)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close everything."""
+        for opened in (self.first, self.theirs, self.listener, self.presence):
+            close(opened)
+
+
+class ClientKernel(conversation.System):
+    """What `conversation` asks for, by system calls that wait for `TIMEOUT` at most."""
+
+    async def connect(self, address: str) -> socket.socket:
+        connection = above_standard_streams(
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        )
+        try:
+            set_timeouts(connection)
+            with waiting(), short_path(address) as path:
+                connection.connect(path)
+            if daemon.peer_uid(connection) != os.geteuid():
+                raise PermissionError(f"{address} belongs to another user")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def open_presence(self, address: str) -> int | None:
+        return open_presence(os.path.dirname(address))
+
+    async def greet(self, connection: socket.socket) -> None:
+        token = os.urandom(messages.TOKEN)
+        with waiting():
+            connection.send(messages.SYNC + token, socket.MSG_NOSIGNAL)
+            if connection.recv(1 + len(token)) != token:
+                raise ConnectionResetError("the manager ended")
+
+    def close(self, opened: Any) -> None:
+        close(opened)
+
+    async def lock(self, directory: str) -> int:
+        return lock(directory)
+
+    async def unlock(self, folder: int) -> None:
+        os.close(folder)
+
+    async def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    async def remove_socket(self, address: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(address)
+
+    async def spawn(self, directory: str) -> Starting:
+        return Starting(directory)
+
+    async def make_directory(self, directory: str) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory, 0o700)
+            os.chmod(directory, 0o700)  # the umask may have taken that
+
+    async def bind(self, starting: Starting, directory: str) -> None:
+        with short_path(os.path.join(directory, daemon.SOCKET)) as path:
             try:
-                open_listener(listener, directory, ours)
-            finally:
-                theirs.close()
-                wait_until_detached(process)
-    except AddressTaken:
-        ours.close()
-        raise
-    except BaseException:
-        ours.close()
-        daemon.remove_directory(directory)
-        raise
-    return ours
+                starting.listener.bind(path)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                raise AddressTaken(f"{directory} has a manager already") from error
+
+    async def make_presence(self, starting: Starting, directory: str) -> None:
+        path = os.path.join(directory, daemon.PRESENCE)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, f"{path}-{os.urandom(8).hex()}")
+        os.mkfifo(path, 0o600)
+        os.chmod(path, 0o600)
+        starting.presence = open_presence(directory)
+
+    async def listen(self, starting: Starting, directory: str) -> None:
+        with short_path(os.path.join(directory, daemon.SOCKET)) as path:
+            os.chmod(path, 0o600)
+        starting.listener.listen(BACKLOG)
+
+    async def tell_daemon(self, starting: Starting, message: bytes) -> None:
+        starting.first.send(message, socket.MSG_NOSIGNAL)
+
+    async def wait_until_detached(self, starting: Starting) -> None:
+        starting.theirs.close()
+        wait_until_detached(starting.process)
+
+    async def give_up(self, starting: Starting, directory: str) -> None:
+        daemon.remove_unused_directory(directory, starting.listener)
+        starting.close()
+
+    async def connected(self, starting: Starting) -> Connected:
+        starting.listener.close()
+        return Connected(starting.first, starting.presence)
+
+
+SYSTEM = ClientKernel()
+
+
+def close(opened: socket.socket | int | None) -> None:
+    """Close a socket or a descriptor, if it is one."""
+    if isinstance(opened, int):
+        os.close(opened)
+    elif opened is not None:
+        opened.close()
+
+
+def open_presence(directory: str) -> int | None:
+    """Open a presence pipe, to be one of those who have it open. Clause MGR-14.
+
+    None where the file system has no named pipes, or a manager of another version made
+    the directory: then a successor does not wait for this client.
+    """
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        opened = os.open(os.path.join(directory, daemon.PRESENCE), flags)
+    except OSError:
+        return None
+    try:
+        return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(opened)
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Say of a system call that has waited too long that it has. Clause MGR-18."""
+    try:
+        yield
+    except BlockingIOError:
+        raise TimeoutError(f"no answer within {TIMEOUT:g} seconds") from None
 
 
 def above_standard_streams(given: socket.socket) -> socket.socket:
@@ -217,104 +342,6 @@ def wait_until_detached(process: "subprocess.Popen[Any]") -> None:
         )
 
 
-def open_listener(
-    listener: socket.socket, directory: str, first: socket.socket
-) -> None:
-    """Make directory and socket for a daemon that runs already. Clauses SEC-2, MGR-9.
-
-    Raises `AddressTaken`, and has told the daemon to go, if a manager is there already.
-    """
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(directory, 0o700)
-        os.chmod(directory, 0o700)  # the umask may have taken that
-    with locked(directory), short_path(os.path.join(directory, daemon.SOCKET)) as path:
-        try:
-            listener.bind(path)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            first.send(daemon.ABANDON, socket.MSG_NOSIGNAL)
-            raise AddressTaken(f"{directory} has a manager already") from error
-        os.chmod(path, 0o600)
-        listener.listen(BACKLOG)
-        first.send(daemon.LISTENING, socket.MSG_NOSIGNAL)
-
-
-def reach(address: str, may_create: bool) -> socket.socket:
-    """Connect to the manager at an address; put a successor there if it was killed.
-
-    If the directory is gone, the manager has ended in order and nothing that it knew
-    is left; with `may_create` a new one is started all the same. Clause MGR-14.
-
-    Raises `ManagerError` if there is no manager and none can be put there. Clause
-    MGR-13.
-    """
-    reason: Exception | None = None
-    for _ in range(ATTEMPTS):
-        try:
-            return connect_or_succeed(address, may_create)
-        except (FileNotFoundError, AddressTaken) as error:
-            reason = error  # somebody else is ending or starting one just now
-        except OSError as error:
-            reason = error
-            break
-    if isinstance(reason, FileNotFoundError) and not may_create:
-        raise ManagerError(
-            f"The shared-memory manager at {address} has ended, since all processes "
-            "that used it have; its storages are gone. Keep a process alive that holds "
-            "them until they are received."
-        ) from reason
-    raise ManagerError(
-        f"The shared-memory manager at {address} cannot be reached, and no successor "
-        f"can be started there: {reason}. Check that its directory is this user's and "
-        "writable, and that the manager is not stopped."
-    ) from reason
-
-
-def connect_or_succeed(address: str, may_create: bool) -> socket.socket:
-    """Try once to connect, and else to start a successor. Clause MGR-14."""
-    with contextlib.suppress(*NOT_SERVING):
-        return connect(address)
-    directory = os.path.dirname(address)
-    if may_create and not os.path.isdir(directory):
-        return start(directory)
-    with locked(directory):
-        # Meanwhile another client may have done what this one is about to do.
-        with contextlib.suppress(*NOT_SERVING):
-            return connect(address)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(address)
-    return start(directory)
-
-
-def connect(address: str) -> socket.socket:
-    """Connect, and hear from the manager once.
-
-    Without that answer a message could be lost: a manager that is about to end takes
-    connections in that it will never serve.
-    """
-    connection = above_standard_streams(
-        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    )
-    try:
-        set_timeouts(connection)
-        with short_path(address) as path:
-            connection.connect(path)
-        if daemon.peer_uid(connection) != os.geteuid():
-            raise PermissionError(f"{address} belongs to another user")
-        request = daemon.SYNC + os.urandom(daemon.TOKEN)
-        connection.send(request, socket.MSG_NOSIGNAL)
-        if connection.recv(len(request)) != request[1:]:
-            raise ConnectionResetError("the manager ended")
-    except BlockingIOError:
-        connection.close()
-        raise TimeoutError(f"no answer within {TIMEOUT:g} seconds") from None
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def set_timeouts(connection: socket.socket) -> None:
     """Let the kernel end each wait on a connection; then it reads as blocking.
 
@@ -325,11 +352,10 @@ def set_timeouts(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
 
 
-@contextlib.contextmanager
-def locked(directory: str) -> Iterator[None]:
-    """Hold the lock on a manager's directory, which must be this user's alone.
+def lock(directory: str) -> int:
+    """Lock a manager's directory, which must be this user's alone; return its lock.
 
-    Clause SEC-2. Raises `OSError`.
+    Closing that descriptor unlocks. Clause SEC-2. Raises `OSError`.
     """
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -339,9 +365,10 @@ def locked(directory: str) -> Iterator[None]:
         wait_for_lock(folder)
         if not same_file(directory, status):
             raise FileNotFoundError(f"{directory} was removed")
-        yield
-    finally:
+    except BaseException:
         os.close(folder)
+        raise
+    return folder
 
 
 def wait_for_lock(folder: int) -> None:

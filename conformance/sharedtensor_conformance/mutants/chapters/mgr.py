@@ -12,20 +12,24 @@ from functools import wraps
 from sharedtensor_conformance.mutants.registry import mutant
 
 DAEMON_WITH_A_FAULT = """
-import sys
-__name__ = "daemon"
-exec(open(sys.argv[1]).read())
-{fault}
-{target} = {name}({target})
-main(sys.argv[2:])
+import importlib, os, sys
+folder = os.path.dirname(sys.argv[1])
+sys.path.append(os.path.dirname(folder))
+package = os.path.basename(folder)
+daemon = importlib.import_module(package + ".daemon")
+scope = vars(importlib.import_module(package + ".{module}"))
+exec({fault!r}, scope)
+exec("{target} = {name}({target})", scope)
+daemon.main(sys.argv[2:])
 """
 
 
 def in_daemon(fault):
     """Let a fault replace its target in the daemons that are started from now on.
 
-    A daemon is a script that imports neither package, so it gets the fault as source,
-    which runs among the daemon's own names. Here the target stays as it is.
+    A daemon is a script that does not import this package, so it gets the fault as
+    source, which runs among the names of the target's module. Here the target stays as
+    it is.
     """
 
     @wraps(fault)
@@ -36,6 +40,7 @@ def in_daemon(fault):
         code = DAEMON_WITH_A_FAULT.format(
             fault=undecorated_source(fault),
             name=fault.__name__,
+            module=original.__module__.rpartition(".")[2],
             target=original.__qualname__,
         )
 
@@ -190,12 +195,16 @@ def umask_is_taken_from_the_user(permissions):
     "manager_removes_at_the_end",
     "MGR-10",
     "FS-2",
-    replaces="manager.daemon.Manager.remove_name",
+    replaces="manager.serving.Manager.remove_name",
 )
 @in_daemon
 def manager_removes_at_the_end(remove_name):
     """The manager removes names when its last client has gone, and not before."""
-    return lambda manager, name: None
+
+    async def leave_name(manager, name):
+        pass
+
+    return leave_name
 
 
 @mutant("maker_alone_is_counted", "MGR-11", "FS-8", replaces="manager.client.register")
@@ -220,10 +229,10 @@ def dies_with_its_manager(start):
         os._exit(1)
 
     def start_and_watch(directory):
-        connection = start(directory)
-        copy = connection.dup()
+        connected = start(directory)
+        copy = connected.connection.dup()
         threading.Thread(target=die_with, args=(copy,), daemon=True).start()
-        return connection
+        return connected
 
     return start_and_watch
 
@@ -260,11 +269,19 @@ def manager_has_no_successor(reach):
 @mutant(
     "successor_hears_of_what_is_held",
     "MGR-14",
-    replaces="manager.link.Link.perhaps_unread",
+    replaces="manager.conversation.Conversation.perhaps_unread",
 )
 def successor_hears_of_what_is_held(perhaps_unread):
     """What a killed manager had not read is told again only where it is held still."""
     return lambda link: []
+
+
+@mutant(
+    "successor_forgets_the_silent", "MGR-14", replaces="manager.launch.open_presence"
+)
+def successor_forgets_the_silent(open_presence):
+    """A successor does not hear of clients that have not noticed the end of another."""
+    return lambda directory: None
 
 
 @mutant(

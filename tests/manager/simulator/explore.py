@@ -1,0 +1,150 @@
+"""The long exploration: random runs, all searches, all mutants; it leaves a record.
+
+    python tests/manager/simulator/explore.py --minutes=5 --out=FILE
+
+The record says of each mutant how it is killed, by the seed of a run or by a path of a
+search; the tests repeat just that, so a change of the simulator may need a new record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import processes
+import runs
+import search
+from mutants import MUTANTS, Mutant
+
+FIRST_SEED = 0
+MUTANT_RUNS = 4000
+SEARCHES = ((0, 0), (0, 1), (1, 0))  # kills of managers, and of clients
+
+
+def explore(minutes: float, most_states: int) -> dict[str, Any]:
+    """Return the record of everything."""
+    return {
+        "python": platform.python_version(),
+        "invariants": invariants(),
+        "runs": random_runs(minutes * 60),
+        "searches": [
+            searched(name, kills, most_states)
+            for name in search.SCENARIOS
+            for kills in SEARCHES
+        ],
+        "mutants": [judged(mutant) for mutant in MUTANTS.values()],
+    }
+
+
+def invariants() -> dict[str, str]:
+    """Return what the module of the processes says of each invariant."""
+    found = re.findall(
+        r"^- `(\w+)`: (.*?)(?=^-|\Z)", processes.__doc__ or "", re.M | re.S
+    )
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+def random_runs(seconds: float) -> dict[str, Any]:
+    """Run one seed after another for a time."""
+    began = time.perf_counter()
+    count = steps = 0
+    violations = []
+    while time.perf_counter() - began < seconds:
+        outcome = runs.run(FIRST_SEED + count)
+        count += 1
+        steps += outcome.steps
+        if outcome.violation:
+            violations.append(vars(outcome))
+    taken = time.perf_counter() - began
+    return {
+        "first_seed": FIRST_SEED,
+        "runs": count,
+        "steps": steps,
+        "seconds": round(taken, 1),
+        "steps_per_minute": round(60 * steps / taken),
+        "violations": violations,
+    }
+
+
+def searched(name: str, kills: tuple[int, int], most_states: int) -> dict[str, Any]:
+    """Search one scenario with so many kills."""
+    scenario = search.SCENARIOS[name]
+    found = search.Search(scenario, *kills, most_states=most_states).run()
+    return {
+        "scenario": name,
+        "sentence": " ".join((scenario.__doc__ or "").split()),
+        "manager_kills": kills[0],
+        "client_kills": kills[1],
+        "states": found.states,
+        "steps": found.steps,
+        "deepest": found.deepest,
+        "is_complete": found.is_complete,
+        "seconds": round(found.seconds, 1),
+        "violation": found.violation,
+    }
+
+
+def judged(mutant: Mutant) -> dict[str, Any]:
+    """Return how a mutant is killed: by runs, or by the search that finds it."""
+    began = time.perf_counter()
+    steps = 0
+    with mutant.applied():
+        if mutant.scenario:
+            scenario = search.SCENARIOS[mutant.scenario]
+            found = search.Search(scenario, mutant.manager_kills).run()
+            path = [" ".join(choice) for choice in found.path]
+            by = {"scenario": mutant.scenario, "path": path}
+            return verdict(mutant, began, found.steps, found.violation, by)
+        for seed in range(MUTANT_RUNS):
+            outcome = runs.run(seed)
+            steps += outcome.steps
+            if outcome.violation:
+                return verdict(mutant, began, steps, outcome.violation, {"seed": seed})
+    return verdict(mutant, began, steps, "", {})
+
+
+def verdict(
+    mutant: Mutant, began: float, steps: int, violation: str, by: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the entry of a mutant in the record."""
+    return {
+        "name": mutant.name,
+        "sentence": mutant.sentence,
+        "fate": "killed" if violation else "survived",
+        "invariant": violation.partition(":")[0],
+        "steps": steps,
+        "seconds": round(time.perf_counter() - began, 2),
+        **by,
+    }
+
+
+def is_clean(record: dict[str, Any]) -> bool:
+    """Return whether nothing was violated, and each mutant is dead."""
+    violated = record["runs"]["violations"] or any(
+        found["violation"] for found in record["searches"]
+    )
+    return not violated and all(one["fate"] == "killed" for one in record["mutants"])
+
+
+def main() -> int:
+    """Explore, write the record, and return 1 if it is not as it has to be."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=5, help="of random runs")
+    parser.add_argument("--states", type=int, default=400_000, help="of a search")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    record = explore(given.minutes, given.states)
+    given.out.write_text(json.dumps(record, indent=1) + "\n")
+    return 0 if is_clean(record) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

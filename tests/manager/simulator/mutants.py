@@ -1,0 +1,295 @@
+"""Faults of the protocol, one each, which the simulator has to notice.
+
+Each says in a sentence what is wrong, replaces a function of the protocol (or of the
+package's use of it, in `processes`), and is killed by the first run of a series that
+violates an invariant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import systems
+from processes import ClientProcess, Rules
+from sharedtensor.errors import ManagerError
+from sharedtensor.manager import messages
+from sharedtensor.manager.accounting import Names
+from sharedtensor.manager.conversation import Conversation
+from sharedtensor.manager.serving import Manager
+from systems import PRESENCE, ClientSystem
+
+
+@dataclass
+class Mutant:
+    """One fault: what it replaces, and by what.
+
+    `scenario` is that of the search which finds it, with so many kills of managers,
+    where random runs seldom come upon it.
+    """
+
+    name: str
+    sentence: str
+    holder: Any
+    attribute: str
+    replacement: Any
+    scenario: str = ""
+    manager_kills: int = 0
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        with mock.patch.object(self.holder, self.attribute, self.replacement):
+            yield
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(
+    holder: Any, attribute: str, scenario: str = "", manager_kills: int = 0
+) -> Callable[[Any], Any]:
+    """Register the replacement of a function."""
+
+    def register(replacement: Any) -> Any:
+        sentence = " ".join(replacement.__doc__.split())
+        name = replacement.__name__
+        assert hasattr(holder, attribute), f"nothing is replaced: {attribute}"
+        found = Mutant(name, sentence, holder, attribute, replacement)
+        found.scenario, found.manager_kills = scenario, manager_kills
+        MUTANTS[name] = found
+        return replacement
+
+    return register
+
+
+# --- what the manager does
+
+_run_once = Manager.run_once
+_sweep = Manager.sweep
+_disconnect = Manager.disconnect
+_to_say_again = Conversation.to_say_again
+
+
+@mutant(Manager, "run_once")
+async def removes_at_once(self: Manager) -> None:
+    """A name is removed in the sweep in which it became unreachable."""
+    await _run_once(self)
+    candidates, self.names.candidates = self.names.candidates, set()
+    await self.remove_names(candidates)
+
+
+@mutant(Manager, "disconnect")
+async def removes_on_disconnect(self: Manager, client: Any) -> None:
+    """What a client held is removed when it has gone, whoever else holds it."""
+    held = list(client.holds)
+    await _disconnect(self, client)
+    for name in held:
+        if name in self.names.usages and self.names.discard(name):
+            await self.system.remove(name)
+
+
+@mutant(Names, "update")
+def forgets_what_is_in_flight(self: Names, name: bytes) -> None:
+    """A name is unreachable when nobody holds it, though messages carry it."""
+    self.confirmed.discard(name)
+    usage = self.usages[name]
+    is_held = usage.holds or usage.is_kept
+    (self.candidates.discard if is_held else self.candidates.add)(name)
+
+
+@mutant(Names, "close_counted")
+def counts_nothing_below_zero(self: Names, holds: Any, name: bytes) -> None:
+    """An acknowledgement that is read before its announcement does not count."""
+    usage = self.usage(name)
+    usage.counted = max(0, usage.counted - 1)
+    self.update(name)
+
+
+@mutant(Names, "inherited")
+def children_inherit_nothing(self: Names, holds: Any) -> Any:
+    """A forked child holds nothing of what its parent holds."""
+    return {}
+
+
+@mutant(Manager, "write_journal")
+async def writes_no_journal(self: Manager) -> None:
+    """The names that a manager hears of are not written down."""
+    self.names.unwritten = []
+
+
+@mutant(Names, "keep_known")
+def successor_reads_no_journal(self: Names, names: Any) -> None:
+    """A successor does not look at what its predecessor wrote down."""
+
+
+@mutant(Manager, "remove_names")
+async def rewrites_the_journal_first(self: Manager, names: set[bytes]) -> None:
+    """A name leaves the journal before its file is removed."""
+    going = [] if self.absent else [n for n in list(names) if self.names.discard(n)]
+    if names:
+        await self.compact_journal()
+    for name in going:
+        await self.system.remove(name)
+
+
+@mutant(Manager, "remove_name", "one_receives_for_a_silent_one", manager_kills=1)
+async def removes_while_clients_are_absent(self: Manager, name: bytes) -> None:
+    """A successor removes names though clients live that have not come to it."""
+    if self.names.discard(name):
+        await self.system.remove(name)
+
+
+@mutant(Manager, "is_used")
+def ends_without_absent_clients(self: Manager) -> bool:
+    """A successor ends though clients live that have not come to it."""
+    return bool(self.clients or self.in_flight - self.absent)
+
+
+@mutant(Manager, "is_used")
+def ends_with_messages_in_flight(self: Manager) -> bool:
+    """The manager ends with its last client, whatever is in flight."""
+    return bool(self.clients)
+
+
+@mutant(Manager, "close", "two_share")
+async def ends_in_the_open(self: Manager) -> bool:
+    """The manager ends without hiding its socket: somebody may be half connected."""
+    return True
+
+
+@mutant(Manager, "sweep")
+async def answers_too_early(self: Manager, timeout: float | None) -> None:
+    """A SYNC is answered in the sweep that reads it, with removals still to come."""
+    await _sweep(self, timeout)
+    requests, self.requests = self.requests, []
+    for client, request in requests:
+        await self.answer(client, request)
+
+
+# --- what a client says
+
+
+@mutant(ClientProcess, "make")
+async def makes_before_it_registers(self: ClientProcess, name: str) -> None:
+    """A file is made before the manager knows its name."""
+    await self.point(f"makes {name}")
+    self.world.files.add(messages.PREFIX + name.encode())
+    if await self.tell(messages.REGISTER, name):
+        self.held[name] += 1
+
+
+@mutant(Rules, "announce")
+async def announces_nothing(self: Rules, process: Any, name: str, here: Any) -> bool:
+    """The manager is not told of messages in flight."""
+    return True
+
+
+@mutant(Rules, "take_over")
+async def lets_go_before_it_holds(self: Rules, process: Any, mail: Any) -> None:
+    """A receiver closes the message's descriptor before it has registered."""
+    process.close(mail.there)
+    await process.acknowledge(mail)
+    await process.hold(mail)
+
+
+@mutant(Rules, "take_over")
+async def acknowledges_before_it_holds(self: Rules, process: Any, mail: Any) -> None:
+    """A receiver acknowledges a counted message before it has registered."""
+    await process.acknowledge(mail)
+    await process.hold(mail)
+
+
+@mutant(Conversation, "may_leave", "one_passes_on")
+def leaves_with_counted_messages(self: Conversation) -> bool:
+    """A client that holds nothing leaves, though it has counted a message."""
+    return not self.holds
+
+
+@mutant(Rules, "prefork")
+async def children_come_by_themselves(self: Rules, process: Any, theirs: Any) -> None:
+    """A forked child gets no connection from its parent, and connects later."""
+    raise OSError
+
+
+# --- how a successor comes, and what it hears
+
+
+@mutant(Conversation, "open")
+async def nobody_starts_a_successor(self: Conversation, may_create: bool) -> None:
+    """The address of a manager that was killed stays dead."""
+    raise ManagerError("dead")
+
+
+@mutant(Conversation, "to_say_again")
+def says_nothing_again(self: Conversation) -> list[bytes]:
+    """A successor is not told what its clients hold."""
+    return []
+
+
+@mutant(Conversation, "to_say_again", "one_sends", manager_kills=1)
+def registers_as_if_new(self: Conversation) -> Iterator[bytes]:
+    """A successor is told what its clients hold as if nothing could be in flight."""
+    for packet in _to_say_again(self):
+        yield packet.replace(messages.REGISTER_AGAIN, messages.REGISTER, 1)
+
+
+@mutant(Conversation, "perhaps_unread")
+def says_only_what_it_holds(self: Conversation) -> list[bytes]:
+    """A successor is not told of names that were released, and perhaps never read."""
+    return []
+
+
+@mutant(ClientSystem, "greet")
+async def connects_without_an_answer(self: ClientSystem, connection: Any) -> None:
+    """A client takes a connection for good before the manager has answered."""
+
+
+@mutant(ClientSystem, "lock")
+async def succeeds_without_the_lock(self: ClientSystem, directory: str) -> None:
+    """Clients put a successor in place without locking the directory."""
+    await self.process.point("opens the directory")
+    self.found_directory(directory)
+    return None
+
+
+@mutant(ClientSystem, "make_presence")
+async def nobody_is_present(self: ClientSystem, starting: Any, directory: str) -> None:
+    """There is no presence pipe: a successor knows of those who have come alone."""
+    await self.process.point("renames the presence pipe")
+
+
+@mutant(ClientSystem, "make_presence")
+async def presence_is_of_all_managers(
+    self: ClientSystem, starting: Any, directory: str
+) -> None:
+    """A successor's presence pipe is that of its predecessor."""
+    await self.process.point("renames the presence pipe")
+    entries = self.found_directory(directory).entries
+    if PRESENCE not in entries:
+        entries[PRESENCE] = systems.PipeEnd(self.process.identity("presence"))
+    self.process.open(entries[PRESENCE])
+    starting.presence = entries[PRESENCE]
+
+
+@mutant(Conversation, "open")
+async def leaves_before_it_has_come(self: Conversation, may_create: bool) -> None:
+    """A client gives up the old presence pipe before it has registered again."""
+    self.close(self.presence)
+    self.presence = None
+    connected = await self.reach(may_create or bool(self.holds))
+    self.connection, self.presence = connected
+    try:
+        for packet in self.to_say_again():
+            await self.transmit(packet, ())
+    except BaseException:
+        self.hang_up()
+        raise
+
+
+@mutant(systems, "is_unused")
+def aborted_starts_remove_everything(directory: Any, listener: Any) -> bool:
+    """A manager that never listened removes the directory, whoever uses it."""
+    return True
