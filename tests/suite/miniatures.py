@@ -15,13 +15,16 @@ from dataclasses import dataclass, replace
 
 from sharedtensor_conformance.adapter import Implementation
 
+TYPECODES = {"float32": "f", "float64": "d", "int32": "i", "int64": "q", "uint8": "B"}
+
 
 @dataclass
 class Copied:
-    """A tensor of float32 whose values lie in one row."""
+    """A tensor whose values lie in one row."""
 
-    values: array[float]
+    values: array
     shape: tuple[int, ...]
+    dtype: str
 
     def position(self, index: tuple[int, ...]) -> int:
         """Return where in the row an element is."""
@@ -40,7 +43,7 @@ class Plain:
         """Do nothing: there is no strategy."""
 
     def make(self, values, shape, dtype):
-        return Copied(array("f", values), tuple(shape))
+        return Copied(array(TYPECODES[dtype], values), tuple(shape), dtype)
 
     def is_tensor(self, value):
         return isinstance(value, Copied)
@@ -49,7 +52,7 @@ class Plain:
         return tensor.shape
 
     def dtype(self, tensor):
-        return "float32"
+        return tensor.dtype
 
     def values(self, tensor):
         return tensor.values.tolist()
@@ -90,10 +93,11 @@ plain = Implementation(
     operations=f"{__name__}:Plain",
     claims=frozenset({"core"}),
     start_methods=("fork",),
-    dtypes=("float32", "float64", "int32", "uint8"),
+    dtypes=tuple(TYPECODES),
     channels=("pipe",),
     grace=0.3,
     deadline=2.0,
+    preload=True,
 )
 
 
