@@ -72,8 +72,7 @@ def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
 
 def synchronize(device: str | None = None) -> None:
     """Complete all work of this process on a device. Clause CUDA-3."""
-    with device_state(device) as driver:
-        driver.synchronize()
+    protocol.synchronize(device_state(device))
 
 
 def ipc_collect(device: str | None = None) -> None:

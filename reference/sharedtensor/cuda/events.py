@@ -19,7 +19,8 @@ from .state import DeviceState
 class Event:
     """A point in the work of a process. Clause CUDA-29.
 
-    The process that made it keeps it until all that it was sent to have received it.
+    The process that made it keeps it until all that it was sent to have received it,
+    and until those that wait for it have synchronised.
 
     Raises DeviceUnavailableError; ForkError.
     """

@@ -7,11 +7,14 @@ One send and its receipt, step by step:
 2. The message carries the handles of allocation and event, the slot of the
    count, and where in the allocation the tensor lies.
 3. The receiver takes the count, lets its later work wait for the event, and
-   opens the allocation, unless it has it already: then it releases the count at
-   once. One open per allocation and process, shared by all tensors in it.
-4. When the receiver's last tensor in the allocation dies, it synchronises,
+   opens the allocation, unless it has it already: one open per allocation and
+   process, shared by all tensors in it.
+4. The wait may be pending for long, and the sender has to keep the event for it.
+   When the receiver next synchronises the wait is over: then it keeps the count,
+   or releases it where the allocation was open already.
+5. When the receiver's last tensor in the allocation dies, it synchronises,
    closes the handle and releases the count.
-5. When the owner's last tensor dies, the allocation is freed if no count names
+6. When the owner's last tensor dies, the allocation is freed if no count names
    it; else it waits in limbo for a later `collect`.
 
 A received tensor can be sent on. Its send counts at the owner of the allocation
@@ -39,12 +42,15 @@ from .state import (
     Allocation,
     DeviceState,
     DeviceStorage,
+    Job,
     Message,
     SentEvent,
 )
 
 # Events are scarce on a device; beyond this many the sender synchronises instead.
 MAX_EVENTS_IN_USE = 128
+# A receiver that never synchronises by itself does when it has so many waits pending.
+MAX_PENDING_WAITS = 64
 
 
 # Own memory
@@ -163,7 +169,7 @@ def record_event(state: DeviceState, count: Count) -> bytes | None:
     """
     driver = state.driver
     if len(state.sent_events) >= MAX_EVENTS_IN_USE:
-        driver.synchronize()
+        finish_work(state)
         return None
     event = driver.event_create()
     driver.event_record(event)
@@ -198,18 +204,21 @@ def receive(state: DeviceState, message: Message) -> DeviceStorage:
         table = find_table(state, message.table)
         count = Count(table, message.slot, message.serial)
         count.take()
+        finish, waits = count.release, False
         try:
             if message.event is not None and message.sender != own_identity():
+                waits = True
                 wait_for_event(driver, message.event)
             allocation = find_allocation(state, message)
             if allocation is None:
                 allocation = open_allocation(state, message, count)
-            else:
-                count.release()
+                finish = count.keep
             return refer_to(state, allocation)
-        except BaseException:
-            count.release()
-            raise
+        finally:
+            if waits:
+                finish_after_waits(state, finish)
+            else:
+                finish()
 
 
 def find_table(state: DeviceState, address: Address) -> CountTable:
@@ -230,6 +239,25 @@ def wait_for_event(driver: Driver, handle: bytes) -> None:
     driver.event_destroy(event)
 
 
+def finish_after_waits(state: DeviceState, finish: Job) -> None:
+    """Finish a receive when its wait is over: the sender keeps the event so long.
+
+    What a pending wait for a destroyed event does is undefined. Clauses CUDA-6 and
+    CUDA-27.
+    """
+    state.after_waits.append(finish)
+    if len(state.after_waits) >= MAX_PENDING_WAITS:
+        finish_work(state)
+
+
+def finish_work(state: DeviceState) -> None:
+    """Complete all work of this process, and with it its waits for others' events."""
+    state.driver.synchronize()
+    finished, state.after_waits = state.after_waits, []
+    for finish in finished:
+        finish()
+
+
 def find_allocation(state: DeviceState, message: Message) -> Allocation | None:
     """Return the allocation of a message if it is open here, or this process's own.
 
@@ -244,7 +272,6 @@ def open_allocation(state: DeviceState, message: Message, count: Count) -> Alloc
     Raises DeviceHandleError.
     """
     base = state.driver.open_handle(message.memory)
-    count.keep()
     allocation = Allocation(
         base, message.nbytes, message.allocation, message.memory, count.table, count
     )
@@ -281,7 +308,7 @@ def close_allocation(state: DeviceState, allocation: Allocation) -> None:
     Whether or not the owner lives. Clauses CUDA-4, CUDA-17 and CUDA-25.
     """
     state.unregister(allocation)
-    state.driver.synchronize()
+    finish_work(state)
     state.driver.close_handle(allocation.base)
     if allocation.held is not None:
         allocation.held.release()
@@ -296,11 +323,17 @@ def may_free(allocation: Allocation) -> bool:
 def free_allocation(state: DeviceState, allocation: Allocation) -> None:
     """Finish the owner's work, then free. Clauses CUDA-4 and CUDA-25."""
     state.unregister(allocation)
-    state.driver.synchronize()
+    finish_work(state)
     state.driver.free(allocation.base)
 
 
 # Collecting, and the end
+
+
+def synchronize(state: DeviceState) -> None:
+    """Complete all work of this process. Clause CUDA-3; raises ForkError."""
+    with state:
+        finish_work(state)
 
 
 def collect(state: DeviceState) -> None:
@@ -311,6 +344,8 @@ def collect(state: DeviceState) -> None:
 
 def free_uncounted(state: DeviceState) -> None:
     """Free what is in limbo and counted no more. Clauses CUDA-4 and CUDA-27."""
+    if state.after_waits:
+        finish_work(state)  # one's own count of what came home is given back by that
     retire_events(state)
     for allocation in list(state.limbo):
         if may_free(allocation):
@@ -329,6 +364,8 @@ def shut_down(state: DeviceState) -> None:
         for allocation in list(state.known.values()):
             if allocation.held is not None:
                 close_allocation(state, allocation)
+        if state.after_waits:
+            finish_work(state)
         counted = state.own_table.counted() if state.own_table else ()
         state.ended = True
         state.driver.close()

@@ -295,8 +295,8 @@ class SimulatedDevice:
     def event_wait(self, event: int) -> None:
         """Order the later work after the event; see `Driver.event_wait`."""
         with self._locked():
-            row = self._event(event)
-            self._streams.queue_wait(int(row["recorder"]), int(row["position"]))
+            self._event(event)
+            self._streams.queue_wait(*self._events[event])
 
     def event_synchronize(self, event: int) -> None:
         """Wait for the event; see `Driver.event_synchronize`."""

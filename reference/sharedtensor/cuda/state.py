@@ -7,6 +7,7 @@ There is one `DeviceState` for each device that the process uses. It is changed 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
@@ -19,6 +20,8 @@ from .shared_file import Address
 
 # So few events are looked through at each send; beyond, when their number has doubled.
 FEW_EVENTS = 16
+
+Job = Callable[[], None]
 
 
 @dataclass(eq=False)
@@ -105,6 +108,8 @@ class DeviceState:
         own_table: that of this process, made with its first send.
         sent_events: events that receivers may still need.
         retire_at: how many of them there are when they are looked through.
+        after_waits: what to do when this process's waits for the events of others are
+            over.
         last_number: the number of the last own allocation.
         ended: all was given back, at the end of the process.
     """
@@ -121,6 +126,7 @@ class DeviceState:
     )
     own_table: CountTable | None = None
     sent_events: list[SentEvent] = field(default_factory=list)
+    after_waits: list[Job] = field(default_factory=list)
     retire_at: int = FEW_EVENTS
     last_number: int = 0
     ended: bool = False

@@ -230,6 +230,16 @@ def counts_the_first_send_only(count_send):
     return count_first
 
 
+@mutant(
+    "gives_events_back_before_its_waits",
+    "CUDA-13", "CUDA-14",
+    replaces="cuda.protocol.finish_after_waits",
+)  # fmt: skip
+def gives_events_back_before_its_waits(finish_after_waits):
+    """A receiver is done with the sender's event while its wait for it is pending."""
+    return lambda state, finish: finish()
+
+
 @mutant("a_drop_gives_all_counts_back", "CUDA-14", replaces="cuda.counts.Count.release")
 def a_drop_gives_all_counts_back(release):
     """The first receiver that drops gives back the counts of all."""
