@@ -35,6 +35,7 @@ GRACE = 10.0
 COMPUTE_MODE, UNIFIED_ADDRESSING, EVENT_SUPPORT = 20, 41, 125  # CUdevice_attribute
 PROHIBITED, EXCLUSIVE = 2, 3  # CUcomputemode
 FIT, NOT_BACK, UNFIT = 0, 1, 2
+EMULATED = "sharedtensor_emulated_cuda"  # what the emulated library alone has
 
 
 class Unfit(Exception):
@@ -69,6 +70,11 @@ class Cuda:
                 "there is no NVIDIA driver (no libcuda.so.1); run it on a machine with "
                 "a GPU, and give a container the driver (--gpus all)."
             ) from None
+        if hasattr(library, EMULATED):
+            raise Unfit(
+                "libcuda.so.1 is that of the emulated runtime, which never counts as "
+                "CUDA; take it out of LD_LIBRARY_PATH."
+            )
         return cls(library)
 
     def call(self, name: str, *arguments: Any) -> None:
