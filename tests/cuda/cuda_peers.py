@@ -160,8 +160,8 @@ def write_and_synchronize(held, name, index, value):
     cuda.synchronize("sim:0")
 
 
-def synchronize(held):
-    cuda.synchronize("sim:0")
+def synchronize(held, device="sim:0"):
+    cuda.synchronize(device)
 
 
 def make(held, name, data, dtype=None):

@@ -435,7 +435,7 @@ def waits_for_nothing(driver, handle):
     pass
 
 
-def ignores_the_offset(driver, pointer):
+def ignores_the_offset(storage, pointer):
     return 0
 
 

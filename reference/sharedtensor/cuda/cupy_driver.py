@@ -206,8 +206,13 @@ class CupyDriver:
         base, nbytes = self.allocation_of(int(array.data.ptr))
         if base not in self._own and base not in self._opened:
             self.ipc_handle(base)
-            self._adopted.setdefault(base, []).append(array)
+            self._adopted[base] = [array]
         return base, nbytes
+
+    def keep(self, base: int, array: Any) -> None:
+        """Keep one more array of an adopted block until `free`."""
+        if base in self._adopted:
+            self._adopted[base].append(array)
 
     def allocation_of(self, pointer: int) -> tuple[int, int]:
         """Return base and size by the driver; see `Driver.allocation_of`."""

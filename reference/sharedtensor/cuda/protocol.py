@@ -78,12 +78,17 @@ def allocate_or_collect(state: DeviceState, nbytes: int) -> int:
         return state.driver.allocate(nbytes)
 
 
+def find_around(state: DeviceState, pointer: int) -> Allocation | None:
+    """Return the allocation that this process refers to and a pointer lies in."""
+    for allocation in list(state.by_base.values()):
+        if 0 <= pointer - allocation.base < allocation.nbytes:
+            return None if allocation.finished else allocation
+    return None
+
+
 def adopt(state: DeviceState, base: int, nbytes: int) -> DeviceStorage:
-    """Return the storage at a base that the driver has adopted, or that is known."""
-    allocation = state.by_base.get(base)
-    if allocation is None or allocation.finished:
-        allocation = state.add_own(base, nbytes)
-    return refer_to(state, allocation)
+    """Return the storage of memory that the driver has adopted just now."""
+    return refer_to(state, state.add_own(base, nbytes))
 
 
 def refer_to(state: DeviceState, allocation: Allocation) -> DeviceStorage:
@@ -128,9 +133,13 @@ def send(storage: DeviceStorage) -> Message:
         )  # fmt: skip
 
 
-def offset_in_allocation(driver: Driver, pointer: int) -> int:
-    """Return where in its allocation a pointer lies. Clauses CUDA-2 and CUDA-7."""
-    return pointer - driver.allocation_of(pointer)[0]
+def offset_in_allocation(storage: DeviceStorage, pointer: int) -> int:
+    """Return where in its allocation a pointer lies. Clauses CUDA-2 and CUDA-7.
+
+    The driver is not asked: of an opened pointer it may tell the block, in which an
+    allocation lies with others.
+    """
+    return pointer - storage.data_ptr()
 
 
 def export(state: DeviceState, allocation: Allocation) -> tuple[bytes, CountTable]:

@@ -27,8 +27,7 @@ def reduce_tensor(tensor: CudaTensor) -> tuple[Any, ...]:
     attributes = attributes_of(tensor)
     if tensor.storage is None:
         return rebuild_tensor, (tensor.device, None, 0, view), attributes
-    with tensor.storage.state as driver:
-        offset = protocol.offset_in_allocation(driver, tensor.data_ptr())
+    offset = protocol.offset_in_allocation(tensor.storage, tensor.data_ptr())
     message = protocol.send(tensor.storage)
     return rebuild_tensor, (tensor.device, message, offset, view), attributes
 

@@ -34,7 +34,7 @@ def forked_child_reads_zeros(cpu):
 )
 def forgets_device_offsets(offset_in_allocation):
     """Every tensor in an allocation arrives at its begin."""
-    return lambda driver, pointer: 0
+    return lambda storage, pointer: 0
 
 
 @mutant(
