@@ -118,10 +118,18 @@ class RecordingRuntime:
 
 
 class RecordingLibrary:
-    """The one function of `libcuda` that CuPy has no binding for."""
+    """The functions of `libcuda` that CuPy has no binding for."""
 
     def __init__(self, runtime):
         self.runtime = runtime
+
+    def cuDeviceGet(self, device, index):
+        device._obj.value = index
+        return 0
+
+    def cuDeviceGetUuid_v2(self, found, device):
+        found.raw = bytes([*range(15), device.value])
+        return 0
 
     def cuMemGetAddressRange_v2(self, base, size, pointer):
         for start, nbytes in self.runtime.blocks.items():

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from recording_cuda import BLOCK, RecordingLibrary, RecordingRuntime
 from sharedtensor import cuda
-from sharedtensor.cuda import cupy_arrays, cupy_driver, devices
+from sharedtensor.cuda import cuda_library, cupy_arrays, cupy_driver, devices
 from sharedtensor.cuda.cupy_driver import CupyDriver
 from sharedtensor.cuda.driver import Driver
 from sharedtensor.cuda.errors import (
@@ -36,7 +36,8 @@ def runtime(monkeypatch):
     """The stand-in, in the place of CuPy's runtime."""
     recording = RecordingRuntime()
     monkeypatch.setattr(cupy_driver, "_runtime", lambda: recording)
-    monkeypatch.setattr(cupy_driver, "_libcuda", lambda: RecordingLibrary(recording))
+    library = RecordingLibrary(recording)
+    monkeypatch.setattr(cuda_library, "library", lambda: library)
     monkeypatch.setattr(cupy_driver, "_first_user", os.getpid())
     monkeypatch.setattr(devices, "_states", {})
     return recording
@@ -246,7 +247,7 @@ ARGUMENTS = {
 
 
 def test_every_method_of_the_interface_is_there():
-    missing = set(dir(Driver)) - set(dir(CupyDriver)) - {"name"}
+    missing = set(dir(Driver)) - set(dir(CupyDriver)) - {"name", "identity"}
     assert not {name for name in missing if not name.startswith("_")}
 
 
@@ -392,6 +393,14 @@ def test_a_device_that_is_missing_is_explained_in_one_sentence(runtime, change, 
     assert said in cuda.unavailable_reason()
     assert not cuda.is_available()
     assert cuda.device_count() == 0
+
+
+def test_a_device_is_known_by_its_uuid(runtime):
+    uuid = "GPU-00010203-0405-0607-0809-0a0b0c0d0e01"
+    assert CupyDriver(1).identity == uuid
+    assert devices.local_name(uuid) == "cuda:1"
+    with pytest.raises(DeviceUnavailableError, match=r"GPU-7.*let sender and receiver"):
+        devices.local_name("GPU-7")
 
 
 def test_without_cupy_the_sentence_names_what_to_install():

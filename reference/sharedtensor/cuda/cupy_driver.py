@@ -13,7 +13,6 @@ others; `adopt` finds the block and keeps the array alive.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from . import cuda_library
 from .errors import (
     DeviceError,
     DeviceHandleError,
@@ -62,12 +62,6 @@ def _runtime() -> ModuleType:
     return runtime
 
 
-@functools.cache
-def _libcuda() -> Any:
-    """Return the library of the driver, for what the runtime does not offer."""
-    return ctypes.CDLL("libcuda.so.1")
-
-
 def unavailable_reason() -> str | None:
     """Return in one sentence why no CUDA device can be used; None if one can."""
     try:
@@ -94,6 +88,24 @@ def _forked() -> bool:
 def device_count() -> int:
     """Return how many CUDA devices this process sees."""
     return 0 if unavailable_reason() else int(_runtime().getDeviceCount())
+
+
+def index_of(identity: str) -> int:
+    """Return the index that a device has in this process.
+
+    Raises DeviceUnavailableError if there is none or this process does not see it.
+    """
+    if why := unavailable_reason():
+        raise DeviceUnavailableError(f"The device {identity} cannot be used. {why}")
+    for index in range(device_count()):
+        if cuda_library.device_identity(index) == identity:
+            return index
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    raise DeviceUnavailableError(
+        f"The device {identity}, on which a tensor or an event was sent, is none of "
+        f"those that this process sees (CUDA_VISIBLE_DEVICES is {visible!r}); let "
+        "sender and receiver see it."
+    )
 
 
 class _CurrentDevice:
@@ -143,6 +155,7 @@ class CupyDriver:
 
     def __init__(self, index: int) -> None:
         self.name = f"cuda:{index}"
+        self.identity = cuda_library.device_identity(index)
         self._index = index
         self._runtime = _runtime()
         self._pid = os.getpid()
@@ -220,16 +233,13 @@ class CupyDriver:
             return self._range(pointer)
 
     def _range(self, pointer: int) -> tuple[int, int]:
-        base, size = ctypes.c_uint64(), ctypes.c_size_t()
-        status = _libcuda().cuMemGetAddressRange_v2(
-            ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer)
-        )
-        if status:
+        try:
+            return cuda_library.address_range(pointer)
+        except cuda_library.CudaLibraryError as error:
             raise IllegalAddressError(
                 f"{pointer:#x} lies in no allocation that this process made or has "
-                f"open on {self.name} (CUDA error {status})."
-            )
-        return base.value, size.value
+                f"open on {self.name} ({error})."
+            ) from None
 
     def _check(self, pointer: int, nbytes: int) -> None:
         base, size = self._range(pointer)

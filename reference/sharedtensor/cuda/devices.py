@@ -115,6 +115,16 @@ def device_state(
         return _states[name]
 
 
+def local_name(identity: str) -> str:
+    """Return the name in this process of a device that a sender named. Clause CUDA-30.
+
+    Raises DeviceUnavailableError if this process does not see it.
+    """
+    if identity.startswith("sim:"):
+        return identity
+    return f"cuda:{cupy_driver.index_of(identity)}"
+
+
 def _parts(device: str) -> tuple[str, int]:
     kind, _, index = device.partition(":")
     if kind not in ("sim", "cuda") or not (index or "0").isdecimal():

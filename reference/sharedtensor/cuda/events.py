@@ -12,7 +12,7 @@ import weakref
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from .devices import device_state
+from .devices import device_state, local_name
 from .state import DeviceState
 
 
@@ -72,15 +72,16 @@ def _destroy(state: DeviceState, number: int) -> None:
 def reduce_event(event: Event) -> tuple[Any, ...]:
     """Send an event, own or received: its handle travels. Clause CUDA-29."""
     event._state.refuse_fork()
-    return rebuild_event, (event.device, event._handle)
+    return rebuild_event, (event._state.driver.identity, event._handle)
 
 
-def rebuild_event(device: str, handle: bytes) -> Event:
+def rebuild_event(identity: str, handle: bytes) -> Event:
     """Receive an event; where it is known already it is the same object.
 
-    Raises ForkError; DeviceHandleError if its maker has given it up.
+    Raises ForkError; DeviceUnavailableError if this process does not see its device;
+    DeviceHandleError if its maker has given it up.
     """
-    state = device_state(device, handle=handle)
+    state = device_state(local_name(identity), handle=handle)
     state.refuse_fork()
     known = _known.get((state, handle))
     if known is not None:

@@ -51,7 +51,7 @@ class SimulatedDevice:
     """A `Driver` over host memory; one object per process and device."""
 
     def __init__(self, memory: SimulatedMemory, index: int = 0) -> None:
-        self.name = f"sim:{index}"
+        self.name = self.identity = f"sim:{index}"
         self._memory = memory
         self._streams = SimulatedStreams(memory)
         self._pid = os.getpid()
