@@ -75,3 +75,34 @@ def test_an_event_arrives_on_its_gpu_where_the_devices_are_ordered_otherwise(new
     event.record()
     peer.call(keep, "event", event)
     assert peer.call(device_of, "event") == "cuda:0"
+
+
+def free_bytes(held, device):
+    """Return the bytes that are free on a device, asked by a process that uses it."""
+    return cuda.memory_info(device)[0]
+
+
+def use(held, device):
+    """Make a tensor on a device and read it as an array."""
+    held["x"] = cuda.tensor([1, 2, 3], device=device)
+    array = cuda.to_cupy(held["x"])
+    with held["x"].storage.state.driver.current():
+        return array.get().tolist()
+
+
+def test_a_process_on_the_second_device_takes_nothing_of_the_first(peer):
+    before = free_bytes({}, "cuda:0")
+    assert peer.call(use, "cuda:1") == [1, 2, 3]
+    assert free_bytes({}, "cuda:0") == before
+
+
+def current_device(held):
+    """Say which device CuPy takes for current, before and after another is used."""
+    runtime = cupy.cuda.runtime
+    before = runtime.getDevice()
+    cuda.tensor([1], device="cuda:1").tolist()
+    return before, runtime.getDevice()
+
+
+def test_the_current_device_of_a_program_stays(peer):
+    assert peer.call(current_device) == (0, 0)

@@ -1,7 +1,7 @@
 """What NVIDIA's driver offers and CuPy's binding of the runtime does not.
 
-The range of an allocation and the UUID of a device: each function is one or two calls
-of the API of the driver.
+The range of an allocation, the UUID of a device, and contexts that are pushed and
+popped: each function is one or two calls of the API of the driver.
 """
 
 from __future__ import annotations
@@ -46,3 +46,21 @@ def device_identity(index: int) -> str:
     _call(library(), "cuDeviceGet", ctypes.byref(device), index)
     _call(library(), "cuDeviceGetUuid_v2", found, device)
     return f"GPU-{uuid.UUID(bytes=found.raw)}"
+
+
+def primary_context(index: int) -> int:
+    """Return the primary context of a device, made if there is none, and keep it."""
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    _call(library(), "cuDeviceGet", ctypes.byref(device), index)
+    _call(library(), "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    return context.value or 0
+
+
+def push_context(context: int) -> None:
+    """Make a context the current one of this thread, above the one that is."""
+    _call(library(), "cuCtxPushCurrent_v2", ctypes.c_void_p(context))
+
+
+def pop_context() -> None:
+    """Make the context below the current one."""
+    _call(library(), "cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))

@@ -57,7 +57,9 @@ def to_cupy(tensor: CudaTensor) -> Any:
         )
     cupy = import_module("cupy")
     index = int(tensor.device.removeprefix("cuda:"))
-    with cupy.cuda.Device(index):
+    driver = device_state(tensor.device).driver
+    assert isinstance(driver, CupyDriver), "a cuda device has this driver"
+    with driver.current():  # CuPy's own way makes a context on the device before, too
         if tensor.storage is None:
             return cupy.empty(tensor.shape, tensor.dtype)
         start, size = tensor.storage.data_ptr(), tensor.storage.nbytes

@@ -108,33 +108,28 @@ def index_of(identity: str) -> int:
     )
 
 
-class _CurrentDevice:
-    """Makes a device current, and puts back the one that was.
+class _CurrentContext:
+    """Makes the primary context of a device current, and then the one before.
+
+    It is pushed and popped. To choose the device that was current before would make a
+    context on it, if the program has none there: hundreds of MiB, or an error.
 
     What the runtime raises is raised as an error of this library. A generator that does
     so leaves, from Python 3.12 on, a cycle that keeps what the caller had in its hands.
     """
 
-    __slots__ = ("before", "index", "name", "runtime")
+    __slots__ = ("context", "name", "runtime")
 
-    def __init__(self, name: str, runtime: Any, index: int) -> None:
-        self.name, self.runtime, self.index = name, runtime, index
+    def __init__(self, name: str, runtime: Any, context: int) -> None:
+        self.name, self.runtime, self.context = name, runtime, context
 
     def __enter__(self) -> None:
-        try:
-            self.before = self.runtime.getDevice()
-            self.runtime.setDevice(self.index)
-        except self.runtime.CUDARuntimeError as error:
-            raise self.translated(error) from error
+        cuda_library.push_context(self.context)
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: object
     ) -> None:
-        try:
-            if self.before != self.index:
-                self.runtime.setDevice(self.before)
-        except self.runtime.CUDARuntimeError as late:
-            raise self.translated(late) from (error or late)
+        cuda_library.pop_context()
         if error is not None and isinstance(error, self.runtime.CUDARuntimeError):
             raise self.translated(error) from error
 
@@ -156,14 +151,14 @@ class CupyDriver:
     def __init__(self, index: int) -> None:
         self.name = f"cuda:{index}"
         self.identity = cuda_library.device_identity(index)
-        self._index = index
+        self._context = cuda_library.primary_context(index)
         self._runtime = _runtime()
         self._pid = os.getpid()
         self._own: dict[int, int] = {}  # base to the bytes asked for
         self._adopted: dict[int, list[Any]] = {}  # base to the arrays kept alive
         self._opened: dict[int, int] = {}  # base to the number of opens
         self._events: set[int] = set()
-        with self._current():
+        with self.current():
             self._runtime.memGetInfo()  # the first call sets the device up
 
     def forked(self) -> bool:
@@ -173,10 +168,11 @@ class CupyDriver:
         """
         return os.getpid() != self._pid or _forked()
 
-    def _current(self) -> _CurrentDevice:
+    def current(self) -> _CurrentContext:
+        """Return a context manager within which the device is the current one."""
         if self.forked():
             raise ForkError(f"The device {self.name} cannot be used: {_FORKED}")
-        return _CurrentDevice(self.name, self._runtime, self._index)
+        return _CurrentContext(self.name, self._runtime, self._context)
 
     # Memory
 
@@ -184,7 +180,7 @@ class CupyDriver:
         """Allocate whole blocks; see `Driver.allocate`."""
         if nbytes <= 0:
             raise DeviceError(f"An allocation needs at least 1 byte, not {nbytes}.")
-        with self._current():
+        with self.current():
             try:
                 base = int(self._runtime.malloc(-(-nbytes // BLOCK) * BLOCK))
             except self._runtime.CUDARuntimeError as error:
@@ -199,7 +195,7 @@ class CupyDriver:
 
     def free(self, base: int) -> None:
         """Free an own allocation or let go of an adopted one; see `Driver.free`."""
-        with self._current():
+        with self.current():
             if self._adopted.pop(base, None) is not None:
                 return
             if base not in self._own:
@@ -229,7 +225,7 @@ class CupyDriver:
 
     def allocation_of(self, pointer: int) -> tuple[int, int]:
         """Return base and size by the driver; see `Driver.allocation_of`."""
-        with self._current():
+        with self.current():
             return self._range(pointer)
 
     def _range(self, pointer: int) -> tuple[int, int]:
@@ -251,7 +247,7 @@ class CupyDriver:
 
     def memory_info(self) -> tuple[int, int]:
         """Return free and total bytes; see `Driver.memory_info`."""
-        with self._current():
+        with self.current():
             free, total = self._runtime.memGetInfo()
             return int(free), int(total)
 
@@ -259,7 +255,7 @@ class CupyDriver:
 
     def ipc_handle(self, pointer: int) -> bytes:
         """Name an own allocation; see `Driver.ipc_handle`."""
-        with self._current():
+        with self.current():
             base, _ = self._range(pointer)
             if base in self._opened:
                 raise DeviceHandleError(
@@ -279,7 +275,7 @@ class CupyDriver:
     def open_handle(self, handle: bytes) -> int:
         """Map another process's allocation; see `Driver.open_handle`."""
         self._check_handle(handle)
-        with self._current():
+        with self.current():
             try:
                 base = int(self._runtime.ipcOpenMemHandle(handle))
             except self._runtime.CUDARuntimeError as error:
@@ -299,7 +295,7 @@ class CupyDriver:
                 f"{base:#x} is not the base of an allocation opened from a handle, or "
                 "was closed as often as it was opened."
             )
-        with self._current():
+        with self.current():
             self._opened[base] -= 1
             if not self._opened[base]:
                 del self._opened[base]
@@ -321,7 +317,7 @@ class CupyDriver:
 
         The copy has taken the data when the call returns, so that `data` may go.
         """
-        with self._current():
+        with self.current():
             self._check(pointer, len(data))
             source = np.frombuffer(data, np.uint8).ctypes.data
             kind = self._runtime.memcpyHostToDevice
@@ -329,7 +325,7 @@ class CupyDriver:
 
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
         """Do the own work, then read; see `Driver.copy_to_host`."""
-        with self._current():
+        with self.current():
             self._check(pointer, nbytes)
             data = np.empty(nbytes, np.uint8)
             kind = self._runtime.memcpyDeviceToHost
@@ -338,7 +334,7 @@ class CupyDriver:
 
     def synchronize(self) -> None:
         """Do all work of this process; see `Driver.synchronize`."""
-        with self._current():
+        with self.current():
             self._runtime.deviceSynchronize()
 
     # Events
@@ -346,7 +342,7 @@ class CupyDriver:
     def event_create(self) -> int:
         """Make an event for other processes; see `Driver.event_create`."""
         flags = self._runtime.eventDisableTiming | self._runtime.eventInterprocess
-        with self._current():
+        with self.current():
             event = int(self._runtime.eventCreateWithFlags(flags))
         self._events.add(event)
         return event
@@ -357,12 +353,12 @@ class CupyDriver:
             self._events.remove(event)
             self._runtime.eventDestroy(event)
 
-    def _event(self, event: int) -> _CurrentDevice:
+    def _event(self, event: int) -> _CurrentContext:
         if event not in self._events:
             raise DeviceHandleError(
                 f"This process has no event {event:#x}, or destroyed it."
             )
-        return self._current()
+        return self.current()
 
     def event_record(self, event: int) -> None:
         """Let the event stand for the work so far; see `Driver.event_record`."""
@@ -377,7 +373,7 @@ class CupyDriver:
     def event_open(self, handle: bytes) -> int:
         """Open another process's event; see `Driver.event_open`."""
         self._check_handle(handle)
-        with self._current():
+        with self.current():
             try:
                 event = int(self._runtime.ipcOpenEventHandle(handle))
             except self._runtime.CUDARuntimeError as error:
