@@ -39,9 +39,9 @@ struct CUevent_st {
     uint64_t serial;
 };
 
+/* Of an event it is not said that a handle is given out once only: it is not. */
 struct handle {
     char magic[8];
-    uint64_t serial;
     int row;
 };
 static const char MAGIC[8] = "emu-evt";
@@ -500,7 +500,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event) {
     ENTER();
-    struct handle made = {.serial = event->serial, .row = event->row};
+    struct handle made = {.row = event->row};
     if (event->imported || !(event->flags & cudaEventInterprocess))
         return cudaErrorInvalidValue;
     memcpy(made.magic, MAGIC, sizeof MAGIC);
@@ -519,7 +519,7 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t hand
         return error ? error : cudaErrorInvalidValue;
     lock();
     struct event *row = &machine->events[wanted.row];
-    if (row->serial != wanted.serial) error = cudaErrorMapBufferObjectFailed;
+    if (!row->serial) error = cudaErrorMapBufferObjectFailed;
     else if (row->owner == self) error = cudaErrorDeviceUninitialized;
     else if (!(*event = hold(wanted.row, 1, 0))) error = cudaErrorMemoryAllocation;
     unlock();

@@ -106,3 +106,29 @@ def current_device(held):
 
 def test_the_current_device_of_a_program_stays(peer):
     assert peer.call(current_device) == (0, 0)
+
+
+# Events that programs hold
+
+
+def wait_for(held, name):
+    """Let the later work of this process come after an event."""
+    held[name].wait()
+
+
+def test_a_new_event_is_not_taken_for_one_whose_handle_it_has(peer, monkeypatch):
+    tensor = cuda.tensor([1, 2, 3], device="cuda:0")
+    peer.call(keep, "x", tensor)
+    first = cuda.Event("cuda:0")
+    first.record()
+    handle = first._handle
+    peer.call(keep, "first", first)
+    del first
+    second = cuda.Event("cuda:0")
+    assert second._handle == handle
+    tensor.write(0, 9)
+    second.record()
+    peer.call(keep, "second", second)
+    monkeypatch.setattr("cuda_peers.DEADLINE", 5.0)
+    peer.call(wait_for, "second")
+    assert peer.call(read, "x") == [9, 2, 3]
