@@ -6,7 +6,7 @@ import cuda_peers
 import cupy
 import numpy as np
 import pytest
-from cuda_peers import dump, give, keep, load, read
+from cuda_peers import drop, dump, give, keep, load, read
 from sharedtensor import cuda
 
 
@@ -132,3 +132,44 @@ def test_a_new_event_is_not_taken_for_one_whose_handle_it_has(peer, monkeypatch)
     monkeypatch.setattr("cuda_peers.DEADLINE", 5.0)
     peer.call(wait_for, "second")
     assert peer.call(read, "x") == [9, 2, 3]
+
+
+# Streams of CuPy
+
+
+def test_work_on_a_stream_that_does_not_block_is_there_when_the_receiver_reads(peer):
+    array = cupy.asarray(np.zeros(4))
+    tensor = cuda.from_cupy(array)
+    cuda.synchronize("cuda:0")
+    tensor.write(0, 5.0)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        array[1:].data.copy_from_host_async(np.full(3, 7.0).ctypes.data, 24, stream)
+        peer.call(keep, "x", tensor)
+    assert peer.call(read, "x") == [5.0, 7.0, 7.0, 7.0]
+
+
+def load_and_read_on_a_stream(held, message):
+    """Receive a tensor while a stream that does not block is current; read it there."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        held["x"] = ForkingPickler.loads(message)
+        return cuda.to_cupy(held["x"]).get(stream=stream).tolist()
+
+
+def test_a_stream_of_the_receiver_that_does_not_block_waits_for_the_sender(peer):
+    tensor = cuda.tensor([1, 2, 3], device="cuda:0")
+    cuda.synchronize("cuda:0")
+    tensor.write(1, 9)
+    message = bytes(ForkingPickler.dumps(tensor))
+    assert peer.call(load_and_read_on_a_stream, message) == [1, 9, 3]
+
+
+def test_memory_of_the_pool_that_is_used_again_arrives_as_what_it_is_now(peer):
+    for number in range(3):
+        array = cupy.asarray(np.full(4, number))
+        tensor = cuda.from_cupy(array)
+        peer.call(keep, "x", tensor)
+        assert peer.call(read, "x") == [number] * 4
+        peer.call(drop, "x")
+        del tensor, array
+        cuda.ipc_collect("cuda:0")

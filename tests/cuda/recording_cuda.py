@@ -28,6 +28,7 @@ class RecordingRuntime:
 
     def __init__(self, devices=2):
         self.devices, self.current, self.version = devices, 0, 13000
+        self.stream = 0
         self.calls, self.failures = [], {}
         self.blocks, self.foreign, self.buffers = {}, {}, []
         self.last_event, self.pushed = 0x500, []

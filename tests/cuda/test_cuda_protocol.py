@@ -86,6 +86,15 @@ def test_a_receiver_that_never_synchronises_does_so_in_the_end(peer):
     del tensor
 
 
+def test_an_allocation_is_known_by_its_owner_and_number_not_by_its_handle():
+    tensor = cuda.tensor([1, 2, 3])
+    message = protocol.send(tensor.storage)
+    state = device_state(DEVICE)
+    other = message._replace(allocation=message.allocation + 1)
+    assert protocol.find_allocation(state, other) is None
+    assert protocol.receive(state, message) is tensor.storage
+
+
 def test_a_message_received_where_it_was_sent_is_the_same_storage():
     tensor = cuda.tensor([1, 2, 3])
     message = ForkingPickler.dumps(tensor[1:])

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
@@ -60,6 +59,11 @@ def _runtime() -> ModuleType:
         raise DeviceUnavailableError(f"CuPy cannot be imported: {said}") from error
     _first_user = os.getpid()
     return runtime
+
+
+def _current_stream(index: int) -> int:
+    """Return the stream of a device that is current in CuPy, in this thread."""
+    return int(import_module("cupy.cuda").get_current_stream(index).ptr)
 
 
 def unavailable_reason() -> str | None:
@@ -144,13 +148,15 @@ class _CurrentContext:
 class CupyDriver:
     """A `Driver` over one CUDA device; see there for what each method does.
 
-    Work is queued on the default stream. What a program queues on a stream that does
-    not block is not ordered with it: there, record an event before the send.
+    Work is queued on the default stream. A program may queue its own on another, which
+    need not be ordered with that: an event is recorded behind the work of both, the
+    default stream and the one that is current in CuPy, and both wait for one.
     """
 
     def __init__(self, index: int) -> None:
         self.name = f"cuda:{index}"
         self.identity = cuda_library.device_identity(index)
+        self._index = index
         self._context = cuda_library.primary_context(index)
         self._runtime = _runtime()
         self._pid = os.getpid()
@@ -363,7 +369,18 @@ class CupyDriver:
     def event_record(self, event: int) -> None:
         """Let the event stand for the work so far; see `Driver.event_record`."""
         with self._event(event):
-            self._runtime.eventRecord(event, DEFAULT_STREAM)
+            stream = _current_stream(self._index)
+            if stream != DEFAULT_STREAM:
+                self._order_after_default(stream)
+            self._runtime.eventRecord(event, stream)
+
+    def _order_after_default(self, stream: int) -> None:
+        """Let the later work of a stream come after that of the default stream."""
+        flags = self._runtime.eventDisableTiming
+        between = self._runtime.eventCreateWithFlags(flags)
+        self._runtime.eventRecord(between, DEFAULT_STREAM)
+        self._runtime.streamWaitEvent(stream, between)
+        self._runtime.eventDestroy(between)
 
     def event_handle(self, event: int) -> bytes:
         """Name an own event; see `Driver.event_handle`."""
@@ -388,7 +405,8 @@ class CupyDriver:
     def event_wait(self, event: int) -> None:
         """Order the later work after the event; see `Driver.event_wait`."""
         with self._event(event):
-            self._runtime.streamWaitEvent(DEFAULT_STREAM, event)
+            for stream in {DEFAULT_STREAM, _current_stream(self._index)}:
+                self._runtime.streamWaitEvent(stream, event)
 
     def event_synchronize(self, event: int) -> None:
         """Wait for the event; see `Driver.event_synchronize`."""
@@ -398,16 +416,15 @@ class CupyDriver:
     # The end
 
     def close(self) -> None:
-        """Close what is open and free what is own; see `Driver.close`."""
+        """Close what is open; see `Driver.close`.
+
+        What is own stays for the end of the process: others may have it open, or wait
+        for it, and to free or destroy it under them is undefined.
+        """
         if self.forked():
             return
-        jobs: list[tuple[Callable[[int], None], int]]
-        jobs = [(self.event_destroy, event) for event in self._events]
-        opened = self._opened.items()
-        jobs += [(self.close_handle, base) for base, n in opened for _ in range(n)]
-        jobs += [(self.free, base) for base in (*self._own, *self._adopted)]
-        for job, what in jobs:
-            # At the end of the interpreter the runtime may be gone; then the end of
-            # the process gives everything back.
-            with contextlib.suppress(DeviceError):
-                job(what)
+        for base, opens in list(self._opened.items()):
+            for _ in range(opens):
+                # At the end of the interpreter the runtime may be gone.
+                with contextlib.suppress(DeviceError):
+                    self.close_handle(base)

@@ -162,7 +162,7 @@ class Driver(Protocol):
     def close(self) -> None:
         """End this process's use of the device; never raises.
 
-        What it allocated is freed [exporter-outlives, assumed], what it had
-        pending is dropped [exit-drops-pending-work, assumed].
+        What it allocated goes with the process [exporter-outlives, assumed], what it
+        had pending is dropped [exit-drops-pending-work, assumed].
         """
         ...

@@ -45,6 +45,7 @@ from .state import (
     Job,
     Message,
     SentEvent,
+    name_of,
 )
 
 # Events are scarce on a device; beyond this many the sender synchronises instead.
@@ -150,7 +151,8 @@ def export(state: DeviceState, allocation: Allocation) -> tuple[bytes, CountTabl
     if allocation.handle is None or allocation.table is None:
         allocation.handle = state.driver.ipc_handle(allocation.base)
         allocation.table = own_table(state)
-        state.known[allocation.handle] = allocation
+        name = name_of(allocation.table.address, allocation.number)
+        state.known[name] = allocation
     return allocation.handle, allocation.table
 
 
@@ -272,7 +274,7 @@ def find_allocation(state: DeviceState, message: Message) -> Allocation | None:
 
     Clauses CUDA-9, CUDA-11, CUDA-20 and CUDA-21.
     """
-    return state.known.get(message.memory)
+    return state.known.get(name_of(message.table, message.allocation))
 
 
 def open_allocation(state: DeviceState, message: Message, count: Count) -> Allocation:
@@ -284,7 +286,7 @@ def open_allocation(state: DeviceState, message: Message, count: Count) -> Alloc
     allocation = Allocation(
         base, message.nbytes, message.allocation, message.memory, count.table, count
     )
-    state.known[message.memory] = allocation
+    state.known[name_of(message.table, message.allocation)] = allocation
     return allocation
 
 

@@ -24,6 +24,17 @@ FEW_EVENTS = 16
 Job = Callable[[], None]
 
 
+AllocationName = tuple[bytes, int]
+
+
+def name_of(table: Address, number: int) -> AllocationName:
+    """Return what names an allocation in all processes: its owner's table, a number.
+
+    It is not the handle of the memory: a pool gives out the same memory again.
+    """
+    return table.token, number
+
+
 @dataclass(eq=False)
 class Allocation:
     """Device memory as this process refers to it.
@@ -102,7 +113,7 @@ class DeviceState:
 
     Attributes:
         limbo: own allocations that are dropped here and counted still.
-        known: what was sent or received, by its handle, the same in all processes.
+        known: what was sent or received, by its name in all processes.
         by_base: what this process refers to, by its address.
         tables: the tables that are open, by the token of their file.
         own_table: that of this process, made with its first send.
@@ -117,7 +128,7 @@ class DeviceState:
     driver: Driver
     lock: FinalizerLock = field(default_factory=FinalizerLock)
     limbo: list[Allocation] = field(default_factory=list)
-    known: dict[bytes, Allocation] = field(default_factory=dict)
+    known: dict[AllocationName, Allocation] = field(default_factory=dict)
     by_base: weakref.WeakValueDictionary[int, Allocation] = field(
         default_factory=weakref.WeakValueDictionary
     )
@@ -159,5 +170,5 @@ class DeviceState:
     def unregister(self, allocation: Allocation) -> None:
         """Find it no more, since its address is used again. Clause CUDA-12."""
         allocation.finished = True
-        if allocation.handle is not None:
-            self.known.pop(allocation.handle, None)
+        if allocation.table is not None:
+            self.known.pop(name_of(allocation.table.address, allocation.number), None)
