@@ -154,19 +154,18 @@ def second_receive_is_a_copy(find_allocation, rebuild_tensor):
 )
 def counts_a_second_receive_for_ever(find_allocation, release):
     """The count of a message whose allocation is open already is not given back."""
-    open_already = []
+    open_already = set()
 
     def find_and_note(state, message):
         found = find_allocation(state, message)
         if found is not None:
-            open_already.append(found)
+            open_already.add((message.slot, message.serial))
         return found
 
     def release_but_the_second(count):
-        if not open_already:
-            return release(count)
-        open_already.clear()
-        return count.keep()
+        if (count.slot, count.serial) in open_already:
+            return count.keep()
+        return release(count)
 
     return find_and_note, release_but_the_second
 
