@@ -260,7 +260,8 @@ def _open_elsewhere(handle: bytes, index: int, found: dict[str, Any]) -> None:
         said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
         raise Unfit(
             f"a second process cannot open device memory {where}: {said} Sharing has "
-            "to be permitted in this container or sandbox (try --ipc=host)."
+            "to be permitted in this container or sandbox: the processes need the same "
+            "IPC and PID namespaces (try --ipc=host --pid=host)."
         )
 
 

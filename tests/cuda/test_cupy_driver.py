@@ -196,8 +196,9 @@ def test_a_handle_that_cannot_be_opened_is_refused(driver, runtime, method, func
         getattr(driver, method)(b"short")
     assert not runtime.calls
     runtime.failures[function] = INVALID_VALUE
-    with pytest.raises(DeviceHandleError, match="cannot be opened here"):
+    with pytest.raises(DeviceHandleError, match="cannot be opened here") as refused:
         getattr(driver, method)(HANDLE)
+    assert "the same IPC and PID namespaces" in str(refused.value)
 
 
 # Events

@@ -288,7 +288,7 @@ class CupyDriver:
                 self._refuse(
                     "The handle of device memory cannot be opened here: its process "
                     "has ended or freed the memory, is this one, or may not share "
-                    "with it (containers need the same IPC namespace)",
+                    "with it (containers need the same IPC and PID namespaces)",
                     error,
                 )
         self._opened[base] = self._opened.get(base, 0) + 1
@@ -396,7 +396,8 @@ class CupyDriver:
             except self._runtime.CUDARuntimeError as error:
                 self._refuse(
                     "The handle of an event cannot be opened here: the process that "
-                    "made it has ended or destroyed it, or is this one",
+                    "made it has ended or destroyed it, is this one, or may not share "
+                    "with it (containers need the same IPC and PID namespaces)",
                     error,
                 )
         self._events.add(event)
