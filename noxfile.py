@@ -195,6 +195,32 @@ def controls(session: nox.Session) -> None:
             session.run("python", "ci/check_control.py", str(report))
 
 
+EMULATED = (
+    "cupy-cuda13x==14.2.0",
+    "cython>=3.2,<3.3",
+    "nvidia-cuda-crt>=13,<14",
+    "nvidia-cuda-profiler-api>=13,<14",
+    "nvidia-cuda-runtime>=13,<14",
+    "pip",
+    "setuptools",
+)
+
+
+@nox.session(python="3.11")
+def emulated_cuda(session: nox.Session) -> None:
+    """Profile cuda on CuPy over an emulated runtime (needs gcc; ten minutes)."""
+    session.install(*EMULATED, "-e", ".[conformance,dev]")
+    built = session.create_tmp()
+    session.run("python", "emulated_cuda/build.py", built)
+    session.env["LD_LIBRARY_PATH"] = f"{built}/lib"
+    session.run("pytest", "-q", "emulated_cuda")
+    with tempfile.TemporaryDirectory(prefix="sts-emulated-") as machine:
+        session.env["EMULATED_CUDA_FOLDER"] = machine
+        # What a device has in use is one figure, so its cases run one by one.
+        suite = ("pytest", "conformance", "-q", "--device=emulated", "--profile=cuda")
+        session.run(*suite, "--strategy=file_descriptor", *session.posargs)
+
+
 @nox.session
 def mutants(session: nox.Session) -> None:
     """Each mutant is killed by a test that cites its clause (ten minutes)."""

@@ -35,6 +35,7 @@ GRACE = 10.0
 COMPUTE_MODE, UNIFIED_ADDRESSING, EVENT_SUPPORT = 20, 41, 125  # CUdevice_attribute
 PROHIBITED, EXCLUSIVE = 2, 3  # CUcomputemode
 FIT, NOT_BACK, UNFIT = 0, 1, 2
+EMULATED = "sharedtensor_emulated_cuda"  # what the emulated library alone has
 
 
 class Unfit(Exception):
@@ -69,6 +70,11 @@ class Cuda:
                 "there is no NVIDIA driver (no libcuda.so.1); run it on a machine with "
                 "a GPU, and give a container the driver (--gpus all)."
             ) from None
+        if hasattr(library, EMULATED):
+            raise Unfit(
+                "libcuda.so.1 is that of the emulated runtime, which never counts as "
+                "CUDA; take it out of LD_LIBRARY_PATH."
+            )
         return cls(library)
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -254,7 +260,8 @@ def _open_elsewhere(handle: bytes, index: int, found: dict[str, Any]) -> None:
         said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
         raise Unfit(
             f"a second process cannot open device memory {where}: {said} Sharing has "
-            "to be permitted in this container or sandbox (try --ipc=host)."
+            "to be permitted in this container or sandbox: the processes need the same "
+            "IPC and PID namespaces (try --ipc=host --pid=host)."
         )
 
 

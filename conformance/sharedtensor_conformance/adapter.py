@@ -47,8 +47,8 @@ class Implementation:
         start_methods: the start methods to judge.
         dtypes: the dtypes that are claimed, by their NumPy names.
         channels: the channels to judge, of ``queue``, ``simple_queue``, ``pipe``.
-        devices: ``cpu``, and ``simulated`` or ``cuda`` where the profile ``cuda`` is
-            claimed.
+        devices: ``cpu``, and ``simulated``, ``emulated`` or ``cuda`` where the profile
+            ``cuda`` is claimed.
         segment_pattern: a regular expression; files in ``/dev/shm`` whose names it
             matches belong to the implementation. ``{pid}`` stands for the process id.
         manager_pattern: a regular expression for the command line of the manager,
@@ -279,7 +279,7 @@ class ModuleOperations(Protocol):
 
 
 class CudaOperations(Protocol):
-    """Profile ``cuda``: device memory, on a real device or a simulated one.
+    """Profile ``cuda``: device memory, on a real device or one that stands in.
 
     Where other profiles are claimed too, some tests call these operations of theirs
     with device tensors: ``address``, ``view`` and ``strides``, ``resize``, ``share``
@@ -288,7 +288,7 @@ class CudaOperations(Protocol):
     """
 
     def device_unavailable(self, device: str) -> str:
-        """Return why `device` (``cuda`` or ``simulated``) cannot be used, or ``""``."""
+        """Return why a `device` of those in `devices` cannot be used, or ``""``."""
 
     def use_device(self, device: str) -> None:
         """Make `device` the one that the other operations use in this process."""

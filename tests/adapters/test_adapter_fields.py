@@ -47,7 +47,10 @@ WRONG = {
         "start_methods has to be some of fork, spawn, forkserver; it is ['fork', 'thr",
     ),
     "channels": (None, "channels has to be some of queue, simple_queue, pipe; it is N"),
-    "devices": (("gpu",), "devices has to be some of cpu, simulated, cuda; it is ['gp"),
+    "devices": (
+        ("gpu",),
+        "devices has to be some of cpu, simulated, emulated, cuda; it is ['gp",
+    ),
     "segment_pattern": (
         "(",
         "segment_pattern has to be a regular expression; it is '(",

@@ -57,6 +57,13 @@ class Library:
         return 0
 
 
+def test_the_emulated_library_is_no_driver(monkeypatch):
+    emulated = SimpleNamespace(sharedtensor_emulated_cuda=1, cuInit=lambda flags: 0)
+    monkeypatch.setattr(fitness.ctypes, "CDLL", lambda name: emulated)
+    with pytest.raises(fitness.Unfit, match="never counts as CUDA"):
+        fitness.Cuda.load()
+
+
 @pytest.fixture
 def library(monkeypatch):
     """A driver with two GPUs, which a second process can open as well."""

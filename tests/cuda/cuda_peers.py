@@ -160,6 +160,10 @@ def write_and_synchronize(held, name, index, value):
     cuda.synchronize("sim:0")
 
 
+def synchronize(held, device="sim:0"):
+    cuda.synchronize(device)
+
+
 def make(held, name, data, dtype=None):
     held[name] = cuda.tensor(data, dtype, "sim:0")
 

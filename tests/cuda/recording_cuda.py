@@ -8,6 +8,7 @@ host memory, so that copies copy.
 import ctypes
 
 BLOCK = 2 << 20
+CONTEXT = 0xC0  # a context is this number and that of its device
 
 
 class RuntimeFailure(RuntimeError):
@@ -27,9 +28,10 @@ class RecordingRuntime:
 
     def __init__(self, devices=2):
         self.devices, self.current, self.version = devices, 0, 13000
+        self.stream = 0
         self.calls, self.failures = [], {}
         self.blocks, self.foreign, self.buffers = {}, {}, []
-        self.last_event = 0x500
+        self.last_event, self.pushed = 0x500, []
 
     def _called(self, *call):
         self.calls.append(call)
@@ -51,13 +53,6 @@ class RecordingRuntime:
     def getDeviceCount(self):
         self._called("getDeviceCount")
         return self.devices
-
-    def getDevice(self):
-        return self.current
-
-    def setDevice(self, device):
-        self._called("setDevice", device)
-        self.current = device
 
     def memGetInfo(self):
         self._called("memGetInfo")
@@ -118,10 +113,34 @@ class RecordingRuntime:
 
 
 class RecordingLibrary:
-    """The one function of `libcuda` that CuPy has no binding for."""
+    """The functions of `libcuda` that CuPy has no binding for."""
 
     def __init__(self, runtime):
         self.runtime = runtime
+
+    def cuDeviceGet(self, device, index):
+        device._obj.value = index
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, context, device):
+        self.runtime._called("retain", device.value)
+        context._obj.value = CONTEXT + device.value
+        return 0
+
+    def cuCtxPushCurrent_v2(self, context):
+        self.runtime._called("push", context.value - CONTEXT)
+        self.runtime.pushed.append(self.runtime.current)
+        self.runtime.current = context.value - CONTEXT
+        return 0
+
+    def cuCtxPopCurrent_v2(self, context):
+        self.runtime._called("pop")
+        self.runtime.current = self.runtime.pushed.pop()
+        return 0
+
+    def cuDeviceGetUuid_v2(self, found, device):
+        found.raw = bytes([*range(15), device.value])
+        return 0
 
     def cuMemGetAddressRange_v2(self, base, size, pointer):
         for start, nbytes in self.runtime.blocks.items():

@@ -9,7 +9,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import cuda_peers
 import pytest
-from cuda_peers import drop, dump, give, keep, load, make, read
+from cuda_peers import drop, dump, give, keep, load, make, read, synchronize
 from sharedtensor import cuda
 from sharedtensor.cuda import counts, protocol, shared_file, simulated
 from sharedtensor.cuda.devices import device_state
@@ -55,11 +55,44 @@ def test_a_second_receive_finds_the_first_and_gives_its_count_back(peer):
     peer.call(keep, "x", tensor)
     peer.call(keep, "y", tensor)
     assert peer.call(cuda_peers.place, "x") == peer.call(cuda_peers.place, "y")
+    assert _states() == [counts.TAKEN, counts.TAKEN]
+    peer.call(synchronize)
     assert _states() == [counts.HELD]
     peer.call(drop, "x")
     assert _states() == [counts.HELD]
     peer.call(drop, "y")
     assert _states() == []
+
+
+def test_an_event_is_kept_until_the_receivers_wait_for_it_is_over(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    cuda.synchronize()
+    for name in ("x", "again"):
+        tensor.write(0, 7)
+        peer.call(keep, name, tensor)
+        cuda.ipc_collect()  # destroys what it takes for done with
+        assert peer.call(read, name) == [7, 2, 3]
+        peer.call(synchronize)
+    assert _states() == [counts.HELD]
+    del tensor
+
+
+def test_a_receiver_that_never_synchronises_does_so_in_the_end(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(keep, "x", tensor)
+    for _ in range(protocol.MAX_PENDING_WAITS - 1):
+        peer.call(keep, "again", tensor)
+    assert _states() == [counts.HELD]
+    del tensor
+
+
+def test_an_allocation_is_known_by_its_owner_and_number_not_by_its_handle():
+    tensor = cuda.tensor([1, 2, 3])
+    message = protocol.send(tensor.storage)
+    state = device_state(DEVICE)
+    other = message._replace(allocation=message.allocation + 1)
+    assert protocol.find_allocation(state, other) is None
+    assert protocol.receive(state, message) is tensor.storage
 
 
 def test_a_message_received_where_it_was_sent_is_the_same_storage():
@@ -119,6 +152,7 @@ def test_a_received_tensor_can_be_sent_on_and_counts_at_its_owner(peer, third):
     peer.kill()
     cuda.ipc_collect()
     assert third.call(read, "x") == [1, 2, 3]
+    third.call(synchronize)
     assert _states() == [counts.HELD]
 
 
@@ -234,7 +268,7 @@ def test_the_death_of_one_receiver_does_not_end_the_counts_of_others(peer, third
     third.kill()
     cuda.ipc_collect()
     assert peer.call(read, "x") == [1, 2, 3]
-    assert _states() == [counts.HELD]
+    assert _states() == [counts.TAKEN]
     peer.call(drop, "x")
 
 
@@ -273,8 +307,9 @@ def test_without_spare_events_the_sender_synchronises(peer, monkeypatch):
     assert peer.call(read, "last") == 3
     for name, message in zip("ab", messages, strict=False):
         peer.call(load, name, message)
+    peer.call(synchronize)
     cuda.ipc_collect()
-    assert not device_state(DEVICE).sent_events, "events are retired after the receive"
+    assert not device_state(DEVICE).sent_events, "events are retired after the wait"
     for name in ("a", "b", "last"):
         peer.call(drop, name)
 
@@ -409,7 +444,7 @@ def waits_for_nothing(driver, handle):
     pass
 
 
-def ignores_the_offset(driver, pointer):
+def ignores_the_offset(storage, pointer):
     return 0
 
 

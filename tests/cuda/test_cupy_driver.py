@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from recording_cuda import BLOCK, RecordingLibrary, RecordingRuntime
 from sharedtensor import cuda
-from sharedtensor.cuda import cupy_arrays, cupy_driver, devices
+from sharedtensor.cuda import cuda_library, cupy_arrays, cupy_driver, devices
 from sharedtensor.cuda.cupy_driver import CupyDriver
 from sharedtensor.cuda.driver import Driver
 from sharedtensor.cuda.errors import (
@@ -36,7 +36,9 @@ def runtime(monkeypatch):
     """The stand-in, in the place of CuPy's runtime."""
     recording = RecordingRuntime()
     monkeypatch.setattr(cupy_driver, "_runtime", lambda: recording)
-    monkeypatch.setattr(cupy_driver, "_libcuda", lambda: RecordingLibrary(recording))
+    library = RecordingLibrary(recording)
+    monkeypatch.setattr(cuda_library, "library", lambda: library)
+    monkeypatch.setattr(cupy_driver, "_current_stream", lambda index: recording.stream)
     monkeypatch.setattr(cupy_driver, "_first_user", os.getpid())
     monkeypatch.setattr(devices, "_states", {})
     return recording
@@ -51,8 +53,8 @@ def driver(runtime):
 
 
 def made_by(runtime):
-    """The calls that are left when those that choose a device are taken out."""
-    return [call for call in runtime.calls if call[0] != "setDevice"]
+    """The calls that are left when those that choose a context are taken out."""
+    return [call for call in runtime.calls if call[0] not in ("push", "pop")]
 
 
 # Memory
@@ -65,14 +67,13 @@ def test_memory_comes_in_whole_blocks(driver, runtime):
     assert sizes == [BLOCK, BLOCK, 2 * BLOCK]
 
 
-@pytest.mark.parametrize("before", [0, 1])
-def test_each_call_is_made_on_the_device_and_the_current_one_put_back(
+@pytest.mark.parametrize("before", [None, 0, 1])
+def test_each_call_is_made_in_the_context_of_the_device_which_is_left(
     driver, runtime, before
 ):
     runtime.current = before
     driver.allocate(1)
-    chosen = [call[1] for call in runtime.calls if call[0] == "setDevice"]
-    assert chosen == ([1, 0] if before == 0 else [1])
+    assert runtime.calls == [("push", 1), ("malloc", BLOCK), ("pop",)]
     assert runtime.current == before
 
 
@@ -94,7 +95,7 @@ def test_a_failure_keeps_nothing_that_its_caller_had(driver, runtime):
         gc.enable()
 
 
-def test_the_current_device_is_put_back_after_a_failure(driver, runtime):
+def test_the_context_is_left_after_a_failure(driver, runtime):
     runtime.failures["malloc"] = INVALID_VALUE
     with pytest.raises(DeviceError, match="cuda:1 reported cudaErrorOfTheTest"):
         driver.allocate(1)
@@ -195,8 +196,9 @@ def test_a_handle_that_cannot_be_opened_is_refused(driver, runtime, method, func
         getattr(driver, method)(b"short")
     assert not runtime.calls
     runtime.failures[function] = INVALID_VALUE
-    with pytest.raises(DeviceHandleError, match="cannot be opened here"):
+    with pytest.raises(DeviceHandleError, match="cannot be opened here") as refused:
         getattr(driver, method)(HANDLE)
+    assert "the same IPC and PID namespaces" in str(refused.value)
 
 
 # Events
@@ -218,6 +220,24 @@ def test_an_event_is_made_for_other_processes_and_without_timing(driver, runtime
         ("ipcGetEventHandle", event),
         ("eventDestroy", event),
     ]
+
+
+def test_an_event_is_behind_the_work_of_the_current_stream_too(driver, runtime):
+    event = driver.event_create()
+    runtime.stream = 7
+    runtime.calls.clear()
+    driver.event_record(event)
+    driver.event_wait(event)
+    between = event + 1
+    assert made_by(runtime)[:-2] == [
+        ("eventCreateWithFlags", runtime.eventDisableTiming),
+        ("eventRecord", between, 0),
+        ("streamWaitEvent", 7, between),
+        ("eventDestroy", between),
+        ("eventRecord", event, 7),
+    ]
+    waits = [("streamWaitEvent", 0, event), ("streamWaitEvent", 7, event)]
+    assert sorted(made_by(runtime)[-2:]) == waits
 
 
 def test_a_received_event_can_be_recorded_and_is_destroyed_here_too(driver, runtime):
@@ -246,7 +266,7 @@ ARGUMENTS = {
 
 
 def test_every_method_of_the_interface_is_there():
-    missing = set(dir(Driver)) - set(dir(CupyDriver)) - {"name"}
+    missing = set(dir(Driver)) - set(dir(CupyDriver)) - {"name", "identity"}
     assert not {name for name in missing if not name.startswith("_")}
 
 
@@ -262,25 +282,22 @@ def test_a_forked_child_is_refused_before_any_call(
     assert not runtime.calls
 
 
-def test_closing_gives_back_everything(driver, runtime):
-    base, opened = driver.allocate(1), driver.open_handle(HANDLE)
+def test_closing_closes_what_is_open_and_leaves_the_rest_to_the_end(driver, runtime):
+    """What others have open, or wait for, must not be freed or destroyed by a call."""
+    driver.allocate(1)
+    driver.event_create()
+    opened = driver.open_handle(HANDLE)
     driver.open_handle(HANDLE)
-    event = driver.event_create()
     runtime.calls.clear()
     driver.close()
-    assert sorted(made_by(runtime)) == [
-        ("eventDestroy", event),
-        ("free", base),
-        *[("ipcCloseMemHandle", opened)] * 2,
-    ]
+    assert made_by(runtime) == [("ipcCloseMemHandle", opened)] * 2
 
 
 def test_closing_never_raises(driver, runtime):
-    driver.allocate(1)
-    driver.event_create()
-    runtime.failures.update(free=UNLOADING, eventDestroy=UNLOADING)
+    opened = driver.open_handle(HANDLE)
+    runtime.failures.update(ipcCloseMemHandle=UNLOADING)
     driver.close()
-    assert len(made_by(runtime)[-2:]) == 2
+    assert made_by(runtime)[-1] == ("ipcCloseMemHandle", opened)
 
 
 # Tensors over the stand-in: the protocol runs over this driver as over any
@@ -346,7 +363,6 @@ def test_an_array_lies_where_its_tensor_lies_and_keeps_the_storage(
 ):
     recorded = SimpleNamespace(
         cuda=SimpleNamespace(
-            Device=lambda index: contextlib.nullcontext(),
             UnownedMemory=lambda *given: ("memory", *given),
             MemoryPointer=lambda *given: ("place", *given),
         ),
@@ -392,6 +408,14 @@ def test_a_device_that_is_missing_is_explained_in_one_sentence(runtime, change, 
     assert said in cuda.unavailable_reason()
     assert not cuda.is_available()
     assert cuda.device_count() == 0
+
+
+def test_a_device_is_known_by_its_uuid(runtime):
+    uuid = "GPU-00010203-0405-0607-0809-0a0b0c0d0e01"
+    assert CupyDriver(1).identity == uuid
+    assert devices.local_name(uuid) == "cuda:1"
+    with pytest.raises(DeviceUnavailableError, match=r"GPU-7.*let sender and receiver"):
+        devices.local_name("GPU-7")
 
 
 def test_without_cupy_the_sentence_names_what_to_install():

@@ -156,10 +156,11 @@ def test_a_deviation_on_a_gpu_closes_it():
     assert "is broken: crash" in said
 
 
-def test_a_simulated_device_never_counts():
-    cases = [*ALL_HELD, case("CUDA-1", device="simulated")]
+@pytest.mark.parametrize("device", ["simulated", "emulated"])
+def test_a_stand_in_never_counts(device):
+    cases = [*ALL_HELD, case("CUDA-1", device=device)]
     (said,) = _missing(report(cases, **WITH_CUDA), profiles=["cuda"])
-    assert said.endswith("was not judged on CUDA: on the simulated device only")
+    assert said.endswith(f"was not judged on CUDA: on the {device} device only")
 
 
 def test_a_device_that_was_not_there_is_told_by_what_the_run_said():

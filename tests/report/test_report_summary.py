@@ -51,13 +51,14 @@ def test_cases_of_several_clauses_are_counted_once():
     assert _table(text)["all"][-2:] == ["2", "1.5"]
 
 
-def test_a_chapter_that_was_simulated_is_labelled():
-    sample = report([case("CUDA-1", device="simulated"), case("SHARE-1")])
+@pytest.mark.parametrize("device", ["simulated", "emulated"])
+def test_a_chapter_that_was_judged_on_a_stand_in_is_labelled(device):
+    sample = report([case("CUDA-1", device=device), case("SHARE-1")])
     assert sample.summary is not None
     names = [
         row.chapter for row in chapter_rows(sample.run, sample.summary, sample.cases)
     ]
-    assert names == ["CUDA (simulated)", "GRAD", "SHARE"]
+    assert names == [f"CUDA ({device})", "GRAD", "SHARE"]
 
 
 def test_a_broken_clause_shows_all_there_is_to_know():
@@ -127,9 +128,10 @@ def test_the_case_that_shows_most_is_shown(worse, better):
     assert shortest([second, first]) is second
 
 
-def test_a_simulated_deviation_is_labelled():
-    sample = report([*ALL_HELD, case("CUDA-1", "fail", device="simulated")])
-    assert "not expected, advisory on the simulated device: 1 fail" in _text(sample)
+@pytest.mark.parametrize("device", ["simulated", "emulated"])
+def test_a_deviation_on_a_stand_in_is_labelled(device):
+    sample = report([*ALL_HELD, case("CUDA-1", "fail", device=device)])
+    assert f"not expected, advisory on the {device} device: 1 fail" in _text(sample)
 
 
 def test_long_evidence_is_cut_and_the_rest_is_counted():
@@ -204,6 +206,13 @@ def test_stale_expectations_are_listed():
                 [*ALL_HELD, case("CUDA-1", device="simulated")], claims=["cuda", "grad"]
             ),
             "5 clauses held; profile cuda was judged on the simulated device only, "
+            "never on CUDA.",
+        ),
+        (
+            report(
+                [*ALL_HELD, case("CUDA-1", device="emulated")], claims=["cuda", "grad"]
+            ),
+            "5 clauses held; profile cuda was judged on the emulated device only, "
             "never on CUDA.",
         ),
         (

@@ -7,6 +7,7 @@ on a real one.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import itertools
 import os
@@ -51,7 +52,7 @@ conformance_adapter = Implementation(
         "complex64",
         "complex128",
     ),
-    devices=("cpu", "simulated", "cuda"),
+    devices=("cpu", "simulated", "emulated", "cuda"),
     segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
     manager_pattern=r"\bsharedtensor-manager\b",
     grace=5.0,
@@ -71,6 +72,11 @@ TRACE_POINTS = {
     "last-release": ("strategies.release_segment",),
 }
 """The functions of the reference that perform each step of the fault table."""
+
+NOT_REAL = "the CUDA runtime here is the emulated one: judge it by --device=emulated"
+NOT_EMULATED = "there is no emulated CUDA runtime here; emulated_cuda/ has one"
+MARK = "sharedtensor_emulated_cuda"
+"""What the library of the emulated runtime has and that of NVIDIA's driver has not."""
 
 ALIGNMENT = 16
 """Bytes at multiples of which parts of one allocation begin."""
@@ -160,9 +166,14 @@ class ReferenceOperations(TorchLike):
         return isinstance(tensor, self.library.Parameter)
 
     def device_unavailable(self, device: str) -> str:
-        """Return why a device cannot be used; the simulated one always can."""
+        """Return why a device cannot be used; the simulated one always can.
+
+        The emulated runtime is reached as CUDA is, and is never taken for it.
+        """
         if device == "simulated":
             return ""
+        if (device == "emulated") != is_emulated():
+            return NOT_REAL if device == "cuda" else NOT_EMULATED
         return self.cuda.unavailable_reason() or ""
 
     def use_device(self, device: str) -> None:
@@ -268,6 +279,14 @@ class ReferenceOperations(TorchLike):
 
         for place, original in zip(places, originals, strict=True):
             setattr(*place, partial(held, original))
+
+
+def is_emulated() -> bool:
+    """Return whether the driver's library is that of the emulated runtime."""
+    try:
+        return hasattr(ctypes.CDLL("libcuda.so.1"), MARK)
+    except OSError:
+        return False
 
 
 def _place(target: str) -> tuple[Any, str]:

@@ -17,7 +17,12 @@ from typing import Any
 from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.process_tree import SHM
 
-SHARED_MAPPING = re.compile(rb"/dev/shm/|/memfd:|/dev/zero \(deleted\)|/SYSV")
+DRIVER = "cuda.shm."
+"""How names begin of files that NVIDIA's driver puts into ``/dev/shm`` for itself."""
+
+SHARED_MAPPING = re.compile(
+    rb"/dev/shm/(?!cuda\.shm\.)|/memfd:|/dev/zero \(deleted\)|/SYSV"
+)
 TEMPORARY = re.compile(r"/\S*/sts-[^/]+/t/")  # the folder of a stage's temporary files
 PARTICULAR = re.compile(r"(?<=tmp)\w{8}$|[0-9a-f]{8,}|\d+")
 
@@ -124,9 +129,10 @@ def files_below(folder: str) -> list[str]:
 class Segments:
     """Finds the implementation's files in ``/dev/shm``.
 
-    In a private ``/dev/shm`` every file counts. In one that is shared with others, a
-    file counts if it was not there at the start and its name has the implementation's
-    pattern with the pid of a process that was `seen` below this one.
+    In a private ``/dev/shm`` every file counts, but for those of NVIDIA's driver. In
+    one that is shared with others, a file counts if it was not there at the start and
+    its name has the implementation's pattern with the pid of a process that was `seen`
+    below this one.
     """
 
     def __init__(self, pattern: str, private: bool, seen: Set[int]) -> None:
@@ -139,7 +145,8 @@ class Segments:
 
     def names(self) -> list[str]:
         """Return the names that belong to the implementation, without semaphores."""
-        return [n for n in self.names_and_semaphores() if not n.startswith("sem.")]
+        found = self.names_and_semaphores()
+        return [name for name in found if not name.startswith(("sem.", DRIVER))]
 
     def names_and_semaphores(self) -> list[str]:
         """Return the same with the semaphores of a private ``/dev/shm``."""

@@ -119,9 +119,9 @@ OPTIONS = (
     Option(
         "--device",
         "where tensors live (may be repeated; default: cpu and simulated); "
-        "simulated results never count as CUDA",
+        "simulated and emulated results never count as CUDA",
         repeats=True,
-        choices=("cpu", "simulated", "cuda"),
+        choices=("cpu", "simulated", "emulated", "cuda"),
     ),
     Option(
         "--case",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sharedtensor_conformance.adapter import PROFILES
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.judge import required_levels
-from sharedtensor_conformance.report.records import Case, Report
+from sharedtensor_conformance.report.records import STAND_INS, Case, Report
 from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
 
@@ -70,7 +70,8 @@ def decide(
     """Return whether the `reports` together show that the `profiles` hold.
 
     An expected deviation is a deviation: without `allow_expected` it keeps the gate
-    closed. A result of a simulated device never counts for the profile ``cuda``.
+    closed. A result of a simulated or emulated device never counts for the profile
+    ``cuda``.
     """
     missing = list(_unusable(reports))
     held: list[str] = []
@@ -171,8 +172,9 @@ def _why_not_on_cuda(cases: Sequence[Case]) -> str:
     said = [case.evidence for case in cases if case.device == "cuda" and case.evidence]
     if said:
         return said[0].strip().splitlines()[0].rstrip(".")
-    simulated = any(case.device == "simulated" for case in cases)
-    return "on the simulated device only" if simulated else "no case had a device"
+    stand_ins = sorted(STAND_INS & {case.device for case in cases})
+    where = " and the ".join(stand_ins)
+    return f"on the {where} device only" if where else "no case had a device"
 
 
 def _counts(clause: Clause, case: Case) -> bool:

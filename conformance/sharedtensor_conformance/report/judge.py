@@ -162,7 +162,7 @@ def verdict_on(clause: Clause, device: str, cases: Iterable[Case]) -> Verdict:
     """Return the verdict of `clause` from its `cases` where `device` was asked for.
 
     For a clause of the profile ``cuda`` that is to be judged on the device ``cuda``, a
-    case that passed on a simulated device counts as not run.
+    case that passed on a simulated or emulated device counts as not run.
     """
     on_cuda = clause.profile == "cuda" and device == "cuda"
     return of_clause(

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import groupby
 from xml.etree import ElementTree
 
-from sharedtensor_conformance.report.records import Case, Report
+from sharedtensor_conformance.report.records import STAND_INS, Case, Report
 from sharedtensor_conformance.report.verdicts import Verdict
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -58,7 +58,7 @@ def _add_suite(
 
 def _add_case(suite: ElementTree.Element, case: Case) -> None:
     file, _, name = case.id.partition("::")
-    label = " (simulated)" if case.device == "simulated" else ""
+    label = f" ({case.device})" if case.device in STAND_INS else ""
     element = ElementTree.SubElement(
         suite,
         "testcase",

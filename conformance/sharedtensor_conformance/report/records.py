@@ -26,6 +26,9 @@ from sharedtensor_conformance.report.verdicts import Verdict
 
 SCHEMA_VERSION = 1
 
+STAND_INS = frozenset({"simulated", "emulated"})
+"""Devices that stand in for a real one: results on them never count as CUDA."""
+
 
 class ReportError(Exception):
     """A report cannot be written or read; the message is one sentence."""

@@ -7,7 +7,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from sharedtensor_conformance.report.judge import standing
-from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
+from sharedtensor_conformance.report.records import (
+    STAND_INS,
+    Case,
+    ClauseResult,
+    Run,
+    Summary,
+)
 
 ONLY_WHERE_ANY = ("advisory", "expected")
 """The columns that are left out where there is nothing in them."""
@@ -49,15 +55,19 @@ def chapter_rows(run: Run, summary: Summary, cases: Iterable[Case]) -> list[Row]
     for case in cases:
         chapter = _chapter(case.clauses[0])
         _add(rows, chapter, Row(chapter, cases=1, seconds=case.seconds))
-    simulated = {
-        _chapter(id)
-        for id, result in summary.clauses.items()
-        if "simulated" in result.devices
-    }
     return [
-        replace(row, chapter=f"{name} (simulated)") if name in simulated else row
-        for name, row in sorted(rows.items())
+        _labelled(row, _stand_ins(summary, name)) for name, row in sorted(rows.items())
     ]
+
+
+def _labelled(row: Row, devices: Iterable[str]) -> Row:
+    where = ", ".join(sorted(devices))
+    return replace(row, chapter=f"{row.chapter} ({where})") if where else row
+
+
+def _stand_ins(summary: Summary, chapter: str) -> set[str]:
+    of_chapter = (r for id, r in summary.clauses.items() if _chapter(id) == chapter)
+    return {device for r in of_chapter for device in STAND_INS.intersection(r.devices)}
 
 
 def columns(rows: Iterable[Row]) -> list[str]:

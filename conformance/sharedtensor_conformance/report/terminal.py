@@ -22,7 +22,13 @@ from sharedtensor_conformance.report.judge import (
     shortfalls,
     standing,
 )
-from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
+from sharedtensor_conformance.report.records import (
+    STAND_INS,
+    Case,
+    ClauseResult,
+    Run,
+    Summary,
+)
 from sharedtensor_conformance.report.repeat import program_command, repeat_command
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -197,7 +203,8 @@ def facts(run: Run, result: ClauseResult, *, expected: bool) -> str:
     strict = run.selection.strict
     advisory = standing(run, result, strict=strict) is Standing.ADVISORY
     known = "expected" if expected else "not expected" + ", advisory" * advisory
-    label = " on the simulated device" if "simulated" in result.devices else ""
+    where = " and the ".join(sorted(STAND_INS.intersection(result.devices)))
+    label = f" on the {where} device" if where else ""
     counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
     return f"{result.level}, profile {result.profile}, {known}{label}: {counts}"
 
@@ -354,8 +361,8 @@ def _device_note(run: Run, summary: Summary) -> str:
     devices = {device for result in cuda for device in result.devices}
     if "cuda" in devices or not (cuda or run.selection.full):
         return ""
-    if "simulated" in devices:
-        return "; profile cuda was judged on the simulated device only, never on CUDA"
+    if where := " and the ".join(sorted(STAND_INS & devices)):
+        return f"; profile cuda was judged on the {where} device only, never on CUDA"
     return "; profile cuda was not judged"
 
 

@@ -5,8 +5,8 @@ process, claims a slot in the owner's table; the message carries the slot. Then
 the slot has one writer at a time:
 
     claimed by the sender     IN_FLIGHT   the message is on its way
-    taken by the receiver     TAKEN       its handles are being opened
-    kept by the receiver      HELD        they are open, the event is done with
+    taken by the receiver     TAKEN       its wait for the event may be pending
+    kept by the receiver      HELD        the wait is over, the event is done with
     released by the receiver  VACANT      it dropped the tensor
 
 An allocation can be freed when no slot names it. A slot whose receiver has died
@@ -125,8 +125,10 @@ class Count:
             row["state"] = TAKEN
 
     def keep(self) -> None:
-        """Complete the receive: this process holds the memory now."""
-        self.table.slots[self.slot]["state"] = HELD
+        """Say that the event is done with: this process has waited for it."""
+        with self.table.file.locked():
+            if self._is_at(TAKEN):
+                self.table.slots[self.slot]["state"] = HELD
 
     def release(self) -> None:
         """Vacate the slot: this process no longer refers to the memory.

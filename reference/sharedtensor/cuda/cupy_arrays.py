@@ -3,6 +3,9 @@
 CuPy carves its arrays from blocks that it keeps, so an array is a place in a block and
 the handle that crosses names the block. Sharing one array lets the receiver open the
 whole block, and keeps the arrays that were made into tensors until nobody refers to it.
+The driver carves small blocks of CuPy's in turn, so a receiver can also reach what lies
+within the same 2 MiB: copy what is confidential, or what is sent to somebody who is not
+trusted, into an array of at least that size.
 """
 
 from __future__ import annotations
@@ -28,9 +31,14 @@ def from_cupy(array: Any) -> CudaTensor:
     with state as driver:
         assert isinstance(driver, CupyDriver), "a cuda device has this driver"
         if array.size:
-            base, nbytes = driver.adopt(array)
-            storage = protocol.adopt(state, base, nbytes)
-            byte_offset = int(array.data.ptr) - base
+            pointer = int(array.data.ptr)
+            allocation = protocol.find_around(state, pointer)
+            if allocation is None:
+                storage = protocol.adopt(state, *driver.adopt(array))
+            else:
+                driver.keep(allocation.base, array)
+                storage = protocol.refer_to(state, allocation)
+            byte_offset = pointer - storage.data_ptr()
     shape, byte_strides = tuple(array.shape), tuple(array.strides)
     return CudaTensor(
         storage, byte_offset, shape, byte_strides, array.dtype, driver.name
@@ -49,7 +57,9 @@ def to_cupy(tensor: CudaTensor) -> Any:
         )
     cupy = import_module("cupy")
     index = int(tensor.device.removeprefix("cuda:"))
-    with cupy.cuda.Device(index):
+    driver = device_state(tensor.device).driver
+    assert isinstance(driver, CupyDriver), "a cuda device has this driver"
+    with driver.current():  # CuPy's own way makes a context on the device before, too
         if tensor.storage is None:
             return cupy.empty(tensor.shape, tensor.dtype)
         start, size = tensor.storage.data_ptr(), tensor.storage.nbytes

@@ -13,16 +13,15 @@ others; `adopt` finds the block and keeps the array alive.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
-from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
 
+from . import cuda_library
 from .errors import (
     DeviceError,
     DeviceHandleError,
@@ -62,10 +61,9 @@ def _runtime() -> ModuleType:
     return runtime
 
 
-@functools.cache
-def _libcuda() -> Any:
-    """Return the library of the driver, for what the runtime does not offer."""
-    return ctypes.CDLL("libcuda.so.1")
+def _current_stream(index: int) -> int:
+    """Return the stream of a device that is current in CuPy, in this thread."""
+    return int(import_module("cupy.cuda").get_current_stream(index).ptr)
 
 
 def unavailable_reason() -> str | None:
@@ -96,33 +94,46 @@ def device_count() -> int:
     return 0 if unavailable_reason() else int(_runtime().getDeviceCount())
 
 
-class _CurrentDevice:
-    """Makes a device current, and puts back the one that was.
+def index_of(identity: str) -> int:
+    """Return the index that a device has in this process.
+
+    Raises DeviceUnavailableError if there is none or this process does not see it.
+    """
+    if why := unavailable_reason():
+        raise DeviceUnavailableError(f"The device {identity} cannot be used. {why}")
+    for index in range(device_count()):
+        if cuda_library.device_identity(index) == identity:
+            return index
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    raise DeviceUnavailableError(
+        f"The device {identity}, on which a tensor or an event was sent, is none of "
+        f"those that this process sees (CUDA_VISIBLE_DEVICES is {visible!r}); let "
+        "sender and receiver see it."
+    )
+
+
+class _CurrentContext:
+    """Makes the primary context of a device current, and then the one before.
+
+    It is pushed and popped. To choose the device that was current before would make a
+    context on it, if the program has none there: hundreds of MiB, or an error.
 
     What the runtime raises is raised as an error of this library. A generator that does
     so leaves, from Python 3.12 on, a cycle that keeps what the caller had in its hands.
     """
 
-    __slots__ = ("before", "index", "name", "runtime")
+    __slots__ = ("context", "name", "runtime")
 
-    def __init__(self, name: str, runtime: Any, index: int) -> None:
-        self.name, self.runtime, self.index = name, runtime, index
+    def __init__(self, name: str, runtime: Any, context: int) -> None:
+        self.name, self.runtime, self.context = name, runtime, context
 
     def __enter__(self) -> None:
-        try:
-            self.before = self.runtime.getDevice()
-            self.runtime.setDevice(self.index)
-        except self.runtime.CUDARuntimeError as error:
-            raise self.translated(error) from error
+        cuda_library.push_context(self.context)
 
     def __exit__(
         self, kind: object, error: BaseException | None, trace: object
     ) -> None:
-        try:
-            if self.before != self.index:
-                self.runtime.setDevice(self.before)
-        except self.runtime.CUDARuntimeError as late:
-            raise self.translated(late) from (error or late)
+        cuda_library.pop_context()
         if error is not None and isinstance(error, self.runtime.CUDARuntimeError):
             raise self.translated(error) from error
 
@@ -137,20 +148,23 @@ class _CurrentDevice:
 class CupyDriver:
     """A `Driver` over one CUDA device; see there for what each method does.
 
-    Work is queued on the default stream. What a program queues on a stream that does
-    not block is not ordered with it: there, record an event before the send.
+    Work is queued on the default stream. A program may queue its own on another, which
+    need not be ordered with that: an event is recorded behind the work of both, the
+    default stream and the one that is current in CuPy, and both wait for one.
     """
 
     def __init__(self, index: int) -> None:
         self.name = f"cuda:{index}"
+        self.identity = cuda_library.device_identity(index)
         self._index = index
+        self._context = cuda_library.primary_context(index)
         self._runtime = _runtime()
         self._pid = os.getpid()
         self._own: dict[int, int] = {}  # base to the bytes asked for
         self._adopted: dict[int, list[Any]] = {}  # base to the arrays kept alive
         self._opened: dict[int, int] = {}  # base to the number of opens
         self._events: set[int] = set()
-        with self._current():
+        with self.current():
             self._runtime.memGetInfo()  # the first call sets the device up
 
     def forked(self) -> bool:
@@ -160,10 +174,11 @@ class CupyDriver:
         """
         return os.getpid() != self._pid or _forked()
 
-    def _current(self) -> _CurrentDevice:
+    def current(self) -> _CurrentContext:
+        """Return a context manager within which the device is the current one."""
         if self.forked():
             raise ForkError(f"The device {self.name} cannot be used: {_FORKED}")
-        return _CurrentDevice(self.name, self._runtime, self._index)
+        return _CurrentContext(self.name, self._runtime, self._context)
 
     # Memory
 
@@ -171,7 +186,7 @@ class CupyDriver:
         """Allocate whole blocks; see `Driver.allocate`."""
         if nbytes <= 0:
             raise DeviceError(f"An allocation needs at least 1 byte, not {nbytes}.")
-        with self._current():
+        with self.current():
             try:
                 base = int(self._runtime.malloc(-(-nbytes // BLOCK) * BLOCK))
             except self._runtime.CUDARuntimeError as error:
@@ -186,7 +201,7 @@ class CupyDriver:
 
     def free(self, base: int) -> None:
         """Free an own allocation or let go of an adopted one; see `Driver.free`."""
-        with self._current():
+        with self.current():
             if self._adopted.pop(base, None) is not None:
                 return
             if base not in self._own:
@@ -206,25 +221,27 @@ class CupyDriver:
         base, nbytes = self.allocation_of(int(array.data.ptr))
         if base not in self._own and base not in self._opened:
             self.ipc_handle(base)
-            self._adopted.setdefault(base, []).append(array)
+            self._adopted[base] = [array]
         return base, nbytes
+
+    def keep(self, base: int, array: Any) -> None:
+        """Keep one more array of an adopted block until `free`."""
+        if base in self._adopted:
+            self._adopted[base].append(array)
 
     def allocation_of(self, pointer: int) -> tuple[int, int]:
         """Return base and size by the driver; see `Driver.allocation_of`."""
-        with self._current():
+        with self.current():
             return self._range(pointer)
 
     def _range(self, pointer: int) -> tuple[int, int]:
-        base, size = ctypes.c_uint64(), ctypes.c_size_t()
-        status = _libcuda().cuMemGetAddressRange_v2(
-            ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer)
-        )
-        if status:
+        try:
+            return cuda_library.address_range(pointer)
+        except cuda_library.CudaLibraryError as error:
             raise IllegalAddressError(
                 f"{pointer:#x} lies in no allocation that this process made or has "
-                f"open on {self.name} (CUDA error {status})."
-            )
-        return base.value, size.value
+                f"open on {self.name} ({error})."
+            ) from None
 
     def _check(self, pointer: int, nbytes: int) -> None:
         base, size = self._range(pointer)
@@ -236,7 +253,7 @@ class CupyDriver:
 
     def memory_info(self) -> tuple[int, int]:
         """Return free and total bytes; see `Driver.memory_info`."""
-        with self._current():
+        with self.current():
             free, total = self._runtime.memGetInfo()
             return int(free), int(total)
 
@@ -244,7 +261,7 @@ class CupyDriver:
 
     def ipc_handle(self, pointer: int) -> bytes:
         """Name an own allocation; see `Driver.ipc_handle`."""
-        with self._current():
+        with self.current():
             base, _ = self._range(pointer)
             if base in self._opened:
                 raise DeviceHandleError(
@@ -264,14 +281,14 @@ class CupyDriver:
     def open_handle(self, handle: bytes) -> int:
         """Map another process's allocation; see `Driver.open_handle`."""
         self._check_handle(handle)
-        with self._current():
+        with self.current():
             try:
                 base = int(self._runtime.ipcOpenMemHandle(handle))
             except self._runtime.CUDARuntimeError as error:
                 self._refuse(
                     "The handle of device memory cannot be opened here: its process "
                     "has ended or freed the memory, is this one, or may not share "
-                    "with it (containers need the same IPC namespace)",
+                    "with it (containers need the same IPC and PID namespaces)",
                     error,
                 )
         self._opened[base] = self._opened.get(base, 0) + 1
@@ -284,7 +301,7 @@ class CupyDriver:
                 f"{base:#x} is not the base of an allocation opened from a handle, or "
                 "was closed as often as it was opened."
             )
-        with self._current():
+        with self.current():
             self._opened[base] -= 1
             if not self._opened[base]:
                 del self._opened[base]
@@ -306,7 +323,7 @@ class CupyDriver:
 
         The copy has taken the data when the call returns, so that `data` may go.
         """
-        with self._current():
+        with self.current():
             self._check(pointer, len(data))
             source = np.frombuffer(data, np.uint8).ctypes.data
             kind = self._runtime.memcpyHostToDevice
@@ -314,7 +331,7 @@ class CupyDriver:
 
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
         """Do the own work, then read; see `Driver.copy_to_host`."""
-        with self._current():
+        with self.current():
             self._check(pointer, nbytes)
             data = np.empty(nbytes, np.uint8)
             kind = self._runtime.memcpyDeviceToHost
@@ -323,7 +340,7 @@ class CupyDriver:
 
     def synchronize(self) -> None:
         """Do all work of this process; see `Driver.synchronize`."""
-        with self._current():
+        with self.current():
             self._runtime.deviceSynchronize()
 
     # Events
@@ -331,7 +348,7 @@ class CupyDriver:
     def event_create(self) -> int:
         """Make an event for other processes; see `Driver.event_create`."""
         flags = self._runtime.eventDisableTiming | self._runtime.eventInterprocess
-        with self._current():
+        with self.current():
             event = int(self._runtime.eventCreateWithFlags(flags))
         self._events.add(event)
         return event
@@ -342,17 +359,28 @@ class CupyDriver:
             self._events.remove(event)
             self._runtime.eventDestroy(event)
 
-    def _event(self, event: int) -> _CurrentDevice:
+    def _event(self, event: int) -> _CurrentContext:
         if event not in self._events:
             raise DeviceHandleError(
                 f"This process has no event {event:#x}, or destroyed it."
             )
-        return self._current()
+        return self.current()
 
     def event_record(self, event: int) -> None:
         """Let the event stand for the work so far; see `Driver.event_record`."""
         with self._event(event):
-            self._runtime.eventRecord(event, DEFAULT_STREAM)
+            stream = _current_stream(self._index)
+            if stream != DEFAULT_STREAM:
+                self._order_after_default(stream)
+            self._runtime.eventRecord(event, stream)
+
+    def _order_after_default(self, stream: int) -> None:
+        """Let the later work of a stream come after that of the default stream."""
+        flags = self._runtime.eventDisableTiming
+        between = self._runtime.eventCreateWithFlags(flags)
+        self._runtime.eventRecord(between, DEFAULT_STREAM)
+        self._runtime.streamWaitEvent(stream, between)
+        self._runtime.eventDestroy(between)
 
     def event_handle(self, event: int) -> bytes:
         """Name an own event; see `Driver.event_handle`."""
@@ -362,13 +390,14 @@ class CupyDriver:
     def event_open(self, handle: bytes) -> int:
         """Open another process's event; see `Driver.event_open`."""
         self._check_handle(handle)
-        with self._current():
+        with self.current():
             try:
                 event = int(self._runtime.ipcOpenEventHandle(handle))
             except self._runtime.CUDARuntimeError as error:
                 self._refuse(
                     "The handle of an event cannot be opened here: the process that "
-                    "made it has ended or destroyed it, or is this one",
+                    "made it has ended or destroyed it, is this one, or may not share "
+                    "with it (containers need the same IPC and PID namespaces)",
                     error,
                 )
         self._events.add(event)
@@ -377,7 +406,8 @@ class CupyDriver:
     def event_wait(self, event: int) -> None:
         """Order the later work after the event; see `Driver.event_wait`."""
         with self._event(event):
-            self._runtime.streamWaitEvent(DEFAULT_STREAM, event)
+            for stream in {DEFAULT_STREAM, _current_stream(self._index)}:
+                self._runtime.streamWaitEvent(stream, event)
 
     def event_synchronize(self, event: int) -> None:
         """Wait for the event; see `Driver.event_synchronize`."""
@@ -387,16 +417,15 @@ class CupyDriver:
     # The end
 
     def close(self) -> None:
-        """Close what is open and free what is own; see `Driver.close`."""
+        """Close what is open; see `Driver.close`.
+
+        What is own stays for the end of the process: others may have it open, or wait
+        for it, and to free or destroy it under them is undefined.
+        """
         if self.forked():
             return
-        jobs: list[tuple[Callable[[int], None], int]]
-        jobs = [(self.event_destroy, event) for event in self._events]
-        opened = self._opened.items()
-        jobs += [(self.close_handle, base) for base, n in opened for _ in range(n)]
-        jobs += [(self.free, base) for base in (*self._own, *self._adopted)]
-        for job, what in jobs:
-            # At the end of the interpreter the runtime may be gone; then the end of
-            # the process gives everything back.
-            with contextlib.suppress(DeviceError):
-                job(what)
+        for base, opens in list(self._opened.items()):
+            for _ in range(opens):
+                # At the end of the interpreter the runtime may be gone.
+                with contextlib.suppress(DeviceError):
+                    self.close_handle(base)

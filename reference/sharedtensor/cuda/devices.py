@@ -72,8 +72,7 @@ def use_simulated_device(memory: int = DEFAULT_MEMORY) -> str:
 
 def synchronize(device: str | None = None) -> None:
     """Complete all work of this process on a device. Clause CUDA-3."""
-    with device_state(device) as driver:
-        driver.synchronize()
+    protocol.synchronize(device_state(device))
 
 
 def ipc_collect(device: str | None = None) -> None:
@@ -114,6 +113,16 @@ def device_state(
             shut_down = protocol.shut_down
             util.Finalize(None, shut_down, (state,), exitpriority=_EXIT_PRIORITY)
         return _states[name]
+
+
+def local_name(identity: str) -> str:
+    """Return the name in this process of a device that a sender named. Clause CUDA-30.
+
+    Raises DeviceUnavailableError if this process does not see it.
+    """
+    if identity.startswith("sim:"):
+        return identity
+    return f"cuda:{cupy_driver.index_of(identity)}"
 
 
 def _parts(device: str) -> tuple[str, int]:

@@ -32,6 +32,14 @@ class Driver(Protocol):
         """
         ...
 
+    @property
+    def identity(self) -> str:
+        """What names the device in every process: for a real one, its UUID.
+
+        A name like `cuda:1` is that of another device where others are visible.
+        """
+        ...
+
     def forked(self) -> bool:
         """Return whether this is a child forked from the process that uses it.
 
@@ -154,7 +162,7 @@ class Driver(Protocol):
     def close(self) -> None:
         """End this process's use of the device; never raises.
 
-        What it allocated is freed [exporter-outlives, assumed], what it had
-        pending is dropped [exit-drops-pending-work, assumed].
+        What it allocated goes with the process [exporter-outlives, assumed], what it
+        had pending is dropped [exit-drops-pending-work, assumed].
         """
         ...

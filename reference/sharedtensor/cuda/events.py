@@ -8,18 +8,25 @@ come after it. Nobody's host waits.
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from .devices import device_state
+from .devices import device_state, local_name
+from .liveness import Identity, own_identity
 from .state import DeviceState
+
+# Who made an event, and which of its events it is: a handle may be given out again.
+Key = tuple[Identity, int]
+_serials = itertools.count(1)
 
 
 class Event:
     """A point in the work of a process. Clause CUDA-29.
 
-    The process that made it keeps it until all that it was sent to have received it.
+    The process that made it keeps it until all that it was sent to have received it,
+    and until those that wait for it have synchronised.
 
     Raises DeviceUnavailableError; ForkError.
     """
@@ -29,11 +36,12 @@ class Event:
         with state as driver:
             number = driver.event_create()
             handle = driver.event_handle(number)
-        self._hold(state, number, handle)
+        self._hold(state, number, handle, (own_identity(), next(_serials)))
 
-    def _hold(self, state: DeviceState, number: int, handle: bytes) -> None:
+    def _hold(self, state: DeviceState, number: int, handle: bytes, key: Key) -> None:
         self._state, self._number, self._handle = state, number, handle
-        _known[state, handle] = self
+        self._key = key
+        _known[key] = self
         destroy = functools.partial(_destroy, state, number)
         finalizer = weakref.finalize(self, state.lock.run_soon, destroy)
         finalizer.atexit = False  # `shut_down` sees to the end of the process
@@ -59,8 +67,7 @@ class Event:
             driver.event_synchronize(self._number)
 
 
-_known: weakref.WeakValueDictionary[tuple[DeviceState, bytes], Event]
-_known = weakref.WeakValueDictionary()
+_known: weakref.WeakValueDictionary[Key, Event] = weakref.WeakValueDictionary()
 
 
 def _destroy(state: DeviceState, number: int) -> None:
@@ -71,23 +78,24 @@ def _destroy(state: DeviceState, number: int) -> None:
 def reduce_event(event: Event) -> tuple[Any, ...]:
     """Send an event, own or received: its handle travels. Clause CUDA-29."""
     event._state.refuse_fork()
-    return rebuild_event, (event.device, event._handle)
+    return rebuild_event, (event._state.driver.identity, event._handle, event._key)
 
 
-def rebuild_event(device: str, handle: bytes) -> Event:
+def rebuild_event(identity: str, handle: bytes, key: Key) -> Event:
     """Receive an event; where it is known already it is the same object.
 
-    Raises ForkError; DeviceHandleError if its maker has given it up.
+    Raises ForkError; DeviceUnavailableError if this process does not see its device;
+    DeviceHandleError if its maker has given it up.
     """
-    state = device_state(device, handle=handle)
+    state = device_state(local_name(identity), handle=handle)
     state.refuse_fork()
-    known = _known.get((state, handle))
+    known = _known.get(key)
     if known is not None:
         return known
     with state as driver:
         number = driver.event_open(handle)
     event = Event.__new__(Event)
-    event._hold(state, number, handle)
+    event._hold(state, number, handle, key)
     return event
 
 

@@ -7,11 +7,14 @@ One send and its receipt, step by step:
 2. The message carries the handles of allocation and event, the slot of the
    count, and where in the allocation the tensor lies.
 3. The receiver takes the count, lets its later work wait for the event, and
-   opens the allocation, unless it has it already: then it releases the count at
-   once. One open per allocation and process, shared by all tensors in it.
-4. When the receiver's last tensor in the allocation dies, it synchronises,
+   opens the allocation, unless it has it already: one open per allocation and
+   process, shared by all tensors in it.
+4. The wait may be pending for long, and the sender has to keep the event for it.
+   When the receiver next synchronises the wait is over: then it keeps the count,
+   or releases it where the allocation was open already.
+5. When the receiver's last tensor in the allocation dies, it synchronises,
    closes the handle and releases the count.
-5. When the owner's last tensor dies, the allocation is freed if no count names
+6. When the owner's last tensor dies, the allocation is freed if no count names
    it; else it waits in limbo for a later `collect`.
 
 A received tensor can be sent on. Its send counts at the owner of the allocation
@@ -39,12 +42,16 @@ from .state import (
     Allocation,
     DeviceState,
     DeviceStorage,
+    Job,
     Message,
     SentEvent,
+    name_of,
 )
 
 # Events are scarce on a device; beyond this many the sender synchronises instead.
 MAX_EVENTS_IN_USE = 128
+# A receiver that never synchronises by itself does when it has so many waits pending.
+MAX_PENDING_WAITS = 64
 
 
 # Own memory
@@ -72,12 +79,17 @@ def allocate_or_collect(state: DeviceState, nbytes: int) -> int:
         return state.driver.allocate(nbytes)
 
 
+def find_around(state: DeviceState, pointer: int) -> Allocation | None:
+    """Return the allocation that this process refers to and a pointer lies in."""
+    for allocation in list(state.by_base.values()):
+        if 0 <= pointer - allocation.base < allocation.nbytes:
+            return None if allocation.finished else allocation
+    return None
+
+
 def adopt(state: DeviceState, base: int, nbytes: int) -> DeviceStorage:
-    """Return the storage at a base that the driver has adopted, or that is known."""
-    allocation = state.by_base.get(base)
-    if allocation is None or allocation.finished:
-        allocation = state.add_own(base, nbytes)
-    return refer_to(state, allocation)
+    """Return the storage of memory that the driver has adopted just now."""
+    return refer_to(state, state.add_own(base, nbytes))
 
 
 def refer_to(state: DeviceState, allocation: Allocation) -> DeviceStorage:
@@ -122,9 +134,13 @@ def send(storage: DeviceStorage) -> Message:
         )  # fmt: skip
 
 
-def offset_in_allocation(driver: Driver, pointer: int) -> int:
-    """Return where in its allocation a pointer lies. Clauses CUDA-2 and CUDA-7."""
-    return pointer - driver.allocation_of(pointer)[0]
+def offset_in_allocation(storage: DeviceStorage, pointer: int) -> int:
+    """Return where in its allocation a pointer lies. Clauses CUDA-2 and CUDA-7.
+
+    The driver is not asked: of an opened pointer it may tell the block, in which an
+    allocation lies with others.
+    """
+    return pointer - storage.data_ptr()
 
 
 def export(state: DeviceState, allocation: Allocation) -> tuple[bytes, CountTable]:
@@ -135,7 +151,8 @@ def export(state: DeviceState, allocation: Allocation) -> tuple[bytes, CountTabl
     if allocation.handle is None or allocation.table is None:
         allocation.handle = state.driver.ipc_handle(allocation.base)
         allocation.table = own_table(state)
-        state.known[allocation.handle] = allocation
+        name = name_of(allocation.table.address, allocation.number)
+        state.known[name] = allocation
     return allocation.handle, allocation.table
 
 
@@ -163,7 +180,7 @@ def record_event(state: DeviceState, count: Count) -> bytes | None:
     """
     driver = state.driver
     if len(state.sent_events) >= MAX_EVENTS_IN_USE:
-        driver.synchronize()
+        finish_work(state)
         return None
     event = driver.event_create()
     driver.event_record(event)
@@ -198,18 +215,21 @@ def receive(state: DeviceState, message: Message) -> DeviceStorage:
         table = find_table(state, message.table)
         count = Count(table, message.slot, message.serial)
         count.take()
+        finish, waits = count.release, False
         try:
             if message.event is not None and message.sender != own_identity():
+                waits = True
                 wait_for_event(driver, message.event)
             allocation = find_allocation(state, message)
             if allocation is None:
                 allocation = open_allocation(state, message, count)
-            else:
-                count.release()
+                finish = count.keep
             return refer_to(state, allocation)
-        except BaseException:
-            count.release()
-            raise
+        finally:
+            if waits:
+                finish_after_waits(state, finish)
+            else:
+                finish()
 
 
 def find_table(state: DeviceState, address: Address) -> CountTable:
@@ -230,12 +250,31 @@ def wait_for_event(driver: Driver, handle: bytes) -> None:
     driver.event_destroy(event)
 
 
+def finish_after_waits(state: DeviceState, finish: Job) -> None:
+    """Finish a receive when its wait is over: the sender keeps the event so long.
+
+    What a pending wait for a destroyed event does is undefined. Clauses CUDA-6 and
+    CUDA-27.
+    """
+    state.after_waits.append(finish)
+    if len(state.after_waits) >= MAX_PENDING_WAITS:
+        finish_work(state)
+
+
+def finish_work(state: DeviceState) -> None:
+    """Complete all work of this process, and with it its waits for others' events."""
+    state.driver.synchronize()
+    finished, state.after_waits = state.after_waits, []
+    for finish in finished:
+        finish()
+
+
 def find_allocation(state: DeviceState, message: Message) -> Allocation | None:
     """Return the allocation of a message if it is open here, or this process's own.
 
     Clauses CUDA-9, CUDA-11, CUDA-20 and CUDA-21.
     """
-    return state.known.get(message.memory)
+    return state.known.get(name_of(message.table, message.allocation))
 
 
 def open_allocation(state: DeviceState, message: Message, count: Count) -> Allocation:
@@ -244,11 +283,10 @@ def open_allocation(state: DeviceState, message: Message, count: Count) -> Alloc
     Raises DeviceHandleError.
     """
     base = state.driver.open_handle(message.memory)
-    count.keep()
     allocation = Allocation(
         base, message.nbytes, message.allocation, message.memory, count.table, count
     )
-    state.known[message.memory] = allocation
+    state.known[name_of(message.table, message.allocation)] = allocation
     return allocation
 
 
@@ -281,7 +319,7 @@ def close_allocation(state: DeviceState, allocation: Allocation) -> None:
     Whether or not the owner lives. Clauses CUDA-4, CUDA-17 and CUDA-25.
     """
     state.unregister(allocation)
-    state.driver.synchronize()
+    finish_work(state)
     state.driver.close_handle(allocation.base)
     if allocation.held is not None:
         allocation.held.release()
@@ -296,11 +334,17 @@ def may_free(allocation: Allocation) -> bool:
 def free_allocation(state: DeviceState, allocation: Allocation) -> None:
     """Finish the owner's work, then free. Clauses CUDA-4 and CUDA-25."""
     state.unregister(allocation)
-    state.driver.synchronize()
+    finish_work(state)
     state.driver.free(allocation.base)
 
 
 # Collecting, and the end
+
+
+def synchronize(state: DeviceState) -> None:
+    """Complete all work of this process. Clause CUDA-3; raises ForkError."""
+    with state:
+        finish_work(state)
 
 
 def collect(state: DeviceState) -> None:
@@ -311,6 +355,8 @@ def collect(state: DeviceState) -> None:
 
 def free_uncounted(state: DeviceState) -> None:
     """Free what is in limbo and counted no more. Clauses CUDA-4 and CUDA-27."""
+    if state.after_waits:
+        finish_work(state)  # one's own count of what came home is given back by that
     retire_events(state)
     for allocation in list(state.limbo):
         if may_free(allocation):
@@ -329,6 +375,8 @@ def shut_down(state: DeviceState) -> None:
         for allocation in list(state.known.values()):
             if allocation.held is not None:
                 close_allocation(state, allocation)
+        if state.after_waits:
+            finish_work(state)
         counted = state.own_table.counted() if state.own_table else ()
         state.ended = True
         state.driver.close()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import protocol
-from .devices import device_state
+from .devices import device_state, local_name
 from .state import Message
 from .tensors import CudaTensor
 
@@ -25,12 +25,12 @@ def reduce_tensor(tensor: CudaTensor) -> tuple[Any, ...]:
     """Send a tensor: count, event, handles, offset. Clauses CUDA-2, CUDA-6, CUDA-7."""
     view: View = (tensor.shape, tensor.byte_strides, tensor.dtype)
     attributes = attributes_of(tensor)
+    identity = device_state(tensor.device).driver.identity
     if tensor.storage is None:
-        return rebuild_tensor, (tensor.device, None, 0, view), attributes
-    with tensor.storage.state as driver:
-        offset = protocol.offset_in_allocation(driver, tensor.data_ptr())
+        return rebuild_tensor, (identity, None, 0, view), attributes
+    offset = protocol.offset_in_allocation(tensor.storage, tensor.data_ptr())
     message = protocol.send(tensor.storage)
-    return rebuild_tensor, (tensor.device, message, offset, view), attributes
+    return rebuild_tensor, (identity, message, offset, view), attributes
 
 
 def attributes_of(tensor: CudaTensor) -> dict[str, Any] | None:
@@ -41,14 +41,16 @@ def attributes_of(tensor: CudaTensor) -> dict[str, Any] | None:
 
 
 def rebuild_tensor(
-    device: str, message: Message | None, offset: int, view: View
+    identity: str, message: Message | None, offset: int, view: View
 ) -> CudaTensor:
     """Receive a tensor on its own device, at its own offset and dtype.
 
-    Clauses CUDA-2, CUDA-8, CUDA-22, CUDA-30.
+    Clauses CUDA-2, CUDA-8, CUDA-22, CUDA-30. Raises DeviceUnavailableError if this
+    process does not see the device, and what `protocol.receive` raises.
     """
     shape, byte_strides, dtype = view
     handle = message.memory if message else None
+    device = local_name(identity)
     state = device_state(device, handle=handle)
     storage = protocol.receive(state, message) if message else None
     return CudaTensor(storage, offset, shape, byte_strides, dtype, device)

@@ -129,8 +129,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "event-dies-with-its-exporter",
-        "An imported event is undefined once its exporter has destroyed it; the "
-        "simulation raises.",
+        "An imported event is undefined once its exporter has destroyed it, also to a "
+        "wait that is pending; the simulation raises.",
         "documented",
         "Runtime API, cudaIpcGetEventHandle and cudaIpcOpenEventHandle",
     ),

@@ -51,7 +51,7 @@ class SimulatedDevice:
     """A `Driver` over host memory; one object per process and device."""
 
     def __init__(self, memory: SimulatedMemory, index: int = 0) -> None:
-        self.name = f"sim:{index}"
+        self.name = self.identity = f"sim:{index}"
         self._memory = memory
         self._streams = SimulatedStreams(memory)
         self._pid = os.getpid()
@@ -295,8 +295,8 @@ class SimulatedDevice:
     def event_wait(self, event: int) -> None:
         """Order the later work after the event; see `Driver.event_wait`."""
         with self._locked():
-            row = self._event(event)
-            self._streams.queue_wait(int(row["recorder"]), int(row["position"]))
+            self._event(event)
+            self._streams.queue_wait(*self._events[event])
 
     def event_synchronize(self, event: int) -> None:
         """Wait for the event; see `Driver.event_synchronize`."""

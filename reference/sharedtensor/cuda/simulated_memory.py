@@ -36,7 +36,10 @@ PROCESS = np.dtype(
 ALLOCATION = np.dtype(
     [(name, "i8") for name in ("serial", "owner", "offset", "nbytes")]
 )
-EVENT = np.dtype([(name, "i8") for name in ("serial", "owner", "recorder", "position")])
+# `died`: the serial of an event that went with its process.
+EVENT = np.dtype(
+    [(name, "i8") for name in ("serial", "owner", "recorder", "position", "died")]
+)
 
 
 def file_name(index: int) -> str:
@@ -131,6 +134,7 @@ class SimulatedMemory:
         for index in self._rows_of(self.allocations, number):
             self.release(int(index))
         for index in self._rows_of(self.events, number):
+            self.events[index]["died"] = self.events[index]["serial"]
             self.events[index]["serial"] = 0
         self.opens[:, number] = False
         row["pid"] = 0

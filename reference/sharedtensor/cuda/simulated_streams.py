@@ -22,8 +22,9 @@ from .simulated_memory import LOG_BYTES, MAX_EVENTS, SimulatedMemory
 
 COPY, WAIT = 1, 2
 # COPY: offset in the arena and number of bytes, which follow.
-# WAIT: number of the other process and position in its log; nothing follows.
+# WAIT: number of the other process and position in its log; the event follows.
 ENTRY = np.dtype([(name, "i8") for name in ("kind", "where", "count")])
+WAITED = np.dtype([(name, "i8") for name in ("index", "serial")])
 
 
 class SimulatedStreams:
@@ -46,10 +47,12 @@ class SimulatedStreams:
         else:
             self._append(COPY, offset, len(data), data)
 
-    def queue_wait(self, recorder: int, position: int) -> None:
-        """Queue a wait for a position in another process's log."""
-        if recorder != self._memory.own_process:
-            self._append(WAIT, recorder, position, b"")
+    def queue_wait(self, index: int, serial: int) -> None:
+        """Queue a wait for what an event of another process stands for now."""
+        event = self.event(index, serial)
+        if event["recorder"] != self._memory.own_process:
+            waited = np.array((index, serial), WAITED).tobytes()
+            self._append(WAIT, int(event["recorder"]), int(event["position"]), waited)
 
     def _append(self, kind: int, where: int, count: int, data: bytes) -> None:
         own = self._memory.own_process
@@ -91,13 +94,25 @@ class SimulatedStreams:
             body = start + ENTRY.itemsize
             kind, where, count = log[start:body].view(ENTRY)[0].tolist()
             if kind == WAIT:
+                size = WAITED.itemsize
+                self._refuse_destroyed(
+                    *log[body : body + size].view(WAITED)[0].tolist()
+                )
                 if self._memory.processes[where]["applied"] < count:
                     return where, count
-                count = 0
+                count = size
             else:
                 self._memory.arena[where : where + count] = log[body : body + count]
             row["applied"] += -(-(ENTRY.itemsize + count) // 8) * 8
         return None
+
+    def _refuse_destroyed(self, index: int, serial: int) -> None:
+        row = self._memory.events[index]
+        if serial not in (row["serial"], row["died"]):
+            raise DeviceHandleError(
+                "The process that made an event destroyed it while a wait for it was "
+                "pending; it has to keep the event until the wait is over."
+            )
 
     # Events
 

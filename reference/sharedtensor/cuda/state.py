@@ -7,6 +7,7 @@ There is one `DeviceState` for each device that the process uses. It is changed 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
@@ -19,6 +20,19 @@ from .shared_file import Address
 
 # So few events are looked through at each send; beyond, when their number has doubled.
 FEW_EVENTS = 16
+
+Job = Callable[[], None]
+
+
+AllocationName = tuple[bytes, int]
+
+
+def name_of(table: Address, number: int) -> AllocationName:
+    """Return what names an allocation in all processes: its owner's table, a number.
+
+    It is not the handle of the memory: a pool gives out the same memory again.
+    """
+    return table.token, number
 
 
 @dataclass(eq=False)
@@ -99,12 +113,14 @@ class DeviceState:
 
     Attributes:
         limbo: own allocations that are dropped here and counted still.
-        known: what was sent or received, by its handle, the same in all processes.
+        known: what was sent or received, by its name in all processes.
         by_base: what this process refers to, by its address.
         tables: the tables that are open, by the token of their file.
         own_table: that of this process, made with its first send.
         sent_events: events that receivers may still need.
         retire_at: how many of them there are when they are looked through.
+        after_waits: what to do when this process's waits for the events of others are
+            over.
         last_number: the number of the last own allocation.
         ended: all was given back, at the end of the process.
     """
@@ -112,7 +128,7 @@ class DeviceState:
     driver: Driver
     lock: FinalizerLock = field(default_factory=FinalizerLock)
     limbo: list[Allocation] = field(default_factory=list)
-    known: dict[bytes, Allocation] = field(default_factory=dict)
+    known: dict[AllocationName, Allocation] = field(default_factory=dict)
     by_base: weakref.WeakValueDictionary[int, Allocation] = field(
         default_factory=weakref.WeakValueDictionary
     )
@@ -121,6 +137,7 @@ class DeviceState:
     )
     own_table: CountTable | None = None
     sent_events: list[SentEvent] = field(default_factory=list)
+    after_waits: list[Job] = field(default_factory=list)
     retire_at: int = FEW_EVENTS
     last_number: int = 0
     ended: bool = False
@@ -153,5 +170,5 @@ class DeviceState:
     def unregister(self, allocation: Allocation) -> None:
         """Find it no more, since its address is used again. Clause CUDA-12."""
         allocation.finished = True
-        if allocation.handle is not None:
-            self.known.pop(allocation.handle, None)
+        if allocation.table is not None:
+            self.known.pop(name_of(allocation.table.address, allocation.number), None)

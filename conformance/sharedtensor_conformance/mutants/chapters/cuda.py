@@ -34,7 +34,7 @@ def forked_child_reads_zeros(cpu):
 )
 def forgets_device_offsets(offset_in_allocation):
     """Every tensor in an allocation arrives at its begin."""
-    return lambda driver, pointer: 0
+    return lambda storage, pointer: 0
 
 
 @mutant(
@@ -154,19 +154,18 @@ def second_receive_is_a_copy(find_allocation, rebuild_tensor):
 )
 def counts_a_second_receive_for_ever(find_allocation, release):
     """The count of a message whose allocation is open already is not given back."""
-    open_already = []
+    open_already = set()
 
     def find_and_note(state, message):
         found = find_allocation(state, message)
         if found is not None:
-            open_already.append(found)
+            open_already.add((message.slot, message.serial))
         return found
 
     def release_but_the_second(count):
-        if not open_already:
-            return release(count)
-        open_already.clear()
-        return count.keep()
+        if (count.slot, count.serial) in open_already:
+            return count.keep()
+        return release(count)
 
     return find_and_note, release_but_the_second
 
@@ -228,6 +227,16 @@ def counts_the_first_send_only(count_send):
         return count_send(table, allocation)
 
     return count_first
+
+
+@mutant(
+    "gives_events_back_before_its_waits",
+    "CUDA-13", "CUDA-14",
+    replaces="cuda.protocol.finish_after_waits",
+)  # fmt: skip
+def gives_events_back_before_its_waits(finish_after_waits):
+    """A receiver is done with the sender's event while its wait for it is pending."""
+    return lambda state, finish: finish()
 
 
 @mutant("a_drop_gives_all_counts_back", "CUDA-14", replaces="cuda.counts.Count.release")

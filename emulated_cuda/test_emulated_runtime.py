@@ -1,0 +1,163 @@
+"""The emulated runtime does what it is for: it delays, refuses and punishes."""
+
+import gpu_rules
+import pytest
+from cuda_peers import eventually
+from cupy.cuda import runtime
+from requests_to_peers import call, fill, read, status, status_in_forked_child
+from sharedtensor_conformance.adapters.reference import ReferenceOperations
+
+INVALID_VALUE, INITIALIZATION, NOT_READY = 1, 3, 600
+NOT_IN_EXPORTER, GONE = 201, 205
+MIB = 1 << 20
+POISON = b"\xdb"
+FLAGS = runtime.eventDisableTiming | runtime.eventInterprocess
+
+
+@pytest.fixture
+def block():
+    """An allocation of this process that is a block of its own and holds zeros."""
+    pointer = runtime.malloc(2 * MIB)
+    fill({}, pointer, bytes(64))
+    runtime.deviceSynchronize()
+    yield pointer
+    if status({}, "pointerGetAttributes", pointer) == 0:
+        status({}, "free", pointer)
+
+
+def opened(peer, pointer):
+    return peer.call(call, "ipcOpenMemHandle", runtime.ipcGetMemHandle(pointer))
+
+
+def test_work_is_held_back_until_somebody_waits_for_it(peer, block):
+    theirs = opened(peer, block)
+    fill({}, block, b"new")
+    assert peer.call(read, theirs, 3) == bytes(3)
+    runtime.deviceSynchronize()
+    assert peer.call(read, theirs, 3) == b"new"
+
+
+def test_a_wait_for_an_event_lets_the_other_process_work(peer, block):
+    theirs = opened(peer, block)
+    event = runtime.eventCreateWithFlags(FLAGS)
+    fill({}, block, b"new")
+    runtime.eventRecord(event, 0)
+    handle = runtime.ipcGetEventHandle(event)
+    imported = peer.call(call, "ipcOpenEventHandle", handle)
+    peer.call(call, "streamWaitEvent", 0, imported)
+    assert peer.call(read, theirs, 3) == b"new"
+    runtime.eventDestroy(event)
+
+
+def test_a_wait_for_a_destroyed_event_never_ends(peer, monkeypatch):
+    event = runtime.eventCreateWithFlags(FLAGS)
+    runtime.eventRecord(event, 0)
+    handle = runtime.ipcGetEventHandle(event)
+    imported = peer.call(call, "ipcOpenEventHandle", handle)
+    peer.call(call, "streamWaitEvent", 0, imported)
+    runtime.eventDestroy(event)
+    monkeypatch.setattr("cuda_peers.DEADLINE", 2.0)
+    with pytest.raises(TimeoutError):
+        peer.call(call, "deviceSynchronize")
+
+
+def test_a_query_lets_the_work_go_on(block):
+    event = runtime.eventCreateWithFlags(FLAGS)
+    fill({}, block, b"new")
+    runtime.eventRecord(event, 0)
+    assert runtime.eventQuery(event) == NOT_READY
+    eventually(lambda: runtime.eventQuery(event) == 0)
+    runtime.eventDestroy(event)
+
+
+def test_freed_memory_is_poisoned_where_it_is_open(peer, block):
+    theirs = opened(peer, block)
+    runtime.free(block)
+    assert peer.call(read, theirs, 4) == 4 * POISON
+
+
+def test_small_allocations_share_a_block_and_opening_returns_their_own_base(peer):
+    first, second = (runtime.malloc(512) for _ in range(2))
+    assert second - first == 512
+    fill({}, first, b"1st")
+    fill({}, second, b"2nd")
+    runtime.deviceSynchronize()
+    theirs = opened(peer, second)
+    assert peer.call(read, theirs, 3) == b"2nd"
+    assert peer.call(read, theirs - 512, 3) == b"1st"
+    for pointer in (first, second):
+        runtime.free(pointer)
+
+
+def test_a_handle_is_refused_where_it_was_made_and_when_its_memory_is_gone(peer, block):
+    handle = runtime.ipcGetMemHandle(block)
+    assert status({}, "ipcOpenMemHandle", handle) == NOT_IN_EXPORTER
+    runtime.free(block)
+    assert peer.call(status, "ipcOpenMemHandle", handle) == GONE
+
+
+def test_a_handle_that_is_opened_twice_has_to_be_closed_twice(peer, block):
+    theirs = opened(peer, block)
+    assert opened(peer, block) == theirs
+    peer.call(call, "ipcCloseMemHandle", theirs)
+    assert peer.call(read, theirs, 1) == bytes(1)
+    peer.call(call, "ipcCloseMemHandle", theirs)
+    assert peer.call(status, "ipcCloseMemHandle", theirs) == INVALID_VALUE
+
+
+def test_what_a_killed_process_had_is_given_back(peer):
+    runtime.getDeviceCount()
+    before = runtime.memGetInfo()[0]
+    peer.call(call, "malloc", 8 * MIB)
+    assert runtime.memGetInfo()[0] <= before - 16 * MIB  # its context has 8
+    peer.kill()
+    assert runtime.memGetInfo()[0] == before
+
+
+def test_choosing_a_device_makes_a_context_on_it(new_peer):
+    before = runtime.memGetInfo()[0]
+    other = new_peer()
+    other.call(call, "getDeviceCount")
+    assert runtime.memGetInfo()[0] == before
+    other.call(call, "setDevice", 0)
+    assert runtime.memGetInfo()[0] == before - 8 * MIB
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [("1", [1]), ("1,0", [1, 0]), ("0,7,1", [0]), ("", []), ("GPU-656d756c", [0])],
+)
+def test_a_process_sees_the_devices_that_it_is_let_see(new_peer, visible, seen):
+    other = new_peer(CUDA_VISIBLE_DEVICES=visible)
+    if not seen:
+        assert other.call(status, "getDeviceCount") != 0
+        return
+    assert other.call(call, "getDeviceCount") == len(seen)
+    names = [
+        other.call(call, "getDeviceProperties", index)["name"]
+        for index in range(len(seen))
+    ]
+    assert names == [f"Emulated {device}".encode() for device in seen]
+
+
+def test_a_fault_can_be_injected(new_peer):
+    other = new_peer(EMULATED_CUDA_FAIL="cudaMalloc:2:2")
+    statuses = [other.call(status, "malloc", 64) for _ in range(3)]
+    assert statuses == [0, 2, 0]
+
+
+def test_a_forked_child_is_refused(peer):
+    peer.call(call, "getDeviceCount")
+    assert peer.call(status_in_forked_child) == INITIALIZATION
+
+
+def test_the_rules_of_device_memory_hold_on_it():
+    found = gpu_rules.judge("cuda:0")
+    assert set(found.values()) == {"kept", "not checked"}, found
+    assert gpu_rules.main(["--device", "cuda:0"]) == 2, "it is not taken for a device"
+
+
+def test_it_is_never_judged_as_cuda():
+    operations = ReferenceOperations()
+    assert "emulated one" in operations.device_unavailable("cuda")
+    assert operations.device_unavailable("emulated") == ""

@@ -1,0 +1,175 @@
+"""The CuPy backend shares memory on the emulated runtime, beyond what clauses ask."""
+
+from multiprocessing.reduction import ForkingPickler
+
+import cuda_peers
+import cupy
+import numpy as np
+import pytest
+from cuda_peers import drop, dump, give, keep, load, read
+from sharedtensor import cuda
+
+
+def small_arrays(count):
+    """Return arrays that lie beside each other in one block of the driver."""
+    return [cupy.asarray(np.full(4, number)) for number in range(count)]
+
+
+def test_a_small_array_that_is_sent_on_is_the_same_memory(new_peer):
+    arrays = small_arrays(3)
+    tensor = cuda.from_cupy(arrays[1])
+    between, third = new_peer(), new_peer()
+    between.call(keep, "x", tensor)
+    third.call(load, "x", between.call(dump, "x"))
+    assert third.call(read, "x") == [1, 1, 1, 1]
+    third.call(cuda_peers.write, "x", 0, 9)
+    third.call(cuda_peers.synchronize, "cuda:0")
+    assert tensor.tolist() == [9, 1, 1, 1]
+    assert [array.get().tolist() for array in arrays[::2]] == [[0] * 4, [2] * 4]
+
+
+def array_and_back(held, name):
+    """Make an array over a received tensor, and a tensor over that."""
+    held["again"] = cuda.from_cupy(cuda.to_cupy(held[name]))
+    return held["again"].storage is held[name].storage
+
+
+def test_an_array_over_a_received_small_tensor_is_known_as_that(new_peer):
+    arrays = small_arrays(2)
+    peer = new_peer()
+    peer.call(keep, "x", cuda.from_cupy(arrays[1]))
+    assert peer.call(array_and_back, "x")
+    assert peer.call(read, "again") == [1, 1, 1, 1]
+
+
+# Several devices
+
+
+def device_of(held, name):
+    """Say on which device a tensor lies, by the name that it has in this process."""
+    return held[name].device
+
+
+def test_a_tensor_arrives_on_its_gpu_where_the_devices_are_ordered_otherwise(new_peer):
+    peer = new_peer(CUDA_VISIBLE_DEVICES="1,0")
+    tensor = cuda.tensor([1, 2, 3], device="cuda:0")
+    peer.call(keep, "x", tensor)
+    assert peer.call(device_of, "x") == "cuda:1"
+    assert peer.call(read, "x") == [1, 2, 3]
+    assert peer.call(give, "x").storage is tensor.storage
+
+
+def test_a_tensor_on_a_gpu_that_is_not_visible_is_refused_by_name(new_peer):
+    peer = new_peer(CUDA_VISIBLE_DEVICES="1")
+    message = bytes(ForkingPickler.dumps(cuda.tensor([1, 2], device="cuda:0")))
+    with pytest.raises(cuda.DeviceUnavailableError, match=r"GPU-656d756c.*VISIBLE"):
+        peer.call(load, "x", message)
+    own = bytes(ForkingPickler.dumps(cuda.tensor([1, 2], device="cuda:1")))
+    peer.call(load, "x", own)
+    assert peer.call(device_of, "x") == "cuda:0"
+
+
+def test_an_event_arrives_on_its_gpu_where_the_devices_are_ordered_otherwise(new_peer):
+    peer = new_peer(CUDA_VISIBLE_DEVICES="1,0")
+    event = cuda.Event("cuda:1")
+    event.record()
+    peer.call(keep, "event", event)
+    assert peer.call(device_of, "event") == "cuda:0"
+
+
+def free_bytes(held, device):
+    """Return the bytes that are free on a device, asked by a process that uses it."""
+    return cuda.memory_info(device)[0]
+
+
+def use(held, device):
+    """Make a tensor on a device and read it as an array."""
+    held["x"] = cuda.tensor([1, 2, 3], device=device)
+    array = cuda.to_cupy(held["x"])
+    with held["x"].storage.state.driver.current():
+        return array.get().tolist()
+
+
+def test_a_process_on_the_second_device_takes_nothing_of_the_first(peer):
+    before = free_bytes({}, "cuda:0")
+    assert peer.call(use, "cuda:1") == [1, 2, 3]
+    assert free_bytes({}, "cuda:0") == before
+
+
+def current_device(held):
+    """Say which device CuPy takes for current, before and after another is used."""
+    runtime = cupy.cuda.runtime
+    before = runtime.getDevice()
+    cuda.tensor([1], device="cuda:1").tolist()
+    return before, runtime.getDevice()
+
+
+def test_the_current_device_of_a_program_stays(peer):
+    assert peer.call(current_device) == (0, 0)
+
+
+# Events that programs hold
+
+
+def wait_for(held, name):
+    """Let the later work of this process come after an event."""
+    held[name].wait()
+
+
+def test_a_new_event_is_not_taken_for_one_whose_handle_it_has(peer, monkeypatch):
+    tensor = cuda.tensor([1, 2, 3], device="cuda:0")
+    peer.call(keep, "x", tensor)
+    first = cuda.Event("cuda:0")
+    first.record()
+    handle = first._handle
+    peer.call(keep, "first", first)
+    del first
+    second = cuda.Event("cuda:0")
+    assert second._handle == handle
+    tensor.write(0, 9)
+    second.record()
+    peer.call(keep, "second", second)
+    monkeypatch.setattr("cuda_peers.DEADLINE", 5.0)
+    peer.call(wait_for, "second")
+    assert peer.call(read, "x") == [9, 2, 3]
+
+
+# Streams of CuPy
+
+
+def test_work_on_a_stream_that_does_not_block_is_there_when_the_receiver_reads(peer):
+    array = cupy.asarray(np.zeros(4))
+    tensor = cuda.from_cupy(array)
+    cuda.synchronize("cuda:0")
+    tensor.write(0, 5.0)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        array[1:].data.copy_from_host_async(np.full(3, 7.0).ctypes.data, 24, stream)
+        peer.call(keep, "x", tensor)
+    assert peer.call(read, "x") == [5.0, 7.0, 7.0, 7.0]
+
+
+def load_and_read_on_a_stream(held, message):
+    """Receive a tensor while a stream that does not block is current; read it there."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        held["x"] = ForkingPickler.loads(message)
+        return cuda.to_cupy(held["x"]).get(stream=stream).tolist()
+
+
+def test_a_stream_of_the_receiver_that_does_not_block_waits_for_the_sender(peer):
+    tensor = cuda.tensor([1, 2, 3], device="cuda:0")
+    cuda.synchronize("cuda:0")
+    tensor.write(1, 9)
+    message = bytes(ForkingPickler.dumps(tensor))
+    assert peer.call(load_and_read_on_a_stream, message) == [1, 9, 3]
+
+
+def test_memory_of_the_pool_that_is_used_again_arrives_as_what_it_is_now(peer):
+    for number in range(3):
+        array = cupy.asarray(np.full(4, number))
+        tensor = cuda.from_cupy(array)
+        peer.call(keep, "x", tensor)
+        assert peer.call(read, "x") == [number] * 4
+        peer.call(drop, "x")
+        del tensor, array
+        cuda.ipc_collect("cuda:0")
