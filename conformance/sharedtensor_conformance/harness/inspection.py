@@ -18,6 +18,7 @@ from typing import Any
 from sharedtensor_conformance.adapter import Implementation, problems_of
 from sharedtensor_conformance.adapters import loader
 from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
 from sharedtensor_conformance.sanitize import first_line, printable
 
@@ -82,6 +83,11 @@ def describe(name: str, deadline: float = DEADLINE) -> Description:
                 return _described(name, json.loads(answer.read_text()))
             how = _how_it_ended(supervisor.ask("status"), deadline)
             said = last_line(log) or "it printed nothing"
+        except HarnessFault as error:
+            raise loader.LoadingError(
+                f"the adapter {name!r} cannot be looked at: {error} "
+                f"(`--patience` says how long it may take)"
+            ) from None
         finally:
             supervisor.close()
     raise loader.LoadingError(f"the adapter {name!r} {how}: {said}")
