@@ -45,7 +45,7 @@ EARLY = 5  # one run in so many is ended while it starts
 STARTING = 3.0  # seconds in which a run starts
 LINES_AT_MOST = 40
 LATEST = 0.2  # seconds from the line to the signal
-DEADLINE = 120.0  # seconds until a run has come so far, or has ended
+DEADLINE = 300.0  # seconds until a run has come so far, or has ended
 GRACE = 20.0  # seconds for what has to go by itself
 TOLD = re.compile(
     r"(test_\w+\.py::\S+) (?:PASSED|FAILED|SKIPPED|XFAIL)\b"

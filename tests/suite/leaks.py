@@ -91,3 +91,22 @@ each = replace(
     name="leaks-each",
     operations=f"{__name__}:LeaksEach",
 )
+
+
+class LeaksEachAndAPipe(LeaksEach):
+    """It leaks a pipe as well, with the fourth tensor of a test."""
+
+    sent = 0
+
+    def encode(self, tensor):
+        self.sent += self.values(tensor) != [1, 0, 1]  # which warms the processes
+        if self.sent == 4:
+            os.pipe()
+        return super().encode(tensor)
+
+
+each_and_a_pipe = replace(
+    each,
+    name="leaks-each-and-a-pipe",
+    operations=f"{__name__}:LeaksEachAndAPipe",
+)

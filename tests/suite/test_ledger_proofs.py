@@ -170,3 +170,16 @@ def test_leaks_are_caught_and_nobody_accused_near_a_busy_neighbour(suite, neighb
     done = suite(*chosen(PASSES), *(f"--strategy={kind}" for kind in kinds), "-n2")
     assert closings(done).keys() == set(kinds)
     assert_only_the_guilty(done, PASSES)
+
+
+def test_another_leak_is_found_among_those_of_a_kind_that_is_known(suite):
+    where = ("--strategy=file_descriptor", "--start-method=fork")
+    case = f"--case={PASSES}*"
+    done = suite("--impl=leaks:each_and_a_pipe", case, CLOSING[0], *where)
+    evidence = closings(done)["file_descriptor"]["LIFE-7"]
+    findings = evidence.split("not back after ")[1:]
+    other = [one for one in findings if " x pipe" in one]
+    known = [one for one in findings if one not in other]
+    assert any(one.count(f"\n  {PASSES}") > 1 for one in known), evidence
+    assert other, evidence
+    assert all("after 1 case:" in one and f"\n  {PASSES}" in one for one in other)

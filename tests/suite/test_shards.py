@@ -176,7 +176,7 @@ def test_leak_in_one_shard_is_one_of_the_whole(suite):
     assert judged(merged) == judged(whole.report)
     (leaked,) = (case for case in merged.cases if "dropped" in case.id)
     assert leaked.verdict == "fail"
-    assert "1 more descriptors" in leaked.evidence
+    assert "peer has 1 more descriptor (1 x /dev/null)" in leaked.evidence
 
 
 def test_shard_that_would_be_empty_is_refused(suite):

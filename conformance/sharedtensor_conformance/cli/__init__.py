@@ -22,6 +22,7 @@ from sharedtensor_conformance.cli import (
     merge,
     mutants,
     reports,
+    reproduce,
 )
 from sharedtensor_conformance.cli.command import (
     INTERRUPTED,
@@ -42,6 +43,7 @@ COMMANDS: tuple[Command, ...] = (
     reports.command,
     reports.diff_command,
     merge.command,
+    reproduce.command,
     expectations.command,
     gate.command,
     mutants.command,

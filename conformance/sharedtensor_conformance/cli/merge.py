@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     assert summary is not None
     _write(merged, arguments.output)
     width = shutil.get_terminal_size().columns
-    print(render(merged.run, merged.cases, summary, clauses, width), end="")
+    judged = (merged.run, merged.cases, summary, clauses)
+    print(render(*judged, width, file=arguments.output), end="")
     return NO if summary.exit_status else YES
 
 

@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         write(arguments.markdown, page)
     width = shutil.get_terminal_size().columns
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    end = render(report.run, report.cases, summary, clauses, width, colour=colour)
-    print(end, end="")
+    judged = (report.run, report.cases, summary, clauses)
+    print(render(*judged, width, colour=colour, file=arguments.file), end="")
     return YES
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import (
     CheckFailed,
     LeftBehind,
@@ -55,12 +56,14 @@ class Check:
         """
         tally.checks += 1
         if not condition:
+            listener().failed("condition", sentence)
             raise CheckFailed(f"not so: {sentence}")
 
     def equal(self, actual: object, expected: object, sentence: str) -> None:
         """Check that `actual` equals `expected`."""
         tally.checks += 1
         if actual != expected:
+            listener().failed("equality", sentence, actual, expected)
             said = f"got {shown(actual)}, not {shown(expected)}"
             raise CheckFailed(f"not so: {sentence}: {said}")
 
@@ -76,6 +79,7 @@ class Check:
         """Check that two numbers differ by at most `tolerance`."""
         tally.checks += 1
         if not abs(actual - expected) <= tolerance:
+            listener().failed("equality", sentence, actual, expected)
             raise CheckFailed(f"not so: {sentence}: got {actual!r}, not {expected!r}")
 
 
@@ -103,6 +107,7 @@ def refusal(sentence: str) -> Iterator[Refusal]:
     except RemoteRaised as raised:
         caught.error = raised.error
         return
+    listener().failed("refusal", sentence)
     raise CheckFailed(f"not so: {sentence}: nothing was raised")
 
 
@@ -132,6 +137,10 @@ def eventually(
         CheckFailed: it did not.
     """
     tally.checks += 1
-    if not wait_until(predicate, within):
+    listener().waited(True)
+    came = wait_until(predicate, within)
+    listener().waited(False)
+    if not came:
+        listener().failed("growth", sentence)
         said = f": {found()}" if found else ""
         raise CheckFailed(f"not so within {within:g} s: {sentence}{said}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation, Layout
@@ -71,6 +72,14 @@ class Selection:
             or self.cases
             or self.one_per_clause
         )
+
+
+def matches(id: str, pattern: str) -> bool:
+    """Return whether a case has this id, or one that the pattern matches.
+
+    In a pattern ``*`` is anything, and brackets are brackets.
+    """
+    return id == pattern or fnmatchcase(id, pattern.replace("[", "[[]"))
 
 
 def pairwise(axes: Sequence[Sequence[Any]]) -> list[list[Any]]:

@@ -16,6 +16,7 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness.checks import check
 from sharedtensor_conformance.harness.ends import ProcessEnds
 from sharedtensor_conformance.harness.leaks import Growth, Leaks, LeakWaits
+from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.stage_actors import Actors
@@ -127,7 +128,10 @@ class Stage:
         """Return what `actors` have open, and the segments that are there."""
         for actor in actors:
             actor.ensure_started()
-        return Holdings(self.ledger.read(), {actor.pid: actor.name for actor in actors})
+        names = {actor.pid: actor.name for actor in actors}
+        found = Holdings(self.ledger.read(), names)
+        found.tell(actors)
+        return found
 
     def check_given_back(self, before: Holdings, *actors: ActorProxy) -> None:
         """Wait until `actors`, and ``/dev/shm``, have no more than `before`.
@@ -135,9 +139,13 @@ class Stage:
         Raises:
             LeftBehind: they have.
         """
+        listener().waited(True)
         growth = self.leak_waits.wait(
             lambda: self.holdings(*actors).growth_since(before), self.grace
         )
+        listener().waited(False)
+        if growth:
+            listener().failed("growth", "what was dropped has been given back")
         check.given_back(growth.failure())
 
     def check_descriptors(

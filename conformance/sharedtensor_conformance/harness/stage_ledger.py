@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
 from sharedtensor_conformance.harness import ledger
 from sharedtensor_conformance.harness.leaks import COUNTED, SHARING, Growth
+from sharedtensor_conformance.harness.listening import listener
 
 Ask = Callable[..., Any]
 """Asks the supervisor for something, by name, and returns its answer."""
@@ -43,7 +44,9 @@ class StageLedger:
 
     def segments(self) -> set[str]:
         """Return the names of the implementation's files in ``/dev/shm``."""
-        return set(self.read()["segments"])
+        found = set(self.read()["segments"])
+        listener().read(None, "segments", found)
+        return found
 
     def files(self) -> set[str]:
         """Return the paths of the temporary files."""
@@ -190,6 +193,13 @@ class Holdings:
         self._held = {
             name: ledger["processes"][str(pid)] for pid, name in names.items()
         }
+
+    def tell(self, actors: Iterable[Any]) -> None:
+        """Tell who listens what `actors` have, and how many segments there are."""
+        listener().read(None, "segments", set(self._segments))
+        for actor in actors:
+            for what in ("descriptors", "mappings"):
+                listener().read(actor, what, self._held[actor.name][what])
 
     def growth_since(self, before: Holdings) -> Growth:
         """Return what is there now and was not `before`."""

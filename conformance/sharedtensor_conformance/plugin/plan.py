@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 import pytest
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.harness.matrix import Selection, matches
 from sharedtensor_conformance.plugin.durations import Durations, load_durations
 from sharedtensor_conformance.plugin.enumeration import PlannedCase, all_cases
 from sharedtensor_conformance.plugin.one_per_clause import one_per_clause
@@ -92,7 +91,4 @@ def _selected(known: list[PlannedCase], selection: Selection) -> list[PlannedCas
 
 
 def _wanted(id: str, patterns: tuple[str, ...]) -> bool:
-    return any(
-        id == pattern or fnmatchcase(id, pattern.replace("[", "[[]"))
-        for pattern in patterns
-    )
+    return any(matches(id, pattern) for pattern in patterns)

@@ -220,7 +220,9 @@ class Recorder:
             width, colour = terminal.fullwidth, terminal.hasmarkup
             judged = (self.run, self.cases, self.summary, load_clauses())
             terminalreporter.write_line("")
-            terminalreporter.write_line(render(*judged, width, colour=colour))
+            file = self.config.getoption("report")
+            end = render(*judged, width, colour=colour, file=file)
+            terminalreporter.write_line(end)
 
     def _why_empty(self) -> str:
         plan = plan_of(self.config, self.chosen, self.implementation)

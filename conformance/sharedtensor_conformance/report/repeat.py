@@ -44,6 +44,11 @@ def repeat_command(run: Run, clause: str, case: Case) -> str:
     return " ".join(shlex.quote(word) for word in words)
 
 
+def program_command(file: str, case: Case) -> str:
+    """Return the command that writes a case of a report as a stand-alone program."""
+    return shlex.join(["shared-tensor-spec", "reproduce", file, case.id])
+
+
 def _carried(run: Run, case: Case) -> list[str]:
     """Return the options of the run that its case needs, with the implementation."""
     names = CARRIED + (OF_HISTORIES if case.test.startswith(HISTORIES) else ())

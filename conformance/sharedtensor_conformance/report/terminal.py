@@ -23,7 +23,7 @@ from sharedtensor_conformance.report.judge import (
     standing,
 )
 from sharedtensor_conformance.report.records import Case, ClauseResult, Run, Summary
-from sharedtensor_conformance.report.repeat import repeat_command
+from sharedtensor_conformance.report.repeat import program_command, repeat_command
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.verdicts import Verdict
 
@@ -50,13 +50,26 @@ def render(
     width: int = 80,
     *,
     colour: bool = False,
+    file: str | None = None,
 ) -> str:
-    """Return the end of a run as text of at most `width` columns where words allow."""
+    """Return the end of a run as text of at most `width` columns where words allow.
+
+    Args:
+        run: what was judged.
+        cases: its cases.
+        summary: what became of its clauses.
+        clauses: those of the installed spec.
+        width: columns of the terminal.
+        colour: whether the terminal has colours.
+        file: the report, where there is one.
+    """
     paint = _Paint(colour)
+    groups = groups_of(cases, summary, clauses)
     blocks = [
         *_heading(run, cases, summary, width),
         _table(chapter_rows(run, summary, cases), paint),
-        *_group_blocks(run, cases, summary, clauses, width, paint),
+        *_group_blocks(run, groups, summary, clauses, width, paint),
+        *_program_block(groups, file, width),
         *_unjudged_block(run, summary, clauses, width),
         *_stale_block(summary, width),
         _final(run, summary, width, paint),
@@ -120,7 +133,7 @@ def _table_line(names: list[str], cells: list[str], first: int) -> str:
 
 def _group_blocks(
     run: Run,
-    cases: Sequence[Case],
+    groups: Sequence[Group],
     summary: Summary,
     clauses: Mapping[str, Clause],
     width: int,
@@ -128,7 +141,6 @@ def _group_blocks(
 ) -> Iterator[str]:
     """Yield a block for each clause that is the most basic one of a group."""
     told = 0
-    groups = groups_of(cases, summary, clauses)
     by_clause = groupby(groups, key=lambda group: (group.first, group.expected))
     for (id, expected), its_groups in by_clause:
         said = facts(run, summary.clauses[id], expected=expected)
@@ -140,6 +152,19 @@ def _group_blocks(
             lines += _group_lines(run, group, width, in_full=told < IN_FULL)
             told += 1
         yield "\n".join(lines)
+
+
+def _program_block(
+    groups: Sequence[Group], file: str | None, width: int
+) -> Iterator[str]:
+    """Say how the first failure that nobody expected becomes a program of its own."""
+    cases = [group.shown for group in groups if not group.expected]
+    cases = [case for case in cases if case.verdict is not Verdict.ERROR]
+    if file and cases:
+        said = "The first of these failures as a program that needs no suite:"
+        yield "\n".join(
+            [*wrapped(said, width, "", ""), f"  {program_command(file, cases[0])}"]
+        )
 
 
 def _title(

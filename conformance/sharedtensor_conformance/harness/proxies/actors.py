@@ -15,6 +15,7 @@ from typing import Any
 
 from sharedtensor_conformance.harness import wire
 from sharedtensor_conformance.harness.checks import attempt, tally
+from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import RemoteError
 from sharedtensor_conformance.harness.proxies.calls import (
     OPERATIONS,
@@ -242,6 +243,7 @@ class ActorProxy(Requester):
     def kill(self) -> None:
         """Kill the process by SIGKILL and wait until it is gone."""
         self.ensure_started()
+        listener().killed(self)
         os.kill(self.pid, signal.SIGKILL)
         self.host.ends.wait(self.process)
 

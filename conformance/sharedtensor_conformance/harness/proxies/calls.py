@@ -14,6 +14,7 @@ from typing import Any
 from sharedtensor_conformance.adapter import PROFILES, Layout, operations_of
 from sharedtensor_conformance.harness import wire
 from sharedtensor_conformance.harness.checks import tally, wait_until
+from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
     DeadlineExceeded,
@@ -105,6 +106,7 @@ class Requester:
     def ask(self, what: str, *arguments: Any) -> None:
         """Ask for something; `receive` waits for what comes of it."""
         message = {"do": what, "with": [wire.encode(a, self._refer) for a in arguments]}
+        listener().asked(self, message)
         connection = self.process.wire
         if connection is None:
             raise HarnessFault(f"{self.name} has ended already")
@@ -134,7 +136,10 @@ class Requester:
     def result(self, message: dict[str, Any], doing: str) -> Any:
         """Return what a message brings; the same is raised as by `request`."""
         if "ok" in message:
-            return wire.decode(message["ok"], self._resolve)
+            value = wire.decode(message["ok"], self._resolve)
+            listener().answered(self, message, value)
+            return value
+        listener().answered(self, message, None)
         if "raised" in message:
             raise RemoteRaised(RemoteError(self.name, **message["raised"]), doing)
         fault = RemoteError(self.name, **message["fault"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
+from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.proxies.calls import Requester
 
 
@@ -27,20 +27,22 @@ class SystemProxy:
 
     def descriptors(self) -> int:
         """Return how many descriptors the process has open."""
-        return int(self._account()["descriptors"])
+        return self._count("descriptors")
 
     def mappings(self) -> int:
         """Return how many mappings of shared memory the process has."""
-        return int(self._account()["mappings"])
+        return self._count("mappings")
 
     def targets(self) -> list[str]:
         """Return what the descriptors of the process point to, such as a pipe."""
         self.actor.ensure_started()
         return self.actor.host.ledger.details(self.actor.pid)["targets"]
 
-    def _account(self) -> dict[str, Any]:
+    def _count(self, what: str) -> int:
         self.actor.ensure_started()
-        return self.actor.host.ledger.account(self.actor.pid)
+        found = int(self.actor.host.ledger.account(self.actor.pid)[what])
+        listener().read(self.actor, what, found)
+        return found
 
     # What it may take
 

@@ -1,0 +1,153 @@
+"""``shared-tensor-spec reproduce``: a failing case as a program of its own."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.adapters.loader import LoadingError
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.cli.command import (
+    NO,
+    YES,
+    Command,
+    WrongUse,
+    positive,
+    write,
+)
+from sharedtensor_conformance.harness import inspection
+from sharedtensor_conformance.harness.matrix import matches
+from sharedtensor_conformance.report.records import Case, Report, read_report
+from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.reproduce.program import Subject, write_program
+from sharedtensor_conformance.reproduce.running import Shown, execute, record
+from sharedtensor_conformance.reproduce.source import Untranslatable
+from sharedtensor_conformance.reproduce.story import Story
+
+FAILED = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
+ATTEMPTS = 3
+"""How often a case is run again before it is said to hold now."""
+
+TEACHING = """\
+The case is run once more, and what its test does is written down as a program that
+needs Python and the implementation alone: no pytest, no adapter, nothing of the suite.
+Each process is a function that reads from top to bottom; the end compares. Then the
+program is executed, in an environment that is cleaned up after it.
+
+CASE is a case's id as the report names it, or a pattern in which * matches anything;
+of the failing cases of the report it has to match one.
+
+Status 0 says that the program shows the same failure, 1 that it does not, or that the
+case holds now, or that its story cannot become a program. A program ends with 0 where
+it shows the deviation, with 1 where that is gone.
+
+example:
+  shared-tensor-spec reproduce report.jsonl 'test_grad.py::*[*-fork-pipe-to_peer]'"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    add = parser.add_argument
+    add("report", metavar="REPORT", help="the report that names the case")
+    add("case", metavar="CASE", help="the case's id, or a pattern")
+    add("--output", metavar="FILE", help="write this file (default: after the test)")
+    text = "the time that the case and the program may take each (default %(default)g)"
+    add("--limit", metavar="SECONDS", type=positive(float), default=180.0, help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write a case as a program, and say whether it shows the failure."""
+    report = read_report(arguments.report)
+    case = _chosen(report, arguments.case)
+    try:
+        program, shown = _reproduced(report, case, arguments.limit)
+    except Untranslatable as error:
+        print(f"{case.id}: no program: {error}", file=sys.stderr)
+        return NO
+    file = arguments.output or _file_for(case)
+    write(file, program)
+    print(shown.output, end="")
+    if shown.status == 0:
+        print(f"{file} shows the failure ({program.count(chr(10))} lines).")
+        return YES
+    how = "took too long" if shown.status is None else f"ended with {shown.status}"
+    print(f"{file} does not show the failure: it {how}.")
+    return NO
+
+
+def _chosen(report: Report, pattern: str) -> Case:
+    """Return the one failing case that a pattern means."""
+    meant = [case for case in report.cases if matches(case.id, pattern)]
+    failed = [case for case in meant if case.verdict in FAILED]
+    if len(failed) == 1:
+        return failed[0]
+    if not meant:
+        raise WrongUse(f"{report.source} has no case {pattern}")
+    if not failed:
+        raise WrongUse(f"no case that {pattern} matches has failed, so none is shown")
+    shown = ", ".join(case.id for case in failed[:3])
+    raise WrongUse(f"{pattern} matches {len(failed)} failing cases, such as {shown}")
+
+
+def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, Shown]:
+    options = _options(report, case)
+    subject, story = _recorded(case, options, limit)
+    for whole in (False, True):
+        program = write_program(subject, story, whole=whole)
+        shown = execute(program, subject.implementation, limit)
+        if shown.status == 0:
+            break
+    return program, shown
+
+
+def _recorded(
+    case: Case, options: Sequence[str], limit: float
+) -> tuple[Subject, Story]:
+    """Run the case until it fails, as some do only now and then."""
+    implementation = _implementation(options[0].partition("=")[2])
+    if implementation.name.startswith("mutant:"):
+        raise Untranslatable("a mutant's fault is put into the reference by the suite")
+    for _ in range(ATTEMPTS):
+        recorded = record(case.id, options, limit)
+        (again,) = recorded.report.cases
+        if again.verdict in FAILED:
+            run = recorded.report.run
+            version = run.implementation.version
+            named = replace(implementation, version=version)
+            clause = load_clauses()[case.clauses[0]]
+            subject = Subject(again, clause, named, run.machine)
+            return subject, Story.of(recorded.events, again)
+    raise Untranslatable(f"it ended with {again.verdict} when it was run again")
+
+
+def _implementation(name: str) -> Implementation:
+    try:
+        return inspection.describe(name).implementation
+    except LoadingError as error:
+        raise WrongUse(str(error)) from error
+
+
+def _options(report: Report, case: Case) -> list[str]:
+    """Return the options that choose what the report is about."""
+    given = report.run.selection.options
+    chosen = [option for option in given if option.startswith("--impl=")]
+    return [*(chosen or ["--impl=reference"]), f"--device={case.device}"]
+
+
+def _file_for(case: Case) -> str:
+    name = re.sub(r".*::test_|\[.*", "", case.id)
+    return str(Path(f"{name}.py"))
+
+
+command = Command(
+    "reproduce",
+    "write a failing case as a program that needs the implementation alone",
+    TEACHING,
+    add_options,
+    run,
+)

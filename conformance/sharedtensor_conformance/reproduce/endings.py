@@ -1,0 +1,231 @@
+"""How a program ends: it does what shows the failure, and says what it saw.
+
+Each ending adds to the steps of a `Translation` the last ones, and returns the lines
+with which the owner concludes.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from sharedtensor_conformance.harness.checks import SHOWN
+from sharedtensor_conformance.reproduce.folding import Line, Turn
+from sharedtensor_conformance.reproduce.source import Untranslatable
+from sharedtensor_conformance.reproduce.story import OWNER, Event, references_in
+from sharedtensor_conformance.reproduce.translation import Translation
+
+LONGEST = 75
+"""Characters of a sentence that is printed by one line."""
+
+READINGS = {
+    "segments": "segments()",
+    "descriptors": "descriptors({pid})",
+    "mappings": "mappings({pid})",
+}
+
+
+def ending(translation: Translation) -> list[str]:
+    """Return the lines that conclude the program.
+
+    Raises:
+        Untranslatable: the failure cannot be shown by a program.
+    """
+    kind = translation.story.failure.kind
+    end = ENDINGS.get(kind)
+    if end is None:
+        raise Untranslatable("what failed is not the answer to a single request")
+    return end(translation)
+
+
+# A wrong value
+
+
+def _value(translation: Translation) -> list[str]:
+    failure, event = translation.story.failure, translation.story.shown_by
+    shown, returned = translation.shown(event), event.returned
+    if failure.kind == "condition" and any(references_in(returned)):
+        shown, returned = f"{shown} is None", False  # what is there, and should not be
+    found = f"repr({shown})" if failure.as_text else shown
+    sentence = f"not so: {_escaped(failure.sentence)}: got {_shown('found', returned)}"
+    if failure.kind == "condition":
+        right = "is not" if returned is None or isinstance(returned, bool) else "!="
+        lines = _observed(translation, event.process, "found", found)
+        value = translation.source(event.process, returned)
+        return [*lines, *_concluded(f"found {right} {value}", sentence)]
+    sentence = f"{sentence}, not {_shown('expected', failure.expected)}"
+    lines = _compared_values(translation, event.process, found)
+    return [*lines, *_concluded("found == expected", sentence)]
+
+
+def _compared_values(translation: Translation, process: str, found: str) -> list[str]:
+    """Return the lines after which the owner has what was found and expected."""
+    if translation.expects_an_address:
+        both = f"{found}, expected"
+        return _observed(translation, process, "found, expected", both)
+    expected = translation.source(process, translation.story.failure.expected)
+    lines = _observed(translation, process, "found", found)
+    return [*lines, f"expected = {expected}"]
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return what an f-string needs to show a value, of a long one the beginning."""
+    return f"{{{name}!r:.{SHOWN}}}" if len(repr(value)) > SHOWN else f"{{{name}!r}}"
+
+
+def _observed(
+    translation: Translation, process: str, name: str, source: str
+) -> list[str]:
+    """Return the lines after which the owner has a value of a process."""
+    if process == OWNER:
+        return [f"{name} = {source}"]
+    translation.steps.append(Turn(process, (), result=source, into=name))
+    return []
+
+
+def _concluded(gone: str, sentence: str) -> list[str]:
+    """Return the lines that end with 1 where the deviation is `gone`, or tell it."""
+    text = sentence.replace("\\", "\\\\").replace('"', '\\"')
+    said = f'{"f" * ("{" in text)}"{text}"'
+    fits = len(said) < LONGEST
+    shown = f"print({said})" if fits else f"print(\n    {said}\n)"
+    return [f"if {gone}:\n    sys.exit(1)", shown]
+
+
+def _escaped(sentence: str) -> str:
+    return sentence.replace("{", "{{").replace("}", "}}")
+
+
+# An exception, or none
+
+
+def _exception(translation: Translation) -> list[str]:
+    event = translation.story.shown_by
+    _attempt(translation, event)
+    gone = f'not raised.startswith("{event.raised}(")'
+    return _concluded(gone, "it raised {raised}")
+
+
+def _refusal(translation: Translation) -> list[str]:
+    _attempt(translation, translation.story.shown_by)
+    sentence = (
+        f"not so: {_escaped(translation.story.failure.sentence)}: nothing was raised"
+    )
+    return _concluded("raised", sentence)
+
+
+def _attempt(translation: Translation, event: Event) -> None:
+    """Let a process note in `raised` what the event raises."""
+    shown = textwrap.indent(translation.shown(event), "    ")
+    lines = (
+        'raised = ""',
+        f"try:\n{shown}\nexcept Exception as error:\n    raised = repr(error)",
+    )
+    if event.process == OWNER:
+        translation.steps += [Line(line) for line in lines]
+    else:
+        turn = Turn(event.process, lines, result="raised", into="raised")
+        translation.steps.append(turn)
+
+
+# A process that dies, or does not answer
+
+
+def _crash(translation: Translation) -> list[str]:
+    event = translation.story.shown_by
+    process = translation.of(event.process)
+    if event.process == OWNER:
+        translation.needs |= {"peer", "crash"}
+        translation.add(OWNER, translation.shown(event))
+        return []
+    _begun(translation, event)
+    return [
+        f"with suppress(EOFError, TimeoutError):\n    {process.variable}.wait()",
+        f"{process.variable}.process.join(TIMEOUT)",
+        f"status = {process.variable}.process.exitcode",
+        *ended_otherwise(translation),
+    ]
+
+
+def ended_otherwise(translation: Translation) -> list[str]:
+    """Return the lines that see whether the process died as it did in the case.
+
+    One that raised what nobody caught has ended with status 1, and did not crash.
+    """
+    found = re.search(r"exited with status (\d+)", translation.story.failure.sentence)
+    gone = f"status != {found[1]}" if found else "status is None or status >= 0"
+    return _concluded(gone, "the process ended with status {status}")
+
+
+def _begun(translation: Translation, event: Event) -> None:
+    """Let a process begin what it does not end, if it has not begun."""
+    if not translation.goes_on:
+        line = translation.shown(event)
+        translation.steps.append(Turn(event.process, (line,), "tell"))
+
+
+def _hang(translation: Translation) -> list[str]:
+    event = translation.story.shown_by
+    process = translation.of(event.process)
+    sentence = f"{process.name} did not answer within {{TIMEOUT}} seconds"
+    if event.process == OWNER:
+        translation.needs |= {"too late"}
+        step = translation.shown(event)
+        waits = ["signal.signal(signal.SIGALRM, too_late)", "signal.alarm(TIMEOUT)"]
+    else:
+        _begun(translation, event)
+        step, waits = f"{process.variable}.wait()", []
+    step = textwrap.indent(step, "    ")
+    hangs = f"try:\n{step}\n    sys.exit(1)\nexcept TimeoutError:\n"
+    return [*waits, f'{hangs}    print(f"{sentence}")']
+
+
+# Something that is left
+
+
+def _growth(translation: Translation) -> list[str]:
+    groups = translation.groups
+    if not groups:
+        raise Untranslatable("what it waits for is not read from the ledger")
+    _, last = groups[-1]
+    quantities = [(event.do, event.process) for event in last]
+    for place, group in reversed(groups[:-1]):
+        same = [(event.do, event.process) for event in group] == quantities
+        pairs = list(zip(group, last, strict=False))
+        if same and any(before.count < now.count for before, now in pairs):
+            grew = [now for before, now in pairs if before.count < now.count]
+            return _compared(translation, place, grew)
+    raise Untranslatable("what is left is not more than was there before")
+
+
+def _compared(translation: Translation, place: int, grew: list[Event]) -> list[str]:
+    """Read what grew at a place of the story, and in the end, and compare."""
+    translation.needs |= {"growth", *(event.do for event in grew)}
+    readings = {_label(event): _reading(translation, event) for event in grew}
+    inside = "".join(f"\n        {k!r}: {source}," for k, source in readings.items())
+    reading = f"\ndef held():\n    return {{{inside}\n    }}\n"
+    translation.steps[place:place] = [Line(reading), Line("before = held()")]
+    sentence = f"not so: {_escaped(translation.story.failure.sentence)}: {{more}} more"
+    return ["more = grown(held, before)", *_concluded("not more", sentence)]
+
+
+def _label(event: Event) -> str:
+    return f"{event.do} of {event.process}" if event.process else event.do
+
+
+def _reading(translation: Translation, event: Event) -> str:
+    pid = translation.of(event.process).pid if event.process else ""
+    return READINGS[event.do].format(pid=pid)
+
+
+ENDINGS: dict[str, Callable[[Translation], list[Any]]] = {
+    "equality": _value,
+    "condition": _value,
+    "refusal": _refusal,
+    "raised": _exception,
+    "crash": _crash,
+    "hang": _hang,
+    "growth": _growth,
+}

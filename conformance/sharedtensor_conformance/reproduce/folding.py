@@ -1,0 +1,108 @@
+"""Puts steps that are repeated into a loop, as one would write them.
+
+A test that looks for leaks does the same twenty times. In a story that is twenty times
+the same steps with other numbers; in a program it is a loop, with the numbers of the
+first time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?\b")
+FEWEST = 3
+"""So many times in a row are a loop."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What the owner does."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What another process does when it is told to, up to its next ``yield``.
+
+    Args:
+        process: whose turn it is.
+        lines: what it does.
+        how: ``go_on``; ``tell`` where the owner does not wait for the end of the turn,
+            and ``wait`` for where it does so later.
+        result: what it yields.
+        into: the owner's name for that.
+    """
+
+    process: str
+    lines: tuple[str, ...]
+    how: str = "go_on"
+    result: str = ""
+    into: str = ""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Steps that are repeated."""
+
+    times: int
+    body: tuple[Step, ...]
+
+
+Step = Line | Turn | Loop
+
+
+def folded(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps, with loops for what is repeated and turns in one piece."""
+    found: list[Step] = []
+    place = 0
+    while place < len(steps):
+        times, length = _repetition(steps, place)
+        if times >= FEWEST:
+            found.append(Loop(times, tuple(joined(steps[place : place + length]))))
+        else:
+            times, length = 1, 1
+            found.append(steps[place])
+        place += times * length
+    return joined(found)
+
+
+def _repetition(steps: Sequence[Step], start: int) -> tuple[int, int]:
+    """Return how often the steps from `start` come in a row, and how many they are.
+
+    Of all ways to see it the one that covers most, and of these the shortest.
+    """
+    shapes = [_shape(step) for step in steps[start:]]
+    best = (1, 1)
+    for length in range(1, len(shapes) // FEWEST + 1):
+        times = 1
+        block = shapes[:length]
+        while shapes[times * length : (times + 1) * length] == block:
+            times += 1
+        if times >= FEWEST and times * length > best[0] * best[1]:
+            best = times, length
+    return best
+
+
+def _shape(step: Step) -> str:
+    return NUMBER.sub("#", repr(step))
+
+
+def joined(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps, with turns of one process that follow each other as one."""
+    found: list[Step] = []
+    for step in steps:
+        last = found[-1] if found else None
+        if isinstance(step, Turn) and isinstance(last, Turn) and _is_one(last, step):
+            lines = last.lines + step.lines
+            found[-1] = Turn(step.process, lines, step.how, step.result, step.into)
+        else:
+            found.append(step)
+    return found
+
+
+def _is_one(turn: Turn, following: Turn) -> bool:
+    plain = turn.how == "go_on" and not turn.result
+    return plain and following.process == turn.process and following.how != "wait"

@@ -1,0 +1,300 @@
+"""Puts a program together: what it says of itself, what it needs, who does what."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import textwrap
+import tokenize
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.clauses import SPEC_VERSION, Clause
+from sharedtensor_conformance.report.records import Case, Machine
+from sharedtensor_conformance.reproduce import helpers
+from sharedtensor_conformance.reproduce.endings import ended_otherwise, ending
+from sharedtensor_conformance.reproduce.folding import Line, Loop, Step, Turn, folded
+from sharedtensor_conformance.reproduce.operations import DROP_IN, Operations
+from sharedtensor_conformance.reproduce.source import Untranslatable
+from sharedtensor_conformance.reproduce.story import OWNER, Story
+from sharedtensor_conformance.reproduce.translation import Process, Translation
+
+WIDTH = 88
+LONGEST = 300
+"""Lines that a program may have; most have fewer than a hundred."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a program is about.
+
+    Args:
+        case: the case as it ended.
+        clause: the first of its clauses.
+        implementation: what the adapter declares, with the version that is installed.
+        machine: where it ran.
+    """
+
+    case: Case
+    clause: Clause
+    implementation: Implementation
+    machine: Machine
+
+
+def write_program(subject: Subject, story: Story, *, whole: bool) -> str:
+    """Return the program that tells a story.
+
+    Args:
+        subject: what it is about.
+        story: the story.
+        whole: also what only looks at something is done as in the test.
+
+    Raises:
+        Untranslatable: there can be none.
+    """
+    axes = subject.case.axes
+    translation = Translation(
+        story,
+        Operations(subject.implementation.operations),
+        axes["strategy"],
+        axes["start_method"],
+        whole=whole,
+    )
+    translation.tell()
+    last = ending(translation)
+    steps = folded(translation.steps)
+    text = _Text(subject, translation, steps, last).text()
+    if (lines := text.count("\n")) > LONGEST:
+        raise Untranslatable(f"it would have {lines} lines, too many to be read")
+    return text
+
+
+@dataclass
+class _Text:
+    """The parts of a program, from above."""
+
+    subject: Subject
+    translation: Translation
+    steps: Sequence[Step]
+    last: Sequence[str]
+
+    def text(self) -> str:
+        needs, operations = self.translation.needs, self.translation.operations
+        body = [
+            *self._constants(),
+            *operations.definitions.values(),
+            *operations.setup,
+            *self._helpers(),
+            *self._processes(),
+        ]
+        shown = "\n\n\n".join(part.strip("\n") for part in body if part)
+        end = self._crash() if "crash" in needs else ["main()"]
+        main = _indented(['if __name__ == "__main__":', *_inside(end)], 0)
+        imports = "\n".join(_sorted(self._imports(f"{shown}\n{main}")))
+        space = "\n\n\n" if shown.startswith(("def", "class")) else "\n\n"
+        code = quoted(f"{imports}{space}{shown}\n\n\n{main}\n")
+        return f"{self._docstring()}\n\n{code}"
+
+    # What it says of itself
+
+    def _docstring(self) -> str:
+        case, clause = self.subject.case, self.subject.clause
+        implementation, machine = self.subject.implementation, self.subject.machine
+        versions = (
+            f"{implementation.name} {implementation.version}, Python {machine.python}, "
+            f"Linux {machine.kernel}"
+        )
+        text = f"{clause.id} ({clause.level} in spec {SPEC_VERSION}): "
+        text += " ".join(clause.text.split())
+        evidence = case.evidence.splitlines()[0] if case.evidence else str(case.verdict)
+        said = (
+            f"{clause.title}.",
+            "",
+            *_filled(text),
+            "",
+            *_filled(f"Seen: {evidence}"),
+            *_filled(f"With: {versions}; {_axes(case)}."),
+            f"Case: {case.id}",
+            "Exit status: 0 where the deviation shows, 1 where it does not.",
+        )
+        body = "\n".join(said).replace("\\", "\\\\").replace('"""', "'''")
+        return f'"""{body}\n"""'
+
+    # What it needs
+
+    def _imports(self, shown: str) -> Iterator[str]:
+        names = {n.id for n in ast.walk(ast.parse(shown)) if isinstance(n, ast.Name)}
+        for name in ("gc", "os", "re", "signal", "sys", "time"):
+            if name in names:
+                yield f"import {name}"
+        if "suppress" in names:
+            yield "from contextlib import suppress"
+        if "Pipe" in names:
+            yield "from multiprocessing import Pipe"
+        drop_in = self.translation.operations.drop_in()
+        if DROP_IN in names:
+            yield f"import {drop_in} as {DROP_IN}"
+        for name, line in self.translation.operations.imports.items():
+            if name.partition(".")[0] in names and name != DROP_IN:
+                yield line
+
+    def _constants(self) -> Iterator[str]:
+        needs = self.translation.needs
+        lines = []
+        if "peer" in needs or "too late" in needs:
+            timeout = max(10, 3 * self.subject.implementation.deadline)
+            lines.append(f"TIMEOUT = {timeout:.0f}  # seconds")
+        if "growth" in needs:
+            lines.append(f"GRACE = {self.subject.implementation.grace:g}  # seconds")
+        if "segments" in needs:
+            pattern = self.subject.implementation.segment_pattern or r"(?!sem\.)"
+            lines += [f'PATTERN = r"{pattern}"', "PIDS = [os.getpid()]"]
+        uses = any("context." in line for line in self._said())
+        if "peer" in needs or uses:
+            method = self.translation.start_method
+            lines.append(f"context = {DROP_IN}.get_context({method!r})")
+        yield "\n".join(lines)
+
+    def _helpers(self) -> Iterator[str]:
+        needs = self.translation.needs
+        if "peer" in needs:
+            # Daemons cannot have children, and the others are ended with their owner.
+            daemon = "steps is not owner_steps" if "crash" in needs else "True"
+            in_two = any(
+                ".tell()" in line or ".wait()" in line for line in self._said()
+            )
+            methods = helpers.IN_TWO if in_two else helpers.IN_ONE
+            noted = "        PIDS.append(self.process.pid)\n" * ("segments" in needs)
+            peer = helpers.PEER.replace("{daemon}", daemon)
+            turns = helpers.TURNS_AND_LEAVE if "leave" in needs else helpers.TURNS
+            peer = peer.replace("{methods}", methods).replace("{noted}", noted)
+            yield peer.replace("{turns}", turns)
+        for what, helper in helpers.READINGS.items():
+            if what in needs:
+                yield helper
+        if "growth" in needs:
+            yield helpers.GROWN
+        if "too late" in needs:
+            yield helpers.TOO_LATE
+        if "unpicklable" in needs:
+            yield helpers.UNPICKLABLE
+        if "unreceivable" in needs:
+            yield helpers.UNRECEIVABLE
+        if "cycle" in needs:
+            yield helpers.CYCLE
+
+    def _said(self) -> list[str]:
+        return [*_owners_lines(self.steps, self.translation), *self.last]
+
+    # Who does what
+
+    def _processes(self) -> Iterator[str]:
+        for process in self.translation.processes.values():
+            if process.name != OWNER:
+                yield self._peer(process)
+        yield self._owner()
+
+    def _peer(self, process: Process) -> str:
+        head = f"def {process.steps}({', '.join(process.given)}):"
+        lines = [*process.entrance, *_lines_of(self.steps, process.name)]
+        if not any("yield" in line for line in lines):
+            lines.append("yield")
+        return _indented([head, *_inside(lines)], 0)
+
+    def _owner(self) -> str:
+        crash = "crash" in self.translation.needs
+        lines = self._said()
+        if crash:
+            lines.append("yield")
+        name = "owner_steps" if crash else "main"
+        return _indented([f"def {name}():", *_inside(lines)], 0)
+
+    def _crash(self) -> list[str]:
+        return [
+            "owner = Peer(owner_steps)",
+            "with suppress(EOFError, TimeoutError):\n    owner.go_on()",
+            "owner.process.join(TIMEOUT)",
+            "status = owner.process.exitcode",
+            *ended_otherwise(self.translation),
+        ]
+
+
+def quoted(code: str) -> str:
+    """Return the code with double quotes around strings, as in the rest of it."""
+    lines = code.splitlines(keepends=True)
+    tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
+    for token in reversed(tokens):
+        if token.type == tokenize.STRING and token.string[0] == "'":
+            inside = token.string[1:-1]
+            if token.start[0] == token.end[0] and not set(inside) & set("\"\\'"):
+                line = lines[token.start[0] - 1]
+                before, after = line[: token.start[1]], line[token.end[1] :]
+                lines[token.start[0] - 1] = f'{before}"{inside}"{after}'
+    return "".join(lines)
+
+
+def _axes(case: Case) -> str:
+    return ", ".join(f"{name} {value}" for name, value in case.axes.items())
+
+
+def _filled(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _sorted(lines: Iterable[str]) -> list[str]:
+    """Return imports as they are usually written: those of Python, then the others."""
+    unique = sorted(dict.fromkeys(lines), key=lambda line: (line[0] == "f", line))
+    root = {line: line.split()[1].partition(".")[0] for line in unique}
+    own = [line for line in unique if root[line] in sys.stdlib_module_names]
+    others = [line for line in unique if line not in own]
+    return [*own, "", *others] if own and others else [*own, *others]
+
+
+def _lines_of(steps: Sequence[Step], name: str) -> Iterator[str]:
+    """Return the lines of a process that takes turns."""
+    for step in steps:
+        match step:
+            case Turn(process=process) if process == name:
+                yield from step.lines
+                if step.how != "wait":
+                    yield f"yield {step.result}".rstrip()
+            case Loop():
+                inside = list(_lines_of(step.body, name))
+                if inside:
+                    yield f"for _ in range({step.times}):\n" + _indented(inside, 1)
+
+
+def _owners_lines(steps: Sequence[Step], translation: Translation) -> Iterator[str]:
+    for step in steps:
+        match step:
+            case Line(text):
+                yield text
+            case Turn():
+                variable = translation.processes[step.process].variable
+                into = f"{step.into} = " if step.into else ""
+                yield f"{into}{variable}.{step.how}()"
+            case Loop():
+                inside = list(_owners_lines(step.body, translation))
+                yield f"for _ in range({step.times}):\n" + _indented(inside, 1)
+
+
+def _inside(lines: Iterable[str]) -> list[str]:
+    return [textwrap.indent(line, "    ") for line in _with_joined_dels(lines)]
+
+
+def _with_joined_dels(lines: Iterable[str]) -> list[str]:
+    """Return the lines, with one ``del`` for those that follow each other."""
+    found: list[str] = []
+    for line in lines:
+        if line.startswith("del ") and found and found[-1].startswith("del "):
+            found[-1] += f", {line.removeprefix('del ')}"
+        else:
+            found.append(line)
+    return found
+
+
+def _indented(lines: Iterable[str], depth: int) -> str:
+    joined = _with_joined_dels(lines)
+    return textwrap.indent("\n".join(joined), "    " * depth)

@@ -1,0 +1,257 @@
+"""Writes down the story of one case while pytest runs it.
+
+A plugin of pytest, which the command loads with ``-p`` for a run of one case. What a
+test does between its first line and the check that fails is the story.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import json
+import linecache
+import os
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness.listening import Listener, heard_by
+from sharedtensor_conformance.harness.proxies import Remote
+from sharedtensor_conformance.harness.proxies.calls import Requester
+
+FILE = "SHAREDTENSOR_CONFORMANCE_STORY"
+"""The variable that names the file for the story."""
+
+UNTOLD = "untold"
+"""The kind of a failure that is not that of one answer."""
+
+PLAIN = (bool, int, str, bytes, type(None))
+"""Values that are one object wherever they occur."""
+
+Event = dict[str, Any]
+
+
+class Story(Listener):
+    """Collects the events of a story until a check fails."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.failure: dict[str, Any] = {}
+        self.values: list[Any] = []  # by event; kept alive, so that ids stay unique
+        self._open: dict[int, int] = {}
+        self._stages: dict[int, int] = {}
+        self._hosts: list[Any] = []
+        self._waiting = False
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the story as JSON-ready data."""
+        return {"events": self.events, "failure": self.failure}
+
+    # Events
+
+    def asked(self, actor: Any, message: dict[str, Any]) -> None:
+        """Write down what a process was asked for."""
+        if self.failure:
+            return
+        self._open[id(actor)] = len(self.events)
+        self._add(actor, "call", do=message["do"], given=message["with"])
+
+    def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:
+        """Write down its answer."""
+        number = self._open.pop(id(actor), None)
+        if number is None:  # it was asked before the story began
+            return
+        event = self.events[number]
+        if "ok" in message:
+            event["returned"] = message["ok"]
+        elif "raised" in message:
+            event["raised"] = message["raised"]["type"]
+        event["answered"] = len(self.events)
+        self.values[number] = value
+
+    def killed(self, actor: Any) -> None:
+        """Write down that it was killed."""
+        self._add(actor, "kill")
+
+    def read(self, actor: Any, what: str, value: Any) -> None:
+        """Write down how much there was."""
+        count = len(value) if isinstance(value, set) else value
+        self._add(actor, "read", what=what, count=count, waiting=self._waiting)
+
+    def waited(self, begins: bool) -> None:
+        """Note that what follows is asked again and again."""
+        self._waiting = begins
+
+    def _add(self, actor: Any, kind: str, **details: Any) -> None:
+        if self.failure:
+            return
+        stage = self._stage_of(actor.host) if actor else None
+        name = actor.name if actor else ""
+        waiting = {"waiting": self._waiting}
+        event = {"kind": kind, "stage": stage, "process": name} | waiting | details
+        self.events.append(event)
+        self.values.append(None)
+
+    def _stage_of(self, host: Any) -> int:
+        if id(host) not in self._stages:
+            self._stages[id(host)] = len(self._stages)
+            self._hosts.append(host)  # so that no other gets its id
+        return self._stages[id(host)]
+
+    # The failure
+
+    def failed(
+        self, kind: str, sentence: str, actual: Any = None, expected: Any = None
+    ) -> None:
+        """Write down what failed first; the story ends there."""
+        if self.failure:
+            return
+        self.failure = {"kind": kind, "sentence": sentence, "event": self._last()}
+        if kind == "equality":
+            self._compared(actual, expected)
+        elif kind == "condition" and not self._is_about_the_answer(_condition()):
+            self.failure["kind"] = UNTOLD
+
+    def _compared(self, actual: Any, expected: Any) -> None:
+        """Say which answer is wrong, and what it should have been."""
+        actual, expected = _first_difference(actual, expected)
+        number, as_text = self._source_of(actual)
+        if number is None:
+            self.failure["kind"] = UNTOLD
+            return
+        self.failure |= {"event": number, "as_text": as_text}
+        self.failure["expected"] = wire.encode(expected, _refer)
+        if not isinstance(expected, (bool, str, type(None))):
+            same = [n for n, value in enumerate(self.values) if value is expected]
+            self.failure["expected_event"] = same[-1] if same else None
+
+    def _source_of(self, actual: Any) -> tuple[int | None, bool]:
+        """Return the event that answered `actual`, and whether it is shown as text.
+
+        A container is known again wherever it came from, a plain value only if nothing
+        happened since.
+        """
+        last = self._latest_answer()
+        if isinstance(actual, PLAIN):
+            if last is None:
+                return None, False
+            value = self.values[last]
+            if _equal(value, actual):
+                return last, False
+            return (last, True) if repr(value) == actual else (None, False)
+        known = (n for n, value in enumerate(self.values) if value is actual)
+        return max(known, default=None), False
+
+    def _is_about_the_answer(self, condition: Condition | None) -> bool:
+        """Return whether a condition is made of the answer that came last."""
+        last = self._latest_answer()
+        if last is None or condition is None:
+            return False
+        if any(isinstance(asked, Remote | Requester) for asked in condition.asked):
+            return True
+        value = self.values[last]
+        return any(_is_the_same(named, value) for named in condition.named)
+
+    def _latest_answer(self) -> int | None:
+        """Return the number of the last event, if that was answered."""
+        if not self.events or "returned" not in self.events[-1]:
+            return None
+        return len(self.events) - 1
+
+    def _last(self) -> int | None:
+        numbers = (n for n, e in enumerate(self.events) if e["kind"] == "call")
+        return max(numbers, default=None)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a test checks: the values that it names, and of whom it asks something."""
+
+    named: tuple[Any, ...]
+    asked: tuple[Any, ...]
+
+
+def _condition() -> Condition | None:
+    """Return the condition that the test is checking, read from its source."""
+    frame = sys._getframe(3)  # behind `failed` and the check is who checks
+    found = inspect.getframeinfo(frame, context=1).positions
+    if found is None or found.lineno is None or found.end_lineno is None:
+        return None
+    lines = linecache.getlines(frame.f_code.co_filename)
+    source = "".join(lines[found.lineno - 1 : found.end_lineno])
+    tree = ast.parse(textwrap.dedent(source)).body[0]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    first = calls[0].args[0]
+    asked = (n.func for n in ast.walk(first) if isinstance(n, ast.Call))
+    methods = [
+        function.value for function in asked if isinstance(function, ast.Attribute)
+    ]
+    return Condition(
+        tuple(_values(frame, [first])),
+        tuple(_values(frame, methods)),
+    )
+
+
+def _values(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[Any]:
+    for node in nodes:
+        names = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+        yield from (frame.f_locals[n] for n in names if n in frame.f_locals)
+
+
+def _is_the_same(one: Any, other: Any) -> bool:
+    if isinstance(other, Remote):
+        return isinstance(one, Remote) and one.names_the_same_as(other)
+    return one is other or (isinstance(other, PLAIN) and _equal(one, other))
+
+
+def _equal(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and bool(value == other)
+
+
+def _first_difference(actual: Any, expected: Any) -> tuple[Any, Any]:
+    """Return the innermost lists of values, or single values, that differ."""
+    if type(actual) is not type(expected) or _length(actual) != _length(expected):
+        return actual, expected
+    if isinstance(actual, dict) and actual.keys() == expected.keys():
+        pairs = [(actual[key], expected[key]) for key in actual]
+    elif isinstance(actual, list) and any(isinstance(i, list | tuple) for i in actual):
+        pairs = list(zip(actual, expected, strict=True))
+    else:
+        return actual, expected
+    different = [pair for pair in pairs if pair[0] != pair[1]]
+    return _first_difference(*different[0])
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, list | dict) else 0
+
+
+def _refer(value: Any) -> dict[str, Any]:
+    key = value.key if isinstance(value, Remote) else repr(value)
+    return {"reference": key}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
+    """Listen while the test of the case runs; write the story down after it."""
+    test, story = pyfuncitem.obj, Story()
+
+    @functools.wraps(test)
+    def heard(**arguments: Any) -> None:
+        with heard_by(story):
+            test(**arguments)
+
+    pyfuncitem.obj = heard
+    try:
+        return (yield)
+    finally:
+        pyfuncitem.obj = test
+        with open(os.environ[FILE], "w", encoding="utf-8") as file:
+            json.dump(story.as_data(), file)

@@ -1,0 +1,118 @@
+"""Runs a case to hear its story, and a program to see what it shows.
+
+A program has a supervisor, as the processes of the suite have: nothing of it is left,
+whatever it starts, and where that is permitted it has a ``/dev/shm`` of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.api import suite_command
+from sharedtensor_conformance.bounded_run import run
+from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.supervisor_client import Supervisor
+from sharedtensor_conformance.report.records import Report, ReportError, read_report
+from sharedtensor_conformance.reproduce import recording
+from sharedtensor_conformance.reproduce.source import Untranslatable
+from sharedtensor_conformance.sanitize import printable
+
+OPTIONS = (
+    *("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", recording.__name__),
+    *("--no-repetition", "--no-expectations"),
+)
+ANSWER_TIMEOUT = 30.0
+"""Seconds that the supervisor of a program may take to answer."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A case that was run again.
+
+    Args:
+        report: the report of that run, with this case alone.
+        events: what was written down of its story.
+    """
+
+    report: Report
+    events: dict[str, Any]
+
+
+def record(case: str, options: Sequence[str], limit: float) -> Recorded:
+    """Run one case, and return what is known of it then.
+
+    Raises:
+        Untranslatable: it could not be run.
+    """
+    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+        report, story = Path(folder, "report.jsonl"), Path(folder, "story.json")
+        command = suite_command(
+            *OPTIONS, *options, f"--case={case}", f"--report={report}"
+        )
+        variables = os.environ | {recording.FILE: str(story)}
+        result = run(command, limit, env=variables)
+        try:
+            found = read_report(str(report))
+            return Recorded(found, json.loads(story.read_text(encoding="utf-8")))
+        except (ReportError, OSError, ValueError):
+            said = result.last_line or f"it took longer than {limit:g} s"
+            raise Untranslatable(f"the case could not be run again: {said}") from None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a program did.
+
+    Args:
+        status: its exit status; None where it took too long.
+        output: what it printed.
+    """
+
+    status: int | None
+    output: str
+
+
+def execute(program: str, implementation: Implementation, limit: float) -> Shown:
+    """Run a program for at most `limit` seconds, and end all that is left of it."""
+    with tempfile.TemporaryDirectory(prefix="sts-", ignore_cleanup_errors=True) as root:
+        file, log = Path(root, "program.py"), Path(root, "log")
+        file.write_text(program, encoding="utf-8")
+        supervisor = Supervisor(_job(file, log, root, implementation), ANSWER_TIMEOUT)
+        try:
+            wait_until(lambda: supervisor.ask("status") is not None, limit)
+            status = supervisor.ask("status")
+            output = log.read_text(encoding="utf-8", errors="backslashreplace")
+        finally:
+            supervisor.close()
+    return Shown(status, printable(output))
+
+
+def _path() -> str:
+    """Return where modules are found: also here, as by pytest."""
+    given = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([os.getcwd(), given] if given else [os.getcwd()])
+
+
+def _job(
+    file: Path, log: Path, root: str, implementation: Implementation
+) -> dict[str, Any]:
+    temporary = Path(root, "t")
+    temporary.mkdir()
+    return {
+        "argv": [sys.executable, str(file)],
+        "environment": os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": _path()},
+        "root": root,
+        "folder": str(temporary),
+        "log": str(log),
+        "pattern": implementation.segment_pattern,
+        "manager": implementation.manager_pattern,
+        "private": True,
+    }

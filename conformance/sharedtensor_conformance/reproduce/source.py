@@ -1,0 +1,130 @@
+"""Finds Python source without importing what it belongs to.
+
+An adapter may import, and crash, the implementation; its text can be read by anybody.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+Import = ast.Import | ast.ImportFrom
+BUILTINS = frozenset(dir(builtins))
+
+
+class Untranslatable(Exception):
+    """A story cannot become a program; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """The names of a module, with the statements that bind them."""
+
+    name: str
+    definitions: dict[str, Definition]
+    imports: dict[str, Import]
+
+
+@cache
+def read_module(name: str) -> Module:
+    """Return what a module binds at its top level.
+
+    Raises:
+        Untranslatable: it has no source.
+    """
+    found = _locate(name)
+    if found is None or not found.origin or not found.origin.endswith(".py"):
+        raise Untranslatable(f"the module {name} has no source that can be read")
+    tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+    definitions: dict[str, Definition] = {}
+    imports: dict[str, Import] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            definitions[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            definitions |= {name: node for name in _targets_of(node)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imports |= {_bound(alias): _only(node, alias) for alias in node.names}
+    return Module(name, definitions, imports)
+
+
+def _locate(name: str) -> ModuleSpec | None:
+    """Return where a module is; nothing but the finders of its root is run."""
+    root, *rest = name.split(".")
+    here = [str(Path.cwd())]  # where pytest finds modules, too
+    found = importlib.util.find_spec(root) or PathFinder.find_spec(root, here)
+    path = root
+    for part in rest:
+        if found is None or found.submodule_search_locations is None:
+            return None
+        path = f"{path}.{part}"
+        found = PathFinder.find_spec(path, found.submodule_search_locations)
+    return found
+
+
+def _targets_of(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _bound(alias: ast.alias) -> str:
+    return alias.asname or alias.name.partition(".")[0]
+
+
+def _only(node: Import, alias: ast.alias) -> Import:
+    if isinstance(node, ast.Import):
+        return ast.Import([alias])
+    return ast.ImportFrom(node.module, [alias], node.level)
+
+
+def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of a function that do something."""
+    first = body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        return body[1:]
+    return body
+
+
+class _Bare(ast.NodeTransformer):
+    """Takes away annotations, which would need their types to be imported."""
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.copy_location(ast.arg(node.arg), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.generic_visit(node)
+        node.returns = None
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
+        if not dataclass:  # whose annotations are its fields
+            self.generic_visit(node)
+        node.bases = [
+            b.value if isinstance(b, ast.Subscript) else b for b in node.bases
+        ]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        if node.value is None:
+            return node
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
+def bare(node: ast.stmt) -> Any:
+    """Return a copy of a statement without annotations."""
+    copy = ast.parse(ast.unparse(node)).body[0]
+    return ast.fix_missing_locations(_Bare().visit(copy))
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Return the names that a piece of source reads."""
+    read = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+    return {name.id for name in read if isinstance(name.ctx, ast.Load)} - BUILTINS

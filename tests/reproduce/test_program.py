@@ -1,0 +1,137 @@
+"""A program as text: made from a story of three lines, for an adapter of torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sharedtensor_conformance.adapters.torch import conformance_adapter
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.records import Case, Machine
+from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.reproduce import program
+from sharedtensor_conformance.reproduce.program import Subject, write_program
+from sharedtensor_conformance.reproduce.source import Untranslatable
+from sharedtensor_conformance.reproduce.story import Event, Failure, Story
+
+TENSOR = {"reference": "7"}
+MAKE = Event(
+    0, "call", "owner", "operate", ("make", [1, 2], {"tuple": [2]}, "int32"), TENSOR
+)
+PUT = Event(1, "call", "owner", "put", ("peer", "pipe", TENSOR))
+GET = Event(2, "call", "peer", "get", ("owner", "pipe"), TENSOR)
+READ = Event(3, "call", "peer", "operate", ("values", TENSOR), [1, 9])
+EVENTS = (MAKE, PUT, GET, READ)
+
+
+def case_of(verdict="fail", evidence="not so: it has its values"):
+    axes = {"strategy": "file_system", "start_method": "spawn"}
+    return Case(
+        "test_share.py::test_it[x]",
+        "test_share.py::test_it",
+        ("SHARE-3",),
+        Verdict(verdict),
+        axes=axes,
+        evidence=evidence,
+    )
+
+
+def written(events, failure, *, whole=False, **case):
+    machine = Machine("3.11.9", "x86_64", "6.1", 2, True, False)
+    subject = Subject(
+        case_of(**case), load_clauses()["SHARE-3"], conformance_adapter, machine
+    )
+    text = write_program(subject, Story(tuple(events), failure), whole=whole)
+    compile(text, "program.py", "exec", dont_inherit=True)
+    return text
+
+
+WRONG = Failure("equality", "it has its values", 3, expected=[1, 2])
+
+
+def test_story_becomes_one_function_for_each_process():
+    text = written(EVENTS, WRONG)
+    assert (
+        """\
+def peer_steps(end_of_peer):
+    torch.set_num_threads(1)
+    mp.set_sharing_strategy("file_system")
+    arrived = end_of_peer.recv()
+    yield arrived.detach().flatten().tolist()
+
+
+def main():
+    torch.set_num_threads(1)
+    mp.set_sharing_strategy("file_system")
+    end_of_owner, end_of_peer = context.Pipe()
+    peer = Peer(peer_steps, end_of_peer)
+    tensor = torch.tensor([1, 2], dtype=torch.int32)
+    end_of_owner.send(tensor)
+    found = peer.go_on()
+    expected = [1, 2]
+    if found == expected:
+        sys.exit(1)
+    print(f"not so: it has its values: got {found!r}, not {expected!r}")
+"""
+        in text
+    )
+    assert "SHARE-3 (MUST in spec" in text.partition("import")[0]
+
+
+def test_story_that_is_too_long_becomes_no_program(monkeypatch):
+    monkeypatch.setattr(program, "LONGEST", 50)
+    with pytest.raises(Untranslatable, match="too many to be read"):
+        written(EVENTS, WRONG)
+
+
+def test_what_was_right_is_looked_at_only_in_the_whole_story():
+    looked = replace(READ, number=2.5, given=("shape", TENSOR), returned={"tuple": [2]})
+    events = (MAKE, PUT, GET, looked, READ)
+    assert "tuple(arrived.shape)" not in written(events, WRONG)
+    assert "tuple(arrived.shape)" in written(events, WRONG, whole=True)
+
+
+def test_address_is_compared_with_that_of_the_same_run():
+    ask = {"given": ("address", TENSOR), "process": "owner"}
+    before = replace(READ, number=2, returned=70_000, **ask)
+    after = replace(READ, number=4, returned=80_000, **ask)
+    failure = Failure("equality", "it stays", 4, 70_000, expected_event=2)
+    text = written((MAKE, before, replace(PUT, number=3), after), failure)
+    assert "expected = int(tensor.data_ptr())" in text
+    assert "found, expected = int(tensor.data_ptr()), expected" in text
+    assert "70000" not in text
+
+
+def test_crash_is_one_by_a_signal_and_no_exception():
+    unanswered = replace(READ, process="owner", is_answered=False)
+    died = "owner died of SIGSEGV"
+    failure = Failure("crash", died, 3)
+    text = written((MAKE, unanswered), failure, verdict="crash", evidence=died)
+    assert "if status is None or status >= 0:\n        sys.exit(1)" in text
+    assert "self.process.daemon = steps is not owner_steps" in text
+
+
+def test_process_that_waits_while_others_act_is_waited_for_in_its_turn():
+    waits = replace(GET, number=1, ends=3)
+    put = replace(PUT, number=2)
+    text = written((MAKE, waits, put, READ), WRONG)
+    order = ["peer.tell()", "end_of_owner.send(tensor)", "peer.wait()", "peer.go_on()"]
+    places = [text.rindex(line) for line in order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (replace(READ, number=2, do="exhaust", given=("memory", 1)), "exhaust"),
+        (replace(READ, number=2, process="owner", do="leave", given=()), "owner ends"),
+    ],
+)
+def test_story_that_no_program_can_tell_is_refused(event, said):
+    with pytest.raises(Untranslatable, match=said):
+        written((MAKE, PUT, event, READ), WRONG)
+
+
+def test_failure_that_is_not_that_of_one_answer_is_refused():
+    with pytest.raises(Untranslatable, match="not the answer to a single request"):
+        written(EVENTS, replace(WRONG, kind="untold"))

@@ -1,0 +1,118 @@
+"""The command ``reproduce``: from a failing case to a program that shows the same."""
+
+from __future__ import annotations
+
+import pytest
+
+WRITES = "test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send"
+GROWS = "test_share.py::test_growing_a_shared_tensor_is_refused_and_changes_nothing"
+LEAKS = "test_life.py::test_nothing_is_left_of_tensors_that_were_sent_and_dropped"
+VALUES = "test_share.py::test_receiver_finds_values_shape_and_dtype"
+
+LONGEST = 160
+"""Lines of a program, with the library in it: more is nothing that one reads."""
+
+DEVIATIONS = {
+    "crash of the owner": (
+        *("deviating:crashes", f"{WRITES}[default-fork-pipe-to_peer]"),
+        "the process ended with status -11",
+    ),
+    "crash of a peer": (
+        *("deviating:crashes", f"{WRITES}[default-spawn-queue-to_owner]"),
+        "the process ended with status -11",
+    ),
+    "hang of the owner": (
+        *("deviating:hangs", f"{WRITES}[default-spawn-pipe-to_peer]"),
+        "owner did not answer within 10 seconds",
+    ),
+    "hang of a peer": (
+        *("deviating:hangs", f"{WRITES}[default-fork-pipe-to_owner]"),
+        "peer did not answer within 10 seconds",
+    ),
+    "exception": (
+        *("deviating:raises", f"{WRITES}[default-forkserver-simple_queue-to_peer]"),
+        "it raised RuntimeError('no such segment')",
+    ),
+    "no exception": (
+        *("deviating:grows", f"{GROWS}[default-spawn-to_peer]"),
+        "not so: growing the tensor is refused: nothing was raised",
+    ),
+    "leak": (
+        *("deviating:leaks", f"{LEAKS}[default-spawn-pipe-to_peer]"),
+        "{'descriptors of owner': 20} more",
+    ),
+}
+"""A library, a case, and what its program has to say; under each start method."""
+
+
+@pytest.mark.parametrize("kind", DEVIATIONS)
+def test_program_shows_the_deviation_until_it_is_gone(
+    kind, report_of, reproduce, run_program, tmp_path
+):
+    implementation, case, said = DEVIATIONS[kind]
+    done = reproduce(report_of(implementation, case), case, "--output=it.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said in done.stdout
+    assert "it.py shows the failure" in done.stdout
+    program = (tmp_path / "it.py").read_text()
+    assert program.count("\n") <= LONGEST
+    for foreign in ("sharedtensor", "pytest", "deviating"):
+        assert foreign not in program.partition("\nimport")[2]
+    assert ("for _ in range(" in program) == (kind == "leak")
+    shown = run_program(program)
+    assert (shown.returncode, said in shown.stdout) == (0, True)
+    gone = run_program(program, MENDED="1")
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert ("ValueError: it cannot be written" in gone.stderr) == ("crash" in kind)
+
+
+def test_wrong_value_is_shown(report_of, reproduce, tmp_path):
+    case = f"{WRITES}[default-spawn-simple_queue-to_owner]"
+    done = reproduce(report_of("numpy-copy", case), "*-to_owner]")
+    assert done.returncode == 0
+    assert "got [1.0, 2.0, 3.0, 4.0], not [1, 40, 3, 4]" in done.stdout
+    (program,) = tmp_path.glob("*.py")
+    assert program.stem == WRITES.partition("::test_")[2]
+
+
+# What becomes no program
+
+
+@pytest.mark.parametrize(
+    ("pattern", "verdict", "said"),
+    [
+        ("test_share.py::test_nothing*", "fail", "has no case test_share.py::test_not"),
+        ("*", "pass", "no case that * matches has failed, so none is shown"),
+        ("*", "fail", "* matches 2 failing cases, such as test_share.py::test_receiv"),
+    ],
+)
+def test_pattern_has_to_mean_one_failing_case(
+    pattern, verdict, said, report_of, reproduce
+):
+    cases = (f"{WRITES}[default-fork-{kind}-to_peer]" for kind in ("pipe", "queue"))
+    done = reproduce(report_of("numpy-copy", *cases, verdict=verdict), pattern)
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+    assert said in done.stderr
+
+
+def test_case_that_holds_when_it_is_run_again_becomes_no_program(
+    report_of, reproduce, tmp_path
+):
+    case = f"{VALUES}[default-fork-pipe-to_peer]"
+    done = reproduce(report_of("numpy-copy", case), case)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "no program: it ended with pass when it was run again" in done.stderr
+    assert not list(tmp_path.glob("*.py"))
+
+
+def test_adapter_without_source_becomes_no_program(report_of, reproduce):
+    case = f"{WRITES}[default-fork-pipe-to_peer]"
+    done = reproduce(report_of("deviating:without_source", case), case)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "no program: deviating:made_elsewhere is no class" in done.stderr
+
+
+def test_mutant_becomes_no_program(report_of, reproduce):
+    done = reproduce(report_of("mutant:drops_grad", f"{WRITES}[it]"), "*")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "fault is put into the reference by the suite" in done.stderr
