@@ -210,8 +210,8 @@ EMULATED = (
 def emulated_cuda(session: nox.Session) -> None:
     """Profile cuda on CuPy over an emulated runtime (needs gcc; ten minutes)."""
     session.install(*EMULATED, "-e", ".[conformance,dev]")
-    built = session.create_tmp()
-    session.run("python", "emulated_cuda/build.py", built)
+    built = Path(session.create_tmp()).resolve()  # processes have other folders
+    session.run("python", "emulated_cuda/build.py", str(built))
     session.env["LD_LIBRARY_PATH"] = f"{built}/lib"
     session.run("pytest", "-q", "emulated_cuda")
     with tempfile.TemporaryDirectory(prefix="sts-emulated-") as machine:
