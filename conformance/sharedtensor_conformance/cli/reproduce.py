@@ -112,9 +112,11 @@ def _recorded(
     implementation = _implementation(options[0].partition("=")[2])
     if implementation.name.startswith("mutant:"):
         raise Untranslatable("a mutant's fault is put into the reference by the suite")
+    ended = ""
     for _ in range(ATTEMPTS):
         recorded = record(case.id, options, limit)
         (again,) = recorded.report.cases
+        ended = again.verdict
         if again.verdict in FAILED:
             run = recorded.report.run
             version = run.implementation.version
@@ -122,7 +124,7 @@ def _recorded(
             clause = load_clauses()[case.clauses[0]]
             subject = Subject(again, clause, named, run.machine)
             return subject, Story.of(recorded.events, again)
-    raise Untranslatable(f"it ended with {again.verdict} when it was run again")
+    raise Untranslatable(f"it ended with {ended} when it was run again")
 
 
 def _implementation(name: str) -> Implementation:

@@ -135,8 +135,9 @@ def _lacking(marking: Marking, implementation: Implementation) -> str:
     ):
         if missing := sorted(set(needed) - set(claimed)):
             return f"the {what} {missing[0]!r} is not claimed"
-    if marking.several_strategies and len(implementation.strategies) < 2:
-        return f"two strategies are needed; {implementation.strategies[0]!r} is claimed"
+    strategies = implementation.strategies
+    if marking.several_strategies and len(strategies) < 2:
+        return f"two strategies are needed; {', '.join(strategies)!r} is claimed"
     if marking.forks and "fork" not in implementation.start_methods:
         return "the start method 'fork' is not claimed"
     if not _possible_methods(marking, implementation):

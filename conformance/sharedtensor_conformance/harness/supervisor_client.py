@@ -41,9 +41,11 @@ class SupervisorProcess(Protocol):
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; subprocess.TimeoutExpired where it does not come."""
+        ...
 
     def kill(self) -> None:
         """Kill it."""
+        ...
 
 
 Start = Callable[[dict[str, Any], socket.socket], SupervisorProcess]

@@ -150,7 +150,7 @@ def _cases_of(
     place = first.names.index("configuration")
     firsts = [(id, row[place]) for id, row in zip(first.ids, first.rows, strict=True)]
     rest = [*(axis.ids for axis in others), *_own_ids(function)]
-    for (head, configuration), *tail in product(firsts, *rest):
+    for (head, configuration), tail in product(firsts, list(product(*rest))):
         id = f"{test}[{'-'.join([head, *tail])}]"
         yield PlannedCase(id, test, marking, configuration)
 
