@@ -5,6 +5,7 @@ What is observed here is an owner as the kernel sees it, and why a template is r
 
 from __future__ import annotations
 
+import errno
 import os
 import textwrap
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters import reference
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness import preloading, process_tree
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.stage import Stage
@@ -200,6 +201,19 @@ def test_template_says_why_it_cannot_be_used(importing, line, why):
     assert template.why_not == why
     assert template._process is None
     assert not marked(template._mark), "nor is there what the import has started"
+
+
+def test_kernel_that_forbids_to_rewrite_the_environment_is_a_reason(monkeypatch):
+    def forbidden(root):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(preloading, "_mark", forbidden)
+    monkeypatch.setattr(process_tree, "children", lambda pid: [])
+    monkeypatch.setattr(preloading.os, "listdir", lambda path: ["1"])
+    monkeypatch.setenv(preloading.MARK, "sts-x")
+    assert preloading._why_unfit(preloading._descriptors()) == (
+        "a process may not rewrite its environment here (Permission denied)"
+    )
 
 
 def test_stage_does_without_a_template_that_cannot_be_used(importing):

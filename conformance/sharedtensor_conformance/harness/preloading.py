@@ -117,6 +117,10 @@ def _why_unfit(before: dict[str, str]) -> str:
         return f"the import leaves {sorted(target for _, target in opened)[0]} open"
     if process_tree.children(os.getpid()):
         return "the import starts a process"
+    try:
+        _mark(os.environ[MARK].strip())  # as it is: may it be written at all?
+    except OSError as error:
+        return f"a process may not rewrite its environment here ({error.strerror})"
     return ""
 
 
