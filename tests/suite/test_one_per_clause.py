@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
+from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.marking import clause as tied_to
-from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.matrix import Configuration, Selection
+from sharedtensor_conformance.plugin.enumeration import all_cases
 from sharedtensor_conformance.plugin.one_per_clause import one_per_clause
 
 
@@ -90,3 +93,19 @@ def test_run_judges_each_clause_and_is_called_partial(suite):
     assert len(cases) <= 3
     assert done.status == 1
     assert "partial selection" in done.text
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_its_cases_run_under_fork_where_they_can(forks):
+    declared = load_implementation("reference")
+    if not forks:
+        declared = replace(declared, start_methods=("spawn", "forkserver"))
+    selection = Selection(one_per_clause=True)
+    methods = {
+        case.configuration.start_method
+        for case in all_cases(selection, declared)
+        if case.shares_processes and not case.marking.vary
+        if case.configuration.device == "cpu"
+        if not (case.marking.start_methods or case.marking.prefers)
+    }
+    assert methods == ({"fork"} if forks else {"spawn"})

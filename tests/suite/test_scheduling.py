@@ -1,52 +1,48 @@
-"""Under xdist one worker runs all cases of a configuration, in order."""
+"""Under xdist one worker runs a whole batch, and what runs last at its end."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 
-import pytest
-from sharedtensor_conformance.adapters.reference import conformance_adapter
-from sharedtensor_conformance.plugin.xdist_scheduler import (
-    configuration_ids,
-    group_of,
-    is_isolated,
-)
-
-RAN = re.compile(
-    r"^\[(gw\d)\] .* chapters/(test_\w+)\.py::(\w+)\[(default-[a-z]+)", re.M
-)
+SHARING = "test_share.py::test_receiver_finds_values_shape_and_dtype*"
+LAST = "test_ledger.py::test_nothing_is_left_of_what_the_cases_dropped*"
+CHOSEN = (f"--case={SHARING}", f"--case={LAST}")
+RAN = re.compile(r"^\[(gw\d)\] .* \S*?(test_\w+\.py::\w+\[\S+\])", re.MULTILINE)
 
 
-def test_one_worker_runs_a_configuration_and_its_last_tests_last(suite):
-    chosen = ("--clause=SHARE-3", "--clause=LIFE-7", "--start-method=fork")
-    done = suite("--impl=numpy-copy", *chosen, "-n2", "-vv")
-    workers, order = defaultdict(set), defaultdict(list)
-    for worker, module, test, configuration in RAN.findall(done.text):
-        if not is_isolated(module, test):  # those that have processes of their own
-            workers[configuration].add(worker)
-            order[configuration].append(module == "test_ledger")
-    assert workers, done.text
-    assert {len(found) for found in workers.values()} == {1}
-    assert all(closing == sorted(closing) for closing in order.values())
-    assert all(any(closing) for closing in order.values())
+def run_in_batches(suite, *options):
+    """Run a configuration on two workers; its cases are said to take long."""
+    slow = suite.folder / "slow.jsonl"
+    report = suite(*options).file.read_text()
+    slow.write_text(re.sub(r'"seconds":\s*[\d.]+', '"seconds": 5.0', report))
+    return suite(*options, "-n2", "-vv", f"--timings={slow}")
 
 
-@pytest.mark.parametrize(
-    ("nodeid", "group"),
-    [
-        ("test_share.py::test_clone_is_private[file_system-fork]", "file_system-fork"),
-        (
-            "chapters/test_cuda.py::x[simulated-file_system-spawn-a]",
-            None,
-        ),
-        ("elsewhere/test_mine.py::test_of_a_user", "elsewhere/test_mine.py::"),
-    ],
-)
-def test_group_is_found_from_the_id(nodeid, group, monkeypatch):
-    monkeypatch.setattr(
-        "sharedtensor_conformance.plugin.xdist_scheduler.is_isolated",
-        lambda module, name: module == "test_mine",
+def test_each_batch_ends_with_what_runs_last(suite):
+    chosen = (*CHOSEN, "--start-method=fork")
+    done = run_in_batches(suite, "--impl=numpy-copy", *chosen)
+    order = defaultdict(list)
+    for worker, case in RAN.findall(done.text):
+        order[worker].append(case.partition("::")[0])
+    assert len(order) == 2, done.text
+    ran = Counter(module for modules in order.values() for module in modules)
+    assert (ran["test_share.py"], ran["test_ledger.py"]) == (6, 4)
+    for modules in order.values():
+        assert re.fullmatch("(s+l)+", "".join(name[5] for name in modules))
+    # In the report it is one case.
+    assert done.report.summary.exit_status == done.status == 0
+    assert Counter(case.test for case in done.cases) == {SHARING[:-1]: 6, LAST[:-1]: 1}
+    assert "7 passed" in done.text
+
+
+def test_leak_in_any_batch_breaks_the_case_of_all(suite):
+    done = run_in_batches(
+        suite,
+        *("--impl=leaks:one", "--strategy=descriptor", "--start-method=fork"),
+        *(*CHOSEN, "--no-repetition"),
     )
-    found = group_of(nodeid, configuration_ids(conformance_adapter))
-    assert found.startswith(group or "simulated-file_system-spawn")
+    (last,) = (case for case in done.cases if "test_ledger" in case.id)
+    assert last.verdict == "fail"
+    assert "1 failed" in done.text
+    assert len(set(re.findall(r"peer has 1 more descriptor", last.evidence))) == 1

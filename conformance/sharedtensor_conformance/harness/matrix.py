@@ -27,7 +27,11 @@ LAYOUTS = (
 )
 
 PREFERRED = ("spawn", "forkserver", "fork")
-"""Which start method a test runs under that does not vary over them."""
+"""Which start method a test runs under that does not vary over them.
+
+Where one case stands for a clause it is `fork`, if it can be: an import of the
+implementation costs more than most cases do.
+"""
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,8 @@ def _start_methods(
     possible = _possible_methods(marking, implementation)
     methods = _chosen(possible, selection.start_methods)
     if "start_method" not in marking.vary:
-        order = (marking.prefers, *PREFERRED)
+        cheapest = ("fork",) if selection.one_per_clause else ()
+        order = (marking.prefers, *cheapest, *PREFERRED)
         methods = [method for method in order if method in methods][:1]
     return methods
 

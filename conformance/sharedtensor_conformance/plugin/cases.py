@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+import re
 
 import pytest
 
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.matrix import Configuration
+
+BATCH = pytest.StashKey[int]()
+IN_BATCH = re.compile(r"@(\d+)(?=[-\]])")
+"""What is in pytest's name of a case that is run in another batch as well."""
 
 
 def marking_of(function: object) -> Marking | None:
@@ -28,7 +32,7 @@ def case_id(item: pytest.Item) -> str:
     """Return the id under which reports know a case."""
     assert isinstance(item, pytest.Function)
     parameters = f"[{item.callspec.id}]" if hasattr(item, "callspec") else ""
-    return f"{item.path.name}::{item.originalname}{parameters}"
+    return f"{item.path.name}::{item.originalname}{IN_BATCH.sub('', parameters)}"
 
 
 def is_case(item: pytest.Item) -> bool:
@@ -36,7 +40,12 @@ def is_case(item: pytest.Item) -> bool:
     return marking_of(getattr(item, "function", None)) is not None
 
 
-def id_in_report(nodeid: str) -> str:
-    """Return the id under which reports know what pytest knows by `nodeid`."""
-    path, mark, rest = nodeid.partition("::")
-    return f"{PurePosixPath(path).name}{mark}{rest}"
+def batch_named(nodeid: str) -> int | None:
+    """Return the number of the batch that a node id names, if it names one."""
+    found = IN_BATCH.search(nodeid)
+    return int(found[1]) if found else None
+
+
+def batch_of(item: pytest.Item) -> int:
+    """Return the number of the batch in which a case is run."""
+    return item.stash.get(BATCH, 0)

@@ -6,6 +6,11 @@ import pytest
 
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.plugin.batching import (
+    groups_of,
+    in_each_batch,
+    workers_of,
+)
 from sharedtensor_conformance.plugin.cases import (
     case_id,
     configuration_of,
@@ -14,7 +19,6 @@ from sharedtensor_conformance.plugin.cases import (
 from sharedtensor_conformance.plugin.enumeration import axes_of, where
 from sharedtensor_conformance.plugin.known_deviations import Place, cheapest_first
 from sharedtensor_conformance.plugin.plan import durations_of, plan_of
-from sharedtensor_conformance.plugin.runner import Story
 from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
 
 INDIRECT = ("configuration", "direction")
@@ -46,7 +50,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     implementation = metafunc.config.stash[RUNNER].implementation
     for axis in axes_of(metafunc.function, marking, places, implementation):
         indirect = [name for name in axis.names if name in INDIRECT]
-        metafunc.parametrize(axis.names, axis.rows, ids=axis.ids, indirect=indirect)
+        rows, ids = in_each_batch(metafunc.config, marking, axis)
+        metafunc.parametrize(axis.names, rows, ids=ids, indirect=indirect)
 
 
 def _where(config: pytest.Config, marking: Marking) -> list[Configuration]:
@@ -76,7 +81,10 @@ def pytest_collection_modifyitems(
     order = {id: place for place, id in enumerate(dict.fromkeys(groups))}
     marked.sort(key=lambda one: (order[configuration_of(one[0]).id], one[1].runs_last))
     marked = _known_deviations_first(config, marked)
-    items[:] = [item for item, _ in marked] + others
+    ordered = [item for item, _ in marked]
+    if workers := workers_of(config):
+        ordered = groups_of(config, workers).in_order(ordered)
+    items[:] = ordered + others
 
 
 def _known_deviations_first(
@@ -92,7 +100,7 @@ def _known_deviations_first(
         where = configuration_of(item)
         if where.why_not or marking.runs_last:
             return []
-        return runner.known.places(_story_of(item, marking).as_case(), where.id)
+        return runner.known.places(plan.chosen[case_id(item)].as_case(), where.id)
 
     plan = plan_of(config, config.stash[SELECTION], runner.implementation)
     durations = durations_of(config, runner.implementation)
@@ -101,10 +109,3 @@ def _known_deviations_first(
         return durations.seconds(plan.chosen[case_id(one[0])])
 
     return cheapest_first(marked, places, price)
-
-
-def _story_of(item: pytest.Item, marking: Marking) -> Story:
-    """Return a case that is not run yet."""
-    assert isinstance(item, pytest.Function)
-    where, axes = configuration_of(item), item.callspec.params
-    return Story(case_id(item), marking, where, axes, test=lambda: None)

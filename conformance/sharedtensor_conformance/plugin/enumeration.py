@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
+from pathlib import PurePosixPath
 from typing import Any
 
 from sharedtensor_conformance import chapters
@@ -28,7 +29,9 @@ from sharedtensor_conformance.harness.matrix import (
     configurations,
     pairwise,
 )
-from sharedtensor_conformance.plugin.cases import marking_of
+from sharedtensor_conformance.plugin.cases import IN_BATCH, marking_of
+from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.verdicts import Verdict
 
 DIRECTED = frozenset({"sender", "receiver"})
 """The fixtures that need a direction."""
@@ -36,12 +39,44 @@ DIRECTED = frozenset({"sender", "receiver"})
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """A case before it is run."""
+    """A case before it is run.
+
+    Args:
+        id: the id under which reports know it.
+        test: the test's file and name.
+        marking: what ties it to its clauses.
+        configuration: where it runs.
+        axes: what else it varies over, as reports say it.
+    """
 
     id: str
     test: str
     marking: Marking
     configuration: Configuration
+    axes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shares_processes(self) -> bool:
+        """Whether it runs with the processes of other cases of its configuration."""
+        return not (self.marking.isolated or self.configuration.why_not)
+
+    def as_case(self) -> Case:
+        """Return the line of the report before anything is known."""
+        return Case(
+            id=self.id,
+            test=self.test,
+            clauses=self.marking.clauses,
+            verdict=Verdict.ERROR,
+            device=self.configuration.device,
+            axes=self._recorded_axes(),
+        )
+
+    def _recorded_axes(self) -> dict[str, str]:
+        where, found = self.configuration, dict(self.axes)
+        if not where.why_not:
+            found["strategy"] = where.strategy
+            found["start_method"] = where.start_method
+        return found
 
 
 @dataclass(frozen=True)
@@ -55,6 +90,11 @@ class Axis:
     def ids(self) -> list[str]:
         """What ids of cases say of each row."""
         return ["-".join(map(_id, row)) for row in self.rows]
+
+    def of(self, row: Sequence[Any]) -> dict[str, str]:
+        """Return what reports say of a row: each value, by its name."""
+        named = zip(self.names, row, strict=True)
+        return {name: _id(value) for name, value in named if name != "configuration"}
 
 
 def _id(value: Any) -> str:
@@ -135,6 +175,23 @@ def suite_tests() -> tuple[tuple[str, Callable[..., Any]], ...]:
     )
 
 
+def id_in_report(nodeid: str) -> str:
+    """Return the id under which reports know what pytest knows by `nodeid`.
+
+    It names no file where pytest was given a module outside its root folder.
+    """
+    path, mark, rest = nodeid.partition("::")
+    case = IN_BATCH.sub("", rest)
+    file = PurePosixPath(path).name or _files().get(case.partition("[")[0], "")
+    return f"{file}{mark}{case}"
+
+
+@cache
+def _files() -> dict[str, str]:
+    """Return the file of each test, by its name."""
+    return {function.__name__: file for file, function in suite_tests()}
+
+
 def _tests_in(module: str) -> Iterator[Callable[..., Any]]:
     for name, value in vars(importlib.import_module(module)).items():
         if name.startswith("test_") and marking_of(value):
@@ -146,17 +203,21 @@ def _cases_of(
 ) -> Iterator[PlannedCase]:
     marking = marking_of(function)
     assert marking is not None
-    first, *others = axes
+    first, *others = (*axes, *_own_axes(function))
     place = first.names.index("configuration")
-    firsts = [(id, row[place]) for id, row in zip(first.ids, first.rows, strict=True)]
-    rest = [*(axis.ids for axis in others), *_own_ids(function)]
-    for (head, configuration), tail in product(firsts, list(product(*rest))):
-        id = f"{test}[{'-'.join([head, *tail])}]"
-        yield PlannedCase(id, test, marking, configuration)
+    tails = list(product(*(zip(axis.ids, axis.rows, strict=True) for axis in others)))
+    for head, row in zip(first.ids, first.rows, strict=True):
+        for tail in tails:
+            said = first.of(row)
+            for axis, (_, values) in zip(others, tail, strict=True):
+                said |= axis.of(values)
+            id = f"{test}[{'-'.join([head, *(id for id, _ in tail)])}]"
+            yield PlannedCase(id, test, marking, row[place], said)
 
 
-def _own_ids(function: Callable[..., Any]) -> Iterator[list[str]]:
-    """Yield the ids of the parameters that a test brings itself."""
+def _own_axes(function: Callable[..., Any]) -> Iterator[Axis]:
+    """Yield the parameters that a test brings itself, each named by its id."""
     for mark in getattr(function, "pytestmark", []):
         if mark.name == "parametrize":
-            yield list(mark.kwargs.get("ids") or map(str, mark.args[1]))
+            name, values = mark.args
+            yield Axis((name,), [[value] for value in values])

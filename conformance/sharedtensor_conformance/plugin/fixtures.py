@@ -16,6 +16,7 @@ from sharedtensor_conformance.chapters.histories import search
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.stage import Stage
+from sharedtensor_conformance.plugin.cases import batch_of
 from sharedtensor_conformance.plugin.state import RUNNER
 
 
@@ -52,8 +53,9 @@ def implementation(request: pytest.FixtureRequest) -> Implementation:
 
 @pytest.fixture
 def stage(configuration: Configuration, request: pytest.FixtureRequest) -> Stage:
-    """The processes of the configuration; they start when they are needed."""
-    return request.config.stash[RUNNER].stages.of(configuration)
+    """The processes of the case's batch; they start when they are needed."""
+    batch = batch_of(request.node)
+    return request.config.stash[RUNNER].stages.of(configuration, batch)
 
 
 @pytest.fixture

@@ -19,13 +19,9 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters import loader
 from sharedtensor_conformance.harness import inspection
 from sharedtensor_conformance.harness.watchdog import case_limit
-from sharedtensor_conformance.plugin.cases import (
-    case_id,
-    configuration_of,
-    marking_of,
-)
+from sharedtensor_conformance.plugin.cases import batch_of, case_id, marking_of
 from sharedtensor_conformance.plugin.options import selection_of
-from sharedtensor_conformance.plugin.plan import durations_of
+from sharedtensor_conformance.plugin.plan import durations_of, plan_of
 from sharedtensor_conformance.plugin.recorder import Recorder
 from sharedtensor_conformance.plugin.runner import Runner, Story
 from sharedtensor_conformance.plugin.smoke_test import run_smoke_test
@@ -149,10 +145,10 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one worker run all cases of a configuration, whatever ``--dist`` says."""
-    from sharedtensor_conformance.plugin.xdist_scheduler import ConfigurationScheduling
+    """Let one worker run all cases of a batch, whatever ``--dist`` says."""
+    from sharedtensor_conformance.plugin.xdist_scheduler import BatchScheduling
 
-    return ConfigurationScheduling(config, log, config.stash[RUNNER].implementation)
+    return BatchScheduling(config, log)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -184,16 +180,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             arguments["bystander"].ensure_started()
         pyfuncitem.obj(**arguments)
 
-    runner = pyfuncitem.config.stash[RUNNER]
-    case = runner.run(
-        Story(
-            case_id(pyfuncitem),
-            marking,
-            configuration_of(pyfuncitem),
-            pyfuncitem.callspec.params,
-            test,
-        )
-    )
+    config = pyfuncitem.config
+    runner = config.stash[RUNNER]
+    plan = plan_of(config, config.stash[SELECTION], runner.implementation)
+    planned = plan.chosen[case_id(pyfuncitem)]
+    case = runner.run(Story(planned, test, batch_of(pyfuncitem)))
     pyfuncitem.user_properties.append(("case", json.dumps(case.as_data())))
     _report_to_pytest(case, runner.decides(case))
     return True

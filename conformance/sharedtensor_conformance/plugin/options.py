@@ -131,7 +131,8 @@ OPTIONS = (
     ),
     Option(
         "--one-per-clause",
-        "only one case for each clause: a look at the whole spec in seconds",
+        "only one case for each clause, under fork where that is claimed: a look at "
+        "the whole spec in seconds",
     ),
     Option(
         "--shard",

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable
 import pytest
 
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.plugin.cases import id_in_report
+from sharedtensor_conformance.plugin.enumeration import id_in_report
 from sharedtensor_conformance.plugin.plan import durations_of
 from sharedtensor_conformance.plugin.recorder import Recorder
 from sharedtensor_conformance.plugin.state import RECORDER

@@ -6,7 +6,6 @@ one report and one judgement.
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -21,8 +20,9 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.matrix import Selection
-from sharedtensor_conformance.plugin.cases import case_id, id_in_report, is_case
+from sharedtensor_conformance.plugin.cases import is_case
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
+from sharedtensor_conformance.plugin.parts import Parts, case_in
 from sharedtensor_conformance.plugin.plan import plan_of
 from sharedtensor_conformance.plugin.run_record import (
     expectations_file,
@@ -75,6 +75,7 @@ class Recorder:
         self.expectations_file = expectations_file(config, implementation)
         self.cases: list[Case] = []
         self.planned = -1
+        self.parts = Parts()
         self.awaited: dict[str, PlannedCase] = {}
         self.started = time.monotonic()
         self.run: Run | None = None
@@ -105,14 +106,15 @@ class Recorder:
             lines.append(f"preload: not used, since {self.why_not_preloaded}")
         return lines
 
-    def begin(self, collected: Iterable[str]) -> None:
-        """Begin the report: say how many cases there will be of those `collected`.
+    def begin(self, nodeids: Iterable[str]) -> None:
+        """Begin the report: say how many cases there will be.
 
         pytest may have left out some of the plan, and have tests that are not the
         suite's.
         """
         plan = plan_of(self.config, self.chosen, self.implementation)
-        found = set(collected)
+        self.parts.expect(nodeids)
+        found = self.parts.awaited
         awaited = {id: case for id, case in plan.chosen.items() if id in found}
         if self.planned >= 0 or self.config.option.collectonly or not awaited:
             return
@@ -139,9 +141,10 @@ class Recorder:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the case to the report, before anybody hears of it."""
-        found: Any = dict(report.user_properties).get("case")
+        found = case_in(report)
         if report.when == "call" and found:
-            self.add(Case.from_data(json.loads(found)))
+            if case := self.parts.add(report, found):
+                self.add(case)
         elif report.failed:
             self.failed_elsewhere = True  # in setup, or a test that is not the suite's
 
@@ -149,10 +152,11 @@ class Recorder:
         self, report: pytest.TestReport | pytest.CollectReport
     ) -> tuple[str, str, str] | None:
         """Count by the words of the table what pytest has no word for."""
-        found: Any = dict(getattr(report, "user_properties", ())).get("case")
-        if report.when != "call" or not found:
+        case = case_in(report)
+        if report.when != "call" or not case:
             return None
-        case = Case.from_data(json.loads(found))
+        if self.parts.are_missing(case.id):
+            return "", "", report.outcome.upper()  # it is not counted yet
         if case.verdict is Verdict.FOLLOWS:
             return "follows", "-", "FOLLOWS"
         if not case.verdict.broken or report.failed:
@@ -162,12 +166,12 @@ class Recorder:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Learn how many results there will be."""
-        self.begin(case_id(item) for item in session.items if is_case(item))
+        self.begin(item.nodeid for item in session.items if is_case(item))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         """Learn how many results there will be, under xdist."""
-        self.begin(map(id_in_report, ids))
+        self.begin(ids)
 
     def pytest_keyboard_interrupt(
         self, excinfo: pytest.ExceptionInfo[BaseException]
@@ -186,6 +190,8 @@ class Recorder:
             session.exitstatus = NOTHING_SELECTED if self.empty else exitstatus
             return
         self.stopped = str(session.shouldfail or session.shouldstop or self.stopped)
+        for case in self.parts.left():
+            self.add(case)
         self.summary = self._summarise()
         self.writer.write(self.summary)
         self.writer.close()

@@ -13,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.checks import tally
@@ -24,6 +23,7 @@ from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
 from sharedtensor_conformance.harness.stage import Stage
 from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.plugin.cleanup import Cleanup
+from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.plugin.known_deviations import KnownDeviations
 from sharedtensor_conformance.plugin.stages import Stages
@@ -46,40 +46,28 @@ class Story:
     """A case that is to be run.
 
     Args:
-        id: the case's id.
-        marking: what ties it to its clauses.
-        configuration: where it runs.
-        axes: what else it varies over.
+        planned: what is known of it before it is run.
         test: calls the test function.
+        batch: the number of its batch in its configuration.
     """
 
-    id: str
-    marking: Marking
-    configuration: Configuration
-    axes: dict[str, Any]
+    planned: PlannedCase
     test: Callable[[], None]
+    batch: int = 0
+
+    @property
+    def marking(self) -> Marking:
+        """What ties it to its clauses."""
+        return self.planned.marking
+
+    @property
+    def configuration(self) -> Configuration:
+        """Where it runs."""
+        return self.planned.configuration
 
     def as_case(self) -> Case:
         """Return the line of the report before anything is known."""
-        return Case(
-            id=self.id,
-            test=self.id.partition("[")[0],
-            clauses=self.marking.clauses,
-            verdict=Verdict.ERROR,
-            device=self.configuration.device,
-            axes=self._recorded_axes(),
-        )
-
-    def _recorded_axes(self) -> dict[str, str]:
-        found = {
-            name: value if isinstance(value, str) else value.name
-            for name, value in self.axes.items()
-            if name != "configuration"
-        }
-        if not self.configuration.why_not:
-            found["strategy"] = self.configuration.strategy
-            found["start_method"] = self.configuration.start_method
-        return found
+        return self.planned.as_case()
 
 
 @dataclass
@@ -146,6 +134,9 @@ class Runner:
         """End all processes."""
         self.stages.close()
 
+    def _stage_of(self, story: Story) -> Stage:
+        return self.stages.of(story.configuration, story.batch)
+
     def _track_of(self, story: Story) -> Track:
         return self._tracks[story.configuration.id]
 
@@ -204,7 +195,7 @@ class Runner:
 
     def _execute(self, story: Story) -> Outcome:
         tally.reset()
-        stage, track = self.stages.of(story.configuration), self._track_of(story)
+        stage, track = self._stage_of(story), self._track_of(story)
         if track.hangs_often:
             stage.timeouts.answer = SHORT_DEADLINE
         try:
@@ -246,7 +237,7 @@ class Runner:
     def _repeat(self, case: Case, story: Story) -> Case:
         left = self._cleanup.left_by(case, may_corrupt=story.marking.may_corrupt)
         self.stages.retire()
-        with self.stages.of(story.configuration).waiting_in_full():
+        with self._stage_of(story).waiting_in_full():
             again = self._execute(story)
         later = self._clean_up_failure(again.on(case), story)
         case = _with_leak(case, left or later)

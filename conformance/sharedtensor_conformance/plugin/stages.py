@@ -1,4 +1,4 @@
-"""The stages of a run, one for each configuration; one at a time has processes."""
+"""The stages of a run, one for each batch of cases; one at a time has processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sharedtensor_conformance.harness.template import Template
 
 
 class Stages:
-    """Has a stage for each configuration; the processes of one are kept.
+    """Has a stage for each batch of a configuration; the processes of one are kept.
 
     Args:
         name: the adapter's name.
@@ -21,19 +21,19 @@ class Stages:
         self.implementation = implementation
         self.template = Template(name, implementation)
         self.current: Stage | None = None
-        self._known: dict[Configuration, Stage] = {}
+        self._known: dict[tuple[Configuration, int], Stage] = {}
 
-    def of(self, configuration: Configuration) -> Stage:
-        """Return the stage of a configuration; the processes of another are ended."""
-        if self.current is None or self.current.configuration != configuration:
+    def of(self, configuration: Configuration, batch: int = 0) -> Stage:
+        """Return the stage of a batch; the processes of another are ended."""
+        place = configuration, batch
+        if place not in self._known:
+            made = Stage(self.name, self.implementation, configuration, self.template)
+            self._known[place] = made
+        found = self._known[place]
+        if self.current is not found:
             self.retire()
-            if configuration not in self._known:
-                made = Stage(
-                    self.name, self.implementation, configuration, self.template
-                )
-                self._known[configuration] = made
-            self.current = self._known[configuration]
-        return self.current
+            self.current = found
+        return found
 
     def retire(self) -> None:
         """End all processes; the next case gets new ones."""

@@ -183,10 +183,11 @@ def merged_cases(shards: Iterable[Iterable[Case]]) -> list[Case]:
     for cases in shards:
         for case in cases:
             found.setdefault(case.id, []).append(case)
-    return [_as_one(parts) if len(parts) > 1 else parts[0] for parts in found.values()]
+    return [as_one(parts) if len(parts) > 1 else parts[0] for parts in found.values()]
 
 
-def _as_one(parts: list[Case]) -> Case:
+def as_one(parts: Sequence[Case]) -> Case:
+    """Return a case from what it came to in several places: as bad as in the worst."""
     broken = [case for case in parts if case.verdict.broken]
     held = [case for case in parts if case.verdict is Verdict.PASS]
     counting = broken or held or parts
