@@ -53,6 +53,9 @@ class Implementation:
             matches belong to the implementation. ``{pid}`` stands for the process id.
         manager_pattern: a regular expression for the command line of the manager,
             where there is one.
+        kept_segments: how many segments all processes together may keep for later use
+            when nothing needs them: those of an arena, which hold several storages, or
+            of a cache. 0 where each storage has a segment that goes with it.
         grace: seconds after which everything that was dropped has to be gone.
         deadline: seconds that one operation in one process may take.
         patience: seconds that a process may take to start and to import the
@@ -73,6 +76,7 @@ class Implementation:
     devices: tuple[str, ...] = ("cpu",)
     segment_pattern: str = ""
     manager_pattern: str = ""
+    kept_segments: int = 0
     grace: float = 3.0
     deadline: float = 20.0
     patience: float = 90.0
