@@ -56,10 +56,11 @@ class Implementation:
         kept_segments: how many segments all processes together may keep for later use
             when nothing needs them: those of an arena, which hold several storages, or
             of a cache. 0 where each storage has a segment that goes with it.
-        grace: seconds after which everything that was dropped has to be gone.
-        deadline: seconds that one operation in one process may take.
+        grace: seconds after which everything that was dropped has to be gone; the
+            specification allows 10 at most.
+        deadline: seconds that one operation in one process may take; it allows 60.
         patience: seconds that a process may take to start and to import the
-            implementation.
+            implementation; 600 at most.
         preload: whether processes may be forked from one that has imported the
             implementation and done nothing else: owners, and those of fork servers.
         adapter_version: the version of this contract that the adapter was written for.

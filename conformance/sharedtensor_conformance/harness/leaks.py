@@ -47,7 +47,7 @@ Counts = Mapping[str, int]
 """How many there are of each kind."""
 
 NOTHING: Counts = MappingProxyType({})
-KEPT = ("descriptors", "mappings", "segments")
+KEPT: tuple[str, ...] = ("descriptors", "mappings", "segments")
 """What there may be more of where an implementation keeps segments for later use."""
 
 Key = tuple[str, str, frozenset[str]]
