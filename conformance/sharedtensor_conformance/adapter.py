@@ -53,10 +53,14 @@ class Implementation:
             matches belong to the implementation. ``{pid}`` stands for the process id.
         manager_pattern: a regular expression for the command line of the manager,
             where there is one.
-        grace: seconds after which everything that was dropped has to be gone.
-        deadline: seconds that one operation in one process may take.
+        kept_segments: how many segments all processes together may keep for later use
+            when nothing needs them: those of an arena, which hold several storages, or
+            of a cache. 0 where each storage has a segment that goes with it.
+        grace: seconds after which everything that was dropped has to be gone; the
+            specification allows 10 at most.
+        deadline: seconds that one operation in one process may take; it allows 60.
         patience: seconds that a process may take to start and to import the
-            implementation.
+            implementation; 600 at most.
         preload: whether processes may be forked from one that has imported the
             implementation and done nothing else: owners, and those of fork servers.
         adapter_version: the version of this contract that the adapter was written for.
@@ -73,6 +77,7 @@ class Implementation:
     devices: tuple[str, ...] = ("cpu",)
     segment_pattern: str = ""
     manager_pattern: str = ""
+    kept_segments: int = 0
     grace: float = 3.0
     deadline: float = 20.0
     patience: float = 90.0

@@ -2,7 +2,8 @@
 
 A clause is a fenced directive in a chapter of ``spec/``: options, then the normative
 paragraph, then "Why." and the reasons. The hash covers what binds (level, profile and
-normative text), so a report can say which text it judged.
+normative text, with the definitions of the profile and of the terms that they use), so
+a report can say which text it judged.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 
-from markdown_it import MarkdownIt
+from sharedtensor_conformance.profiles import load_profiles
+from sharedtensor_conformance.spec_source import SpecError, blocks, spec_files
+from sharedtensor_conformance.terms import definitions, load_terms
 
 SPEC_VERSION = "0.1.0"
 LEVELS = ("MUST", "SHOULD", "MAY")
@@ -25,10 +26,6 @@ OPTIONS = ("title", "level", "profile", "observes", "promises", "no-code")
 
 _OPTION = re.compile(r":(?P<name>[a-z-]+):\s*(?P<value>.*)")
 _ID = re.compile(r"(?P<chapter>[A-Z]+)-(?P<number>\d+)")
-
-
-class SpecError(Exception):
-    """The source of the spec is malformed; the message names the file and clause."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,17 @@ class Clause:
     @property
     def hash(self) -> str:
         """Twelve hexadecimal digits over everything that binds."""
-        binding = " ".join([self.level, self.profile, *self.text.split()])
-        return hashlib.sha256(binding.encode()).hexdigest()[:12]
+        return _hash(self.level, self.profile, " ".join(self.text.split()))
+
+
+@cache
+def _hash(level: str, profile: str, text: str) -> str:
+    """Return a digest over the text of a clause and the definitions that it uses."""
+    meaning = load_profiles().get(profile)
+    claim = meaning.claim if meaning else ""
+    used = load_terms().used_by(f"{text} {claim}")
+    binding = "\n".join([level, profile, text, claim, *definitions(used)])
+    return hashlib.sha256(binding.encode()).hexdigest()[:12]
 
 
 def parse_clause(id: str, content: str, file: str, line: int = 0) -> Clause:
@@ -119,22 +125,10 @@ def _verify(clause: Clause, options: dict[str, str]) -> None:
 
 def parse_chapter(source: str, file: str) -> list[Clause]:
     """Return the clauses in the MyST `source` of one chapter, in order."""
-    found = []
-    for token in MarkdownIt("commonmark").parse(source):
-        if token.type == "fence" and token.info.startswith("{clause}"):
-            id = token.info.removeprefix("{clause}").strip()
-            line = token.map[0] + 1 if token.map else 0
-            found.append(parse_clause(id, token.content, file, line))
-    return found
-
-
-def spec_files() -> list[Traversable]:
-    """Return the chapters of the spec, as files, in the order of their names."""
-    package = files("sharedtensor_conformance")
-    installed, checkout = package / "spec", package / ".." / ".." / "spec"
-    root = installed if installed.is_dir() else checkout
-    chapters = (entry for entry in root.iterdir() if entry.name.endswith(".md"))
-    return sorted(chapters, key=lambda entry: entry.name)
+    return [
+        parse_clause(block.argument, block.content, file, block.line)
+        for block in blocks(source, "clause")
+    ]
 
 
 @cache

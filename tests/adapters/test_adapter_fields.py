@@ -10,6 +10,7 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapter_fields import load_schema, problems_of_fields
 from sharedtensor_conformance.adapters.loader import LoadingError
 from sharedtensor_conformance.harness.inspection import describe
+from sharedtensor_conformance.terms import load_terms
 
 GOOD = Implementation("mine", "mine.conformance:Operations", frozenset({"core"}))
 
@@ -55,13 +56,16 @@ WRONG = {
         "(",
         "segment_pattern has to be a regular expression; it is '(",
     ),
-    "grace": (0, "grace has to be a positive number of seconds; it is 0"),
+    "kept_segments": (65, "kept_segments has to be a whole number from 0 to 64; it is"),
+    "grace": (0, "grace has to be a positive number of seconds, at most 10; it is 0"),
     "deadline": (
         float("inf"),
-        "deadline has to be a positive number of seconds; it is",
+        "deadline has to be a positive number of seconds, at most 60; it is",
     ),
-    "patience": (True, "patience has to be a positive number of seconds; it is True"),
+    "patience": (True, "patience has to be a positive number of seconds, at most 600;"),
 }
+
+MAXIMA = {"grace": 10, "deadline": 60, "patience": 600}
 
 
 @pytest.mark.parametrize("field", WRONG)
@@ -74,6 +78,23 @@ def test_a_field_of_a_wrong_kind_is_named_with_its_value_and_what_it_has_to_be(f
 @pytest.mark.parametrize("value", [float("nan"), "3", -1, [3]])
 def test_a_time_is_a_positive_number(value):
     assert len(problems(grace=value)) == 1
+
+
+@pytest.mark.parametrize("field", MAXIMA)
+def test_no_adapter_may_ask_for_more_time_than_the_specification_allows(field):
+    most = MAXIMA[field]
+    assert problems(**{field: most}) == []
+    (sentence,) = problems(**{field: most + 1})
+    kind = f"a positive number of seconds, at most {most}"
+    assert sentence == f"{field} has to be {kind}; it is {most + 1}"
+
+
+@pytest.mark.parametrize(
+    ("field", "term"), [("grace", "grace period"), ("deadline",) * 2]
+)
+def test_the_terms_name_the_maxima_that_the_schema_has(field, term):
+    definition = load_terms().by_form[term].definition
+    assert f"at most {MAXIMA[field]} seconds" in definition
 
 
 def test_more_than_a_hundred_names_are_too_many():

@@ -5,15 +5,11 @@ from pathlib import Path
 
 import pytest
 import tiny_project
-from sharedtensor_conformance.clauses import (
-    SpecError,
-    load_clauses,
-    parse_chapter,
-    parse_clause,
-)
+from sharedtensor_conformance.clauses import load_clauses, parse_chapter, parse_clause
 from sharedtensor_conformance.cli import clauses, main
 from sharedtensor_conformance.definitions import Definitions, Folder
 from sharedtensor_conformance.evidence import Sources, problems, read_evidence
+from sharedtensor_conformance.spec_source import SpecError
 
 CHAPTERS = "conformance/sharedtensor_conformance/chapters"
 MUTANTS = "conformance/sharedtensor_conformance/mutants/chapters"

@@ -243,7 +243,7 @@ def test_adapter_that_is_not_imported_is_one_sentence_and_status_4(suite, module
 # The outer bound
 
 
-def test_watchdog_ends_a_case_whose_request_has_no_deadline(suite):
+def test_watchdog_ends_a_case_before_the_deadline_of_its_request(suite):
     done = suite(f"{IMPL}:never_late", *CASES, "--case-limit=8")
     assert_ended(done, status=1)
     assert set(done.verdicts.values()) == {"hang"}

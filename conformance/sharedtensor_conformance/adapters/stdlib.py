@@ -5,7 +5,8 @@ itself, and nothing counts who still needs it. An adapter for such a library has
 how a tensor becomes a message (`encode`, `decode`) and it claims only what holds:
 
 * The maker of a segment removes its name when it drops the storage. A message that is
-  then still in flight cannot be opened, so the profile ``lifetime`` is not claimed.
+  then still in flight cannot be opened: LIFE-2 is broken, and the profile
+  ``lifetime`` is not claimed.
 * Before Python 3.13 every `SharedMemory` is registered with the resource tracker, the
   attached ones as well. That is harmless while all processes have one tracker, so it
   is started before the first child (`enter_child`). A tracker of its own would remove

@@ -428,7 +428,8 @@ class FaultRound:
     def growth(self) -> dict[str, int]:
         """Return by how much each count is above what it was."""
         more = {what: n - self.before[what] for what, n in self.account().items()}
-        return {what: number for what, number in more.items() if number > 0}
+        kept = self.stage.implementation.kept_segments
+        return {what: number for what, number in more.items() if number > kept}
 
     def account(self) -> dict[str, int]:
         """Count segments, and descriptors and mappings of those who live."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sharedtensor_conformance.harness import check, eventually
+from sharedtensor_conformance.harness.outcomes import Unsupported
 from sharedtensor_conformance.harness.stage_ledger import Holdings
 
 ROUNDS = 20
@@ -69,11 +70,23 @@ def nothing_is_added(before: Holdings, stage: Any, *actors: Any) -> None:
     stage.check_given_back(before, *actors)
 
 
+def each_storage_has_a_segment(stage: Any) -> None:
+    """See that a segment comes and goes with its storage, and has no other.
+
+    Raises:
+        Unsupported: the implementation keeps segments for later use.
+    """
+    if kept := stage.implementation.kept_segments:
+        raise Unsupported(f"no storage has a segment of its own: {kept} are kept")
+
+
 def only_name(stage: Any, before: set[str]) -> str:
     """Return the one name that is there and was not `before`.
 
     After a put it may come a little later: whether it may is the matter of CHAN-7.
+
     """
+    each_storage_has_a_segment(stage)
     is_there = lambda: stage.ledger.segments() - before  # noqa: E731
     eventually(is_there, "the storage has a file", within=stage.grace)
     names = stage.ledger.segments() - before

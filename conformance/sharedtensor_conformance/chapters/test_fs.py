@@ -5,6 +5,7 @@ import re
 
 from sharedtensor_conformance.chapters.stories import (
     each_sees_the_writes_of_the_others,
+    each_storage_has_a_segment,
     only_name,
     several_strategies,
     strategy_set,
@@ -259,6 +260,7 @@ def test_name_is_used_once(owner, peer, stage):
 @clause("FS-5", profiles=("share",), vary=(), start_methods=("fork",))
 def test_children_of_one_process_use_different_names(owner, stage):
     """Children that were forked from one state each share a tensor."""
+    each_storage_has_a_segment(stage)
     before = stage.ledger.segments()
     children = [owner.start_peer(start_method="fork") for _ in range(3)]
     for number, child in enumerate(children):

@@ -157,7 +157,7 @@ def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direc
                     each_sees_the_writes_of_the_others(tensor, arrived, back)
 
 
-@clause("STRAT-6", vary=(), isolated=True)
+@clause("STRAT-6", vary=(), strategies=("file_descriptor",), isolated=True)
 def test_default_strategy_is_file_descriptor(stage):
     """An owner that was started afresh and set no strategy says which it has."""
     with stage.fresh(enter=False) as fresh:

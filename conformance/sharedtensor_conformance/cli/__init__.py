@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from sharedtensor_conformance.clauses import SPEC_VERSION, SpecError
+from sharedtensor_conformance.clauses import SPEC_VERSION
 from sharedtensor_conformance.cli import (
     bench,
     check_adapter,
@@ -36,6 +36,7 @@ from sharedtensor_conformance.cli.command import (
 from sharedtensor_conformance.report.gate import GateError
 from sharedtensor_conformance.report.judge import JudgingError
 from sharedtensor_conformance.report.records import ReportError
+from sharedtensor_conformance.spec_source import SpecError
 
 COMMANDS: tuple[Command, ...] = (
     clauses.command,

@@ -118,19 +118,18 @@ def _how_it_ended(status: int | None, deadline: float) -> str:
 
 
 def _described(name: str, data: dict[str, Any]) -> Description:
-    # Here, since the child does without the library that this needs.
+    # Here, since the child does without the libraries that these need.
     from sharedtensor_conformance.adapter_fields import problems_of_fields
+    from sharedtensor_conformance.profiles import problems_of_needs
 
     fields = data.get("implementation")
     if fields and (problems := problems_of_fields(fields)):
         raise loader.LoadingError(f"the adapter {name!r} is malformed: {problems[0]}")
     if "error" in data:
         raise loader.LoadingError(data["error"])
-    return Description(
-        Implementation.from_data(data["implementation"]),
-        data["problems"],
-        data["operations"],
-    )
+    implementation = Implementation.from_data(data["implementation"])
+    problems = [*data["problems"], *problems_of_needs(implementation.claims)]
+    return Description(implementation, problems, data["operations"])
 
 
 def _describe_here(name: str) -> dict[str, Any]:

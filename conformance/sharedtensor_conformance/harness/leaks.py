@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from sharedtensor_conformance.harness import ledger
@@ -44,6 +45,10 @@ NAMED = (("segments", "segment", SHARING), ("files", "temporary file", MACHINERY
 
 Counts = Mapping[str, int]
 """How many there are of each kind."""
+
+NOTHING: Counts = MappingProxyType({})
+KEPT: tuple[str, ...] = ("descriptors", "mappings", "segments")
+"""What there may be more of where an implementation keeps segments for later use."""
 
 Key = tuple[str, str, frozenset[str]]
 """What two leaks of one kind have in common: the process, the thing, its kinds."""
@@ -107,19 +112,33 @@ class Growth:
         """Return what is left by its kinds."""
         return {leak.key for leak in self.found}
 
-    def add_process(self, who: str, held: dict[str, Any], was: Any) -> None:
-        """Compare the counts of a process with those that it had, if it was there."""
+    def add_process(
+        self, who: str, held: dict[str, Any], was: Any, allowed: Counts = NOTHING
+    ) -> None:
+        """Compare the counts of a process with those that it had, if it was there.
+
+        Args:
+            who: its name.
+            held: its counts.
+            was: those that it had; None where it was not there.
+            allowed: how many more there may be, by what is counted.
+        """
         if was is None:
             self.found.append(Leak((SHARING, MACHINERY), "process", who))
             return
         for thing, counted, kinds, clause in COUNTED:
-            if (more := held[counted] - was[counted]) > 0:
+            if (more := held[counted] - was[counted]) > allowed.get(counted, 0):
                 new = _more(held[kinds], was[kinds]) if kinds else ()
                 self.found.append(Leak((clause,), thing, who, more, new))
 
-    def add_names(self, now: dict[str, Any], was: dict[str, Any]) -> None:
+    def add_names(
+        self, now: dict[str, Any], was: dict[str, Any], allowed: Counts = NOTHING
+    ) -> None:
         """Compare segments and temporary files with those that were there."""
         for counted, thing, clause in NAMED:
+            room = allowed.get(counted)
+            if room is not None and len(now[counted]) <= len(was[counted]) + room:
+                continue
             new = sorted(set(now[counted]) - set(was[counted]))
             self.found += [Leak((clause,), thing, one) for one in new[:NAMES_SHOWN]]
 

@@ -68,7 +68,8 @@ class Stage:
             name, implementation, configuration, environment, template
         )
         self.ledger = StageLedger(self.supervision.ask, implementation.manager_pattern)
-        self.baseline = Baseline(self.ledger, self.actors.names)
+        kept = implementation.kept_segments
+        self.baseline = Baseline(self.ledger, self.actors.names, kept)
         self.leaks = Leaks()
         self.leak_waits = LeakWaits()
         self.holding_waits = LeakWaits()  # while tensors are held: another matter
@@ -129,7 +130,8 @@ class Stage:
         for actor in actors:
             actor.ensure_started()
         names = {actor.pid: actor.name for actor in actors}
-        found = Holdings(self.ledger.read(), names)
+        kept = self.implementation.kept_segments
+        found = Holdings(self.ledger.read(), names, kept)
         found.tell(actors)
         return found
 

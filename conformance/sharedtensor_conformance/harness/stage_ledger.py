@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import Any
 
 from sharedtensor_conformance.harness import ledger
-from sharedtensor_conformance.harness.leaks import COUNTED, SHARING, Growth
+from sharedtensor_conformance.harness.leaks import COUNTED, KEPT, SHARING, Growth
 from sharedtensor_conformance.harness.listening import listener
 
 Ask = Callable[..., Any]
@@ -114,13 +114,18 @@ class Baseline:
     Args:
         ledger: what is there now.
         names: returns the names of the processes that have one.
+        kept: how many segments may stay for later use.
     """
 
     def __init__(
-        self, ledger: StageLedger, names: Callable[[], Mapping[int, str]]
+        self,
+        ledger: StageLedger,
+        names: Callable[[], Mapping[int, str]],
+        kept: int = 0,
     ) -> None:
         self._ledger = ledger
         self._names = names
+        self._kept = kept
         self._first: dict[str, Any] = {}
         self._seen: dict[str, Any] = {}
 
@@ -158,11 +163,24 @@ class Baseline:
         for pid, held in now["processes"].items():
             who = names.get(int(pid)) or f"{pid} ({held['command'][:80]})"
             seen = self._seen["processes"].get(pid)
+            first = self._first["processes"].get(pid)
             if seen is not None:
-                self._no_longer_accept(seen, self._first["processes"][pid], held)
-            growth.add_process(who, held, seen)
-        growth.add_names(now, self._seen)
+                self._no_longer_accept(seen, first, held)
+            growth.add_process(who, held, seen, self._room(first, seen))
+        before = len(self._seen["segments"]) - len(self._first["segments"])
+        room = {"segments": self._kept - before} if self._kept else {}
+        growth.add_names(now, self._seen, room)
         return growth
+
+    def _room(self, first: Any, seen: Any) -> dict[str, int]:
+        """Return how much more a process may have, for segments that are kept.
+
+        They are counted from the first reading on, however many cases there were.
+        """
+        if not self._kept or seen is None:
+            return {}
+        counted = ("descriptors", "mappings")
+        return {what: first[what] + self._kept - seen[what] for what in counted}
 
     def _no_longer_accept(
         self, seen: dict[str, Any], first: dict[str, Any], held: dict[str, Any]
@@ -186,9 +204,13 @@ class Holdings:
     Args:
         ledger: the reading of all.
         names: the names of the processes, by pid.
+        kept: how many segments may stay for later use.
     """
 
-    def __init__(self, ledger: dict[str, Any], names: Mapping[int, str]) -> None:
+    def __init__(
+        self, ledger: dict[str, Any], names: Mapping[int, str], kept: int = 0
+    ) -> None:
+        self._kept = kept
         self._segments: list[str] = ledger["segments"]
         self._held = {
             name: ledger["processes"][str(pid)] for pid, name in names.items()
@@ -203,12 +225,11 @@ class Holdings:
 
     def growth_since(self, before: Holdings) -> Growth:
         """Return what is there now and was not `before`."""
-        growth = Growth()
-        if len(self._segments) > len(before._segments):
-            now, was = {"segments": self._segments}, {"segments": before._segments}
-            growth.add_names(now | {"files": []}, was | {"files": []})
+        growth, room = Growth(), dict.fromkeys(KEPT, self._kept)
+        now, was = {"segments": self._segments}, {"segments": before._segments}
+        growth.add_names(now | {"files": []}, was | {"files": []}, room)
         for name, held in self._held.items():
-            growth.add_process(name, held, before._held[name])
+            growth.add_process(name, held, before._held[name], room)
         growth.found = [leak for leak in growth.found if SHARING in leak.clauses]
         return growth
 
@@ -222,7 +243,7 @@ class Holdings:
         growth = Growth()
         for name, more in allowed.items():
             held, was = self._held[name], before._held[name]
-            if held["descriptors"] > was["descriptors"] + more:
+            if held["descriptors"] > was["descriptors"] + more + self._kept:
                 growth.add_process(name, held, was)
         growth.found = [leak for leak in growth.found if leak.thing == "descriptor"]
         return growth

@@ -14,8 +14,8 @@ order in which a build goes through them:
 * `reports` reads the committed reports;
 * `faults` reads the fault table, and finds the test and the verdicts of each cell;
 * `domain` keeps what was defined and resolves references to it;
-* `directives` turn the sources into nodes, with `boxes` for one clause and
-  `fault_page` for the fault table;
+* `directives` turn the sources into nodes, with `boxes` for one clause, `wording` for
+  the terms in its text, and `fault_page` for the fault table;
 * `tables` are filled in at the end, when all clauses are known;
 * `pages` writes the source pages that the links lead to.
 """
@@ -31,6 +31,7 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 from clauses import directives, domain, faults, pages, reports, tables
+from clauses.wording import read_terms
 
 SHOWN = (
     "spec/*.md",
@@ -60,6 +61,7 @@ def gather(app: Sphinx) -> None:
     env, root = app.env, root_of(app)
     first = app.config.clauses_implementations
     env.clauses_root = root
+    env.clauses_terms = read_terms(root)
     env.clauses_evidence = read_evidence(Sources.of_checkout(root))
     env.clauses_reports = reports.read_all(root / "docs" / "reports", first)
     env.clauses_columns = reports.columns(env.clauses_reports)

@@ -8,8 +8,10 @@ from typing import ClassVar
 from docutils import nodes
 from docutils.parsers.rst import directives as options
 from elements import definitions
-from sharedtensor_conformance.clauses import Clause, SpecError, parse_clause
+from sharedtensor_conformance.clauses import Clause, parse_clause
 from sharedtensor_conformance.evidence import citing
+from sharedtensor_conformance.profiles import parse_profiles
+from sharedtensor_conformance.spec_source import SpecError
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -17,6 +19,7 @@ from clauses import boxes, faults
 from clauses.domain import NAME, Definition
 from clauses.fault_page import FaultPage
 from clauses.tables import Table, report_list
+from clauses.wording import link_terms
 
 
 class ClauseDirective(SphinxDirective):
@@ -54,6 +57,7 @@ class ClauseDirective(SphinxDirective):
         text, why = nodes.container(), nodes.container()
         text["classes"], why["classes"] = ["clause-text"], ["clause-why"]
         text += self.parse_text_to_nodes(clause.text)
+        link_terms(text, self.env.clauses_terms, self.env.docname)
         why += self.parse_text_to_nodes(f"**Why.** {clause.why}")
         return [text, why]
 
@@ -104,6 +108,21 @@ class TableDirective(SphinxDirective):
         return [table]
 
 
+class ProfilesDirective(SphinxDirective):
+    """Shows the profiles of its body in one table, with the clauses of each."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        try:
+            profiles = parse_profiles("\n".join(self.content))
+        except SpecError as error:
+            raise self.error(str(error)) from error
+        table = Table(kind="profiles", profiles=profiles)
+        self.set_source_info(table)
+        return [table]
+
+
 class ReportListDirective(SphinxDirective):
     """Shows the committed reports, each one to be downloaded."""
 
@@ -128,5 +147,6 @@ def setup(app: Sphinx) -> None:
     app.add_directive("promise", PromiseDirective)
     for kind in ("clause-index", "clause-matrix"):
         app.add_directive(kind, TableDirective)
+    app.add_directive("profiles", ProfilesDirective)
     app.add_directive("report-list", ReportListDirective)
     app.add_directive("fault-table", FaultTableDirective)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from docutils import nodes
 from elements import badge, between, missing, table
+from sharedtensor_conformance.adapter import operations_of
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.evidence import Citation, citing
 from sphinx import addnodes
@@ -34,6 +36,7 @@ class FillTables(SphinxPostTransform):
         makers = {
             "clause-index": self.index,
             "clause-matrix": self.matrix,
+            "profiles": self.profiles,
             "answers": self.answers,
         }
         for place in list(self.document.findall(Table)):
@@ -76,6 +79,27 @@ class FillTables(SphinxPostTransform):
             for clause in self.clauses()
         ]
         return table(head, rows, "clause-matrix")
+
+    def profiles(self, place: Table) -> nodes.Node:
+        """Return the table of the profiles: claim, needs, operations, clauses."""
+        head = ["Profile", "Claims", "Needs", "Operations", "Clauses in force"]
+        clauses = self.clauses()
+        rows = [
+            [
+                nodes.literal("", name),
+                with_code(profile.claim),
+                literals(profile.needs),
+                literals(sorted(operations_of(name))),
+                self.links(c for c in clauses if c.profile == name),
+            ]
+            for name, profile in place["profiles"].items()
+        ]
+        return table(head, rows, "profiles")
+
+    def links(self, clauses: Iterable[Clause]) -> nodes.Node:
+        """Return links to clauses."""
+        links = [self.link(clause) for clause in clauses]
+        return nodes.inline("", "", *between(links, ", ")) if links else none()
 
     def cell(self, column: Column, clause: Clause) -> nodes.Node:
         """Return one verdict; where something is behind it, a link to the evidence."""
@@ -146,6 +170,25 @@ def report_row(report: Shown, srcdir: Path) -> list[object]:
         report.started.partition("T")[0],
         addnodes.download_reference("", "", name, reftarget=target),
     ]
+
+
+def with_code(text: str) -> nodes.Node:
+    """Return a sentence in which what stands between backticks is code."""
+    parts = text.split("`")
+    kinds = [nodes.literal if n % 2 else nodes.inline for n in range(len(parts))]
+    made = [kind("", part) for kind, part in zip(kinds, parts, strict=True)]
+    return nodes.inline("", "", *made)
+
+
+def literals(names: Iterable[str]) -> nodes.Node:
+    """Return names as code."""
+    shown = [nodes.literal("", name) for name in names]
+    return nodes.inline("", "", *between(shown, ", ")) if shown else none()
+
+
+def none() -> nodes.Node:
+    """Return what an empty cell of a table shows."""
+    return nodes.inline("", "none", classes=["none"])
 
 
 def count(citations: list[Citation]) -> nodes.Node:

@@ -268,7 +268,7 @@ def manager_has_no_successor(reach):
 
 @mutant(
     "successor_hears_of_what_is_held",
-    "MGR-14",
+    "MGR-13",
     replaces="manager.conversation.Conversation.perhaps_unread",
 )
 def successor_hears_of_what_is_held(perhaps_unread):

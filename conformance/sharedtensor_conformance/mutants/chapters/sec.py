@@ -55,7 +55,7 @@ def names_are_counted(new_token):
     return lambda: f"{next(numbers):032x}"
 
 
-@mutant("names_are_used_again", "SEC-3", replaces="segments.new_token")
+@mutant("names_are_used_again", "FS-5", replaces="segments.new_token")
 def names_are_used_again(new_token):
     """There are but a few names, which are used in turn."""
     few = itertools.cycle([new_token() for _ in range(NAMES)])

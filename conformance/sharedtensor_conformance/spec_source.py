@@ -1,0 +1,66 @@
+"""Where the files of the spec are, and the fenced blocks that they are made of.
+
+Terms, profiles and clauses are blocks of Markdown with a directive's name. Suite and
+site read them by the same parser, so that they cannot read them differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from markdown_it import MarkdownIt
+
+
+class SpecError(Exception):
+    """The source of the spec is malformed; the message names the file."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what follows the directive's name, its lines, its first line."""
+
+    argument: str
+    content: str
+    line: int
+
+
+def blocks(source: str, directive: str) -> Iterator[Block]:
+    """Yield the blocks of a directive in the Markdown `source`, in order."""
+    opening = f"{{{directive}}}"
+    for token in MarkdownIt("commonmark").parse(source):
+        if token.type == "fence" and token.info.startswith(opening):
+            argument = token.info.removeprefix(opening).strip()
+            yield Block(argument, token.content, token.map[0] + 1 if token.map else 0)
+
+
+def defined(content: str) -> Iterator[tuple[list[str], str]]:
+    """Yield heads and text of a list of definitions: heads stand out, text does not."""
+    heads: list[str] = []
+    text: list[str] = []
+    for line in content.splitlines():
+        if line.strip() and not line.startswith(" "):
+            if text:
+                yield heads, " ".join(text)
+                heads, text = [], []
+            heads.append(line.strip())
+        else:
+            text += line.split()
+    if heads:
+        yield heads, " ".join(text)
+
+
+def spec_files() -> list[Traversable]:
+    """Return the pages of the spec, as files, in the order of their names."""
+    package = files("sharedtensor_conformance")
+    installed, checkout = package / "spec", package / ".." / ".." / "spec"
+    root = installed if installed.is_dir() else checkout
+    pages = (entry for entry in root.iterdir() if entry.name.endswith(".md"))
+    return sorted(pages, key=lambda entry: entry.name)
+
+
+def read_page(name: str) -> str:
+    """Return the text of the page of that name."""
+    return next(f for f in spec_files() if f.name == name).read_text(encoding="utf-8")

@@ -1,0 +1,108 @@
+"""The terms that the spec defines, and where a text uses them.
+
+A clause binds by its words, so what they mean binds too: the hash of a clause covers
+the definitions of the terms that it uses, and of those that these use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from sharedtensor_conformance.spec_source import SpecError, blocks, defined, read_page
+
+PAGE = "terms.md"
+
+_MARKED_UP = re.compile(r"(\{\w+\})?`[^`]*`")
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term: its name, other forms that stand beside it, and its definition."""
+
+    name: str
+    forms: tuple[str, ...]
+    definition: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a term in a text, from one place to another."""
+
+    term: Term
+    start: int
+    end: int
+
+
+class Terms:
+    """The terms of a glossary.
+
+    Args:
+        source: the page with the blocks of the directive ``glossary``.
+
+    Raises:
+        SpecError: a term has no definition, or two.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.by_form: dict[str, Term] = {}
+        for block in blocks(source, "glossary"):
+            for forms, definition in defined(block.content):
+                self._add(Term(forms[0], tuple(forms), definition))
+        longest_first = sorted(self.by_form, key=len, reverse=True)
+        forms_of_all = "|".join(map(_inflected, longest_first)) or "(?!)"
+        self._pattern = re.compile(rf"\b(?:{forms_of_all})\b", re.IGNORECASE)
+        self._patterns = {form: re.compile(_inflected(form)) for form in longest_first}
+
+    def _add(self, term: Term) -> None:
+        for form in term.forms:
+            if not term.definition or form in self.by_form:
+                raise SpecError(f"{PAGE}: {form!r} needs one definition")
+            self.by_form[form] = term
+
+    def uses(self, text: str) -> Iterator[Use]:
+        """Yield the uses of terms in a text, in order; code and roles are none."""
+        plain = _MARKED_UP.sub(lambda found: "`" * len(found[0]), text)
+        for found in self._pattern.finditer(plain):
+            yield Use(self._term_of(found[0]), found.start(), found.end())
+
+    def _term_of(self, word: str) -> Term:
+        lower = " ".join(word.lower().split())
+        patterns = self._patterns.items()
+        return self.by_form[next(f for f, known in patterns if known.fullmatch(lower))]
+
+    def used_by(self, text: str) -> dict[str, Term]:
+        """Return the terms that a text uses, and those that their definitions use."""
+        found: dict[str, Term] = {}
+        texts = [text]
+        while texts:
+            new = {use.term.name: use.term for use in self.uses(texts.pop())}
+            texts += [t.definition for name, t in new.items() if name not in found]
+            found |= new
+        return dict(sorted(found.items()))
+
+
+@cache
+def load_terms() -> Terms:
+    """Return the terms of the spec.
+
+    Raises:
+        SpecError: the page is malformed.
+    """
+    return Terms(read_page(PAGE))
+
+
+def definitions(terms: Mapping[str, Term]) -> Iterable[str]:
+    """Return each term with its definition, a line each."""
+    return [f"{name}: {term.definition}" for name, term in terms.items()]
+
+
+def _inflected(form: str) -> str:
+    """Return a pattern for a word and its regular inflections."""
+    last = form[-1]
+    base = re.escape(form).replace(r"\ ", r"\s+")
+    if last == "e":
+        return rf"{base[:-1]}(?:e|es|ed|ing)"
+    return rf"{base}(?:s|es|ed|ing|{last}ed|{last}ing)?"
