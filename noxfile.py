@@ -173,6 +173,7 @@ def stdlib(session: nox.Session) -> None:
     """The suite on the adapter that the guide builds."""
     session.install("-e", ".[conformance]")
     session.run(*SUITE, "--impl=stdlib", *session.posargs)
+    session.run("python", "ci/run_causes.py", "stdlib")
 
 
 @nox.session

@@ -46,6 +46,8 @@ class Implementation:
         strategies: the sharing strategies to judge, by their own names.
         start_methods: the start methods to judge.
         dtypes: the dtypes that are claimed, by their NumPy names.
+        kinds: the kinds of tensors, beside the ordinary one, that the profile ``kinds``
+            is judged on; by names of the adapter's own.
         channels: the channels to judge, of ``queue``, ``simple_queue``, ``pipe``.
         devices: ``cpu``, and ``simulated``, ``emulated`` or ``cuda`` where the profile
             ``cuda`` is claimed.
@@ -73,6 +75,7 @@ class Implementation:
     strategies: tuple[str, ...] = ("default",)
     start_methods: tuple[str, ...] = ("fork", "spawn", "forkserver")
     dtypes: tuple[str, ...] = ("float32", "float64", "int32", "int64", "uint8")
+    kinds: tuple[str, ...] = ()
     channels: tuple[str, ...] = ("queue", "simple_queue", "pipe")
     devices: tuple[str, ...] = ("cpu",)
     segment_pattern: str = ""
@@ -225,6 +228,23 @@ class LazyOperations(Protocol):
 
     def conjugate(self, tensor: Tensor) -> Tensor:
         """Return the lazily conjugated view of a complex tensor."""
+
+
+class KindOperations(Protocol):
+    """Profile ``kinds``: tensors that are more than a window on a storage."""
+
+    def make_kind(self, kind: str) -> Tensor:
+        """Return a new tensor of a kind of those in `kinds`, with a few values."""
+
+    def describe(self, tensor: Tensor) -> list[Any]:
+        """Return everything that makes the tensor what it is, as plain data.
+
+        That is its class, shape, dtype and values, and what its kind has besides. Two
+        tensors that a program could tell apart, but for their addresses, differ here.
+        """
+
+    def change(self, tensor: Tensor, value: int) -> bool:
+        """Write `value` into one element in place; return whether that is possible."""
 
 
 class GradOperations(Protocol):
@@ -403,6 +423,7 @@ PROFILES: dict[str, type | None] = {
     "resize": ResizeOperations,
     "arrays": ArrayOperations,
     "lazy": LazyOperations,
+    "kinds": KindOperations,
     "grad": GradOperations,
     "modules": ModuleOperations,
     "cuda": CudaOperations,
@@ -532,6 +553,7 @@ def _claims_without_an_object(implementation: Implementation) -> list[str]:
     kinds = {dtype.rstrip("0123456789") for dtype in dtypes}
     wanting = [
         ("lazy", "complex" in kinds, "a complex dtype"),
+        ("kinds", implementation.kinds, "a name in kinds"),
         ("cuda", {"simulated", "cuda"} & set(devices), "a device, simulated or cuda"),
         ("strategy-fs", implementation.segment_pattern, "a segment_pattern"),
         ("manager", implementation.manager_pattern, "a manager_pattern"),

@@ -147,7 +147,10 @@ def warn_of_hooks(tensor: TensorLike) -> None:
 
 
 def export_class(tensor: T) -> type[T]:
-    """Return the class, so that a parameter arrives as a parameter. Clause TRAIN-3."""
+    """Return the class, so that a parameter arrives as a parameter.
+
+    Clauses TRAIN-3, KIND-1.
+    """
     return type(tensor)
 
 
@@ -168,7 +171,10 @@ def export_flags(tensor: TensorLike) -> tuple[bool, bool]:
 
 
 def export_state(tensor: TensorLike) -> tuple[Any, ...] | None:
-    """Return the grad and the attributes of a tensor, or None if it has neither."""
+    """Return the grad and the attributes of a tensor, or None if it has neither.
+
+    Clause KIND-1.
+    """
     grad, attributes = export_grad(tensor), tensor.__dict__
     if grad is None and not attributes:
         return None

@@ -14,7 +14,10 @@ from .shareable import StorageLike, TensorLike
 
 
 def register_tensors(tensor_class: type[TensorLike]) -> None:
-    """Let tensors of a class be sent by sharing, subclasses not included."""
+    """Let tensors of a class be sent by sharing, subclasses not included.
+
+    Each subclass is registered when it is defined. Clause KIND-2.
+    """
     reduction.ForkingPickler.register(tensor_class, reduce_tensor)
 
 

@@ -52,6 +52,7 @@ conformance_adapter = Implementation(
         "complex64",
         "complex128",
     ),
+    kinds=("parameter", "subclass"),
     devices=("cpu", "simulated", "emulated", "cuda"),
     segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
     manager_pattern=r"\bsharedtensor-manager\b",
@@ -127,6 +128,24 @@ class ReferenceOperations(TorchLike):
     def write(self, tensor: Tensor, index: Index, value: Number) -> None:
         """Write one element."""
         tensor[index] = value
+
+    def make_kind(self, kind: str) -> Tensor:
+        """Return a parameter, or a tensor of a subclass that has an attribute."""
+        if kind == "parameter":
+            return import_module("sharedtensor.nn").Parameter([1.0, 2.0, 3.0])
+        kinds = import_module("sharedtensor_conformance.adapters.reference_kinds")
+        return kinds.labelled([1.0, 2.0, 3.0], "weights")
+
+    def describe(self, tensor: Tensor) -> list[Any]:
+        """Return class, shape, dtype, values, the flag and all attributes."""
+        kind = type(tensor).__qualname__
+        window = [list(tensor.shape), str(tensor.dtype), self.values(tensor)]
+        return [kind, *window, bool(tensor.requires_grad), *vars(tensor).items()]
+
+    def change(self, tensor: Tensor, value: int) -> bool:
+        """Write the first element."""
+        tensor.detach()[0] = value
+        return True
 
     def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
         """Return ``view_dtype()``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from functools import cached_property
 from importlib import import_module
 from multiprocessing import reduction
 from typing import Any
@@ -35,6 +36,7 @@ conformance_adapter = Implementation(
             "resize",
             "arrays",
             "lazy",
+            "kinds",
             "grad",
             "modules",
             "drop-in",
@@ -66,6 +68,19 @@ conformance_adapter = Implementation(
         "float64",
         "complex64",
         "complex128",
+    ),
+    kinds=(
+        "parameter",
+        "buffer",
+        "subclass",
+        "sparse_coo",
+        "sparse_csr",
+        "quantized",
+        "quantized_channels",
+        "nested",
+        "jagged",
+        "negated",
+        "meta",
     ),
     segment_pattern=r"torch_{pid}_.*",
     manager_pattern=r"torch_shm_manager",
@@ -117,6 +132,24 @@ class TorchOperations(TorchLike):
         """Write one element."""
         element = self.torch.tensor(value, dtype=tensor.dtype)
         tensor.detach()[index] = element
+
+    @cached_property
+    def kinds(self) -> Any:
+        """How tensors of the kinds are made, told and changed."""
+        return import_module("sharedtensor_conformance.adapters.torch_kinds")
+
+    def make_kind(self, kind: str) -> Tensor:
+        """Return a new tensor of a kind."""
+        return self.kinds.make(kind)
+
+    def describe(self, tensor: Tensor) -> list[Any]:
+        """Return everything that makes the tensor what it is."""
+        described: list[Any] = self.kinds.describe(tensor)
+        return described
+
+    def change(self, tensor: Tensor, value: int) -> bool:
+        """Write the first value in place, where it can be."""
+        return bool(self.kinds.change(tensor, value))
 
     def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
         """Return ``view(dtype)``."""

@@ -147,6 +147,7 @@ def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
         "channel": implementation.channels,
         "direction": DIRECTIONS,
         "dtype": implementation.dtypes,
+        "kind": implementation.kinds or ("none",),
         "layout": LAYOUTS,
     }
 

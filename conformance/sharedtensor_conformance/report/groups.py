@@ -22,6 +22,7 @@ CHAPTERS = (
     "START",
     "RESHARE",
     "VIEW",
+    "KIND",
     "GRAD",
     "TRAIN",
     "API",

@@ -1,0 +1,45 @@
+"""Chapter KIND: tensors that are more than a window on a storage."""
+
+from sharedtensor_conformance.chapters.stories import direct
+from sharedtensor_conformance.harness import attempt, check, clause
+
+
+def arrives(sender, receiver, tensor, channel):
+    """Return the tensor that arrives; None where it was refused."""
+    arrived, _ = attempt(lambda: sender.send(tensor, receiver, channel))
+    return arrived
+
+
+@clause("KIND-1", vary=("strategy",), prefers="fork", may_corrupt=True)
+def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
+    sender, receiver, kind, stage
+):
+    """The sender sends a tensor alone, and in a list beside an ordinary one."""
+    tensor = sender.make_kind(kind)
+    expected = tensor.describe()
+    channel = direct(stage)  # which sends in the caller, where a refusal is seen
+    arrived = arrives(sender, receiver, tensor, channel)
+    if arrived is not None:
+        check.equal(arrived.describe(), expected, "it arrives as it was")
+    beside = sender.make([1, 2, 3])
+    both = arrives(sender, receiver, [beside, tensor], channel)
+    if both is not None:
+        check.equal(both[0].values(), [1, 2, 3], "what is beside it arrives")
+        check.equal(both[1].describe(), expected, "and it as it was")
+    check.equal(tensor.describe(), expected, "the sender's is as it was")
+
+
+@clause("KIND-2", vary=("strategy",), prefers="fork", may_corrupt=True)
+def test_tensor_of_any_kind_that_arrives_is_shared(sender, receiver, kind, stage):
+    """Both sides change the tensor in turn, and look at it."""
+    tensor = sender.make_kind(kind)
+    seen = tensor.describe()
+    arrived = arrives(sender, receiver, tensor, direct(stage))
+    check.equal(tensor.describe(), seen, "sending leaves it as it was")
+    if arrived is None:
+        return
+    for value, (one, other) in ((5, (tensor, arrived)), (6, (arrived, tensor))):
+        if one.change(value):
+            before, seen = seen, one.describe()
+            check(seen != before, "the change is seen where it was made")
+            check.equal(other.describe(), seen, "the other side sees it")

@@ -1,0 +1,17 @@
+"""A segment whose name is on its way cannot be opened when its maker has removed it."""
+
+import sys
+from multiprocessing import SimpleQueue
+from multiprocessing.shared_memory import SharedMemory
+
+queue = SimpleQueue()
+segment = SharedMemory(create=True, size=8)
+queue.put(segment.name)
+segment.close()
+segment.unlink()  # as whoever made a segment has to, when it is done with it
+try:
+    SharedMemory(queue.get()).close()
+except FileNotFoundError as error:
+    print(f"the receiver gets {type(error).__name__}")
+else:
+    sys.exit(1)

@@ -1,0 +1,14 @@
+"""A view that is read negated arrives as the values that are not negated."""
+
+import sys
+
+import torch
+import torch.multiprocessing as mp
+
+queue = mp.SimpleQueue()
+view = torch.tensor([1 + 2j]).conj().imag
+queue.put(view)
+arrived = queue.get()
+if arrived.tolist() == view.tolist():
+    sys.exit(1)
+print(f"sent {view.tolist()}, arrived {arrived.tolist()}")

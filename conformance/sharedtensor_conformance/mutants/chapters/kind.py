@@ -1,0 +1,37 @@
+"""Mutants of tensors that are not of the ordinary kind."""
+
+from sharedtensor_conformance.mutants.registry import mutant
+
+
+@mutant("attributes_stay_behind", "KIND-1", replaces="protocol.export_state")
+def attributes_stay_behind(export_state):
+    """The attributes of a tensor of a subclass are not sent."""
+    from sharedtensor import protocol
+
+    def export(tensor):
+        grad = protocol.export_grad(tensor)
+        return None if grad is None else (grad, {})
+
+    return export
+
+
+@mutant("subclass_arrives_as_a_tensor", "KIND-1", replaces="protocol.export_class")
+def subclass_arrives_as_a_tensor(export_class):
+    """A tensor of a class that a program defines arrives as a plain one."""
+    from sharedtensor import Tensor, nn
+
+    return lambda tensor: type(tensor) if type(tensor) is nn.Parameter else Tensor
+
+
+@mutant("subclass_is_copied", "KIND-2", replaces="protocol.export_tensor")
+def subclass_is_copied(export_tensor):
+    """A tensor of a class that a program defines arrives with a copy of its values."""
+    from sharedtensor import Tensor, nn
+
+    from sharedtensor_conformance.adapters.copy import export_copy
+
+    def export(tensor):
+        known = type(tensor) in (Tensor, nn.Parameter)
+        return export_tensor(tensor) if known else export_copy(tensor)
+
+    return export
