@@ -25,6 +25,7 @@ from sharedtensor_conformance.harness.matrix import Selection, configurations
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.proxies.calls import OPERATIONS
+from sharedtensor_conformance.plugin.enumeration import _axes, suite_tests
 from suites import NOTHING_LEFT
 
 CHANNELS = frozenset({"queue", "simple_queue", "pipe"})
@@ -129,6 +130,20 @@ def test_channels_are_named():
     chosen = {"direct", "KINDS"}
     found = undeclared(named, lambda test: set(test.marking.channels))
     assert {name for name in found if not chosen & names_in(name)} == set()
+
+
+def test_no_parameter_of_a_test_has_the_name_of_an_axis():
+    """Where both give values to one name, pytest collects nothing of the module."""
+    axes = set(_axes(whole))
+    own = {
+        name
+        for _, function in suite_tests()
+        for mark in getattr(function, "pytestmark", [])
+        if mark.name == "parametrize"
+        for name in mark.args[0].split(",")
+    }
+    assert own, "some tests have parameters of their own"
+    assert not own & axes
 
 
 def names_in(name):

@@ -12,10 +12,10 @@ def arrives(sender, receiver, tensor, channel):
 
 @clause("KIND-1", vary=("strategy",), prefers="fork", may_corrupt=True)
 def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
-    sender, receiver, kind, stage
+    sender, receiver, tensor_kind, stage
 ):
     """The sender sends a tensor alone, and in a list beside an ordinary one."""
-    tensor = sender.make_kind(kind)
+    tensor = sender.make_kind(tensor_kind)
     expected = tensor.describe()
     channel = direct(stage)  # which sends in the caller, where a refusal is seen
     arrived = arrives(sender, receiver, tensor, channel)
@@ -30,9 +30,11 @@ def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
 
 
 @clause("KIND-2", vary=("strategy",), prefers="fork", may_corrupt=True)
-def test_tensor_of_any_kind_that_arrives_is_shared(sender, receiver, kind, stage):
+def test_tensor_of_any_kind_that_arrives_is_shared(
+    sender, receiver, tensor_kind, stage
+):
     """Both sides change the tensor in turn, and look at it."""
-    tensor = sender.make_kind(kind)
+    tensor = sender.make_kind(tensor_kind)
     seen = tensor.describe()
     arrived = arrives(sender, receiver, tensor, direct(stage))
     check.equal(tensor.describe(), seen, "sending leaves it as it was")

@@ -147,7 +147,7 @@ def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
         "channel": implementation.channels,
         "direction": DIRECTIONS,
         "dtype": implementation.dtypes,
-        "kind": implementation.kinds or ("none",),
+        "tensor_kind": implementation.kinds or ("none",),
         "layout": LAYOUTS,
     }
 
