@@ -4,11 +4,13 @@ import pickle
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from sharedtensor_conformance.adapter import problems_of
 from sharedtensor_conformance.adapters.numpy_copy import StridedArray
+from sharedtensor_conformance.harness.template import why_not_preloaded
 
 FRAMEWORKS = ["mindspore", "paddle", "torch"]
 MODULES = ["copy", "numpy_copy", "reference", "stdlib", "torch_cuda", *FRAMEWORKS]
@@ -40,6 +42,18 @@ def test_claims_and_operations_agree(module):
     if module in FRAMEWORKS:
         pytest.importorskip(module)
     assert problems_of(adapter(module).conformance_adapter, operations(module)) == []
+
+
+@pytest.mark.parametrize("module", ["numpy_copy", "reference", "stdlib", *FRAMEWORKS])
+def test_process_that_has_imported_what_declares_preload_can_be_forked(module):
+    if module in FRAMEWORKS and find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
+    declared = adapter(module).conformance_adapter
+    assert declared.preload
+    why = why_not_preloaded(module.replace("_", "-"), declared)
+    if "may not rewrite its environment" in why:
+        pytest.skip(why)
+    assert why == ""
 
 
 def test_copy_claims_what_the_reference_claims():

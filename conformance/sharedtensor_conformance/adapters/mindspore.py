@@ -58,11 +58,15 @@ conformance_adapter = Implementation(
         "complex128",
     ),
     segment_pattern=r"mindspore_{pid}_.*",
-    deadline=30.0,
+    deadline=10.0,
     patience=120.0,
+    preload=True,
 )
-"""Both cover the import, which takes many seconds on a busy machine: the patience that
-of a peer, the deadline that of a manager, which an operation starts."""
+"""The patience covers the import, which takes many seconds on a busy machine.
+
+The import alone starts nothing, so a process that has done no more can be forked; the
+first operations start threads, in each process its own (`enter_child`).
+"""
 
 
 class MindsporeOperations(CoreAndIdentity):
