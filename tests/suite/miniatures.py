@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from array import array
 from dataclasses import dataclass, replace
 
@@ -88,6 +89,13 @@ class Raises(Plain):
         raise RuntimeError("no such segment")
 
 
+class Hangs(Plain):
+    """It gives no answer when a value is written."""
+
+    def write(self, tensor, index, value):
+        threading.Event().wait()
+
+
 plain = Implementation(
     name="Plain",
     operations=f"{__name__}:Plain",
@@ -108,6 +116,7 @@ def _adapter(operations: type, **fields: object):
 
 crashes = _adapter(Crashes)
 raises = _adapter(Raises)
+hangs = _adapter(Hangs, deadline=4.0)
 claims_too_much = _adapter(Plain, claims=frozenset({"core", "grad"}))
 claims_no_core = _adapter(Plain, claims=frozenset({"views"}))
 claims_nonsense = _adapter(Plain, claims=frozenset({"core", "telepathy"}))

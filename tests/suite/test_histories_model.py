@@ -7,7 +7,9 @@ with a fault in it, so that each miss is one.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import contextmanager
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from sharedtensor_conformance.adapter import PROFILES
 from sharedtensor_conformance.chapters.histories import (
     History,
     HistoryFailed,
+    Processes,
     kinds_for,
 )
 from sharedtensor_conformance.harness.outcomes import (
@@ -27,6 +30,7 @@ from sharedtensor_conformance.harness.outcomes import (
     RemoteRaised,
 )
 from sharedtensor_conformance.harness.proxies import Remote
+from sharedtensor_conformance.harness.timeouts import SHORT, Timeouts
 
 NUMBERS = st.integers(0, 59)
 CHANNELS = ("queue", "pipe")
@@ -186,3 +190,36 @@ def test_what_does_not_come_from_the_implementation_is_an_error(error, kind):
     assert type(outcome) is kind
     known = str(error)
     assert known in str(outcome)
+
+
+class FailingStage:
+    """A stage on which every operation fails with the same error."""
+
+    implementation = SimpleNamespace(channels=CHANNELS, claims=frozenset({"core"}))
+
+    def __init__(self, error, others):
+        self.error, self.others = error, others
+        self.owner = self.peer = self.bystander = self
+        self.timeouts = Timeouts(answer=20.0, start=90.0, cleanup=3.0)
+
+    def ensure_started(self):
+        """Do nothing: it is in this process."""
+
+    def make(self, values):
+        raise self.error
+
+    @contextmanager
+    def fresh(self):
+        self.others.append(FailingStage(self.error, self.others))
+        yield self.others[-1]
+
+
+@pytest.mark.parametrize(
+    ("error", "waited"),
+    [(DeadlineExceeded("no answer"), SHORT), (ActorDied("of SIGSEGV"), 20.0)],
+)
+def test_after_a_hang_the_search_waits_less_for_answers(error, waited):
+    used = []
+    processes = Processes(FailingStage(error, used), grads=False)
+    assert processes.take([("make", 0, 0, 0)])
+    assert [stage.timeouts.answer for stage in used] == [waited]

@@ -95,6 +95,17 @@ def test_while_no_case_fails_as_expected_all_are_run(suite):
     assert done.status == 1
 
 
+def test_case_of_a_cause_that_hung_is_waited_for_less(suite):
+    option = expecting(suite, ("SHARE-1", "hang"))
+    named = "--case=test_share.py::test_receiver_sees_what_the_sender_writes*"
+    done = suite("--impl=miniatures:hangs", named, option)
+    assert set(done.verdicts.values()) == {"hang"}
+    first, *others = [case.evidence for case in done.cases]
+    assert "gave no answer within 4 s" in first
+    assert len(others) == 1
+    assert "gave no answer within 3 s" in others[0]
+
+
 # In this process
 
 EXPECTED = Expectations(
@@ -134,6 +145,39 @@ def test_case_follows_one_that_failed_as_expected(known):
 def test_case_that_may_tell_something_is_run(known, shown, other, where):
     known.confirm(shown, HERE)
     assert known.outcome(other, where) is None
+
+
+HANGS = Expectations(
+    "sample.toml",
+    tuple(
+        Expectation(
+            number, frozenset({Verdict.HANG}), cause, datetime.date.today(), clause=id
+        )
+        for number, (id, cause) in enumerate(
+            [("VIEW-1", "lost"), ("VIEW-2", "lost"), ("LIFE-16", "locked")], 1
+        )
+    ),
+)
+HUNG = Case("a", "t", ("VIEW-1",), Verdict.HANG)
+
+
+@pytest.mark.parametrize(
+    ("shown", "other", "where", "is_known"),
+    [
+        (HUNG, HUNG, HERE, True),
+        (HUNG, replace(HUNG, clauses=("VIEW-2",)), HERE, True),
+        (HUNG, replace(HUNG, clauses=("LIFE-16",)), HERE, False),
+        (HUNG, HUNG, "default-spawn", False),
+        (replace(HUNG, verdict=Verdict.FAIL), HUNG, HERE, False),
+        (replace(HUNG, clauses=("VIEW-3",)), HUNG, HERE, False),
+    ],
+    ids=["again", "same cause", "other cause", "elsewhere", "failed", "not expected"],
+)
+def test_hang_is_known_of_its_cause_in_its_configuration(shown, other, where, is_known):
+    known = KnownDeviations(HANGS, "1.0")
+    assert not known.has_hung(other, where)
+    known.confirm(shown, HERE)
+    assert known.has_hung(other, where) is is_known
 
 
 def test_cheapest_case_comes_before_the_first_of_its_deviation():

@@ -58,11 +58,18 @@ conformance_adapter = Implementation(
         "complex128",
     ),
     segment_pattern=r"mindspore_{pid}_.*",
+    grace=6.0,
     deadline=30.0,
     patience=120.0,
+    preload=True,
 )
-"""Both cover the import, which takes many seconds on a busy machine: the patience that
-of a peer, the deadline that of a manager, which an operation starts."""
+"""All of them are for a busy machine, where an import takes many seconds, and the end
+of a process some. The deadline covers an import, too: the process of a manager begins
+with it when the first tensor comes.
+
+The import alone starts nothing, so a process that has done no more can be forked; the
+first operations start threads, in each process its own (`enter_child`).
+"""
 
 
 class MindsporeOperations(CoreAndIdentity):
@@ -75,13 +82,14 @@ class MindsporeOperations(CoreAndIdentity):
         self.as_strided = operations.as_strided
 
     def enter_child(self, strategy: str) -> None:
-        """Write once: the first operations start threads, which MindSpore keeps.
+        """Write and read a view with steps: the first time starts threads that stay.
 
         There is one strategy, so there is none to set.
         """
-        tensor = self.mindspore.Tensor(np.zeros(1, "float32"))
-        self.write(tensor, (0,), 1)
-        self.values(tensor)
+        base = self.make([0, 0, 0, 0], (4,), "float32")
+        view = self.view(base, Layout("step", 0, (2,), (2,)))
+        self.write(view, (0,), 1)
+        self.values(view)
 
     def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
         """Return a new tensor, made from a NumPy array, which MindSpore copies."""

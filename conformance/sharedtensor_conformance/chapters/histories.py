@@ -452,6 +452,7 @@ class Processes:
         self.grads = grads
         self.actors = self._ready(stage)
         self.isolated = ExitStack()
+        self.has_hung = False
 
     def _ready(self, stage: Any) -> tuple[Any, ...]:
         actors = (stage.owner, stage.peer, stage.bystander)
@@ -462,7 +463,10 @@ class Processes:
     def renew(self) -> None:
         """Start new processes."""
         self.isolated.close()
-        self.actors = self._ready(self.isolated.enter_context(self.stage.fresh()))
+        stage = self.isolated.enter_context(self.stage.fresh())
+        self.actors = self._ready(stage)
+        if self.has_hung:
+            stage.timeouts.shorten()
 
     def take(self, steps: list[Step]) -> HistoryFailed | None:
         """Let the processes take a history; return how it failed."""
@@ -487,6 +491,7 @@ class Processes:
                 history.receive_all()
                 history.drop_all()
                 return
+        self.has_hung |= isinstance(failed.error, DeadlineExceeded)
         self.renew()
 
 

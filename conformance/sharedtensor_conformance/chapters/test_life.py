@@ -275,6 +275,16 @@ def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, 
     nothing_is_added(before, stage, owner)
 
 
+def nothing_stays(fresh, there, sentence):
+    """Wait until nothing is there any more; the evidence names the first of what is."""
+
+    def found():
+        names = there()
+        return f"{len(names)} left, such as {names[0]}" if names else "it has just gone"
+
+    eventually(lambda: not there(), sentence, within=fresh.grace, found=found)
+
+
 def everybody_holds_tensors(fresh):
     """Let each actor hold a tensor it made and sent, and those that it received."""
     actors = (fresh.owner, fresh.peer, fresh.bystander)
@@ -294,7 +304,7 @@ def test_processes_that_exit_with_live_tensors_leave_nothing_behind(stage):
         for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        eventually(lambda: not fresh.ledger.left_behind(), sentence, within=stage.grace)
+        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
 
 
 @clause("LIFE-10", isolated=True)
@@ -305,7 +315,7 @@ def test_processes_that_are_killed_leave_nothing_behind(stage):
         for actor in (fresh.bystander, fresh.peer, fresh.owner):
             actor.kill()
         sentence = "no segment and no process is left"
-        eventually(lambda: not left(fresh), sentence, within=stage.grace)
+        nothing_stays(fresh, lambda: left(fresh), sentence)
 
 
 @clause("LIFE-10", "LIFE-14", vary=("strategy",), isolated=True)
@@ -317,7 +327,7 @@ def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
         for actor in (fresh.owner, fresh.peer, fresh.bystander):
             actor.kill()
         sentence = "no segment and no process is left"
-        eventually(lambda: not left(fresh), sentence, within=stage.grace)
+        nothing_stays(fresh, lambda: left(fresh), sentence)
 
 
 def left(fresh):
@@ -464,7 +474,7 @@ def test_processes_that_exit_with_messages_in_flight_leave_nothing(stage):
         for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        eventually(lambda: not fresh.ledger.left_behind(), sentence, within=stage.grace)
+        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
 
 
 def messages_are_everywhere(fresh):
@@ -687,7 +697,7 @@ def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
         for actor in actors:
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        eventually(lambda: not fresh.ledger.left_behind(), sentence, within=stage.grace)
+        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
 
 
 # Tensors that are sent on

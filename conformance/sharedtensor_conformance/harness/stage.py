@@ -192,7 +192,7 @@ class Stage:
         self.supervision.close()
         self.starter.reset()
         self.baseline.discard()
-        self.timeouts.answer = self.implementation.deadline
+        self.timeouts.restore()
 
     # Between cases
 

@@ -33,12 +33,15 @@ class KnownDeviations:
         self._expected = expected
         self._version = version
         self._confirmed: dict[Place, list[Case]] = {}
+        self._hung: set[tuple[str, str]] = set()  # causes, each in a configuration
 
     def confirm(self, case: Case, configuration: str) -> None:
         """Take in a case: if it failed as expected, others follow from it."""
         entry = self._expected.covers(case, self._version)
         if case.verdict.broken and entry is not None:
             self._confirmed.setdefault((entry.number, configuration), []).append(case)
+            if case.verdict is Verdict.HANG:
+                self._hung.add((entry.cause, configuration))
 
     def outcome(self, case: Case, configuration: str) -> Outcome | None:
         """Return the outcome of a case that follows; None where it has to be run.
@@ -52,6 +55,11 @@ class KnownDeviations:
                     evidence = f"not run: it has the same cause as {shown.id}"
                     return Outcome(Verdict.FOLLOWS, f"{evidence}, which was confirmed")
         return None
+
+    def has_hung(self, case: Case, configuration: str) -> bool:
+        """Return whether a case of the same cause hung here, as was expected."""
+        about = self._expected.about(case, self._version)
+        return any((entry.cause, configuration) in self._hung for entry in about)
 
     def places(self, case: Case, configuration: str) -> list[Place]:
         """Return the entries that a case is about, each in its configuration."""

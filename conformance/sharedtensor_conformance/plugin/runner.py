@@ -38,8 +38,6 @@ FAILED_STARTS = 2
 MANY_HANGS = 3
 """After so many hangs, a configuration gets a short deadline and no repetitions."""
 
-SHORT_DEADLINE = 3.0
-
 
 @dataclass(frozen=True)
 class Story:
@@ -196,8 +194,10 @@ class Runner:
     def _execute(self, story: Story) -> Outcome:
         tally.reset()
         stage, track = self._stage_of(story), self._track_of(story)
-        if track.hangs_often:
-            stage.timeouts.answer = SHORT_DEADLINE
+        if self._is_going_to_hang(story):
+            stage.timeouts.shorten()
+        else:
+            stage.timeouts.restore()
         try:
             if not story.marking.isolated:
                 _make_ready(stage)
@@ -209,6 +209,12 @@ class Runner:
         except Exception as error:
             return self._outcome_of(error)
         return Outcome.of_story_that_returned()
+
+    def _is_going_to_hang(self, story: Story) -> bool:
+        """Return whether there were hangs enough to wait less for an answer."""
+        configuration = story.configuration.id
+        known = self.known.has_hung(story.as_case(), configuration)
+        return known or self._track_of(story).hangs_often
 
     def _failed_start(self, track: Track, outcome: Outcome) -> Outcome:
         track.failed_starts += 1
