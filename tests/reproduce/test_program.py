@@ -155,6 +155,14 @@ def test_forked_process_lets_go_of_what_its_parent_holds():
     assert "    global tensor\n    del tensor  # what it inherits\n" in text
 
 
+def test_process_that_leaves_is_told_by_the_pipe_of_its_turns():
+    leave = Event(1.5, "call", "bystander", "leave", ())
+    acts = replace(MAKE, number=0.5, process="bystander", returned={"reference": "8"})
+    text = written((MAKE, acts, PUT, leave, GET, READ), WRONG)
+    assert '    bystander.turns.send("leave")\n' in text
+    assert "self.turns, theirs = Pipe()" in text
+
+
 def test_process_that_takes_descriptors_gives_them_back():
     take = replace(READ, number=2, do="exhaust", given=("descriptors", 3))
     give = replace(READ, number=2.5, do="restore", given=("descriptors",))

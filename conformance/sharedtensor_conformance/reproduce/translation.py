@@ -239,7 +239,7 @@ class Translation:
             return
         if event.do == "leave":
             self.needs.add("leave")
-            leaving = f'{self.of(event.process).variable}.turn.send("leave")'
+            leaving = f'{self.of(event.process).variable}.turns.send("leave")'
             self._end(event, leaving)
             return
         if self.expects_an_address and event is self._expected_event:
