@@ -152,6 +152,16 @@ def causes(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def programs_torch(session: nox.Session) -> None:
+    """Deviations of torch as programs: what was shown, shows (15 minutes)."""
+    session.install(TORCH, "numpy", "-e", ".[conformance,dev]")
+    session.run("pytest", "-q", "tests/reproduce/test_torch.py")
+    reports = ("docs/reports/torch.jsonl", "docs/reports/programs/torch.json")
+    jobs = f"--jobs={2 * int(WORKERS)}"
+    session.run("python", "ci/run_programs.py", *reports, jobs, *session.posargs)
+
+
+@nox.session(python="3.11")
 def causes_paddle(session: nox.Session) -> None:
     """Each expected deviation of Paddle shows itself in a few lines of Paddle."""
     session.install(PADDLE)

@@ -6,7 +6,7 @@ import pytest
 import tiny_project
 
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["soak"]\n'
-KINDS = ("rounds", "plot", "kills", "fuzz", "loaded", "shuffled")
+KINDS = ("rounds", "plot", "kills", "killed-runs", "fuzz", "loaded", "shuffled")
 PAGE = "---\norphan: true\n---\n# Runs\n\n" + "".join(
     f"```{{soak}} {kind}\n```\n\n" for kind in KINDS
 )
@@ -36,6 +36,12 @@ KILLS = {
     "errors": {"HandleError": 6},
     "episodes": {"file_system, fork": 9},
 }
+KILLED = {
+    "counts": {
+        **{"SIGKILL, 2 workers": 4, "SIGINT, 0 workers": 2, "told": 70, "cases": 71},
+        **{"cut short, without one": 5, "had reached its end": 1},
+    }
+}
 
 
 @pytest.fixture
@@ -58,7 +64,7 @@ def page_of(site_of):
 def test_what_was_not_run_is_said_to_be_missing(page_of):
     page, warnings = page_of()
     assert warnings == ""
-    assert page.count("not run yet") == 12
+    assert page.count("not run yet") == 13
     assert "There is nothing to draw yet." in page
 
 
@@ -71,6 +77,16 @@ def test_rounds_are_drawn_in_the_colours_of_the_page(page_of):
         assert f"var(--soak-{role})" in page
     assert "currentColor" in page
     assert "#0102" not in page
+
+
+def test_killed_runs_are_counted_by_signal_and_by_how_far_they_came(page_of):
+    page, warnings = page_of(**{"killed-runs": KILLED})
+    assert warnings == ""
+    cells = "".join(page.split())
+    first = cells.index("<td><p>SIGINT,0workers</p></td><td><p>2</p></td>")
+    assert first < cells.index("<td><p>SIGKILL,2workers</p></td><td><p>4</p></td>")
+    assert "<td><p>cutshort,withoutone</p></td><td><p>5</p></td>" in cells
+    assert "<td><p>told" not in cells
 
 
 def test_kills_are_counted_by_victim_and_outcome(page_of):

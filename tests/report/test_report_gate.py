@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from report_samples import ALL_HELD, CLAUSES, case, clause, report, spec
 from sharedtensor_conformance.report.gate import GateError, decide, required_profiles
+from sharedtensor_conformance.report.verdicts import ONE_DEVICE
 
 WITH_CUDA = {"claims": ["core", "grad", "cuda"]}
 
@@ -167,6 +168,21 @@ def test_a_device_that_was_not_there_is_told_by_what_the_run_said():
     gone = case("CUDA-1", "not-run", device="cuda", evidence="there is no GPU.\nmore")
     (said,) = _missing(report([*ALL_HELD, gone], **GPU), profiles=["cuda"])
     assert said.endswith("was not judged on CUDA: there is no GPU")
+
+
+def test_what_needs_two_devices_is_let_through_where_there_is_one_and_said():
+    alone = case("CUDA-1", "not-run", device="cuda", evidence=ONE_DEVICE)
+    decision = decide([report([*ALL_HELD, alone], **GPU)], ["cuda"], CLAUSES)
+    (said,) = decision.tolerated
+    assert said.endswith(f"was not judged on CUDA: {ONE_DEVICE}")
+    assert decision.open
+
+
+def test_what_needs_two_devices_and_is_broken_on_another_machine_closes_it():
+    alone = case("CUDA-1", "not-run", device="cuda", evidence=ONE_DEVICE)
+    broken = case("CUDA-1", "fail", device="cuda", id="broken")
+    (said,) = _missing(report([*ALL_HELD, alone, broken], **GPU), profiles=["cuda"])
+    assert "is broken: fail, 1 of 2 cases" in said
 
 
 @pytest.mark.parametrize("verdict", ["not-run", "unsupported"])

@@ -24,8 +24,10 @@ READ = Event(3, "call", "peer", "operate", ("values", TENSOR), [1, 9])
 EVENTS = (MAKE, PUT, GET, READ)
 
 
-def case_of(verdict="fail", evidence="not so: it has its values"):
-    axes = {"strategy": "file_system", "start_method": "spawn"}
+AXES = {"strategy": "file_system", "start_method": "spawn"}
+
+
+def case_of(verdict="fail", evidence="not so: it has its values", axes=AXES):
     return Case(
         "test_share.py::test_it[x]",
         "test_share.py::test_it",
@@ -53,9 +55,18 @@ def test_story_becomes_one_function_for_each_process():
     text = written(EVENTS, WRONG)
     assert (
         """\
-def peer_steps(end_of_peer):
+def run(turns, steps, *given):
     torch.set_num_threads(1)
     mp.set_sharing_strategy("file_system")
+    with suppress(EOFError):  # until the process that started it has ended
+        turns.send("it runs")
+        turns.recv()
+        for found in steps(*given):
+            turns.send(found)
+            turns.recv()
+
+
+def peer_steps(end_of_peer):
     arrived = end_of_peer.recv()
     yield arrived.detach().flatten().tolist()
 
@@ -102,6 +113,21 @@ def test_address_is_compared_with_that_of_the_same_run():
     assert "70000" not in text
 
 
+@pytest.mark.parametrize(
+    ("raised", "caught", "gone"),
+    [
+        ("FileNotFoundError", "OSError", "not raised"),
+        ("RuntimeError", "RuntimeError", "not raised"),
+        ("OutOfSegments", "Exception", 'not raised.startswith("OutOfSegments(")'),
+    ],
+)
+def test_exception_is_one_of_its_kind(raised, caught, gone):
+    failure = Failure("raised", f"peer: {raised}", 2)
+    text = written((MAKE, PUT, replace(GET, raised=raised, returned=None)), failure)
+    assert f"    except {caught} as error:\n        raised = repr(error)" in text
+    assert f"    if {gone}:\n        sys.exit(1)" in text
+
+
 def test_crash_is_one_by_a_signal_and_no_exception():
     unanswered = replace(READ, process="owner", is_answered=False)
     died = "owner died of SIGSEGV"
@@ -115,9 +141,34 @@ def test_process_that_waits_while_others_act_is_waited_for_in_its_turn():
     waits = replace(GET, number=1, ends=3)
     put = replace(PUT, number=2)
     text = written((MAKE, waits, put, READ), WRONG)
-    order = ["peer.tell()", "end_of_owner.send(tensor)", "peer.wait()", "peer.go_on()"]
+    seen = "until_it_waits(peer.process)"
+    order = ["peer.tell()", seen, "send(tensor)", "peer.wait()", "peer.go_on()"]
     places = [text.rindex(line) for line in order]
     assert places == sorted(places)
+
+
+def test_forked_process_lets_go_of_what_its_parent_holds():
+    start = Event(0.5, "call", "owner", "start_peer", ("child-1", "fork", None))
+    axes = {"strategy": "file_system", "start_method": "fork"}
+    text = written((MAKE, start, PUT, GET, READ), WRONG, axes=axes)
+    assert "def main():\n    global tensor\n" in text
+    assert "    global tensor\n    del tensor  # what it inherits\n" in text
+
+
+def test_process_that_leaves_is_told_by_the_pipe_of_its_turns():
+    leave = Event(1.5, "call", "bystander", "leave", ())
+    acts = replace(MAKE, number=0.5, process="bystander", returned={"reference": "8"})
+    text = written((MAKE, acts, PUT, leave, GET, READ), WRONG)
+    assert '    bystander.turns.send("leave")\n' in text
+    assert "self.turns, theirs = Pipe()" in text
+
+
+def test_process_that_takes_descriptors_gives_them_back():
+    take = replace(READ, number=2, do="exhaust", given=("descriptors", 3))
+    give = replace(READ, number=2.5, do="restore", given=("descriptors",))
+    text = written((MAKE, PUT, take, give, replace(GET, number=2.7), READ), WRONG)
+    assert "    taken = take_descriptors(3)\n    while taken:\n" in text
+    assert "def take_descriptors(spare):" in text
 
 
 @pytest.mark.parametrize(
@@ -125,6 +176,7 @@ def test_process_that_waits_while_others_act_is_waited_for_in_its_turn():
     [
         (replace(READ, number=2, do="exhaust", given=("memory", 1)), "exhaust"),
         (replace(READ, number=2, process="owner", do="leave", given=()), "owner ends"),
+        (Event(2, "system", "", "fill /dev/shm"), "fill /dev/shm"),
     ],
 )
 def test_story_that_no_program_can_tell_is_refused(event, said):

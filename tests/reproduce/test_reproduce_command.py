@@ -9,7 +9,7 @@ GROWS = "test_share.py::test_growing_a_shared_tensor_is_refused_and_changes_noth
 LEAKS = "test_life.py::test_nothing_is_left_of_tensors_that_were_sent_and_dropped"
 VALUES = "test_share.py::test_receiver_finds_values_shape_and_dtype"
 
-LONGEST = 160
+LONGEST = 140
 """Lines of a program, with the library in it: more is nothing that one reads."""
 
 DEVIATIONS = {
@@ -39,7 +39,7 @@ DEVIATIONS = {
     ),
     "leak": (
         *("deviating:leaks", f"{LEAKS}[default-spawn-pipe-to_peer]"),
-        "{'descriptors of owner': 20} more",
+        ": 20 more descriptors of owner",
     ),
 }
 """A library, a case, and what its program has to say; under each start method."""

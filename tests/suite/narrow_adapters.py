@@ -45,6 +45,21 @@ names = replace(
 )
 
 
+class OneDevice(reference.ReferenceOperations):
+    """The operations of the reference where there is one device."""
+
+    def device_count(self) -> int:
+        """Return that there is one."""
+        return 1
+
+
+one_device = replace(
+    reference.conformance_adapter,
+    name="one_device",
+    operations=f"{__name__}:OneDevice",
+)
+
+
 class CopyingOperations(copy.CopyOperations):
     """The same of the control that copies."""
 

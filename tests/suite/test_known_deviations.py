@@ -190,3 +190,74 @@ def test_cheapest_case_comes_before_the_first_of_its_deviation():
 def test_order_stays_where_all_cost_the_same():
     items = list("abcdef")
     assert cheapest_first(items, lambda item: "x", lambda item: 1) == items
+
+
+# What is left, kind by kind
+
+LEAKS = (
+    "--impl=leaks:each_and_a_pipe",
+    "--case=test_ledger.py::test_nothing_is_left_of_what*",
+)
+SENDS = "--case=test_share.py::test_receiver_finds_values_shape_and_dtype*"
+WHERE = ("--strategy=file_descriptor", "--start-method=fork")
+LEAK = """
+[[expect]]
+clause = "LIFE-7"
+outcomes = ["fail"]
+leaks = {}
+cause = "it opens a descriptor for each message"
+date = 2026-11-21
+"""
+
+
+@pytest.mark.parametrize(
+    ("leaks", "expected"),
+    [
+        ('["descriptor /dev/null", "descriptor pipe"]', True),
+        ('["descriptor *"]', True),
+        ('["descriptor /dev/null"]', False),  # it leaks a pipe, too
+        ("[]", False),
+    ],
+)
+def test_leak_is_expected_where_each_kind_of_it_is(suite, leaks, expected):
+    file = suite.folder / "expected.toml"
+    file.write_text(LEAK.format(leaks))
+    done = suite(*LEAKS, SENDS, *WHERE, f"--expectations={file}")
+    (closing,) = (case for case in done.cases if case.clauses == ("LIFE-7",))
+    assert closing.verdict == "fail"
+    assert {"descriptor /dev/null", "descriptor pipe"} == set(closing.left)
+    assert (closing.expected, done.status) == (expected, 0 if expected else 1)
+
+
+def test_entry_that_names_no_leak_expects_none_of_the_clauses_that_judge_all(suite):
+    option = expecting(suite, ("LIFE-7", "fail"))
+    done = suite(*LEAKS, SENDS, *WHERE, option)
+    assert [case.expected for case in done.cases if case.verdict == "fail"] == [False]
+
+
+def test_leak_that_a_failure_was_not_expected_to_leave_is_held_against_life_7(suite):
+    fails = "test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send"
+    entry = ENTRY.format("SHARE-1", "fail")
+    found = {}
+    for leaks in ('["descriptor *"]', "[]"):
+        file = suite.folder / "expected.toml"
+        file.write_text(entry + f"leaks = {leaks}\n")
+        chosen = (f"--case={fails}*", LEAKS[1], "--strategy=descriptor")
+        done = suite(
+            "--impl=leaks:one", *chosen, f"--expectations={file}", "--all-cases"
+        )
+        found[leaks] = {c.verdict for c in done.cases if c.clauses == ("LIFE-7",)}
+    assert found == {'["descriptor *"]': {"pass"}, "[]": {"fail"}}
+
+
+def test_failed_should_about_what_is_left_does_not_break_life_7(suite):
+    """Messages that nobody receives stay counted: LIFE-13 is a SHOULD."""
+    lost = "--case=test_life.py::test_nothing_is_left_of_messages_whose_*"
+    chosen = (lost, LEAKS[1], "--start-method=fork")
+    where = ("--strategy=file_system", "--impl=mutant:counts_what_is_in_flight")
+    done = suite(*chosen, *where)
+    found = {clause: set() for case in done.cases for clause in case.clauses}
+    for case in done.cases:
+        found[case.clauses[0]].add(case.verdict)
+    assert found == {"LIFE-13": {"fail"}, "LIFE-7": {"pass"}}
+    assert done.status == 0

@@ -26,6 +26,7 @@ from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.proxies.calls import OPERATIONS
 from sharedtensor_conformance.plugin.enumeration import _axes, suite_tests
+from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Verdict
 from suites import NOTHING_LEFT
 
 CHANNELS = frozenset({"queue", "simple_queue", "pipe"})
@@ -247,3 +248,12 @@ def test_dtype_that_is_not_claimed_is_the_fault_of_the_test(operation, arguments
 def test_narrow_adapters_are_well_formed():
     for adapter in (narrow_adapters.descriptors, narrow_adapters.names):
         assert problems_of(adapter, narrow_adapters.Operations()) == []
+
+
+def test_what_needs_two_devices_is_not_run_where_there_is_one(suite):
+    """On one device a tensor arrives there in any case, so nothing would be judged."""
+    chosen = ("--clause=CUDA-30", "--clause=CUDA-2", "--start-method=spawn")
+    done = suite("--impl=narrow_adapters:one_device", "--device=simulated", *chosen)
+    found = {case.clauses[0]: (case.verdict, case.evidence) for case in done.cases}
+    assert found["CUDA-30"] == (Verdict.NOT_RUN, ONE_DEVICE)
+    assert found["CUDA-2"] == (Verdict.PASS, "")

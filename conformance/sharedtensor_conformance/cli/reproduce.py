@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,12 +24,16 @@ from sharedtensor_conformance.harness import inspection
 from sharedtensor_conformance.harness.matrix import matches
 from sharedtensor_conformance.report.records import Case, Report, read_report
 from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.reproduce.cutting import cut
 from sharedtensor_conformance.reproduce.program import Subject, write_program
 from sharedtensor_conformance.reproduce.running import Shown, execute, record
 from sharedtensor_conformance.reproduce.source import Untranslatable
 from sharedtensor_conformance.reproduce.story import Story
 
 FAILED = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
+WORTH = 0.9
+"""A story is cut where its program is at least so much shorter."""
+
 ATTEMPTS = 3
 """How often a case is run again before it is said to hold now."""
 
@@ -97,18 +101,37 @@ def _chosen(report: Report, pattern: str) -> Case:
 def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, Shown]:
     options = _options(report, case)
     subject, story = _recorded(case, options, limit)
-    for whole in (False, True):
-        program = write_program(subject, story, whole=whole)
+    for program in _programs(subject, story):
         shown = execute(program, subject.implementation, limit)
         if shown.status == 0:
             break
     return program, shown
 
 
+def _programs(subject: Subject, story: Story) -> Iterator[str]:
+    """Yield programs for a story, the shortest first; the last tells all of it."""
+    program = write_program(subject, story, whole=False)
+    cuts = [write_program(subject, early, whole=False) for early in cut(story)]
+    shortest = min(cuts, key=_length, default=program)
+    if _length(shortest) < WORTH * _length(program):
+        yield shortest
+    yield program
+    yield write_program(subject, story, whole=True)
+
+
+def _length(program: str) -> int:
+    return program.count("\n")
+
+
 def _recorded(
     case: Case, options: Sequence[str], limit: float
 ) -> tuple[Subject, Story]:
     """Run the case until it fails, as some do only now and then."""
+    if case.leaking:
+        raise Untranslatable(
+            f"it judges what the other cases of its run have left, such as "
+            f"{case.leaking[0]}"
+        )
     implementation = _implementation(options[0].partition("=")[2])
     if implementation.name.startswith("mutant:"):
         raise Untranslatable("a mutant's fault is put into the reference by the suite")

@@ -27,7 +27,7 @@ CASES_SHOWN = 8
 """How many of the cases that left one kind of thing the evidence names."""
 
 NAMES_SHOWN = 5
-"""How many segments or files of one look are named."""
+"""How many segments or files of one kind one look names."""
 
 SHARING, MACHINERY = "LIFE-7", "LIFE-12"
 """The clauses that name what stays: shared memory, and what shares it."""
@@ -76,6 +76,13 @@ class Leak:
     def key(self) -> Key:
         """What it has in common with others of its kind."""
         return self.thing, ledger.kind(self.who), frozenset(k for k, _ in self.kinds)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """What it is, as expectations name it: the thing, and each kind of it."""
+        if self.thing == "process" or self.thing in [thing for _, thing, _ in NAMED]:
+            return (f"{self.thing} {ledger.kind(self.who)}",)
+        return tuple(f"{self.thing} {kind}" for kind, _ in self.kinds) or (self.thing,)
 
     def __str__(self) -> str:
         if self.thing == "process":
@@ -140,7 +147,7 @@ class Growth:
             if room is not None and len(now[counted]) <= len(was[counted]) + room:
                 continue
             new = sorted(set(now[counted]) - set(was[counted]))
-            self.found += [Leak((clause,), thing, one) for one in new[:NAMES_SHOWN]]
+            self.found += [Leak((clause,), thing, one) for one in _some_of_each(new)]
 
     def failure(self, sentence: str = "") -> LeftBehind | None:
         """Return what is wrong where something is left; None where nothing is.
@@ -153,7 +160,21 @@ class Growth:
         before = ", nor in an earlier case that waited longer" if self.known else ""
         said = f"not back after {shown(self.waited)}{before}: {self}"
         not_so = f"; not so: {sentence}" if sentence else ""
-        return LeftBehind(said + not_so, known=self.known)
+        return LeftBehind(said + not_so, kinds=named(self.found), known=self.known)
+
+
+def named(found: Iterable[Leak]) -> tuple[str, ...]:
+    """Return what there is of leaks, each kind once."""
+    return tuple(dict.fromkeys(kind for leak in found for kind in leak.named))
+
+
+def _some_of_each(names: Iterable[str]) -> Iterator[str]:
+    """Yield some names of each kind: those of one do not hide another."""
+    shown: Counter[str] = Counter()
+    for name in names:
+        shown[ledger.kind(name)] += 1
+        if shown[ledger.kind(name)] <= NAMES_SHOWN:
+            yield name
 
 
 def _more(
@@ -246,7 +267,8 @@ class Leaks:
             return None
         cases = dict.fromkeys(next(iter(one.cases)) for one in found)
         sentence = "\n".join(map(str, found))
-        return LeftBehind(sentence, tuple(filter(None, cases)))
+        kinds = named(one.leak for one in found)
+        return LeftBehind(sentence, tuple(filter(None, cases)), kinds=kinds)
 
 
 @dataclass

@@ -23,6 +23,9 @@ class Listener:
     def killed(self, actor: Any) -> None:
         """A process was killed."""
 
+    def changed(self, what: str) -> None:
+        """What lies below all processes was changed: ``/dev/shm``, or a file in it."""
+
     def read(self, actor: Any, what: str, value: Any) -> None:
         """The ledger was read, or what `actor` has of it."""
 

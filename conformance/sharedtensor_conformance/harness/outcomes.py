@@ -21,14 +21,21 @@ class LeftBehind(CheckFailed):
     Args:
         sentence: what, and after how long.
         cases: a case for each kind of it, where other cases have left it.
+        kinds: of what there is more, such as ``descriptor /dev/null``.
         known: it was waited for in an earlier case, and did not come back then.
     """
 
     def __init__(
-        self, sentence: str, cases: tuple[str, ...] = (), *, known: bool = False
+        self,
+        sentence: str,
+        cases: tuple[str, ...] = (),
+        *,
+        kinds: tuple[str, ...] = (),
+        known: bool = False,
     ) -> None:
         super().__init__(sentence)
         self.cases = cases
+        self.kinds = kinds
         self.known = known
 
 

@@ -13,8 +13,10 @@ from copy import deepcopy
 from typing import Any
 
 from sharedtensor_conformance.harness import ledger
+from sharedtensor_conformance.harness.checks import shown
 from sharedtensor_conformance.harness.leaks import COUNTED, KEPT, SHARING, Growth
 from sharedtensor_conformance.harness.listening import listener
+from sharedtensor_conformance.harness.outcomes import LeftBehind
 
 Ask = Callable[..., Any]
 """Asks the supervisor for something, by name, and returns its answer."""
@@ -103,6 +105,16 @@ class StageLedger:
         now = self.read()
         processes = [f"process {held['command']}" for held in now["processes"].values()]
         return [*now["segments"], *now["files"], *processes]
+
+    def failure(self) -> LeftBehind | None:
+        """Return what is wrong where something is there now; None where nothing is."""
+        left = self.left_behind()
+        if not left:
+            return None
+        kinds = tuple(dict.fromkeys(map(ledger.kind, left)))
+        said = f"got {shown(left)}, not []"
+        sentence = "no segment, temporary file or process is left"
+        return LeftBehind(f"not so: {sentence}: {said}", kinds=kinds)
 
 
 class Baseline:

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.harness.supervision import Supervision
 
@@ -28,6 +29,7 @@ class SystemControl:
         """
         if not self._supervision.private:
             raise NotRun("without a /dev/shm of its own the suite cannot fill it")
+        listener().changed("fill /dev/shm")
         self._supervision.ask("limit_shm", spare=spare)
         try:
             yield
@@ -45,6 +47,7 @@ class SystemControl:
         """
         if os.geteuid() != 0:
             raise NotRun("only root can act as another user")
+        listener().changed("act as another user")
         near = path.removeprefix(f"{self._supervision.temporary}/")
         outcome: str = self._supervision.ask("as_nobody", action=action, path=near)
         return outcome
@@ -57,4 +60,5 @@ class SystemControl:
         """
         if not self._supervision.private:
             raise NotRun("the suite replaces files in a /dev/shm of its own only")
+        listener().changed("replace a segment")
         self._supervision.ask("replace", name=name, how=how)

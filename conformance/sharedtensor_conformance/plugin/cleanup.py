@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.leaks import Growth
 from sharedtensor_conformance.harness.stage import Stage
 from sharedtensor_conformance.plugin.stages import Stages
+from sharedtensor_conformance.report.expectations import Expectation
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
 
-class Cleanup:
-    """Settles the current stage after a case, or ends its processes."""
+def judges_leaks_as_advice(case: Case) -> bool:
+    """Return whether all that a case judges is what is left, by no MUST."""
+    clauses = [load_clauses()[id] for id in case.clauses]
+    return all(c.level != "MUST" and c.observes == "lifetime" for c in clauses)
 
-    def __init__(self, stages: Stages) -> None:
+
+class Cleanup:
+    """Settles the current stage after a case, or ends its processes.
+
+    Args:
+        stages: the processes.
+        entry_of: returns the entry that expects what a case came to.
+    """
+
+    def __init__(
+        self, stages: Stages, entry_of: Callable[[Case], Expectation | None]
+    ) -> None:
         self._stages = stages
+        self._entry_of = entry_of
 
     def after_failure(self, case: Case, *, may_corrupt: bool) -> Growth | None:
         """End the processes unless they are as good as new; return what it left."""
@@ -30,7 +49,9 @@ class Cleanup:
 
         After a crash, a hang, and with a message under way, what is there says nothing
         of the implementation. What an expected failure leaves is evidence of its cause
-        and not held against LIFE-7 and LIFE-12 as well.
+        and not held against LIFE-7 and LIFE-12 as well, unless it is no leak of those
+        that the expectation names; nor is what a SHOULD judges by itself, which could
+        break these MUSTs otherwise.
         """
         stage = self._started()
         judged = case.verdict in (Verdict.FAIL, Verdict.PASS) and not may_corrupt
@@ -40,9 +61,21 @@ class Cleanup:
             left = stage.settle()
         except Exception:  # it cannot be cleaned up: the next case gets new processes
             return None
-        if left and not case.expected:
-            stage.leaks.note(case.id, left, failed=case.verdict is Verdict.FAIL)
+        unexpected = self._unexpected(case, left)
+        if unexpected and not judges_leaks_as_advice(case):
+            failed = case.verdict is Verdict.FAIL
+            stage.leaks.note(case.id, unexpected, failed=failed)
         return left
+
+    def _unexpected(self, case: Case, left: Growth) -> Growth:
+        """Return what a case left that nobody expects of it."""
+        entry = self._entry_of(case) if case.expected else None
+        if entry is None:
+            return left if not case.expected else replace(left, found=[])
+        found = [
+            leak for leak in left.found if not all(map(entry.expects_left, leak.named))
+        ]
+        return replace(left, found=found)
 
     def after_pass(self, case: Case) -> None:
         """Clean up; what stays is held against LIFE-7.

@@ -41,6 +41,7 @@ class Outcome:
 
     Args:
         leaking: cases that left what the ledger found, where that is judged.
+        left: the kinds of what the ledger found.
         known: nothing but what an earlier case has left, too, was found.
     """
 
@@ -49,6 +50,7 @@ class Outcome:
     checks: int = 0
     remote_calls: int = 0
     leaking: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
     known: bool = False
 
     @classmethod
@@ -74,7 +76,8 @@ class Outcome:
             evidence = "".join(traceback.format_exception(error)).strip()
         outcome = cls._now(verdict, evidence)
         if isinstance(error, LeftBehind):
-            return replace(outcome, leaking=error.cases, known=error.known)
+            found = replace(outcome, leaking=error.cases, left=error.kinds)
+            return replace(found, known=error.known)
         return outcome
 
     @classmethod
@@ -90,6 +93,7 @@ class Outcome:
             checks=self.checks,
             remote_calls=self.remote_calls,
             leaking=self.leaking,
+            left=self.left,
         )
 
 

@@ -27,7 +27,11 @@ from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.plugin.execution import Outcome
 from sharedtensor_conformance.plugin.known_deviations import KnownDeviations
 from sharedtensor_conformance.plugin.stages import Stages
-from sharedtensor_conformance.report.expectations import Expectations, load_expectations
+from sharedtensor_conformance.report.expectations import (
+    Expectation,
+    Expectations,
+    load_expectations,
+)
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.signatures import ALSO_LEFT, STATE_DEPENDENT
 from sharedtensor_conformance.report.verdicts import Verdict
@@ -125,7 +129,7 @@ class Runner:
         self.expected: Expectations = load_expectations(expectations)
         self.known = KnownDeviations(self.expected, self.implementation.version)
         self.watchdog = Watchdog(limit, self.stages.abandon, stderr)
-        self._cleanup = Cleanup(stages)
+        self._cleanup = Cleanup(stages, self._entry_of)
         self._tracks: defaultdict[str, Track] = defaultdict(Track)
 
     def close(self) -> None:
@@ -186,8 +190,11 @@ class Runner:
     def _expect(self, case: Case) -> Case:
         if not case.verdict.broken:
             return case
-        found = self.expected.covers(case, self.implementation.version)
+        found = self._entry_of(case)
         return replace(case, expected=bool(found), cause=found.cause if found else "")
+
+    def _entry_of(self, case: Case) -> Expectation | None:
+        return self.expected.covers(case, self.implementation.version)
 
     # Execution
 

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from sharedtensor_conformance.report.verdicts import Verdict
 OUTCOMES = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG, Verdict.BLOCKED})
 """What can be expected: a verdict ``error`` is the suite's own fault and cannot be."""
 
+LEDGER = frozenset({"LIFE-7", "LIFE-12"})
+"""The clauses that judge whatever is left: of theirs each kind has to be expected."""
+
 REPRODUCERS = "causes"
 """The folder beside the expectations that holds their reproducers."""
 
@@ -38,6 +42,7 @@ _KEYS = (
     "when",
     "version",
     "axes",
+    "leaks",
     "cause",
     "reproducer",
     "link",
@@ -67,6 +72,9 @@ class Expectation:
         number: its place in the file, from 1.
         applies: whether its ``when`` is true here.
         versions: the versions of the implementation that it is about.
+        leaks: patterns of what is left where that is the failure, such as
+            ``descriptor /dev/shm/*``; None expects whatever is left, but in a case of
+            the clauses that judge all leaks.
     """
 
     number: int
@@ -81,6 +89,19 @@ class Expectation:
     intermittent: bool = False
     applies: bool = True
     versions: SpecifierSet = field(default_factory=SpecifierSet)
+    leaks: tuple[str, ...] | None = None
+
+    def expects(self, case: Case) -> bool:
+        """Return whether it expects the verdict of a case that it concerns."""
+        if case.verdict not in self.outcomes:
+            return False
+        named = self.leaks is not None or not LEDGER.intersection(case.clauses)
+        return not case.left or (named and all(map(self.expects_left, case.left)))
+
+    def expects_left(self, kind: str) -> bool:
+        """Return whether what is left is of a kind that it expects."""
+        patterns = ("*",) if self.leaks is None else self.leaks
+        return any(fnmatchcase(kind, pattern) for pattern in patterns)
 
     @property
     def is_long(self) -> bool:
@@ -132,7 +153,7 @@ class Expectations:
     def covers(self, case: Case, version: str) -> Expectation | None:
         """Return the first entry that expects the verdict of `case`, if any."""
         for entry in self.entries:
-            expected = case.verdict in entry.outcomes and entry.applies_to(version)
+            expected = entry.expects(case) and entry.applies_to(version)
             if expected and entry.concerns(case):
                 return entry
         return None
@@ -237,6 +258,7 @@ def _entry(
         intermittent=_intermittent(table, reproducer),
         applies=_marker_holds(table, machine),
         versions=_versions(table),
+        leaks=_leaks(table),
     )
 
 
@@ -296,6 +318,17 @@ def _axes(table: dict[str, Any]) -> dict[str, frozenset[str]]:
             raise _Malformed("axes", f"{axis} has to be a string or a list of strings")
         allowed[axis] = frozenset(listed)
     return allowed
+
+
+def _leaks(table: dict[str, Any]) -> tuple[str, ...] | None:
+    leaks = table.get("leaks")
+    if leaks is None:
+        return None
+    if not isinstance(leaks, list) or not all(isinstance(one, str) for one in leaks):
+        raise _Malformed(
+            "leaks", 'has to be a list of patterns such as "descriptor /dev/shm/*"'
+        )
+    return tuple(leaks)
 
 
 def _reproducer(table: dict[str, Any], folder: Path) -> str:

@@ -286,6 +286,8 @@ class Deviation:
         if self.version:
             pairs["version"] = self.version
         lines = [f"{key} = {_toml(value)}" for key, value in pairs.items()]
+        if self.entry.leaks:
+            lines.append(f"leaks = {_toml(self.entry.leaks)}")
         if self.entry.axes:
             lines.append(f"axes = {_inline(self.entry.axes)}")
         lines += ['cause = ""', f"date = {self.entry.date.isoformat()}"]
@@ -294,7 +296,8 @@ class Deviation:
 
 
 def _toml(value: Any) -> str:
-    plain = [str(item) for item in value] if isinstance(value, list) else value
+    several = isinstance(value, list | tuple)
+    plain = [str(item) for item in value] if several else value
     return str(tomlkit.item(plain).as_string())
 
 
@@ -358,7 +361,8 @@ def _fitted(
         if values != everywhere and "" not in values:
             axes[axis] = values
     outcomes = frozenset(case.verdict for case in broken)
-    return replace(entry, outcomes=outcomes, axes=axes)
+    left = tuple(sorted({kind for case in broken for kind in case.left}))
+    return replace(entry, outcomes=outcomes, axes=axes, leaks=left or None)
 
 
 def _specifier(version: str) -> str:

@@ -15,7 +15,7 @@ from sharedtensor_conformance.adapter import PROFILES
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.report.judge import required_levels
 from sharedtensor_conformance.report.records import STAND_INS, Case, Report
-from sharedtensor_conformance.report.verdicts import Verdict, of_clause
+from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Verdict, of_clause
 
 
 class GateError(Exception):
@@ -28,7 +28,8 @@ class Decision:
 
     Args:
         held: the clauses that were required and held.
-        tolerated: a sentence for each clause whose expected deviation was let through.
+        tolerated: a sentence for each clause whose expected deviation was let through,
+            or that cannot be judged where there is one device.
         missing: a sentence for everything that keeps the gate closed.
     """
 
@@ -71,7 +72,7 @@ def decide(
 
     An expected deviation is a deviation: without `allow_expected` it keeps the gate
     closed. A result of a simulated or emulated device never counts for the profile
-    ``cuda``.
+    ``cuda``. Most runners have one GPU: what needs two is let through, and said.
     """
     missing = list(_unusable(reports))
     held: list[str] = []
@@ -87,7 +88,7 @@ def decide(
             problem, is_expected = _problem(clause, cases)
             if not problem:
                 held.append(clause.id)
-            elif is_expected and allow_expected:
+            elif (is_expected and allow_expected) or _lacks_a_device(clause, cases):
                 tolerated.append(problem)
             else:
                 missing.append(problem)
@@ -175,6 +176,13 @@ def _why_not_on_cuda(cases: Sequence[Case]) -> str:
     stand_ins = sorted(STAND_INS & {case.device for case in cases})
     where = " and the ".join(stand_ins)
     return f"on the {where} device only" if where else "no case had a device"
+
+
+def _lacks_a_device(clause: Clause, cases: Sequence[Case]) -> bool:
+    """Return whether all that keeps a clause from being judged is a second device."""
+    counting = [case for case in cases if _counts(clause, case)]
+    reasons = {(case.verdict, case.evidence) for case in counting}
+    return reasons == {(Verdict.NOT_RUN, ONE_DEVICE)}
 
 
 def _counts(clause: Clause, case: Case) -> bool:

@@ -185,6 +185,7 @@ class Case:
         repeated: whether a failure was the ``same`` in a fresh pair of processes, or
             ``vanished`` there; None where nothing was repeated.
         leaking: the cases after which the ledger found what this case judges.
+        left: the kinds of what it found left, such as ``descriptor /dev/null``.
     """
 
     id: str
@@ -201,6 +202,7 @@ class Case:
     remote_calls: int = 0
     seconds: float = 0.0
     leaking: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def state_dependent(self) -> bool:

@@ -40,6 +40,9 @@ BROKEN = frozenset(
 JUDGED = frozenset({Verdict.CRASH, Verdict.HANG, Verdict.FAIL, Verdict.PASS})
 WORST_FIRST = tuple(Verdict)
 
+ONE_DEVICE = "there is one device, and this needs two"
+"""Why a case is not run that could not fail where there is no other device."""
+
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the worst of `verdicts`; ``not-run`` where there is none."""

@@ -6,6 +6,7 @@ with which the owner concludes.
 
 from __future__ import annotations
 
+import builtins
 import re
 import textwrap
 from collections.abc import Callable
@@ -22,9 +23,10 @@ LONGEST = 75
 
 READINGS = {
     "segments": "segments()",
-    "descriptors": "descriptors({pid})",
+    "descriptors": 'len(os.listdir(f"/proc/{{{pid}}}/fd"))',
     "mappings": "mappings({pid})",
 }
+"""What is read of the ledger; of several that grew, the first of these is shown."""
 
 
 def ending(translation: Translation) -> list[str]:
@@ -103,9 +105,19 @@ def _escaped(sentence: str) -> str:
 
 def _exception(translation: Translation) -> list[str]:
     event = translation.story.shown_by
-    _attempt(translation, event)
-    gone = f'not raised.startswith("{event.raised}(")'
+    known = _known(event.raised)
+    _attempt(translation, event, known or "Exception")
+    gone = "not raised" if known else f'not raised.startswith("{event.raised}(")'
     return _concluded(gone, "it raised {raised}")
+
+
+def _known(raised: str) -> str:
+    """Return what a program can catch for an exception; nothing for one of a library.
+
+    Which error a system call ends with, where a process has gone, may be chance.
+    """
+    kind = getattr(builtins, raised, None)
+    return "OSError" if kind and issubclass(kind, OSError) else raised * bool(kind)
 
 
 def _refusal(translation: Translation) -> list[str]:
@@ -116,12 +128,12 @@ def _refusal(translation: Translation) -> list[str]:
     return _concluded("raised", sentence)
 
 
-def _attempt(translation: Translation, event: Event) -> None:
+def _attempt(translation: Translation, event: Event, caught: str = "Exception") -> None:
     """Let a process note in `raised` what the event raises."""
     shown = textwrap.indent(translation.shown(event), "    ")
     lines = (
         'raised = ""',
-        f"try:\n{shown}\nexcept Exception as error:\n    raised = repr(error)",
+        f"try:\n{shown}\nexcept {caught} as error:\n    raised = repr(error)",
     )
     if event.process == OWNER:
         translation.steps += [Line(line) for line in lines]
@@ -186,38 +198,37 @@ def _hang(translation: Translation) -> list[str]:
 
 
 def _growth(translation: Translation) -> list[str]:
-    groups = translation.groups
-    if not groups:
+    story = translation.story
+    if not story.groups:
         raise Untranslatable("what it waits for is not read from the ledger")
-    _, last = groups[-1]
-    quantities = [(event.do, event.process) for event in last]
-    for place, group in reversed(groups[:-1]):
-        same = [(event.do, event.process) for event in group] == quantities
-        pairs = list(zip(group, last, strict=False))
-        if same and any(before.count < now.count for before, now in pairs):
-            grew = [now for before, now in pairs if before.count < now.count]
-            return _compared(translation, place, grew)
-    raise Untranslatable("what is left is not more than was there before")
+    if story.baseline is None:
+        raise Untranslatable("what is left is not more than was there before")
+    place = translation.readings[story.baseline]
+    return _compared(translation, place, min(story.grew, key=_plainness))
 
 
-def _compared(translation: Translation, place: int, grew: list[Event]) -> list[str]:
+OWN = '"/proc/self/'
+
+
+def _plainness(event: Event) -> int:
+    return list(READINGS).index(event.do)
+
+
+def _compared(translation: Translation, place: int, grew: Event) -> list[str]:
     """Read what grew at a place of the story, and in the end, and compare."""
-    translation.needs |= {"growth", *(event.do for event in grew)}
-    readings = {_label(event): _reading(translation, event) for event in grew}
-    inside = "".join(f"\n        {k!r}: {source}," for k, source in readings.items())
-    reading = f"\ndef held():\n    return {{{inside}\n    }}\n"
-    translation.steps[place:place] = [Line(reading), Line("before = held()")]
-    sentence = f"not so: {_escaped(translation.story.failure.sentence)}: {{more}} more"
-    return ["more = grown(held, before)", *_concluded("not more", sentence)]
-
-
-def _label(event: Event) -> str:
-    return f"{event.do} of {event.process}" if event.process else event.do
-
-
-def _reading(translation: Translation, event: Event) -> str:
-    pid = translation.of(event.process).pid if event.process else ""
-    return READINGS[event.do].format(pid=pid)
+    translation.needs |= {"growth", grew.do}
+    pid = translation.of(grew.process).pid if grew.process else ""
+    reading = READINGS[grew.do].format(pid=pid).replace('f"/proc/{os.getpid()}/', OWN)
+    translation.steps[place:place] = [Line(f"before = {reading}")]
+    of_whom = f" of {grew.process}" if grew.process else ""
+    sentence = f"not so: {_escaped(translation.story.failure.sentence)}: "
+    return [
+        "deadline = time.monotonic() + GRACE",
+        f"while {reading} > before and time.monotonic() < deadline:\n"
+        f"    time.sleep(0.1)",
+        f"more = {reading} - before",
+        *_concluded("more <= 0", f"{sentence}{{more}} more {grew.do}{of_whom}"),
+    ]
 
 
 ENDINGS: dict[str, Callable[[Translation], list[Any]]] = {

@@ -8,7 +8,8 @@ first time.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?\b")
@@ -61,12 +62,32 @@ def folded(steps: Sequence[Step]) -> list[Step]:
     while place < len(steps):
         times, length = _repetition(steps, place)
         if times >= FEWEST:
-            found.append(Loop(times, tuple(joined(steps[place : place + length]))))
+            found.append(_loop(times, joined(steps[place : place + length])))
         else:
             times, length = 1, 1
             found.append(steps[place])
         place += times * length
     return joined(found)
+
+
+def _loop(times: int, body: list[Step]) -> Step:
+    """Return a loop; where one process alone acts, it is a part of its turn."""
+    match body:
+        case [Turn(process, lines, "go_on", "", "")]:
+            inside = textwrap.indent("\n".join(with_joined_dels(lines)), "    ")
+            return Turn(process, (f"for _ in range({times}):\n{inside}",))
+    return Loop(times, tuple(body))
+
+
+def with_joined_dels(lines: Iterable[str]) -> list[str]:
+    """Return the lines, with one ``del`` for those that follow each other."""
+    found: list[str] = []
+    for line in lines:
+        if line.startswith("del ") and found and found[-1].startswith("del "):
+            found[-1] += f", {line.removeprefix('del ')}"
+        else:
+            found.append(line)
+    return found
 
 
 def _repetition(steps: Sequence[Step], start: int) -> tuple[int, int]:

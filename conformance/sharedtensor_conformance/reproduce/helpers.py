@@ -7,43 +7,46 @@ class Peer:
     """A process whose steps are a generator: each `yield` ends a turn of it."""
 
     def __init__(self, steps, *given):
-        self.turn, theirs = Pipe()
-        self.process = context.Process(target=run, args=(steps, theirs, *given))
+        self.turns, theirs = Pipe()
+        self.process = context.Process(target=run, args=(theirs, steps, *given))
         self.process.daemon = {daemon}
         self.process.start()
 {noted}        theirs.close()
-        self.turn.recv()  # it runs
+        self.turns.recv()  # it runs
 {methods}
 
-def run(steps, turn, *given):
-    """Take turns with the process that started this one, until it has gone."""
-    signal.alarm(4 * TIMEOUT)  # it ends then, whatever happens
-    with suppress(EOFError):
-        turn.send("it runs")
-        turn.recv()
-{turns}'''
+def run(turns, steps, *given):
+{begin}{turns}'''
+
+NOTED = "        PIDS.append(self.process.pid)\n"
 
 TURNS = """\
+    with suppress(EOFError):  # until the process that started it has ended
+        turns.send("it runs")
+        turns.recv()
         for found in steps(*given):
-            turn.send(found)
-            turn.recv()
+            turns.send(found)
+            turns.recv()
 """
 
 TURNS_AND_LEAVE = """\
-        global running  # what it holds, it holds until the process has ended
-        running = steps(*given)
+    global running  # what it holds, it holds until the process has ended
+    running = steps(*given)
+    with suppress(EOFError):  # until the process that started it has ended
+        turns.send("it runs")
+        turns.recv()
         for found in running:
-            turn.send(found)
-            if turn.recv() == "leave":
+            turns.send(found)
+            if turns.recv() == "leave":
                 return
 """
 
 IN_ONE = """
     def go_on(self):
-        self.turn.send("it is your turn")
-        if not self.turn.poll(TIMEOUT):
+        self.turns.send("go on")
+        if not self.turns.poll(TIMEOUT):
             raise TimeoutError
-        return self.turn.recv()
+        return self.turns.recv()
 """
 
 IN_TWO = """
@@ -52,25 +55,33 @@ IN_TWO = """
         return self.wait()
 
     def tell(self):
-        self.turn.send("it is your turn")
+        self.turns.send("go on")
 
     def wait(self):
-        if not self.turn.poll(TIMEOUT):
+        if not self.turns.poll(TIMEOUT):
             raise TimeoutError
-        return self.turn.recv()
+        return self.turns.recv()
 """
+
+STUCK = '''
+def until_it_waits(process):
+    """Return once a process only waits: it sleeps, and nobody wakes it."""
+    deadline, before, same = time.monotonic() + TIMEOUT, [], 0
+    while same < 10:
+        with open(f"/proc/{process.pid}/status") as file:
+            now = [line for line in file if line.startswith(("State", "voluntary"))]
+        same = same + 1 if now == before and "S (sleeping)" in now[0] else 0
+        before = now
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.01)
+'''
 
 SEGMENTS = '''
 def segments():
     """Return how many segments there are that these processes made."""
     ours = PATTERN.replace("{pid}", f"({'|'.join(map(str, PIDS))})")
     return sum(bool(re.match(ours, name)) for name in os.listdir("/dev/shm"))
-'''
-
-DESCRIPTORS = '''
-def descriptors(pid):
-    """Return how many descriptors a process has open."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
 '''
 
 MAPPINGS = '''
@@ -80,13 +91,17 @@ def mappings(pid):
         return sum("/dev/shm/" in line or "/memfd:" in line for line in file)
 '''
 
-GROWN = '''
-def grown(held, before):
-    """Return by how much there is more than before, when GRACE seconds have passed."""
-    deadline = time.monotonic() + GRACE
-    while (now := held()) != before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return {what: now[what] - before[what] for what in now if now[what] > before[what]}
+DESCRIPTORS_TAKEN = '''
+def take_descriptors(spare):
+    """Take all descriptors that this process may have, but for a few."""
+    taken = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    with suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    for descriptor in taken[len(taken) - spare :]:
+        os.close(descriptor)
+    return taken[: len(taken) - spare]
 '''
 
 TOO_LATE = '''
@@ -123,5 +138,14 @@ class Cycle:
         self.held, self.itself = held, self
 '''
 
-READINGS = {"segments": SEGMENTS, "descriptors": DESCRIPTORS, "mappings": MAPPINGS}
-"""What reads of the ledger become."""
+NEEDED = {
+    "segments": SEGMENTS,
+    "mappings": MAPPINGS,
+    "waits": STUCK,
+    "descriptors taken": DESCRIPTORS_TAKEN,
+    "too late": TOO_LATE,
+    "unpicklable": UNPICKLABLE,
+    "unreceivable": UNRECEIVABLE,
+    "cycle": CYCLE,
+}
+"""What a program has where its steps need it."""

@@ -15,7 +15,15 @@ from sharedtensor_conformance.clauses import SPEC_VERSION, Clause
 from sharedtensor_conformance.report.records import Case, Machine
 from sharedtensor_conformance.reproduce import helpers
 from sharedtensor_conformance.reproduce.endings import ended_otherwise, ending
-from sharedtensor_conformance.reproduce.folding import Line, Loop, Step, Turn, folded
+from sharedtensor_conformance.reproduce.factoring import NAME, Body, factored
+from sharedtensor_conformance.reproduce.folding import (
+    Line,
+    Loop,
+    Step,
+    Turn,
+    folded,
+    with_joined_dels,
+)
 from sharedtensor_conformance.reproduce.operations import DROP_IN, Operations
 from sharedtensor_conformance.reproduce.source import Untranslatable
 from sharedtensor_conformance.reproduce.story import OWNER, Story
@@ -24,6 +32,9 @@ from sharedtensor_conformance.reproduce.translation import Process, Translation
 WIDTH = 88
 LONGEST = 300
 """Lines that a program may have; most have fewer than a hundred."""
+
+EVIDENCE = 160
+"""Characters of the evidence that a program tells of itself."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,7 @@ class _Text:
         text = f"{clause.id} ({clause.level} in spec {SPEC_VERSION}): "
         text += " ".join(clause.text.split())
         evidence = case.evidence.splitlines()[0] if case.evidence else str(case.verdict)
+        evidence = textwrap.shorten(evidence, EVIDENCE, placeholder=" ...")
         said = (
             f"{clause.title}.",
             "",
@@ -126,7 +138,7 @@ class _Text:
 
     def _imports(self, shown: str) -> Iterator[str]:
         names = {n.id for n in ast.walk(ast.parse(shown)) if isinstance(n, ast.Name)}
-        for name in ("gc", "os", "re", "signal", "sys", "time"):
+        for name in ("gc", "os", "re", "resource", "signal", "sys", "time"):
             if name in names:
                 yield f"import {name}"
         if "suppress" in names:
@@ -160,30 +172,32 @@ class _Text:
     def _helpers(self) -> Iterator[str]:
         needs = self.translation.needs
         if "peer" in needs:
+            yield self._helper_for_peers()
+        yield from (text for what, text in helpers.NEEDED.items() if what in needs)
+
+    def _helper_for_peers(self) -> str:
+        needs = self.translation.needs
+        in_two = any(".tell()" in line or ".wait()" in line for line in self._said())
+        turns = helpers.TURNS_AND_LEAVE if "leave" in needs else helpers.TURNS
+        parts = {
             # Daemons cannot have children, and the others are ended with their owner.
-            daemon = "steps is not owner_steps" if "crash" in needs else "True"
-            in_two = any(
-                ".tell()" in line or ".wait()" in line for line in self._said()
-            )
-            methods = helpers.IN_TWO if in_two else helpers.IN_ONE
-            noted = "        PIDS.append(self.process.pid)\n" * ("segments" in needs)
-            peer = helpers.PEER.replace("{daemon}", daemon)
-            turns = helpers.TURNS_AND_LEAVE if "leave" in needs else helpers.TURNS
-            peer = peer.replace("{methods}", methods).replace("{noted}", noted)
-            yield peer.replace("{turns}", turns)
-        for what, helper in helpers.READINGS.items():
-            if what in needs:
-                yield helper
-        if "growth" in needs:
-            yield helpers.GROWN
-        if "too late" in needs:
-            yield helpers.TOO_LATE
-        if "unpicklable" in needs:
-            yield helpers.UNPICKLABLE
-        if "unreceivable" in needs:
-            yield helpers.UNRECEIVABLE
-        if "cycle" in needs:
-            yield helpers.CYCLE
+            "{daemon}": "steps is not owner_steps" if "crash" in needs else "True",
+            "{methods}": helpers.IN_TWO if in_two else helpers.IN_ONE,
+            "{noted}": helpers.NOTED if "segments" in needs else "",
+            "{begin}": "".join(f"    {line}\n" for line in self._entrance_of_all()),
+            "{turns}": turns,
+        }
+        peer = helpers.PEER
+        for part, text in parts.items():
+            peer = peer.replace(part, text)
+        return peer
+
+    def _entrance_of_all(self) -> list[str]:
+        """Return how those begin that take turns; nothing where they differ."""
+        peers = [p for p in self.translation.processes.values() if p.name != OWNER]
+        entrances = [process.entrance for process in peers]
+        same = all(entrance == entrances[0] for entrance in entrances)
+        return entrances[0] if entrances and same else []
 
     def _said(self) -> list[str]:
         return [*_owners_lines(self.steps, self.translation), *self.last]
@@ -191,31 +205,37 @@ class _Text:
     # Who does what
 
     def _processes(self) -> Iterator[str]:
-        for process in self.translation.processes.values():
-            if process.name != OWNER:
-                yield self._peer(process)
-        yield self._owner()
+        crash = "crash" in self.translation.needs
+        peers = [p for p in self.translation.processes.values() if p.name != OWNER]
+        heads = [f"{p.steps}({', '.join(p.given)})" for p in peers]
+        heads.append("owner_steps()" if crash else "main()")
+        owner = [*self._said()]
+        if crash:
+            owner = ["os.setpgrp()  # and all that it starts", *owner, "yield"]
+        if inherited := sorted(self.translation.inherited):
+            owner.insert(0, f"global {', '.join(inherited)}")
+        bodies = [*map(self._peer, peers), Body(tuple(owner))]
+        part, bodies = factored(bodies)
+        if part:
+            yield _indented([f"def {NAME}():", *_inside(part)], 0)
+        for head, body in zip(heads, bodies, strict=True):
+            yield _indented([f"def {head}:", *_inside(body.lines)], 0)
 
-    def _peer(self, process: Process) -> str:
-        head = f"def {process.steps}({', '.join(process.given)}):"
-        lines = [*process.entrance, *_lines_of(self.steps, process.name)]
+    def _peer(self, process: Process) -> Body:
+        lines = [*_lines_of(self.steps, process.name)]
+        if process.entrance != self._entrance_of_all():
+            lines = [*process.entrance, *lines]
         if not any("yield" in line for line in lines):
             lines.append("yield")
-        return _indented([head, *_inside(lines)], 0)
-
-    def _owner(self) -> str:
-        crash = "crash" in self.translation.needs
-        lines = self._said()
-        if crash:
-            lines.append("yield")
-        name = "owner_steps" if crash else "main"
-        return _indented([f"def {name}():", *_inside(lines)], 0)
+        return Body(tuple(lines), tuple(process.given))
 
     def _crash(self) -> list[str]:
         return [
             "owner = Peer(owner_steps)",
             "with suppress(EOFError, TimeoutError):\n    owner.go_on()",
             "owner.process.join(TIMEOUT)",
+            "with suppress(ProcessLookupError):\n"
+            "    os.killpg(owner.process.pid, signal.SIGKILL)",
             "status = owner.process.exitcode",
             *ended_otherwise(self.translation),
         ]
@@ -281,20 +301,9 @@ def _owners_lines(steps: Sequence[Step], translation: Translation) -> Iterator[s
 
 
 def _inside(lines: Iterable[str]) -> list[str]:
-    return [textwrap.indent(line, "    ") for line in _with_joined_dels(lines)]
-
-
-def _with_joined_dels(lines: Iterable[str]) -> list[str]:
-    """Return the lines, with one ``del`` for those that follow each other."""
-    found: list[str] = []
-    for line in lines:
-        if line.startswith("del ") and found and found[-1].startswith("del "):
-            found[-1] += f", {line.removeprefix('del ')}"
-        else:
-            found.append(line)
-    return found
+    return [textwrap.indent(line, "    ") for line in with_joined_dels(lines)]
 
 
 def _indented(lines: Iterable[str], depth: int) -> str:
-    joined = _with_joined_dels(lines)
+    joined = with_joined_dels(lines)
     return textwrap.indent("\n".join(joined), "    " * depth)

@@ -80,6 +80,10 @@ class Story(Listener):
         """Write down that it was killed."""
         self._add(actor, "kill")
 
+    def changed(self, what: str) -> None:
+        """Write down what was changed below all processes."""
+        self._add(None, "system", do=what)
+
     def read(self, actor: Any, what: str, value: Any) -> None:
         """Write down how much there was."""
         count = len(value) if isinstance(value, set) else value

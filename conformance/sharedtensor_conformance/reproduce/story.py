@@ -6,9 +6,11 @@ other stages are left out, and so is what only polls.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sharedtensor_conformance.report.records import Case
@@ -32,7 +34,8 @@ class Event:
 
     Args:
         number: its place in the story.
-        kind: ``call``, ``kill``, or ``read`` for a reading of the ledger.
+        kind: ``call``, ``kill``, ``read`` for a reading of the ledger, ``system`` for
+            what changed below all processes.
         process: whom it concerns.
         do: what the process was asked for, or what was read.
         given: the arguments of a call, as `harness.wire` encodes them.
@@ -124,6 +127,35 @@ class Story:
             if event.number == self.failure.event:
                 return event
         raise Untranslatable("the failure is not that of a single call")
+
+    @property
+    def groups(self) -> list[list[Event]]:
+        """The readings of the ledger that follow each other, together."""
+        grouped = itertools.groupby(self.events, lambda event: event.kind == "read")
+        return [list(group) for is_read, group in grouped if is_read]
+
+    @property
+    def grew(self) -> list[Event]:
+        """The last readings that say more than the same at the `baseline`."""
+        if self.baseline is None:
+            return []
+        before, now = self.groups[self.baseline], self.groups[-1]
+        pairs = zip(before, now, strict=True)
+        return [last for first, last in pairs if first.count < last.count]
+
+    @cached_property
+    def baseline(self) -> int | None:
+        """The number of the latest group of readings that says less than the last."""
+        groups = self.groups
+        for number in range(len(groups) - 2, -1, -1):
+            pairs = list(zip(groups[number], groups[-1], strict=False))
+            same = len(groups[number]) == len(groups[-1]) and all(
+                (one.do, one.process) == (other.do, other.process)
+                for one, other in pairs
+            )
+            if same and any(one.count < other.count for one, other in pairs):
+                return number
+        return None
 
 
 def _belongs(event: dict[str, Any], stage: int | None) -> bool:

@@ -93,7 +93,9 @@ class Translation:
         start_method: its start method.
         whole: do as the test did what only looks at something, too.
 
-    `goes_on` says whether what shows the failure began before other things happened.
+    `readings` are the places of the steps at which the ledger is read,
+    `goes_on` says whether what shows the failure began before other things happened,
+    `inherited` names what the owner holds when it forks another process.
     """
 
     def __init__(
@@ -115,9 +117,10 @@ class Translation:
         self.steps: list[Step] = []
         self.needs: set[str] = set()
         self.goes_on = False
+        self.inherited: set[str] = set()
         self._names_results = True
-        self.groups: list[tuple[int, list[Event]]] = []
-        self._readings: list[Event] = []
+        self.readings: list[int] = []
+        self._reads = False
         self._begin()
 
     def tell(self) -> None:
@@ -131,13 +134,12 @@ class Translation:
             if event.number == last and self._is_last(event):
                 return
             if event.kind == "read":
-                self._readings.append(event)
+                self._read()
                 continue
-            self._group_readings()
+            self._reads = False
             self._tell(event)
             if event.overlaps and event.process != OWNER and event.is_answered:
                 waiting.append(event)
-        self._group_readings()
 
     def _is_last(self, event: Event) -> bool:
         """Return whether nothing happens after what shows the failure began."""
@@ -175,11 +177,23 @@ class Translation:
         if any(True for _ in references_in(arguments)):
             made.given["arguments"] = self._message(OWNER, arguments, made.inherits)
         made.names |= set(made.given)
+        self._let_go_of_what_it_inherits(made)
         self.processes[name] = made
         given = "".join(f", {value}" for value in made.given.values())
         self.add(OWNER, f"{made.variable} = Peer({made.steps}{given})")
         self.needs.add("peer")
-        made.entrance = self._entrance(name)
+        made.entrance += self._entrance(name)
+
+    def _let_go_of_what_it_inherits(self, made: Process) -> None:
+        """Let a forked process drop at once what its parent holds, as in the test.
+
+        So the names of the parent are global.
+        """
+        held = [s for s in self.of(OWNER).sources.values() if s.isidentifier()]
+        if made.inherits and held:
+            names = ", ".join(held)
+            made.entrance = [f"global {names}", f"del {names}  # what it inherits"]
+            self.inherited |= set(held)
 
     def _variable(self, name: str) -> str:
         children = {e.process for e in self.story.events if e.process[:5] == "child"}
@@ -211,6 +225,8 @@ class Translation:
     # Events
 
     def _tell(self, event: Event) -> None:
+        if event.kind == "system":
+            raise Untranslatable(f"it does what a program here cannot do: {event.do}")
         if event.kind == "kill":
             self._end(event, f"{self.of(event.process).variable}.process.kill()")
             return
@@ -223,7 +239,7 @@ class Translation:
             return
         if event.do == "leave":
             self.needs.add("leave")
-            leaving = f'{self.of(event.process).variable}.turn.send("leave")'
+            leaving = f'{self.of(event.process).variable}.turns.send("leave")'
             self._end(event, leaving)
             return
         if self.expects_an_address and event is self._expected_event:
@@ -251,7 +267,9 @@ class Translation:
             line = f"with suppress(Exception):\n    {line}"
         if event.overlaps and event.process != OWNER:
             self.steps.append(Turn(event.process, (line,), "tell"))
-            self.add(OWNER, "time.sleep(1)  # it waits then")
+            self.needs.add("waits")
+            variable = self.of(event.process).variable
+            self.add(OWNER, f"until_it_waits({variable}.process)")
         else:
             self.add(event.process, line)
 
@@ -478,6 +496,19 @@ class Translation:
     def _tell_set_umask(self, event: Event, mask: int) -> list[str]:
         return [f"os.umask({mask:#o})"]
 
+    def _tell_exhaust(self, event: Event, what: str, spare: int) -> list[str]:
+        if what == "descriptors":
+            self.needs.add("descriptors taken")
+            return [f"taken = take_descriptors({spare})"]
+        if what == "file_size":
+            return [_limited("FSIZE", str(spare))]
+        raise Untranslatable(f"it does what a program here cannot do: exhaust {what}")
+
+    def _tell_restore(self, event: Event, what: str) -> list[str]:
+        if what == "descriptors":
+            return ["while taken:\n    os.close(taken.pop())"]
+        return [_limited("FSIZE", "resource.RLIM_INFINITY")]
+
     def _tell_try_context(self, event: Event, method: str) -> list[str]:
         return [f"{DROP_IN}.get_context({method!r})"]
 
@@ -521,11 +552,17 @@ class Translation:
 
     # Readings of the ledger
 
-    def _group_readings(self) -> None:
-        """End a group of readings, which are told together."""
-        if self._readings:
-            self.groups.append((len(self.steps), self._readings))
-            self._readings = []
+    def _read(self) -> None:
+        """Note where the ledger is read; readings that follow each other are one."""
+        if not self._reads:
+            self.readings.append(len(self.steps))
+        self._reads = True
+
+
+def _limited(kind: str, value: str) -> str:
+    """Return the line that sets a limit of a process."""
+    limit = f"resource.RLIMIT_{kind}"
+    return f"resource.setrlimit({limit}, ({value}, resource.RLIM_INFINITY))"
 
 
 def _dropping_names(message: str) -> list[str]:

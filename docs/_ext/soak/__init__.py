@@ -38,6 +38,7 @@ RENDERERS: dict[str, Callable[[Records], list[nodes.Node]]] = {
     "rounds": tables.rounds,
     "plot": plot.rounds,
     "kills": tables.kills,
+    "killed-runs": tables.killed_runs,
     "fuzz": tables.fuzz,
     "loaded": partial(tables.runs, "loaded"),
     "shuffled": partial(tables.runs, "shuffled"),

@@ -13,6 +13,7 @@ Record = dict[str, Any]
 EXPECTED = {
     "rounds": ("rounds-file_descriptor", "rounds-file_system"),
     "kills": ("kills",),
+    "killed-runs": ("killed-runs",),
     "fuzz": ("fuzz",),
     "loaded": ("loaded", "loaded-nobody"),
     "shuffled": (

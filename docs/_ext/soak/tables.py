@@ -8,6 +8,14 @@ from elements import missing, paragraph, table
 from soak.records import Record, Records
 
 VICTIMS = ("owner", "peer", "manager")
+ENDINGS = (
+    "ended before the first line",
+    "cut short, without one",
+    "cut short, with a summary",
+    "had reached its end",
+)
+"""How far a killed run had come, by what its report has."""
+
 RUN = [
     "Run",
     "Python",
@@ -45,6 +53,18 @@ def kills(records: Records) -> list[nodes.Node]:
     episodes = ", ".join(f"{n} under {key}" for key, n in record["episodes"].items())
     found.append(paragraph(f"Episodes: {episodes}."))
     return found
+
+
+def killed_runs(records: Records) -> list[nodes.Node]:
+    """Return the runs that were ended, by how that was done and how far they came."""
+    found = of_all(records, "killed-runs")
+    record = records.read("killed-runs")
+    if record is None or "counts" not in record:
+        return found
+    counts = record["counts"]
+    ways = sorted(key for key in counts if key.startswith("SIG"))
+    rows = [[key, counts[key]] for key in (*ways, *ENDINGS) if key in counts]
+    return [*found, table(["How it ended, or what its report says", "Runs"], rows)]
 
 
 def fuzz(records: Records) -> list[nodes.Node]:

@@ -24,6 +24,7 @@ from sphinx.util.docutils import SphinxDirective
 from .blind import BlindTrialDirective
 from .generated import GeneratedMutantsDirective
 from .precision import PrecisionDirective
+from .programs import ProgramsDirective
 from .simulation import ManagerSimulationDirective
 
 BINDING = ("MUST", "SHOULD")
@@ -140,5 +141,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("blind-trial", BlindTrialDirective)
     app.add_directive("generated-mutants", GeneratedMutantsDirective)
     app.add_directive("precision", PrecisionDirective)
+    app.add_directive("programs", ProgramsDirective)
     app.add_directive("manager-simulation", ManagerSimulationDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

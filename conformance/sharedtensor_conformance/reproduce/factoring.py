@@ -1,0 +1,93 @@
+"""Takes steps that occur more than once out of functions, as one would write them.
+
+A test that looks for leaks does everything once to warm up and then again, in the owner
+and often in its peer too. In a program that is one function, which is called.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+NAME = "repeated"
+SHORTEST = 6
+"""Lines that a part has to have, to be worth a function."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """The lines of a function, and the names of its parameters."""
+
+    lines: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
+
+
+def factored(bodies: Sequence[Body]) -> tuple[tuple[str, ...], list[Body]]:
+    """Return the part that occurs most often and is longest, and bodies that call it.
+
+    The part is empty where nothing is worth it.
+    """
+    best: tuple[str, ...] = ()
+    for part in _candidates(bodies):
+        if _saved(part, bodies) > _saved(best, bodies):
+            best = part
+    if not best:
+        return (), list(bodies)
+    return best, [Body(tuple(_calling(b.lines, best)), b.parameters) for b in bodies]
+
+
+def _candidates(bodies: Sequence[Body]) -> Iterator[tuple[str, ...]]:
+    """Yield the parts that occur twice and could be functions."""
+    seen: set[tuple[str, ...]] = set()
+    for body in bodies:
+        count = len(body.lines)
+        for start in range(count):
+            for end in range(start + 1, count + 1):
+                part = body.lines[start:end]
+                again = part in seen and _length(part) >= SHORTEST
+                if again and all(_is_closed(part, each) for each in bodies):
+                    yield part
+                seen.add(part)
+
+
+def _length(part: Sequence[str]) -> int:
+    return sum(text.count("\n") + 1 for text in part)
+
+
+def _saved(part: tuple[str, ...], bodies: Sequence[Body]) -> int:
+    """Return by how many lines a program is shorter with this part as a function."""
+    if not part:
+        return 0
+    times = sum(list(_calling(b.lines, part)).count(f"{NAME}()") for b in bodies)
+    return (times - 1) * (_length(part) - 1) - 4
+
+
+def _is_closed(part: tuple[str, ...], body: Body) -> bool:
+    """Return whether a part needs no name of its function, and leaves none there."""
+    nodes = list(ast.walk(ast.parse("\n".join(part))))
+    if any(isinstance(node, ast.Yield | ast.Global) for node in nodes):
+        return False
+    bound = _names(nodes, ast.Store)
+    if bound - _names(nodes, ast.Del) - {"_"}:
+        return False
+    around = ast.walk(ast.parse("\n".join(body.lines)))
+    own = {*body.parameters, *_names(around, ast.Store)}
+    return not (_names(nodes, ast.Load) - bound) & own
+
+
+def _names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> set[str]:
+    names = (node for node in nodes if isinstance(node, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, context)}
+
+
+def _calling(lines: tuple[str, ...], part: tuple[str, ...]) -> Iterator[str]:
+    """Yield the lines, with calls where the part was."""
+    place = 0
+    while place < len(lines):
+        if lines[place : place + len(part)] == part:
+            yield f"{NAME}()"
+            place += len(part)
+        else:
+            yield lines[place]
+            place += 1

@@ -1,0 +1,68 @@
+"""The record of which deviations a program shows, and the script that makes it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from sharedtensor_conformance.report.records import read_report
+
+ROOT = Path(__file__).parents[2]
+REPORT = ROOT / "docs/reports/torch.jsonl"
+RECORD = ROOT / "docs/reports/programs/torch.json"
+
+
+@pytest.fixture
+def script():
+    """The script, which is no module of a package."""
+    file = ROOT / "ci" / "run_programs.py"
+    spec = importlib.util.spec_from_file_location("run_programs", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run(script, monkeypatch, tmp_path):
+    """Return a function that runs the script where some cases show, over a record."""
+
+    def call(shown, before):
+        def found(report, case):
+            return script.row(case, case.test in shown, "it is gone", 50)
+
+        monkeypatch.setattr(script, "row_of", found)
+        record = tmp_path / "record.json"
+        rows = [
+            script.row(case, case.test in before, "")
+            for case in script.chosen(read_report(REPORT))
+        ]
+        record.write_text(json.dumps({"programs": rows}))
+        status = script.main([str(REPORT), str(record)])
+        return status, json.loads(record.read_text())["programs"]
+
+    return call
+
+
+GRAD = "test_grad.py::test_grad_that_is_present_arrives_with_its_values"
+
+
+def test_what_was_shown_and_is_not_fails_the_run(run, capsys):
+    status, rows = run(shown=(), before=(GRAD,))
+    assert status == 1
+    assert "was shown, and is not: it is gone" in capsys.readouterr().out
+    assert not any(row["shown"] for row in rows)
+
+
+def test_what_is_shown_for_the_first_time_is_recorded(run):
+    status, rows = run(shown=(GRAD,), before=())
+    assert status == 0
+    assert [row["lines"] for row in rows if row["shown"]] == [50]
+
+
+def test_record_has_a_row_for_each_deviation_of_the_report(script):
+    rows = json.loads(RECORD.read_text())["programs"]
+    expected = [case.id for case in script.chosen(read_report(REPORT))]
+    assert [row["case"] for row in rows] == expected
+    assert all(bool(row["said"]) != row["shown"] for row in rows)

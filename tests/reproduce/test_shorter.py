@@ -1,0 +1,140 @@
+"""What makes programs short, parts that recur and early ends; and how they wait."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from sharedtensor_conformance.reproduce import helpers
+from sharedtensor_conformance.reproduce.cutting import cut
+from sharedtensor_conformance.reproduce.factoring import Body, factored
+from sharedtensor_conformance.reproduce.folding import Turn, folded
+from sharedtensor_conformance.reproduce.story import Event, Failure, Story
+
+PART = (
+    "queue = context.Queue()",
+    "t = make(1)",
+    "queue.put(t)",
+    "del t",
+    "gc.collect()",
+)
+CLOSED = (*PART, "del queue")
+
+
+# Parts that recur
+
+
+def test_part_that_recurs_in_two_processes_is_one_function():
+    bodies = [Body((*CLOSED, "yield", *CLOSED, "yield")), Body(("a = 1", *CLOSED))]
+    part, (peer, owner) = factored(bodies)
+    assert part == CLOSED
+    assert peer.lines == ("repeated()", "yield", "repeated()", "yield")
+    assert owner.lines == ("a = 1", "repeated()")
+
+
+@pytest.mark.parametrize(
+    ("lines", "parameters"),
+    [
+        ((*PART, "x()", *PART, "x()"), ()),  # the name of the queue goes on
+        ((*CLOSED, "y = 1", *CLOSED), ("gc",)),  # it needs what its function has
+        (("yield", *CLOSED[:-1], "yield", "yield", *CLOSED[:-1]), ()),
+    ],
+)
+def test_part_that_shares_names_with_its_function_stays_there(lines, parameters):
+    assert factored([Body(lines, parameters)])[0] == ()
+
+
+def test_short_part_stays_where_it_is():
+    part = ("t = make(1)", "del t")
+    assert factored([Body((*part, "x()", *part, "y()", *part))])[0] == ()
+
+
+def test_loop_in_which_one_process_acts_is_a_part_of_its_turn():
+    turns = [Turn("peer", (f"put({number})",)) for number in range(3)]
+    end = Turn("peer", ("close()",))
+    lines = ("for _ in range(3):\n    put(0)", "close()")
+    assert folded([*turns, end]) == [Turn("peer", lines)]
+
+
+# Stories that end early
+
+
+def reference(key):
+    return {"reference": key}
+
+
+def episode(key):
+    """The owner makes a tensor and sends it; both drop it. Four events."""
+    yield "owner", "operate", ("make", [1]), reference(key)
+    yield "owner", "put", ("peer", "pipe", reference(key)), None
+    yield "owner", "drop", (key,), None
+    yield "peer", "get", ("owner", "pipe"), reference(key)
+    yield "peer", "drop", (key,), None
+
+
+def story(*calls, kind="growth"):
+    """Return a story of calls between two readings, of which the last says more."""
+    told = [("owner", "operate", ("make", [0]), reference("0"))]
+    told += [("", "segments", (), 1), *calls, ("", "segments", (), 5)]
+    events = []
+    for number, (process, do, given, returned) in enumerate(told):
+        if do == "segments":
+            event = Event(number, "read", "", do, count=returned)
+        else:
+            event = Event(number, "call", process, do, given, returned)
+        events.append(event)
+    return Story(tuple(events), Failure(kind, "it is back"))
+
+
+def test_leak_is_looked_for_where_everything_was_given_back_first():
+    whole = story(*episode("1"), *episode("2"))
+    first, second = cut(whole)
+    assert [event.number for event in first.events] == [0, 1, 2, 3, 4, 5, 6, 12]
+    assert second.events == whole.events
+    assert [event.count for event in first.grew] == [5]
+
+
+def test_story_is_not_cut_while_a_message_is_under_way():
+    lost = list(episode("1"))[:3]  # nobody receives it
+    assert list(cut(story(*lost, *episode("2")))) == []
+
+
+def test_story_of_another_failure_is_not_cut():
+    assert list(cut(story(*episode("1"), kind="equality"))) == []
+
+
+# How they wait
+
+
+@pytest.fixture
+def until_it_waits():
+    """Return the helper of the programs, which waits for at most two seconds."""
+    scope = {"time": time, "TIMEOUT": 2}
+    exec(compile(helpers.STUCK, "program.py", "exec"), scope)
+    return scope["until_it_waits"]
+
+
+def started(program):
+    return subprocess.Popen([sys.executable, "-S", "-c", program])
+
+
+def test_process_that_waits_is_waited_for(until_it_waits):
+    process = started("import signal; signal.pause()")
+    until_it_waits(SimpleNamespace(pid=process.pid))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("busy", ["while True: pass", "while True: time.sleep(0.001)"])
+def test_process_that_goes_on_does_not_wait(until_it_waits, busy):
+    process = started(f"import time\n{busy}")
+    try:
+        with pytest.raises(TimeoutError):
+            until_it_waits(SimpleNamespace(pid=process.pid))
+    finally:
+        process.kill()
+        process.wait()
