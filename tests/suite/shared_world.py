@@ -176,6 +176,12 @@ class Process:
     def request(self, _, what, *arguments):
         if what == "ballast":
             return Ballast(self, *arguments)
+        if what == "put_pile":
+            channel, first, number, size = arguments
+            for one in range(first, first + number):
+                ballast = Ballast(self, size)
+                channel.put(self, {"number": one, "tensors": [], "ballast": ballast})
+            return None
         ballast, size = arguments
         return ballast.size == size
 

@@ -228,13 +228,14 @@ class Ground:
         tensor.drop()
 
     def account(self) -> None:
-        """Note what each process has open, once it has shared something."""
-        for process, actor in self.actors.items():
+        """Note what each process has open, once all have shared something."""
+        for actor in self.actors.values():
             tensor = actor.make([0, 1])
             route = self.routes[0].proxy
             route.put(actor, tensor)
             route.get(self.actors[self.owner]).drop()
             tensor.drop()
+        for process, actor in self.actors.items():
             self.before[process] = self.stage.holdings(actor)
 
     def start(self, tensors: list[HeldTensor]) -> None:
@@ -295,7 +296,7 @@ class Ground:
         found = len(self.stage.ledger.segments())
         check(found >= least, f"{least} segments have names (there are {found})")
         if self.world.has_manager:
-            self.clauses = ("FS-2", "FS-9", "MGR-10", "LIFE-7", "LIFE-8", "LIFE-20")
+            self.clauses = ("FS-2", "FS-9", "LIFE-8", "LIFE-20", "LIFE-17", "LIFE-7")
             eventually(
                 lambda: len(self.stage.ledger.segments()) <= most,
                 f"no more than {most} segments have names",

@@ -83,7 +83,7 @@ STEPS = (12, 26)
 NUMBERS = 1_000_000
 """What a step picks by is below this."""
 
-COST = 12
+COST = {"fork": 20, "forkserver": 40, "spawn": 60}
 """One of these histories, with its processes, costs as much as so many without."""
 
 ENDINGS = ("all is received", "all exit", "all are killed", "owner is killed first")
@@ -152,6 +152,9 @@ class LifetimeHistory(Steps):
         for route in self.routes:
             while route.model.waiting:
                 self.receive(self.owner, route)
+            self.does(f"owner.get_within({route.name}, 0)", ("CHAN-4", "LIFE-15"))
+            found = route.proxy.get_within(self.actor(self.owner), 0)
+            check.equal(found, [], f"nothing more is in {route.name}")
         self.verify()
 
     def drop_all(self) -> None:

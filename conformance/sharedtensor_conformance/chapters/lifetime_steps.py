@@ -25,8 +25,11 @@ from sharedtensor_conformance.harness.proxies.calls import Pending
 MAX_HELD = 8
 """Tensors that are held at once: few, so that the same are met again and again."""
 
-PILE, PILED = 16, 1 << 15
-"""Messages that are more than a socket or a pipe takes, and their size."""
+PILE, PILED = 128, 3 << 13
+"""Messages that are more than a socket or a pipe takes, and how large they may be.
+
+They are smaller than a packet of the reference, which would lie beside the queue.
+"""
 
 LIMITS = (4096, 1 << 15, 1 << 16, 212_992, 1 << 20)
 """Sizes at which something changes.
@@ -155,9 +158,13 @@ class TensorSteps(Messages):
         route = self.route(where, lambda one: one.is_queue and not one.model.bound)
         if process is None or route is None or len(route.model.waiting) > IN_FLIGHT:
             return
-        size = PILED - what % SPREAD
+        size, first = PILED - what % SPREAD, self.world.messages + 1
+        line = f"{PILE} messages from #{first} on, of {size} bytes each"
+        self.does(f"{process.name}.put({route.name}, {line})", ("CHAN-4",))
+        act = ("put_pile", route.proxy, first, PILE, size)
+        self.actor(process).request("act", *act)
         for _ in range(PILE):
-            self.put(process, route, self.some_of(process, what // 7), size)
+            self.world.puts([], process, route.model, size)
 
     def step_fill(self, who: int, where: int, what: int) -> None:
         """A process offers messages to a queue with a bound until it refuses one."""

@@ -23,7 +23,7 @@ def test_histories_with_grads_end_as_the_model_says(implementation, histories):
 
 @clause(
     *("LIFE-2", "LIFE-3", "LIFE-4", "LIFE-5", "LIFE-6", "LIFE-8", "LIFE-9", "LIFE-10"),
-    *("LIFE-14", "LIFE-17", "LIFE-20", "SHARE-12", "CHAN-4"),
+    *("LIFE-7", "LIFE-14", "LIFE-17", "LIFE-20", "SHARE-12", "CHAN-4"),
     vary=("strategy",),
     prefers="fork",
     isolated=True,
@@ -34,7 +34,7 @@ def test_histories_with_deaths_end_as_the_model_says(lifetimes):
 
 
 @clause(
-    *("CHAN-4", "CHAN-8", "CHAN-12", "LIFE-15", "LIFE-16", "SHARE-12"),
+    *("CHAN-4", "CHAN-8", "CHAN-12", "LIFE-7", "LIFE-15", "LIFE-16", "SHARE-12"),
     channels=("queue",),
     vary=("strategy",),
     prefers="fork",
@@ -46,7 +46,10 @@ def test_histories_of_queues_end_as_the_model_says(lifetimes):
 
 
 @clause(
-    "CHAN-4", "CHAN-6", "SHARE-12", vary=("strategy",), prefers="fork", isolated=True
+    *("CHAN-4", "CHAN-6", "LIFE-7", "SHARE-12"),
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
 )
 def test_histories_at_limits_end_as_the_model_says(lifetimes):
     """Messages have sizes, and as many tensors, at which something changes."""
@@ -55,7 +58,7 @@ def test_histories_at_limits_end_as_the_model_says(lifetimes):
 
 @clause(
     *("START-1", "START-2", "START-3", "START-4", "LIFE-11", "LIFE-22"),
-    *("SHARE-12", "CHAN-4", "LIFE-17"),
+    *("SHARE-12", "CHAN-4", "LIFE-7", "LIFE-17"),
     isolated=True,
 )
 def test_histories_with_starts_end_as_the_model_says(lifetimes):

@@ -112,6 +112,13 @@ def put_sizes(actor: Any, channel: Any, tensor: Any, first: int, count: int) -> 
         actor.do_channel_put(channel, [tensor, content(size)])
 
 
+def put_pile(actor: Any, channel: Any, first: int, count: int, size: int) -> None:
+    """Put `count` messages of this size without tensors, numbered from `first` on."""
+    for number in range(first, first + count):
+        message = {"number": number, "tensors": [], "ballast": Ballast(size)}
+        actor.do_channel_put(channel, message)
+
+
 def get_sizes(
     actor: Any, channel: Any, values: list[Any], first: int, count: int
 ) -> list[int]:

@@ -110,5 +110,6 @@ def lifetimes(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], N
     """A function that takes random histories of a family, each in new processes."""
     given = request.config.option
     seed = given.history_seed + crc32(stage.configuration.id.encode())
-    count = max(1, given.histories // lifetime_histories.COST)
+    cost = lifetime_histories.COST[stage.configuration.start_method]
+    count = max(1, given.histories // cost)
     return lambda family: lifetime_histories.search(stage, family, count, seed)
