@@ -235,14 +235,16 @@ def _export_to_others(fd: int) -> Any:
 def take_descriptor(handle: Any) -> int:
     """Return the descriptor that a handle stands for, from now on the caller's.
 
-    Raises `HandleError` when it cannot be had, for instance since the sender, which has
-    to hand it out on a channel that carries no descriptors, has gone: clause LIFE-6.
+    No program that this process starts inherits it: clause FD-5. Raises `HandleError`
+    when it cannot be had, for instance since the sender, which has to hand it out on a
+    channel that carries no descriptors, has gone: clause LIFE-6.
     """
     if isinstance(handle, int):
         inbox = _current.inbox
         return (inbox if inbox is not None else Inbox([])).take(handle)
     try:
         fd: int = handle.detach()
+        os.set_inheritable(fd, False)  # it came by inheritance where a process began
     except (OSError, EOFError) as error:
         raise HandleError(
             "The sender of this tensor no longer hands out its descriptor: it has "

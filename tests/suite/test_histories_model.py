@@ -15,12 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharedtensor_conformance.adapter import PROFILES
-from sharedtensor_conformance.chapters.histories import (
-    History,
-    HistoryFailed,
-    Processes,
-    kinds_for,
-)
+from sharedtensor_conformance.chapters.histories import History, Processes, kinds_for
+from sharedtensor_conformance.chapters.history_search import HistoryFailed
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
     CheckFailed,

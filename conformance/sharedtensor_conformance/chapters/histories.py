@@ -13,8 +13,6 @@ needs; a step that nothing fits is no step.
 
 from __future__ import annotations
 
-import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -22,14 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
+from sharedtensor_conformance.chapters import history_search
+from sharedtensor_conformance.chapters.history_search import FAILURES, HistoryFailed
 from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.outcomes import (
-    ActorDied,
-    CheckFailed,
-    DeadlineExceeded,
-    HarnessFault,
-    RemoteRaised,
-)
+from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
 from sharedtensor_conformance.harness.proxies import Remote
 
 Step = tuple[str, int, int, int]
@@ -69,44 +63,6 @@ MAX_LIVE = 6
 
 IN_FLIGHT = 6
 """Messages on their way at once: a channel need not hold more."""
-
-SHRINK_TIMEOUT = 5.0
-"""Seconds after a failure in which a shorter history is looked for."""
-
-CONFIRMED = 3
-"""How many of the shortest histories are taken again in new processes."""
-
-FAILURES = (CheckFailed, ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
-"""What comes of a process that is wrong; any other exception is the suite's own."""
-
-
-class HistoryFailed(Exception):
-    """A history did not come to what the model says.
-
-    Args:
-        error: what was raised.
-        script: the history, in the words of a test.
-    """
-
-    def __init__(self, error: Exception, script: str) -> None:
-        super().__init__(script)
-        self.error = error
-        self.script = script
-
-    def as_outcome(self, what: str) -> Exception:
-        """Return an error of the same verdict that tells the history."""
-        return self._kind()(f"{self._said()}; {what}:\n{self}")
-
-    def _kind(self) -> type[Exception]:
-        if isinstance(self.error, CheckFailed | RemoteRaised):
-            return CheckFailed
-        kinds = (ActorDied, DeadlineExceeded)
-        return next((k for k in kinds if isinstance(self.error, k)), HarnessFault)
-
-    def _said(self) -> str:
-        if isinstance(self.error, FAILURES):
-            return str(self.error)
-        return "".join(traceback.format_exception(self.error)).strip()
 
 
 @dataclass
@@ -512,70 +468,11 @@ def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
         CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: one of them failed; the
             shortest one that was found is told.
     """
-    import hypothesis  # it takes a while, and other tests do without
-    from hypothesis import strategies
+    from hypothesis import strategies  # it takes a while, and other tests do without
 
     processes = Processes(stage, "take_grad" in kinds)
-    found = _Search(processes.take)
     numbers = strategies.integers(0, 59)
     step = strategies.tuples(strategies.sampled_from(kinds), numbers, numbers, numbers)
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
-        report_multiple_bugs=False,
-        suppress_health_check=list(hypothesis.HealthCheck),  # pyright: ignore[reportArgumentType]
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(strategies.lists(step, min_size=STEPS[0], max_size=STEPS[1]))
-    def holds(steps: list[Step]) -> None:
-        if failed := found.outcome_of(steps):
-            raise failed
-
+    histories = strategies.lists(step, min_size=STEPS[0], max_size=STEPS[1])
     with processes.isolated:
-        with suppress(HistoryFailed, _OutOfTime):
-            holds()
-        if found.failed:
-            raise found.confirmed(processes)
-
-
-class _OutOfTime(BaseException):
-    """The search is over; Hypothesis lets what is no Exception through."""
-
-
-class _Search:
-    """What the histories came to: each is taken once, so the search cannot waver."""
-
-    def __init__(self, take: Callable[[list[Step]], HistoryFailed | None]) -> None:
-        self.take = take
-        self.known: dict[tuple[Step, ...], HistoryFailed | None] = {}
-        self.failed: list[tuple[list[Step], HistoryFailed]] = []
-        self.until = float("inf")
-
-    def outcome_of(self, steps: list[Step]) -> HistoryFailed | None:
-        """Return how a history failed, if it did."""
-        key = tuple(steps)
-        if key not in self.known:
-            if time.monotonic() > self.until:
-                raise _OutOfTime
-            self.known[key] = failed = self.take(steps)
-            if failed:
-                self.until = min(self.until, time.monotonic() + SHRINK_TIMEOUT)
-                self.failed.append((steps, failed))
-        return self.known[key]
-
-    def confirmed(self, processes: Processes) -> Exception:
-        """Return the outcome of the shortest history that fails in new processes.
-
-        Where none does, what failed first is told: it needed what went before it.
-        """
-        by_length = sorted(self.failed, key=lambda found: len(found[1].script))
-        for steps, _ in by_length[:CONFIRMED]:
-            processes.renew()
-            if failed := processes.take(steps):
-                return failed.as_outcome("the shortest history that was found")
-        first = self.failed[0][1]
-        return first.as_outcome("it took what went before it, and this history")
+        history_search.search(histories, processes, count, seed)

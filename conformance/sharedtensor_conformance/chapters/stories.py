@@ -6,6 +6,9 @@ finds. It knows no clause: the test that tells it says what the finding means.
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -118,3 +121,18 @@ def several_strategies(actor: Any) -> list[str]:
     names = all_strategies(actor)
     check(len(names) > 1, "there are two strategies at least, as is claimed")
     return names
+
+
+def kill_managers(stage: Any, fresh: Any) -> None:
+    """Kill the managers of a stage by SIGKILL, and wait until they are dead.
+
+    A process that is dying has no command line any more, and sockets still.
+    """
+    managers = fresh.ledger.managers()
+    check(managers, "there is a manager")
+    for manager in managers:
+        death = os.pidfd_open(manager["pid"])
+        os.kill(manager["pid"], signal.SIGKILL)
+        ended = select.select([death], [], [], stage.grace)[0]
+        os.close(death)
+        check(ended, "it is dead")

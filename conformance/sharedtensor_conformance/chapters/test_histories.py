@@ -1,4 +1,9 @@
-"""Random histories for the chapters SHARE and GRAD: see `histories`."""
+"""Random histories, compared with models.
+
+Who sees what is written: `histories`. Who outlives whom, what arrives, and what is gone
+in the end: `lifetime_histories`, in which a failure breaks those of the clauses that
+bind what happened last.
+"""
 
 from sharedtensor_conformance.chapters.histories import kinds_for
 from sharedtensor_conformance.harness import clause
@@ -14,3 +19,65 @@ def test_histories_end_as_the_model_says(implementation, histories):
 def test_histories_with_grads_end_as_the_model_says(implementation, histories):
     """Three processes take random steps, set grads, and look at those that came."""
     histories(kinds_for(implementation.claims, grads=True))
+
+
+@clause(
+    *("LIFE-2", "LIFE-3", "LIFE-4", "LIFE-5", "LIFE-6", "LIFE-8", "LIFE-9", "LIFE-10"),
+    *("LIFE-7", "LIFE-14", "LIFE-17", "LIFE-20", "SHARE-12", "CHAN-4"),
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
+)
+def test_histories_with_deaths_end_as_the_model_says(lifetimes):
+    """Processes share, exit and are killed; the others have what they had."""
+    lifetimes("deaths")
+
+
+@clause(
+    *("CHAN-4", "CHAN-8", "CHAN-12", "LIFE-7", "LIFE-15", "LIFE-16", "SHARE-12"),
+    channels=("queue",),
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
+)
+def test_histories_of_queues_end_as_the_model_says(lifetimes):
+    """Queues are filled and joined, and several processes wait on them."""
+    lifetimes("queues")
+
+
+@clause(
+    *("CHAN-4", "CHAN-6", "LIFE-7", "SHARE-12"),
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
+)
+def test_histories_at_limits_end_as_the_model_says(lifetimes):
+    """Messages have sizes, and as many tensors, at which something changes."""
+    lifetimes("limits")
+
+
+@clause(
+    *("START-1", "START-2", "START-3", "START-4", "LIFE-11", "LIFE-22"),
+    *("SHARE-12", "CHAN-4", "LIFE-7", "LIFE-17"),
+    isolated=True,
+)
+def test_histories_with_starts_end_as_the_model_says(lifetimes):
+    """Processes are started with tensors, and while messages wait."""
+    lifetimes("starts")
+
+
+@clause("FD-5", "START-2", "SHARE-12", "CHAN-4", profiles=("share",), isolated=True)
+def test_histories_with_programs_end_as_the_model_says(lifetimes):
+    """Processes that got tensors, as arguments and in messages, start programs."""
+    lifetimes("programs")
+
+
+@clause(
+    *("MGR-10", "MGR-11", "MGR-12", "MGR-13", "MGR-14", "SHARE-12", "CHAN-4"),
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
+)
+def test_histories_with_deaths_of_the_manager_end_as_the_model_says(lifetimes):
+    """The manager is killed, among processes that share, exit and are killed."""
+    lifetimes("managers")

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import random
-import select
 import signal
 import socket
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any
 from sharedtensor_conformance.chapters.stories import (
     all_strategies,
     direct,
+    kill_managers,
     strategy_set,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
@@ -393,21 +393,6 @@ def test_end_of_a_parent_takes_nothing_from_its_child(stage):
         check(names <= fresh.ledger.segments(), "the name stays")
         child.kill()
         names_go(stage, fresh, fresh.ledger.segments(), "the names go with the child")
-
-
-def kill_managers(stage, fresh):
-    """Kill the managers of a stage by SIGKILL, and wait until they are dead.
-
-    A process that is dying has no command line any more, and sockets still.
-    """
-    managers = fresh.ledger.managers()
-    check(managers, "there is a manager")
-    for manager in managers:
-        death = os.pidfd_open(manager["pid"])
-        os.kill(manager["pid"], signal.SIGKILL)
-        ended = select.select([death], [], [], stage.grace)[0]
-        os.close(death)
-        check(ended, "it is dead")
 
 
 def all_exit_normally(fresh):

@@ -55,6 +55,18 @@ class Uncaught(Exception):
     """What ends a process that does not catch it."""
 
 
+class Ballast:
+    """An object of so many bytes, beside tensors in a message."""
+
+    def __init__(self, size: int) -> None:
+        self.content = content(size)
+
+
+def content(size: int) -> bytes:
+    """Return so many bytes, such that no two parts of it look alike."""
+    return (b"%d," % size * (size // 2 + 1))[:size]
+
+
 # Objects that cannot be sent
 
 
@@ -66,6 +78,59 @@ def unpicklable(actor: Any) -> Unpicklable:
 def unreceivable(actor: Any) -> Unreceivable:
     """Return an object that raises when it is received."""
     return Unreceivable()
+
+
+# Messages of every size
+
+
+def ballast(actor: Any, size: int) -> Ballast:
+    """Return an object of so many bytes."""
+    return Ballast(size)
+
+
+def is_ballast(actor: Any, value: Any, size: int) -> bool:
+    """Return whether this is what `ballast` returned in another process."""
+    return isinstance(value, Ballast) and value.content == content(size)
+
+
+def make_many(actor: Any, count: int, first: int) -> list[Any]:
+    """Return tensors of one element each: `first` and the numbers after it."""
+    numbers = range(first, first + count)
+    return [actor.call("make", [number], (1,), "float32") for number in numbers]
+
+
+def wrong_ones(actor: Any, tensors: list[Any], first: int) -> list[int]:
+    """Return the places of the tensors that `make_many` has not made like this."""
+    found = [actor.call("values", tensor) for tensor in tensors]
+    due = [[first + place] for place in range(len(tensors))]
+    return [place for place, value in enumerate(found) if value != due[place]]
+
+
+def put_sizes(actor: Any, channel: Any, tensor: Any, first: int, count: int) -> None:
+    """Put a message of each of `count` sizes, a tensor and bytes."""
+    for size in range(first, first + count):
+        actor.do_channel_put(channel, [tensor, content(size)])
+
+
+def put_pile(actor: Any, channel: Any, first: int, count: int, size: int) -> None:
+    """Put `count` messages of this size without tensors, numbered from `first` on."""
+    for number in range(first, first + count):
+        message = {"number": number, "tensors": [], "ballast": Ballast(size)}
+        actor.do_channel_put(channel, message)
+
+
+def get_sizes(
+    actor: Any, channel: Any, values: list[Any], first: int, count: int
+) -> list[int]:
+    """Get these messages; return the sizes of those that arrived otherwise."""
+    wrong = []
+    for size in range(first, first + count):
+        message = actor.do_channel_get(channel)
+        is_whole = isinstance(message, list) and message[1:] == [content(size)]
+        if not is_whole or actor.call("values", message[0]) != values:
+            wrong.append(size)
+        del message
+    return wrong
 
 
 # Threads

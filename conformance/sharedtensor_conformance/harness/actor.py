@@ -356,6 +356,16 @@ class Actor:
             message = channel.get()
         return self.incoming(message)
 
+    def do_channel_offer(self, channel: Channel, payload: Any) -> bool:
+        message = self.outgoing(payload)
+        with from_implementation():
+            return channel.offer(message)
+
+    def do_channel_get_within(self, channel: Channel, seconds: float) -> list[Any]:
+        with from_implementation():
+            messages = channel.get_within(seconds)
+        return [self.incoming(message) for message in messages]
+
     def do_channel(self, channel: Channel, what: str, *arguments: Any) -> Any:
         with from_implementation():
             return getattr(channel, what)(*arguments)

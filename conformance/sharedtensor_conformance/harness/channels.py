@@ -9,6 +9,8 @@ from __future__ import annotations
 import queue
 from typing import Any, ClassVar
 
+from sharedtensor_conformance.harness.process_tree import wait_until
+
 
 class PairChannels:
     """All channels between the actors `one` and `other`, in both directions.
@@ -79,6 +81,11 @@ class Channel:
         "simple_queue": "SimpleQueue",
         "joinable_queue": "JoinableQueue",
     }
+    BOUNDED: ClassVar = {
+        "queue_of_one": ("Queue", 1),
+        "queue_of_two": ("Queue", 2),
+        "joinable_queue_of_three": ("JoinableQueue", 3),
+    }
 
     def __init__(self, name: str, context: Any, kind: str) -> None:
         self.name = name
@@ -88,8 +95,9 @@ class Channel:
         elif kind == "proxy":
             self.manager = context.Manager()
             self.reader = self.writer = self.manager.Queue()
-        elif kind == "queue_of_one":
-            self.reader = self.writer = context.Queue(1)
+        elif kind in self.BOUNDED:
+            maker, bound = self.BOUNDED[kind]
+            self.reader = self.writer = getattr(context, maker)(bound)
         else:
             self.reader = self.writer = getattr(context, self.MAKERS[kind])()
 
@@ -105,6 +113,26 @@ class Channel:
         """Return the next message."""
         get = getattr(self.reader, "get", None) or self.reader.recv
         return get()
+
+    def offer(self, message: object) -> bool:
+        """Put a message on a queue if it has room; return whether it had."""
+        try:
+            self.writer.put(message, block=False)
+        except queue.Full:
+            return False
+        return True
+
+    def get_within(self, seconds: float) -> list[Any]:
+        """Return the next message, alone in a list; nothing if none comes in time."""
+        if hasattr(self.reader, "poll"):
+            return [self.reader.recv()] if self.reader.poll(seconds) else []
+        if not hasattr(self.reader, "get_nowait"):  # a simple queue, which cannot wait
+            wait_until(lambda: not self.reader.empty(), seconds)
+            return [] if self.reader.empty() else [self.reader.get()]
+        try:
+            return [self.reader.get(timeout=seconds)]
+        except queue.Empty:
+            return []
 
     def put_bytes(self, text: str) -> None:
         """Send a text on a pipe as bare bytes."""

@@ -14,6 +14,9 @@ from typing import Any
 class Listener:
     """Hears what a test does, and does nothing about it."""
 
+    def began_anew(self) -> None:
+        """What was told so far belongs to another attempt: the story begins here."""
+
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
         """A process was asked for something."""
 

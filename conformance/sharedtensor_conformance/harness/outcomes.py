@@ -11,7 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-class CheckFailed(Exception):
+class Broken(Exception):
+    """What speaks against the implementation.
+
+    `clauses` are those that the failed statement is about, the nearest first, where a
+    case judges several and the statement only some of them.
+    """
+
+    clauses: tuple[str, ...] = ()
+
+
+class CheckFailed(Broken):
     """A statement of the test does not hold."""
 
 
@@ -69,7 +79,7 @@ class RemoteError:
         return f"{self.actor}: {self.type}: {lines[0] if lines else ''}".rstrip(": ")
 
 
-class RemoteRaised(Exception):
+class RemoteRaised(Broken):
     """The implementation raised where the test did not ask for a refusal."""
 
     def __init__(self, error: RemoteError, doing: str) -> None:
@@ -77,9 +87,9 @@ class RemoteRaised(Exception):
         self.error = error
 
 
-class ActorDied(Exception):
+class ActorDied(Broken):
     """A process of the implementation ended while it was asked to do something."""
 
 
-class DeadlineExceeded(Exception):
+class DeadlineExceeded(Broken):
     """An actor gave no answer within its deadline."""

@@ -42,6 +42,7 @@ class Mutant:
     fault: Fault
     file: str
     line: int
+    histories: int = 0
 
 
 class UnknownMutant(LookupError):
@@ -56,7 +57,10 @@ _registry: dict[str, Mutant] = {}
 
 
 def mutant(
-    name: str, *clauses: str, replaces: str | tuple[str, ...]
+    name: str,
+    *clauses: str,
+    replaces: str | tuple[str, ...],
+    histories: int = 0,
 ) -> Callable[[Fault], Fault]:
     """Register a fault that breaks `clauses`; its docstring is its sentence.
 
@@ -65,6 +69,8 @@ def mutant(
         clauses: the clauses that it breaks.
         replaces: what it replaces, as dotted names below `sharedtensor`; the fault gets
             the originals in this order and returns as many replacements.
+        histories: how many random histories a case takes, where it needs more of them
+            than usual.
 
     Raises:
         ValueError: it replaces nothing, or another fault has the name.
@@ -80,7 +86,14 @@ def mutant(
         file = code.co_filename.rpartition("/")[2]
         targets = (replaces,) if isinstance(replaces, str) else replaces
         _registry[name] = Mutant(
-            name, clauses, targets, sentence, fault, file, code.co_firstlineno
+            name,
+            clauses,
+            targets,
+            sentence,
+            fault,
+            file,
+            code.co_firstlineno,
+            histories,
         )
         return fault
 

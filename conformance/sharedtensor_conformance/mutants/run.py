@@ -43,6 +43,11 @@ class Mutant(Protocol):
         """The clauses that it breaks."""
         ...
 
+    @property
+    def histories(self) -> int:
+        """How many random histories a case takes; 0 for as many as usual."""
+        ...
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -148,6 +153,7 @@ def command_for(mutant: Mutant, report: Path, which: str = "own") -> list[str]:
         f"--impl=mutant:{mutant.name}",
         "--no-expectations",
         f"--report={report}",
+        *([f"--histories={mutant.histories}"] if mutant.histories else []),
         *CHOSEN.get(which, own),
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from sharedtensor_conformance.harness.checks import tally
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
+    Broken,
     CheckFailed,
     DeadlineExceeded,
     HarnessFault,
@@ -43,6 +44,8 @@ class Outcome:
         leaking: cases that left what the ledger found, where that is judged.
         left: the kinds of what the ledger found.
         known: nothing but what an earlier case has left, too, was found.
+        clauses: those that the failure is about, where the case judges others besides;
+            the first of them that it does judge is broken.
     """
 
     verdict: Verdict
@@ -52,6 +55,7 @@ class Outcome:
     leaking: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     known: bool = False
+    clauses: tuple[str, ...] = ()
 
     @classmethod
     def of_story_that_returned(cls) -> Outcome:
@@ -75,6 +79,8 @@ class Outcome:
         if verdict is Verdict.ERROR and not isinstance(error, HarnessFault):
             evidence = "".join(traceback.format_exception(error)).strip()
         outcome = cls._now(verdict, evidence)
+        if isinstance(error, Broken):
+            outcome = replace(outcome, clauses=error.clauses)
         if isinstance(error, LeftBehind):
             found = replace(outcome, leaking=error.cases, left=error.kinds)
             return replace(found, known=error.known)
@@ -86,8 +92,10 @@ class Outcome:
 
     def on(self, case: Case) -> Case:
         """Return the case with this outcome."""
+        broken = tuple(id for id in self.clauses if id in case.clauses)
         return replace(
             case,
+            clauses=broken[:1] or case.clauses,
             verdict=self.verdict,
             evidence=self.evidence,
             checks=self.checks,

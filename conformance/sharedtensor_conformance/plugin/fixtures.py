@@ -12,6 +12,7 @@ from zlib import crc32
 import pytest
 
 from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.chapters import lifetime_histories
 from sharedtensor_conformance.chapters.histories import search
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.proxies import ActorProxy
@@ -102,3 +103,13 @@ def histories(
     given = request.config.option
     seed = given.history_seed + crc32(stage.configuration.id.encode())
     return lambda kinds: search(stage, kinds, given.histories, seed)
+
+
+@pytest.fixture
+def lifetimes(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """A function that takes random histories of a family, each in new processes."""
+    given = request.config.option
+    seed = given.history_seed + crc32(stage.configuration.id.encode())
+    cost = lifetime_histories.COST[stage.configuration.start_method]
+    count = max(1, given.histories // cost)
+    return lambda family: lifetime_histories.search(stage, family, count, seed)

@@ -56,6 +56,13 @@ class Story(Listener):
 
     # Events
 
+    def began_anew(self) -> None:
+        """Forget what came before, with its failure."""
+        self.events.clear()
+        self.values.clear()
+        self._open.clear()
+        self.failure = {}
+
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
         """Write down what a process was asked for."""
         if self.failure:

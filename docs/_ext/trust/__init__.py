@@ -23,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from .blind import BlindTrialDirective
 from .generated import GeneratedMutantsDirective
+from .machines import StateMachinesDirective
 from .precision import PrecisionDirective
 from .programs import ProgramsDirective
 from .simulation import ManagerSimulationDirective
@@ -143,4 +144,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("precision", PrecisionDirective)
     app.add_directive("programs", ProgramsDirective)
     app.add_directive("manager-simulation", ManagerSimulationDirective)
+    app.add_directive("state-machines", StateMachinesDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

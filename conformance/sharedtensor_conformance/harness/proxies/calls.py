@@ -6,6 +6,7 @@ object of one process, a `ChannelProxy` a channel that several processes can hav
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -219,6 +220,14 @@ class Pending:
         """Return whether the process waits in what it was asked for."""
         return self._sleeps() and self.times_woken() > self.before
 
+    def has_answered(self) -> bool:
+        """Return whether the answer is there, or the process has ended."""
+        connection = self.actor.process.wire
+        if connection is None:
+            return True
+        sources = [connection.socket.fileno(), self.actor.process.pidfd]
+        return bool(select.select(sources, [], [], 0)[0])
+
     def answer(self) -> Any:
         """Return what the process answers, which is the `payload` from then on."""
         tally.remote_calls += 1
@@ -314,6 +323,23 @@ class ChannelProxy:
     def waiting(self, actor: Requester) -> Pending:
         """Let an actor wait for a payload."""
         return Pending(actor, "channel_get", self)
+
+    def offer(self, actor: Requester, payload: Any) -> bool:
+        """Let an actor put a payload on a queue if it has room, and say if it had."""
+        return bool(actor.request("channel_offer", self, payload))
+
+    def get_within(self, actor: Requester, seconds: float) -> list[Any]:
+        """Return what an actor gets in time: a payload in a list, or nothing."""
+        found: list[Any] = actor.request("channel_get_within", self, seconds)
+        return found
+
+    def waiting_within(self, actor: Requester, seconds: float) -> Pending:
+        """Let an actor wait so long for a payload: a list, empty if none came."""
+        return Pending(actor, "channel_get_within", self, seconds)
+
+    def joining(self, actor: Requester) -> Pending:
+        """Let an actor wait until all messages have been dealt with."""
+        return Pending(actor, "channel", self, "join")
 
     def put_bytes(self, actor: Requester, text: str) -> None:
         """Let an actor send a text as bare bytes, where this is a pipe."""

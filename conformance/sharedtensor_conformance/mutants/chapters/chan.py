@@ -216,3 +216,91 @@ def an_empty_queue_is_waited_for(arrives):
         return arrives(self, block, late)
 
     return arrives_late
+
+
+# Those that random histories find, and no other test
+
+
+@mutant(
+    "full_packet_is_cut",
+    "CHAN-4",
+    replaces="multiprocessing.packets._receive",
+    histories=1200,
+)
+def full_packet_is_cut(receive):
+    """A message that fills its packet to the last byte arrives without that byte."""
+    from sharedtensor.multiprocessing import packets
+
+    full = packets.HEADER.size + packets.LARGEST_PACKET
+
+    def receive_less(end, wait):
+        packet, descriptors, lost = receive(end, wait)
+        return packet[: full - 1], descriptors, lost
+
+    return receive_less
+
+
+@mutant(
+    "refused_message_is_put",
+    "CHAN-4",
+    "CHAN-8",
+    replaces="multiprocessing.queues.Queue.put",
+    histories=1200,
+)
+def refused_message_is_put(put):
+    """A queue without room says so, and takes the message all the same."""
+    from sharedtensor import protocol
+
+    def put_anyway(self, obj, block=True, timeout=None):
+        try:
+            put(self, obj, block, timeout)
+        except queue.Full:
+            self._append(protocol.pack_message(obj))
+            raise
+
+    return put_anyway
+
+
+@mutant(
+    "last_task_wakes_one",
+    "CHAN-8",
+    replaces="multiprocessing.queues.JoinableQueue._append",
+    histories=1200,
+)
+def last_task_wakes_one(append):
+    """When all tasks are done, one of those who wait for that goes on."""
+
+    def append_and_forget_the_others(self, message):
+        self._cond.notify_all = self._cond.notify
+        append(self, message)
+
+    return append_and_forget_the_others
+
+
+@mutant(
+    "loser_of_a_race_waits", "CHAN-12", replaces="protocol.read_message", histories=1200
+)
+def loser_of_a_race_waits(read_message):
+    """Who has seen a message that another reader takes waits for the next one."""
+    return lambda channel, wait=True: read_message(channel, True)
+
+
+@mutant(
+    "child_puts_again",
+    "CHAN-4",
+    replaces="multiprocessing.queues.Queue._reset",
+    histories=1200,
+)
+def child_puts_again(reset):
+    """What waits in a queue's thread is put by a forked child as well."""
+
+    def keep(self, after_fork=False):
+        waiting = list(self._buffer) if after_fork else []
+        reset(self, after_fork)
+        if waiting:
+            self._start_thread()
+            with self._notempty:
+                self._buffer.extend(waiting)
+                self._notempty.notify()
+
+    return keep

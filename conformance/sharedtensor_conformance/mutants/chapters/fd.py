@@ -148,3 +148,15 @@ def closes_twenty_at_once(release_segment):
             waiting.clear()
 
     return release
+
+
+@mutant("arguments_are_inherited", "FD-5", replaces="transport.take_descriptor")
+def arguments_are_inherited(take_descriptor):
+    """What a spawned process got among its arguments goes to the programs it starts."""
+
+    def take(handle):
+        fd = take_descriptor(handle)
+        os.set_inheritable(fd, os.get_inheritable(fd) or not isinstance(handle, int))
+        return fd
+
+    return take

@@ -1,0 +1,236 @@
+"""Random histories with deaths, limits and forks, compared with the model of lifetimes.
+
+Each history has processes of its own: an owner, which opens one channel of each kind,
+and children that get all of them. They make, share, send, receive and drop tensors,
+exit, are killed, start others while messages wait, fill queues that have a bound, wait
+side by side, and send messages of every size. `lifetime_model` says what each tensor
+holds, what has to arrive, what may be lost and what has to be gone. A step is data, as
+in `histories`: a kind, and numbers that pick among what is there.
+
+What fails is told with the clauses that bind what was done last to the thing concerned.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.chapters import history_search
+from sharedtensor_conformance.chapters.history_search import HistoryFailed
+from sharedtensor_conformance.chapters.lifetime_ground import ROOM
+from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
+from sharedtensor_conformance.chapters.lifetime_steps import Steps
+from sharedtensor_conformance.harness import check, eventually
+from sharedtensor_conformance.harness.outcomes import RemoteRaised
+
+Step = tuple[str, int, int, int]
+"""A kind of step and what it picks."""
+
+History = tuple[list[Step], int]
+"""The steps, and how it ends."""
+
+NEEDED = {
+    "read": "core",
+    "make": "core",
+    "put": "core",
+    "get": "core",
+    "hand_over": "core",
+    "write": "core",
+    "drop": "core",
+    "many": "core",
+    "sizes": "core",
+    "start": "core",
+    "share": "share",
+    "strategy": "strategies",
+    "exit": "lifetime",
+    "kill": "lifetime",
+    "end": "lifetime",
+    "pile": "core",
+    "fill": "drop-in",
+    "poll": "drop-in",
+    "race": "drop-in",
+    "join": "drop-in",
+    "program": "strategy-fd",
+    "kill_manager": "manager",
+}
+"""The kinds of steps, and the profile that each one needs; the simplest comes first."""
+
+MOVES = ("make", "put", "put", "put", "get", "get", "write", "drop", "share")
+"""What is done with tensors in all histories, as often as it is named."""
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "deaths": (
+        *MOVES,
+        "hand_over",
+        "exit",
+        "kill",
+        "kill",
+        "end",
+        "start",
+        "strategy",
+    ),
+    "queues": (*MOVES, "fill", "fill", "poll", "race", "race", "join", "join", "kill"),
+    "limits": ("make", "put", "get", "drop", "hand_over", "many", "sizes", "sizes"),
+    "starts": (*MOVES, "pile", "start", "start", "start", "exit", "kill"),
+    "programs": ("make", "make", "put", "get", "share", "start", "program", "program"),
+    "managers": (*MOVES, "kill_manager", "kill_manager", "exit", "kill", "start"),
+}
+"""What the histories of each test are made of, as often as it is named."""
+
+STEPS = (12, 26)
+"""How many steps a history has, those that nothing fits among them."""
+
+NUMBERS = 1_000_000
+"""What a step picks by is below this."""
+
+COST = {"fork": 20, "forkserver": 40, "spawn": 60}
+"""One of these histories, with its processes, costs as much as so many without."""
+
+ENDINGS = ("all is received", "all exit", "all are killed", "owner is killed first")
+
+
+class LifetimeHistory(Steps):
+    """Takes steps, on the implementation and on the model, and ends everything."""
+
+    def take(self, history: History) -> None:
+        """Take the steps, and end all processes.
+
+        Raises:
+            HistoryFailed: the implementation did not do what it has to, or the suite
+                failed itself.
+        """
+        steps, ending = history
+        try:
+            self.begin()
+            for kind, *picks in steps:
+                self.clauses = ()
+                getattr(self, f"step_{kind}")(*picks)
+            self.end(ENDINGS[ending % len(ENDINGS)])
+        except Exception as error:
+            script = "\n".join(f"    {line}" for line in self.lines)
+            raise HistoryFailed(error, script, self.bound_by(error)) from error
+
+    def bound_by(self, error: Exception) -> tuple[str, ...]:
+        """Return the clauses that a failure is about."""
+        if isinstance(error, RemoteRaised) and not self.world.has_manager:
+            return ("MGR-14",)
+        return self.clauses
+
+    # The end
+
+    def end(self, how: str) -> None:
+        """End all processes in one of several ways; nothing is left."""
+        if how == "all is received":
+            self.receive_all()
+            self.drop_all()
+        # What is left of those who are killed when their manager was is not said.
+        if "kill" in how and self.world.has_manager:
+            self.all_are_killed(first=self.owner if how.startswith("owner") else None)
+            self.clauses = ("LIFE-10", "LIFE-14")
+        else:
+            self.all_exit()
+            self.clauses = ("LIFE-9", "LIFE-14")
+        if not self.world.has_manager:
+            self.clauses = ("MGR-14",)
+        self.world.everybody_ended()
+        eventually(
+            lambda: not self.left(),
+            "nothing is left of all that when everybody has ended",
+            self.stage.grace,
+            found=self.left,
+        )
+
+    def left(self) -> list[str]:
+        """Return what is left: killed processes cannot remove temporary files."""
+        ledger = self.stage.ledger
+        if any(process.state == "killed" for process in self.world.processes):
+            return [*sorted(ledger.segments()), *ledger.processes().values()]
+        return list(ledger.left_behind())
+
+    def receive_all(self) -> None:
+        """The owner receives all that waits."""
+        for route in self.routes:
+            while route.model.waiting:
+                self.receive(self.owner, route)
+            self.does(f"owner.get_within({route.name}, 0)", ("CHAN-4", "LIFE-15"))
+            found = route.proxy.get_within(self.actor(self.owner), 0)
+            check.equal(found, [], f"nothing more is in {route.name}")
+        self.verify()
+
+    def drop_all(self) -> None:
+        """Everything is dropped, and those who live on have what they had."""
+        for one in [one for one in self.held if not one.reference.pinned]:
+            self.drop(one)
+        self.verify_names()
+        for process, before in self.before.items():
+            self.does(f"{process.name} has what it had", ("LIFE-7", "LIFE-17"))
+            if self.world.has_manager:
+                self.stage.check_given_back(before, self.actor(process))
+
+    def all_exit(self) -> None:
+        """All processes exit, the owner last; what is too large is received first."""
+        for route in self.routes:
+            while route.is_queue and route.model.bytes > ROOM:
+                self.receive(self.owner, route)
+        for process in sorted(self.world.running(), key=lambda one: one is self.owner):
+            self.does(f"{process.name}.leave()", ("LIFE-9", "MGR-13"))
+            status = self.actor(process).leave()
+            self.has_ended(process, "exited")
+            check.equal(status, 0, f"{process.name} exits normally")
+
+    def all_are_killed(self, first: ProcessModel | None) -> None:
+        """All processes are killed, the owner first or last."""
+        order = self.world.running()
+        order.sort(key=lambda one: (one is not first, one is self.owner))
+        for process in order:
+            self.does(f"{process.name}.kill()", ("LIFE-10",))
+            self.actor(process).kill()
+            self.has_ended(process, "killed")
+
+
+class LifetimeProcesses:
+    """Takes each history in processes of its own."""
+
+    def __init__(self, stage: Any, kinds: list[str]) -> None:
+        self.stage = stage
+        self.kinds = kinds
+
+    def renew(self) -> None:
+        """Do nothing: no process outlives its history."""
+
+    def take(self, history: History) -> HistoryFailed | None:
+        """Let new processes take a history; return how it failed."""
+        with self.stage.fresh(alone=True) as fresh:
+            try:
+                LifetimeHistory(fresh, self.stage.implementation, self.kinds).take(
+                    history
+                )
+            except HistoryFailed as failed:
+                return failed
+        return None
+
+
+def kinds_for(implementation: Implementation, family: str) -> list[str]:
+    """Return the kinds of steps that an implementation can take."""
+    claims = implementation.claims
+    kinds = [kind for kind in FAMILIES[family] if NEEDED[kind] in claims]
+    if len(implementation.strategies) < 2:
+        kinds = [kind for kind in kinds if kind != "strategy"]
+    return ["read", *kinds]
+
+
+def search(stage: Any, family: str, count: int, seed: int) -> None:
+    """Let processes take `count` histories of a family.
+
+    Raises:
+        CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: one of them failed; the
+            shortest one that was found is told.
+    """
+    from hypothesis import strategies  # it takes a while, and other tests do without
+
+    kinds = kinds_for(stage.implementation, family)
+    numbers = strategies.integers(0, NUMBERS - 1)
+    step = strategies.tuples(strategies.sampled_from(kinds), numbers, numbers, numbers)
+    steps = strategies.lists(step, min_size=STEPS[0], max_size=STEPS[1])
+    histories = strategies.tuples(steps, strategies.integers(0, len(ENDINGS) - 1))
+    history_search.search(histories, LifetimeProcesses(stage, kinds), count, seed)

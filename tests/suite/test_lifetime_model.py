@@ -1,0 +1,380 @@
+"""Random histories with deaths on an implementation in memory: the model is judged.
+
+No history fails on one that shares as it has to; on one with a fault, a history does,
+and says which clause is broken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from random import Random
+
+import pytest
+from shared_world import Channel, Process, Segment, Stage, Tensor, raised
+from sharedtensor_conformance.adapter import PROFILES, Implementation
+from sharedtensor_conformance.chapters.history_search import HistoryFailed
+from sharedtensor_conformance.chapters.lifetime_histories import (
+    ENDINGS,
+    FAMILIES,
+    NEEDED,
+    NUMBERS,
+    LifetimeHistory,
+    kinds_for,
+)
+from sharedtensor_conformance.chapters.lifetime_model import ChannelModel, World
+from sharedtensor_conformance.chapters.state_machines import MACHINES, Impossible
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.harness.outcomes import CheckFailed, HarnessFault
+from sharedtensor_conformance.plugin.execution import Outcome
+from sharedtensor_conformance.report.records import Case
+from sharedtensor_conformance.report.verdicts import Verdict
+
+IMPLEMENTATION = Implementation(
+    name="in memory",
+    operations="",
+    claims=frozenset(PROFILES),
+    strategies=("file_descriptor", "file_system"),
+)
+REAL = {"many", "sizes", "program", "kill_manager"}
+"""Steps that need a real process."""
+
+KINDS = sorted(set(NEEDED) - REAL)
+PLACES = [("file_system", "fork"), ("file_descriptor", "spawn")]
+
+
+def history(seed):
+    """Return a random history, the same for a seed."""
+    numbers = Random(seed)
+    count = numbers.randrange(10, 40)
+    kinds = numbers.choices(KINDS, k=count)
+    steps = [(kind, *(numbers.randrange(NUMBERS) for _ in range(3))) for kind in kinds]
+    return steps, seed % len(ENDINGS)
+
+
+def take(history, stage, kinds=KINDS):
+    LifetimeHistory(stage, IMPLEMENTATION, kinds).take(history)
+
+
+class LosesWhatItMay(Stage):
+    """What was put by a process that ended abruptly is lost with it."""
+
+    def ended(self, process, abruptly=False):
+        for channel in self.channels if abruptly else ():
+            kept = [one for one in channel.messages if one["by"] is not process]
+            channel.messages = deque(kept)
+        super().ended(process, abruptly)
+
+
+@pytest.mark.parametrize("stage", [Stage, LosesWhatItMay])
+@pytest.mark.parametrize("place", PLACES, ids=" ".join)
+def test_no_history_fails_where_all_is_as_it_has_to_be(place, stage):
+    for seed in range(400):
+        take(history(seed), stage(*place))
+
+
+# Faults of the implementation, and who finds them
+
+
+class Copies(Stage):
+    """What arrives is a copy."""
+
+    def unpacked(self, actor, message):
+        parts = [Segment(list(segment.numbers)) for segment in message["in"]]
+        return super().unpacked(actor, message | {"in": parts})
+
+
+class LosesWhatItsSenderDropped(Stage):
+    """A message refers to the tensor of its sender, which may be gone."""
+
+    def unpacked(self, actor, message):
+        held = {id(tensor.segment) for p in self.processes for tensor in p.tensors}
+        if any(id(segment) not in held for segment in message["in"]):
+            raise raised("the segment has gone")
+        return super().unpacked(actor, message)
+
+
+class LosesWhatAnExitedSenderPut(Stage):
+    """A message is lost with its sender, however that ended."""
+
+    def unpacked(self, actor, message):
+        if message["by"] not in self.processes:
+            raise raised("the sender has gone")
+        return super().unpacked(actor, message)
+
+
+class ClearsAtADeath(Stage):
+    """The death of a process takes its last tensor's memory along."""
+
+    def ended(self, process, abruptly=False):
+        if process.tensors and process is not self.owner:
+            numbers = process.tensors[-1].segment.numbers
+            numbers[:] = [0] * len(numbers)
+        super().ended(process, abruptly)
+
+
+class KeepsNames(Stage):
+    """The names of a process that ended stay."""
+
+    def __init__(self, *place):
+        self.kept = []
+        super().__init__(*place)
+
+    def ended(self, process, abruptly=False):
+        self.kept += [hex(id(t)) for t in process.tensors if t.segment.named]
+        super().ended(process, abruptly)
+
+    def segments(self):
+        return [*super().segments(), *self.kept]
+
+
+class PutsTwiceAfterAFork(Stage):
+    """What waits at a fork is put again by the child when it ends."""
+
+    def began(self, parent, child):
+        child.waiting = [list(c.messages) for c in self.channels]
+
+    def ended(self, process, abruptly=False):
+        for channel, messages in zip(
+            self.channels, getattr(process, "waiting", []), strict=False
+        ):
+            channel.messages.extend(messages)
+        super().ended(process, abruptly)
+
+
+class SharesPrivateArguments(Process):
+    """A private tensor among the arguments of a forked child is shared with it."""
+
+    def give(self, tensor, child):
+        if self.stage.configuration.start_method != "fork":
+            return super().give(tensor, child)
+        return Tensor(child, tensor.segment)
+
+
+class CopiesArguments(Process):
+    """A tensor among the arguments of a spawned child is a copy."""
+
+    def give(self, tensor, child):
+        return Tensor(child, Segment(tensor.values()))
+
+
+class LastFirst(Channel):
+    """Of two messages the later one is received first."""
+
+    def take(self):
+        return self.messages.pop()
+
+
+class LosesBytes(Channel):
+    """A message of more bytes than a pipe holds is cut."""
+
+    def take(self):
+        message = super().take()
+        return message | {"size": message["size"] and min(message["size"], 1 << 16)}
+
+
+class TakesTooMany(Channel):
+    """A queue takes one message more than its bound."""
+
+    def is_full(self):
+        return bool(self.bound) and len(self.messages) > self.bound
+
+
+class WakesOne(Channel):
+    """When all tasks are done, one of those who wait for that comes back."""
+
+    def wake(self):
+        self.joins.pop(0).found = [None]
+
+
+class JoinsTooEarly(Channel):
+    """A join returns when all messages have been received."""
+
+    def get(self, actor):
+        message = super().get(actor)
+        if not self.messages:
+            self.wake()
+        return message
+
+
+class RaceLoserWaits(Channel):
+    """Of two that wait with a timeout, who gets nothing waits for ever."""
+
+    def waiting_within(self, actor, seconds):
+        pending = super().waiting_within(actor, seconds)
+        pending.otherwise = None
+        return pending
+
+
+def with_process(kind):
+    return type(kind.__name__, (Stage,), {"process": kind})
+
+
+def with_channel(kind):
+    return type(kind.__name__, (Stage,), {"channel": kind})
+
+
+FAULTS = {
+    Copies: {"SHARE-12", "SHARE-1", "SHARE-2"},
+    LosesWhatItsSenderDropped: {"LIFE-2", "LIFE-15", "LIFE-5", "CHAN-4"},
+    LosesWhatAnExitedSenderPut: {"LIFE-5"},
+    ClearsAtADeath: {"LIFE-3", "LIFE-4", "LIFE-20", "LIFE-11"},
+    KeepsNames: {"FS-2", "FS-9", "MGR-10", "LIFE-7", "LIFE-8", "LIFE-20"},
+    PutsTwiceAfterAFork: {"LIFE-15", "CHAN-4"},
+    with_process(SharesPrivateArguments): {"START-4", "SHARE-12"},
+    with_process(CopiesArguments): {"START-2", "START-3", "LIFE-22", "SHARE-1"},
+    with_channel(LastFirst): {"CHAN-4"},
+    with_channel(LosesBytes): {"CHAN-6"},
+    with_channel(TakesTooMany): {"CHAN-4"},
+    with_channel(WakesOne): {"CHAN-8"},
+    with_channel(JoinsTooEarly): {"CHAN-8"},
+    with_channel(RaceLoserWaits): {"CHAN-12"},
+}
+
+
+def found_in(stage):
+    """Return how a history first fails there."""
+    strategy = "file_system" if stage is KeepsNames else "file_descriptor"
+    for seed in range(1000):
+        for method in ("fork", "spawn"):
+            try:
+                take(history(seed), stage(strategy, method))
+            except HistoryFailed as failed:
+                return failed
+    pytest.fail("no history fails")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[one.__name__ for one in FAULTS])
+def test_fault_of_the_implementation_is_found_and_its_clause_is_named(fault):
+    failed = found_in(fault)
+    outcome = failed.as_outcome("this history")
+    assert not isinstance(outcome, HarnessFault), outcome
+    assert set(outcome.clauses) & FAULTS[fault], outcome
+    assert "owner.open_channel" in str(outcome)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("x"), HarnessFault("no object")])
+def test_what_does_not_come_from_the_implementation_is_an_error(error):
+    class Fails(Process):
+        def make(self, values):
+            raise error
+
+    with pytest.raises(HistoryFailed) as caught:
+        take(([("make", 0, 0, 0)], 0), with_process(Fails)("file_system", "fork"))
+    assert type(caught.value.as_outcome("this history")) is HarnessFault
+
+
+def test_exception_of_the_implementation_is_a_broken_clause():
+    class Raises(Process):
+        def make(self, values):
+            raise raised("no room")
+
+    with pytest.raises(HistoryFailed) as caught:
+        take(([("make", 0, 0, 0)], 0), with_process(Raises)("file_system", "fork"))
+    outcome = caught.value.as_outcome("this history")
+    assert type(outcome) is CheckFailed
+    assert outcome.clauses == ("SHARE-12",)
+
+
+# The machines
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=[one.name for one in MACHINES])
+class TestMachine:
+    def test_transitions_lead_from_states_to_states_by_clauses_that_there_are(
+        self, machine
+    ):
+        clauses = load_clauses()
+        for one in machine.transitions:
+            assert {one.state, one.next} <= set(machine.states)
+            assert one.clauses
+            assert set(one.clauses) <= set(clauses)
+
+    def test_event_has_one_meaning_in_a_state(self, machine):
+        pairs = Counter((one.state, one.event) for one in machine.transitions)
+        assert set(pairs.values()) == {1}
+
+    def test_every_state_is_reached(self, machine):
+        reached = {machine.first}
+        for _ in machine.states:
+            reached |= {t.next for t in machine.transitions if t.state in reached}
+        assert reached == set(machine.states)
+
+    def test_what_is_not_in_the_table_cannot_happen(self, machine):
+        with pytest.raises(Impossible, match="cannot happen"):
+            machine.after(machine.first, "something else")
+
+
+def test_histories_use_every_transition():
+    """A transition that no history can take would be a claim that nothing judges."""
+    taken = set()
+    for seed in range(800):
+        kind = (Stage, LosesWhatItMay)[seed // 2 % 2]
+        taking = LifetimeHistory(kind(*PLACES[seed % 2]), IMPLEMENTATION, KINDS)
+        taking.take(history(seed))
+        taken |= set(taking.world.taken)
+    every = {(m.name, one.state, one.event) for m in MACHINES for one in m.transitions}
+    assert {one for one in every - taken if not needs_a_real_process(*one)} == set()
+
+
+def needs_a_real_process(_, state, event):
+    return "manager" in event or "program" in event or state == "unwatched"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kinds_are_those_whose_profiles_are_claimed(family):
+    poor = Implementation(
+        name="poor", operations="", claims=frozenset({"core", "lifetime"})
+    )
+    kinds = kinds_for(poor, family)
+    assert {NEEDED[kind] for kind in kinds} <= {"core", "lifetime"}
+    assert "strategy" not in kinds
+
+
+# What the model says of what may be lost
+
+
+def test_message_of_a_killed_sender_may_be_missing_and_others_may_not():
+    world = World("file_system")
+    one, other = world.begins("one"), world.begins("other")
+    channel = ChannelModel("queue")
+    world.channels.append(channel)
+    lost = world.puts([world.makes(one, [1])], one, channel)
+    certain = world.puts([], other, channel)
+    world.ends(one, "killed")
+    assert channel.next_ones() == [lost, certain]
+    assert world.names() == (0, 1)
+    world.receives(other, channel, certain)
+    assert channel.has_uncertain
+    assert not channel.certain
+    world.is_missing(channel, lost)
+    assert world.names() == (0, 0)
+
+
+def test_second_message_of_a_sender_waits_for_the_first_that_is_certain():
+    world = World("file_descriptor")
+    one = world.begins("one")
+    channel = ChannelModel("queue")
+    world.channels.append(channel)
+    first, second = (world.puts([], one, channel) for _ in range(2))
+    assert channel.next_ones() == [first]
+    world.receives(one, channel, first)
+    assert channel.next_ones() == [second]
+
+
+# The verdict
+
+
+@pytest.mark.parametrize(
+    ("about", "broken"),
+    [
+        (("FS-8", "LIFE-4", "LIFE-2"), ("LIFE-4",)),
+        (("FS-8",), ("LIFE-2", "LIFE-4")),
+        ((), ("LIFE-2", "LIFE-4")),
+    ],
+)
+def test_failure_breaks_the_nearest_clause_that_the_case_judges(about, broken):
+    error = CheckFailed("not so")
+    error.clauses = about
+    case = Case(id="a[b]", test="a", clauses=("LIFE-2", "LIFE-4"), verdict=Verdict.PASS)
+    judged = Outcome.of_error(error).on(case)
+    assert (judged.clauses, judged.verdict) == (broken, Verdict.FAIL)
