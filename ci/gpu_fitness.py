@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import json
 import os
 import resource
@@ -61,8 +62,8 @@ class Cuda:
             )
 
     @classmethod
-    def load(cls) -> Cuda:
-        """Find the library that comes with the driver."""
+    def load(cls, emulated: bool = False) -> Cuda:
+        """Find the library that comes with the driver, or that of the emulated one."""
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError:
@@ -70,7 +71,9 @@ class Cuda:
                 "there is no NVIDIA driver (no libcuda.so.1); run it on a machine with "
                 "a GPU, and give a container the driver (--gpus all)."
             ) from None
-        if hasattr(library, EMULATED):
+        if emulated and not hasattr(library, EMULATED):
+            raise Unfit("libcuda.so.1 is that of a real driver; leave --emulated out.")
+        if hasattr(library, EMULATED) and not emulated:
             raise Unfit(
                 "libcuda.so.1 is that of the emulated runtime, which never counts as "
                 "CUDA; take it out of LD_LIBRARY_PATH."
@@ -228,7 +231,9 @@ def _checked(cuda: Cuda, index: int) -> dict[str, Any]:
             f"GPU {index} ({name}) has {free // MIB} MiB free and {MEMORY // MIB} are "
             "needed; somebody else is using it."
         )
-    return {"name": name, "mig": "MIG" in name, "free": free, "total": total}
+    emulated = hasattr(cuda.library, EMULATED)
+    found = {"name": name, "mig": "MIG" in name, "free": free, "total": total}
+    return found | {"emulated": emulated}
 
 
 def check_sharing(cuda: Cuda, devices: list[dict[str, Any]]) -> None:
@@ -243,7 +248,8 @@ def check_sharing(cuda: Cuda, devices: list[dict[str, Any]]) -> None:
 
 
 def _open_elsewhere(handle: bytes, index: int, found: dict[str, Any]) -> None:
-    command = [sys.executable, __file__, "--open", f"{index}:{handle.hex()}"]
+    option = ["--emulated"] if found["emulated"] else []
+    command = [sys.executable, __file__, *option, "--open", f"{index}:{handle.hex()}"]
     where = f"on GPU {index} ({found['name']})"
     if found["mig"]:
         where += ", an instance of MIG, which shares memory within one instance only"
@@ -265,10 +271,10 @@ def _open_elsewhere(handle: bytes, index: int, found: dict[str, Any]) -> None:
         )
 
 
-def open_here(argument: str) -> None:
+def open_here(argument: str, load: Callable[[], Cuda]) -> None:
     """Be the second process: open the memory and compare what is in it."""
     index, _, data = argument.partition(":")
-    cuda = Cuda.load()
+    cuda = load()
     cuda.use(cuda.integer("cuDeviceGet", int(index)))
     pointer = cuda.open(bytes.fromhex(data))
     word = cuda.first_word(pointer)
@@ -288,7 +294,8 @@ def examine(load: Callable[[], Cuda] = Cuda.load) -> dict[str, Any]:
     extra = cupy_extra(version)
     devices = check_devices(cuda)
     check_sharing(cuda, devices)
-    return {"cuda": version, "extra": extra, "devices": devices, "host": host}
+    found = {"cuda": version, "extra": extra, "devices": devices, "host": host}
+    return found | {"emulated": devices[0]["emulated"]}
 
 
 def compare(before: dict[str, Any], slack: int, load: Callable[[], Cuda]) -> str:
@@ -349,18 +356,22 @@ def build_parser() -> argparse.ArgumentParser:
         default=8 * MIB,
         help="what may be missing then (default %(default)s)",
     )
+    parser.add_argument(
+        "--emulated", action="store_true", help="look at the emulated runtime instead"
+    )
     parser.add_argument("--open", metavar="INDEX:HANDLE", help=argparse.SUPPRESS)
     return parser
 
 
 def main(
-    arguments: list[str] | None = None, load: Callable[[], Cuda] = Cuda.load
+    arguments: list[str] | None = None, load: Callable[[], Cuda] | None = None
 ) -> int:
     """Do what the options ask; return the exit status."""
     options = build_parser().parse_args(arguments)
+    load = load or functools.partial(Cuda.load, options.emulated)
     try:
         if options.open:
-            open_here(options.open)
+            open_here(options.open, load)
             return FIT
         if options.compare:
             return _compare(options, load)
@@ -385,6 +396,8 @@ def _compare(options: argparse.Namespace, load: Callable[[], Cuda]) -> int:
 def _told(facts: dict[str, Any]) -> str:
     version = facts["cuda"]
     lines = [f"CUDA of the driver: {version // 1000}.{version % 1000 // 10}"]
+    if facts["emulated"]:
+        lines = ["The emulated runtime, which never counts as CUDA.", *lines]
     for index, found in enumerate(facts["devices"]):
         instance = " (an instance of MIG)" if found["mig"] else ""
         free, total = found["free"] // MIB, found["total"] // MIB

@@ -419,6 +419,13 @@ CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
     return (CUresult)cudaMemGetInfo(available, total);
 }
 
+CUresult cuDeviceTotalMem_v2(size_t *total, CUdevice device) {
+    CUresult refused = cuInit(0);
+    (void)device; /* all of a machine have the same */
+    *total = refused ? 0 : machine->memory;
+    return refused;
+}
+
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer) {
     return (CUresult)cudaIpcGetMemHandle((cudaIpcMemHandle_t *)handle, (void *)pointer);
 }

@@ -6,6 +6,7 @@ from cuda_peers import eventually
 from cupy.cuda import runtime
 from requests_to_peers import call, fill, read, status, status_in_forked_child
 from sharedtensor_conformance.adapters.reference import ReferenceOperations
+from sharedtensor_conformance.harness import cuda_facts
 
 INVALID_VALUE, INITIALIZATION, NOT_READY = 1, 3, 600
 NOT_IN_EXPORTER, GONE = 201, 205
@@ -161,3 +162,10 @@ def test_it_is_never_judged_as_cuda():
     operations = ReferenceOperations()
     assert "emulated one" in operations.device_unavailable("cuda")
     assert operations.device_unavailable("emulated") == ""
+
+
+def test_the_facts_of_a_report_are_those_of_the_machine():
+    found = cuda_facts.found_by()
+    assert found["emulated"]
+    assert [gpu["name"] for gpu in found["gpus"]] == ["Emulated 0", "Emulated 1"]
+    assert found["runtimes"] == {"cupy": "13.0"}

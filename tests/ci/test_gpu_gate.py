@@ -3,27 +3,33 @@
 The stand-ins say whatever the test wants; nothing here says anything about CUDA.
 """
 
+import fcntl
+import importlib
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "gpu-gate" / "action.yml"
 WORKFLOW = ROOT / ".github" / "workflows" / "gpu.yml"
-NO_DRIVER = "This runner is not fit for the GPU gate: there is no NVIDIA driver"
+NOT_FIT = "This runner is not fit for the GPU gate:"
+NO_DRIVER = f"{NOT_FIT} there is no NVIDIA driver"
 HAS_DRIVER = Path("/proc/driver/nvidia/version").exists()
 
 FITNESS = """\
 import json, os, pathlib, sys
 option, file = sys.argv[1:3]
 if option == "--facts":
-    pathlib.Path(file).write_text(json.dumps({"extra": "cuda13"}))
+    gpus = [{"name": "A GPU"}] * int(os.environ.get("GPUS", 1))
+    pathlib.Path(file).write_text(json.dumps({"extra": "cuda13", "devices": gpus}))
     sys.exit(int(os.environ["FIT"]))
 sys.exit(int(os.environ["BACK"]))
 """
@@ -31,35 +37,53 @@ PYTHON = """\
 #!/bin/sh
 echo "$*" >> "$CALLS"
 case "$*" in
-    "-m pytest"*) exit "$SUITE" ;;
-    "-m sharedtensor_conformance.cli gate"*) exit "$GATE" ;;
+    */gpu_seen.py*) echo "it cannot see the device"; exit "$SEEN" ;;
+    "-m pytest"*"$SLEEPS"*) sleep 60 ;;
+    "-m pytest"*)
+        for word; do case $word in --report=*) : > "${word#--report=}" ;; esac; done
+        exit "$SUITE" ;;
+    "-m sharedtensor_conformance.cli gate"*) echo "it said so"; exit "$GATE" ;;
+    "-m sharedtensor_conformance.cli report"*) echo "### $4"; exit 0 ;;
 esac
 exit 9
 """
 
 
+def programs_in(tmp_path):
+    """Return a folder with the programs and a stand-in for the fitness check."""
+    folder = tmp_path / "ci"
+    folder.mkdir()
+    (tmp_path / "conformance").symlink_to(ROOT / "conformance")
+    names = ("gpu-gate.sh", "gpu_gate.py", "gpu_runner.py", "gpu_seen.py", "bounded.py")
+    for name in names:
+        shutil.copy(ROOT / "ci" / name, folder)
+    (folder / "gpu_fitness.py").write_text(FITNESS)
+    return folder
+
+
 @pytest.fixture
 def gate(tmp_path):
     """Run the script beside a stand-in for the fitness check, and as an interpreter."""
-    folder = tmp_path / "ci"
-    folder.mkdir()
-    shutil.copy(ROOT / "ci" / "gpu-gate.sh", folder)
-    (folder / "gpu_fitness.py").write_text(FITNESS)
+    folder = programs_in(tmp_path)
     python = tmp_path / "python"
     python.write_text(PYTHON)
     python.chmod(0o755)
     temporary = tmp_path / "tmp"
     temporary.mkdir()
 
-    def run(*options, fit=0, suite=0, gate=0, back=0):
+    def run(*options, fit=0, seen=0, suite=0, gate=0, back=0, gpus=1, sleeps="never"):
         environment = os.environ | {
             "FIT": str(fit), "SUITE": str(suite), "GATE": str(gate), "BACK": str(back),
             "CALLS": str(tmp_path / "calls"), "TMPDIR": str(temporary),
+            "SEEN": str(seen), "GPUS": str(gpus), "SLEEPS": sleeps,
         }  # fmt: skip
-        script = [folder / "gpu-gate.sh", "--python", python, *options]
+        environment.pop("GITHUB_STEP_SUMMARY", None)
+        lock = ["--lock", tmp_path / "lock"]
+        script = [folder / "gpu-gate.sh", "--python", python, *lock, *options]
         done = subprocess.run(
-            script, env=environment, capture_output=True, text=True, timeout=60
-        )
+            script, env=environment, capture_output=True, text=True, timeout=60,
+            cwd=tmp_path,
+        )  # fmt: skip
         calls = tmp_path / "calls"
         done.calls = calls.read_text().splitlines() if calls.exists() else []
         assert not list(temporary.iterdir())
@@ -71,7 +95,8 @@ def gate(tmp_path):
 def test_the_gate_is_open_where_all_of_it_says_so(gate):
     done = gate("--impl", "mypkg", "--require", "core,cuda", "--report", "r.jsonl")
     assert done.returncode == 0
-    cpu, device, decision = done.calls
+    seen, cpu, device, decision = done.calls
+    assert seen.endswith("gpu_seen.py mypkg cuda")
     assert "--impl=mypkg --device=cpu --report=r-cpu.jsonl" in cpu
     assert "--impl=mypkg --device=cuda --report=r.jsonl" in device
     assert "-n" in cpu.split()
@@ -101,11 +126,8 @@ def test_a_runner_that_is_not_fit_judges_nothing(gate):
 
 
 def test_an_environment_that_cannot_be_made_is_no_result(tmp_path):
-    folder, programs = tmp_path / "ci", tmp_path / "bin"
-    folder.mkdir()
+    folder, programs = programs_in(tmp_path), tmp_path / "bin"
     programs.mkdir()
-    shutil.copy(ROOT / "ci" / "gpu-gate.sh", folder)
-    (folder / "gpu_fitness.py").write_text(FITNESS)
     stand_in = programs / "python3"
     stand_in.write_text(
         f'#!/bin/sh\ntest "$2" != venv || exit 1\nexec {sys.executable} "$@"\n'
@@ -113,7 +135,8 @@ def test_an_environment_that_cannot_be_made_is_no_result(tmp_path):
     stand_in.chmod(0o755)
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "FIT": "0", "TMPDIR": str(tmp_path)}
-    done = run_script(folder / "gpu-gate.sh", env=environment)
+    lock = ("--lock", tmp_path / "lock")
+    done = run_script(folder / "gpu-gate.sh", *lock, env=environment)
     assert done.returncode == 2
     assert "its environment could not be made" in done.stderr
     assert not list(tmp_path.glob("gpu-gate.*"))
@@ -121,12 +144,199 @@ def test_an_environment_that_cannot_be_made_is_no_result(tmp_path):
 
 def test_options_of_the_suite_are_passed_to_both_runs(gate):
     done = gate("--suite-option", "--case-limit=9", "--suite-option", "-x")
-    assert all(call.endswith("--case-limit=9 -x") for call in done.calls[:2])
+    assert all(call.endswith("--case-limit=9 -x") for call in done.calls[1:3])
+
+
+def test_a_build_that_cannot_see_the_device_is_not_fit_and_not_broken(gate):
+    done = gate("--impl", "torch-cuda", seen=2)
+    assert done.returncode == 2
+    assert done.stderr == f"{NOT_FIT} it cannot see the device\n"
+    assert [call for call in done.calls if "-m pytest" in call] == []
+
+
+def test_workers_are_capped_on_a_large_host(gate):
+    assert "-n 3" in gate("--workers", "3").calls[1]
+    before = len(gate().calls)
+    count = int(gate().calls[before + 1].split()[-1])
+    assert count == min(len(os.sched_getaffinity(0)), 8)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"), [(1, "on one GPU"), (4, "on two of 4 visible")]
+)
+def test_the_gate_says_how_many_devices_it_judged(gate, gpus, said):
+    assert f"Judged {said}" in gate(gpus=gpus).stdout
+
+
+def test_a_run_that_hangs_is_ended_and_the_gate_decides(gate):
+    done = gate("--limit", "1", sleeps="--device=cuda", gate=1)
+    assert done.returncode == 1
+    assert "The run was ended after its limit of 1 s." in done.stdout
+    assert "gate gpu-report-cpu.jsonl gpu-report.jsonl" in done.calls[-1]
+
+
+def test_the_summary_has_the_decision_and_both_reports(gate, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n")
+    gate("--report", "r.jsonl", "--summary", page, gate=1)
+    first, decision, cpu, device = page.read_text().split("\n\n", 3)
+    assert first == "before\n## GPU gate"
+    assert decision == "```text\nit said so\n```"
+    assert (cpu, device) == ("### r-cpu.jsonl", "### r.jsonl\n\n")
+
+
+def test_a_report_of_a_run_before_is_not_judged(gate, tmp_path):
+    report = tmp_path / "r.jsonl"
+    report.write_text("that of another run")
+    gate("--report", report.name, "--limit", "0.3", gate=1, sleeps="-m pytest")
+    assert not report.exists()
+
+
+def test_a_gate_waits_for_another_one_and_says_so_when_it_gives_up(gate, tmp_path):
+    with open(tmp_path / "lock", "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        done = gate("--wait", "0.3")
+        assert done.returncode == 2
+        assert not done.calls
+        assert "waiting for up to 0.3 s" in done.stdout
+        assert "has had" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert gate("--wait", "0.3").returncode == 0
+
+
+def test_a_lock_that_is_removed_while_it_is_taken_is_not_taken(
+    runner, tmp_path, monkeypatch
+):
+    file, opened = tmp_path / "lock", runner._opened
+
+    def open_and_lose(name):
+        found = opened(name)
+        file.unlink()
+        file.touch()
+        return found
+
+    monkeypatch.setattr(runner, "_opened", open_and_lose)
+    assert runner._taken(str(file)) is None
+
+
+def test_a_lock_that_was_removed_can_be_taken_again(runner, tmp_path):
+    file = tmp_path / "lock"
+    with runner.turn(str(file), 0.0):
+        file.unlink()
+        with runner.turn(str(file), 0.0):
+            assert runner._taken(str(file)) is None
+
+
+@pytest.mark.parametrize("name", ["missing/lock", "link"])
+def test_a_lock_that_cannot_be_opened_is_told(gate, tmp_path, name):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    done = gate("--lock", tmp_path / name)
+    assert done.returncode == 2
+    assert "cannot be opened" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+# Wheels from a folder
+
+
+@pytest.fixture
+def runner(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "ci"))
+    return importlib.import_module("gpu_runner")
+
+
+def why_unfit(runner, folder, wheels):
+    options = SimpleNamespace(wheels=wheels, install=[])
+    with pytest.raises(runner.Unfit) as refused:
+        runner.make_environment(folder, "cuda13", options)
+    return str(refused.value)
+
+
+def test_a_folder_without_wheels_is_told(runner, tmp_path):
+    said = why_unfit(runner, tmp_path / "environment", tmp_path)
+    assert f"{tmp_path} has no wheels; fill it" in said
+    assert "pip wheel --wheel-dir FOLDER hatchling '.[conformance,cuda13]'" in said
+
+
+def test_a_wheel_that_is_missing_is_named(runner, tmp_path):
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "other-1-py3-none-any.whl").touch()
+    said = why_unfit(runner, tmp_path / "environment", wheels)
+    assert f"{wheels} has no wheel of hatchling" in said
+    assert f"for Python {platform.python_version()}" in said
+
+
+# What can see a device
+
+
+@pytest.mark.skipif(HAS_DRIVER, reason="there is an NVIDIA driver")
+@pytest.mark.parametrize(
+    ("name", "device", "status"),
+    [
+        ("reference", "cuda", 2),
+        ("reference", "simulated", 0),
+        ("stdlib", "cuda", 0),  # it has none, which the decision tells
+        ("no_such_adapter.at_all", "cuda", 0),  # the suite tells it
+    ],
+)
+def test_an_implementation_is_asked_whether_it_sees_the_device(name, device, status):
+    done = run_script(sys.executable, ROOT / "ci" / "gpu_seen.py", name, device)
+    assert done.returncode == status, done.stderr
+    assert bool(done.stdout.strip()) == bool(status)
+    assert done.stdout.startswith("reference cannot see" if status else "\n")
+
+
+def test_an_environment_without_the_suite_is_told():
+    bare = (sys.executable, "-I", "-S", ROOT / "ci" / "gpu_seen.py")
+    done = run_script(*bare, "reference", "cuda")
+    assert done.returncode == 2
+    assert "has no sharedtensor_conformance" in done.stdout
+
+
+# Limits
+
+
+TREE = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"],
+                         start_new_session=True)
+open(sys.argv[1], "w").write(str(child.pid))
+{last}
+"""
+BOUNDED = """
+import sys; sys.path.insert(0, {ci!r})
+import bounded
+bounded.GRACE = 0.1
+ended = bounded.run([sys.executable, "-c", sys.argv[1], sys.argv[2]], 2.0)
+print(ended.status, len(ended.killed))
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ("sys.exit(3)", "3 1"),
+        ("import signal; signal.signal(2, signal.SIG_IGN); time.sleep(60)", "None 2"),
+    ],
+)
+def test_nothing_is_left_of_a_command(tmp_path, last, said):
+    file = tmp_path / "pid"
+    program = BOUNDED.format(ci=str(ROOT / "ci"))
+    tree = TREE.format(last=last)
+    done = run_script(sys.executable, "-c", program, tree, str(file))
+    assert done.stdout.strip() == said, done.stderr
+    assert not Path("/proc", file.read_text()).exists()
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--nope"], "there is no option --nope"), (["--impl"], "--impl needs a value")],
+    [
+        (["--nope"], "unrecognized arguments: --nope"),
+        (["--impl"], "--impl: expected one argument"),
+        (["--workers", "0"], "--workers needs a number above 0"),
+        (["--suite-option"], "--suite-option: expected one argument"),
+    ],
 )
 def test_wrong_use_ends_with_2_and_a_sentence(gate, options, said):
     done = gate(*options)
@@ -154,7 +364,8 @@ def run_script(*command, **options):
 @pytest.mark.skipif(HAS_DRIVER, reason="there is an NVIDIA driver")
 @pytest.mark.parametrize("script", ["gpu-gate.sh", "gpu-checks.sh"])
 def test_without_a_driver_the_runner_is_not_fit(script, tmp_path):
-    done = run_script("bash", ROOT / "ci" / script, cwd=tmp_path)
+    lock = tmp_path.with_name("lock")
+    done = run_script("bash", ROOT / "ci" / script, "--lock", lock, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(NO_DRIVER)
     assert done.stderr.count("\n") == 1
@@ -173,7 +384,9 @@ def step_of(file):
 def test_the_step_of_action_and_workflow_reaches_the_gate(file, tmp_path):
     (tmp_path / ".shared-tensor-spec").symlink_to(ROOT)
     inputs = {"IMPL": "x y", "REQUIRE": "core", "INSTALL": ".", "REPORT": "r.jsonl"}
-    environment = os.environ | inputs | {"GITHUB_ACTION_PATH": str(ACTION.parent)}
+    runner = {"PYTHON": "", "WHEELS": "w x", "LIMIT": "9", "LOCK": str(tmp_path / "lock")}
+    place = {"GITHUB_ACTION_PATH": str(ACTION.parent), "MINUTES": "60"}
+    environment = os.environ | inputs | runner | place
     done = run_script("bash", "-e", "-c", step_of(file), cwd=tmp_path, env=environment)
     assert done.returncode == 2
     assert done.stderr.startswith(NO_DRIVER)
@@ -183,7 +396,8 @@ def test_the_step_of_action_and_workflow_reaches_the_gate(file, tmp_path):
 def test_every_input_travels_by_the_environment(file):
     assert "${{" not in step_of(file)
     text = file.read_text()
-    used = set(re.findall(r'"\$([A-Z]+)"', step_of(file)))
+    used = set(re.findall(r'"\$([A-Z]+)"|(MINUTES)', step_of(file)))
+    used = {quoted or counted for quoted, counted in used}
     given = set(re.findall(r"^ +([A-Z]+): \$\{\{ inputs\.", text, re.MULTILINE))
     assert used == given
 

@@ -15,6 +15,7 @@ import pytest
 from sharedtensor_conformance import __version__
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.harness import cuda_facts
 from sharedtensor_conformance.harness.matrix import Selection
 from sharedtensor_conformance.plugin.entry import PACKAGE, names_the_suite
 from sharedtensor_conformance.plugin.options import OPTIONS, REPEATED
@@ -66,6 +67,7 @@ def run_record(
             cpus=os.cpu_count() or 1,
             privileged=os.geteuid() == 0,
             private_shm=private_shm,
+            cuda=_cuda_of(chosen),
         ),
         selection=records.Selection(
             full=chosen.full and not left_out and plan.shard is None,
@@ -81,6 +83,14 @@ def run_record(
         planned=planned,
         started=now(),
     )
+
+
+def _cuda_of(chosen: Selection) -> records.Cuda | None:
+    """Return what a run on a device meets; None where no such device is asked for."""
+    if not {"cuda", "emulated"}.intersection(chosen.devices):
+        return None
+    found = cuda_facts.found_by()
+    return records.Cuda.from_data(found) if found else None
 
 
 def _command(config: pytest.Config) -> tuple[str, ...]:

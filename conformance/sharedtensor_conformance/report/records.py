@@ -79,8 +79,46 @@ class SpecRecord:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """A GPU that the run could see."""
+
+    name: str
+    mib: int
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.mib} MiB)"
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """What a run on device memory met.
+
+    Args:
+        emulated: whether all of it is the emulated runtime.
+        driver: the release of the driver; empty where it is not known.
+        cuda: the newest CUDA that the driver can serve.
+        runtimes: the CUDA of each library that has a runtime of its own.
+        libraries: their versions, by the name of the distribution.
+        gpus: in the order in which processes see them.
+    """
+
+    emulated: bool
+    driver: str
+    cuda: str
+    runtimes: dict[str, str]
+    libraries: dict[str, str]
+    gpus: tuple[Gpu, ...]
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Cuda:
+        """Return what `asdict` described."""
+        gpus = tuple(Gpu(**gpu) for gpu in data["gpus"])
+        return cls(**{**data, "gpus": gpus})
+
+
+@dataclass(frozen=True)
 class Machine:
-    """Where it ran."""
+    """Where it ran; `cuda` is None where no device of CUDA was asked for."""
 
     python: str
     platform: str
@@ -88,6 +126,13 @@ class Machine:
     cpus: int
     privileged: bool
     private_shm: bool
+    cuda: Cuda | None = None
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Machine:
+        """Return the machine that a run line describes; older ones have no `cuda`."""
+        cuda = data.get("cuda")
+        return cls(**{**data, "cuda": Cuda.from_data(cuda) if cuda else None})
 
 
 @dataclass(frozen=True)
@@ -170,7 +215,7 @@ class Run:
         fields = _fields(data)
         fields["implementation"] = Subject(**_tuples(data["implementation"]))
         fields["spec"] = SpecRecord(**data["spec"])
-        fields["machine"] = Machine(**data["machine"])
+        fields["machine"] = Machine.from_data(data["machine"])
         fields["selection"] = Selection.from_data(data["selection"])
         return cls(**fields)
 

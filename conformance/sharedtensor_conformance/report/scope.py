@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sharedtensor_conformance.report.records import Run, Summary
+from sharedtensor_conformance.report.records import Cuda, Run, Summary
 
 
 def selected(run: Run) -> str:
@@ -20,8 +20,10 @@ def selected(run: Run) -> str:
 
 
 def notes(run: Run, summary: Summary) -> Iterator[str]:
-    """Yield a sentence for each thing, besides the suite's options, that is missing."""
+    """Yield sentences about a run: the GPUs, and what is missing but by its options."""
     selection = run.selection
+    if run.machine.cuda:
+        yield met(run.machine.cuda)
     if selection.left_out:
         who = ", ".join(selection.left_out_by) or "a plugin of pytest"
         chosen = run.planned + selection.left_out
@@ -39,3 +41,14 @@ def cut_short(run: Run, summary: Summary) -> str:
     """Return how far a run came that did not reach its end, and why it did not."""
     why = f" ({summary.stopped})" if summary.stopped else ""
     return f"cut short after {summary.cases} of {run.planned} planned cases{why}"
+
+
+def met(cuda: Cuda) -> str:
+    """Return the GPUs, the driver and the libraries that a run met, in one sentence."""
+    gpus = ", ".join(map(str, cuda.gpus)) or "none"
+    driver = " ".join(filter(None, ("driver", cuda.driver)))
+    said = [f"{driver} for CUDA {cuda.cuda or '?'}"]
+    said += [f"{name} {version}" for name, version in cuda.libraries.items()]
+    said += [f"runtime of {name} {version}" for name, version in cuda.runtimes.items()]
+    where = "Emulated GPUs, never CUDA" if cuda.emulated else "GPUs"
+    return f"{where}: {gpus}; {', '.join(said)}."
