@@ -101,10 +101,11 @@ def _chosen(report: Report, pattern: str) -> Case:
 def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, Shown]:
     options = _options(report, case)
     subject, story = _recorded(case, options, limit)
-    for program in _programs(subject, story):
-        shown = execute(program, subject.implementation, limit)
-        if shown.status == 0:
-            break
+    programs = _programs(subject, story)
+    program = next(programs)
+    shown = execute(program, subject.implementation, limit)
+    while shown.status and (longer := next(programs, "")):
+        program, shown = longer, execute(longer, subject.implementation, limit)
     return program, shown
 
 
