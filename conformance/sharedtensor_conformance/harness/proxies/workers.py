@@ -51,10 +51,10 @@ class GroupProxy:
     def __init__(self, context: Remote) -> None:
         self.context = context
 
-    def _request(self, action: str, *arguments: Any) -> Any:
+    def _request(self, action: str, *arguments: Any, slower: float = 1) -> Any:
         actor = self.context.actor
-        timeout = actor.host.timeouts.start
-        return actor.request("act", action, self.context, *arguments, deadline=timeout)
+        deadline = slower * actor.host.timeouts.start
+        return actor.request("act", action, self.context, *arguments, deadline=deadline)
 
     def pids(self) -> list[int]:
         """Return their process ids."""
@@ -64,7 +64,7 @@ class GroupProxy:
     def is_ready(self, count: int) -> bool:
         """Wait until so many of them run the task; return whether they do."""
         timeout = self.context.actor.host.timeouts.start
-        return bool(self._request("group_is_ready", count, timeout / 2))
+        return bool(self._request("group_is_ready", count, timeout, slower=2))
 
     def join(self, timeout: float | None = None) -> Any:
         """Join them: what the call returns, or a dictionary of what it raised."""
