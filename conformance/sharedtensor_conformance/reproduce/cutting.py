@@ -24,6 +24,7 @@ def cut(story: Story) -> Iterator[Story]:
         return
     begin, end = story.groups[story.baseline][-1].number, story.groups[-1][0].number
     state, found = State(), 0
+    before = state.now()
     for event in story.events:
         state.take_in(event)
         if event.number == begin:
