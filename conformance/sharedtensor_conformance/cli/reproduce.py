@@ -101,10 +101,13 @@ def _chosen(report: Report, pattern: str) -> Case:
 def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, Shown]:
     options = _options(report, case)
     subject, story = _recorded(case, options, limit)
-    for program in _programs(subject, story):
-        shown = execute(program, subject.implementation, limit)
-        if shown.status == 0:
+    programs = _programs(subject, story)  # each is written when those before it failed
+    program = next(programs)
+    while (shown := execute(program, subject.implementation, limit)).status != 0:
+        longer = next(programs, "")
+        if not longer:
             break
+        program = longer
     return program, shown
 
 
