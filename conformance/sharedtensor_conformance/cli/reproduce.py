@@ -101,11 +101,13 @@ def _chosen(report: Report, pattern: str) -> Case:
 def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, Shown]:
     options = _options(report, case)
     subject, story = _recorded(case, options, limit)
-    programs = _programs(subject, story)
+    programs = _programs(subject, story)  # each is written when those before it failed
     program = next(programs)
-    shown = execute(program, subject.implementation, limit)
-    while shown.status and (longer := next(programs, "")):
-        program, shown = longer, execute(longer, subject.implementation, limit)
+    while (shown := execute(program, subject.implementation, limit)).status != 0:
+        longer = next(programs, "")
+        if not longer:
+            break
+        program = longer
     return program, shown
 
 

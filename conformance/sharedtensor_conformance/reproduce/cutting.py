@@ -23,7 +23,8 @@ def cut(story: Story) -> Iterator[Story]:
     if story.failure.kind != "growth" or story.baseline is None:
         return
     begin, end = story.groups[story.baseline][-1].number, story.groups[-1][0].number
-    state, before, found = State(), None, 0
+    state, found = State(), 0
+    before = state.now()
     for event in story.events:
         state.take_in(event)
         if event.number == begin:
