@@ -13,6 +13,8 @@ MAKERS = {
     "simple_queue": "context.SimpleQueue()",
     "joinable_queue": "context.JoinableQueue()",
     "queue_of_one": "context.Queue(1)",
+    "queue_of_two": "context.Queue(2)",
+    "joinable_queue_of_three": "context.JoinableQueue(3)",
     "proxy": "context.Manager().Queue()",
 }
 PIPES = {"pipe": "context.Pipe()", "one-way pipe": "context.Pipe(duplex=False)"}

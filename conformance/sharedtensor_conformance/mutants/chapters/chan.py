@@ -283,24 +283,3 @@ def last_task_wakes_one(append):
 def loser_of_a_race_waits(read_message):
     """Who has seen a message that another reader takes waits for the next one."""
     return lambda channel, wait=True: read_message(channel, True)
-
-
-@mutant(
-    "child_puts_again",
-    "CHAN-4",
-    replaces="multiprocessing.queues.Queue._reset",
-    histories=1200,
-)
-def child_puts_again(reset):
-    """What waits in a queue's thread is put by a forked child as well."""
-
-    def keep(self, after_fork=False):
-        waiting = list(self._buffer) if after_fork else []
-        reset(self, after_fork)
-        if waiting:
-            self._start_thread()
-            with self._notempty:
-                self._buffer.extend(waiting)
-                self._notempty.notify()
-
-    return keep
