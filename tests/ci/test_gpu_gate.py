@@ -384,7 +384,12 @@ def step_of(file):
 def test_the_step_of_action_and_workflow_reaches_the_gate(file, tmp_path):
     (tmp_path / ".shared-tensor-spec").symlink_to(ROOT)
     inputs = {"IMPL": "x y", "REQUIRE": "core", "INSTALL": ".", "REPORT": "r.jsonl"}
-    runner = {"PYTHON": "", "WHEELS": "w x", "LIMIT": "9", "LOCK": str(tmp_path / "lock")}
+    runner = {
+        "PYTHON": "",
+        "WHEELS": "w x",
+        "LIMIT": "9",
+        "LOCK": str(tmp_path / "lock"),
+    }
     place = {"GITHUB_ACTION_PATH": str(ACTION.parent), "MINUTES": "60"}
     environment = os.environ | inputs | runner | place
     done = run_script("bash", "-e", "-c", step_of(file), cwd=tmp_path, env=environment)
