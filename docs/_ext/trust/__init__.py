@@ -23,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from .blind import BlindTrialDirective
 from .generated import GeneratedMutantsDirective
+from .gpu_checks import GpuChecksDirective
 from .precision import PrecisionDirective
 from .simulation import ManagerSimulationDirective
 
@@ -139,6 +140,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("trust", TrustDirective)
     app.add_directive("blind-trial", BlindTrialDirective)
     app.add_directive("generated-mutants", GeneratedMutantsDirective)
+    app.add_directive("gpu-checks", GpuChecksDirective)
     app.add_directive("precision", PrecisionDirective)
     app.add_directive("manager-simulation", ManagerSimulationDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}
