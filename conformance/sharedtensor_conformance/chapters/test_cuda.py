@@ -2,6 +2,7 @@
 
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.matrix import LAYOUTS
+from sharedtensor_conformance.harness.outcomes import NotRun
 
 LARGE = 4 << 20
 """Bytes of a block that the driver's figures show: what is small may be carved from a
@@ -618,6 +619,21 @@ def test_tensor_arrives_on_the_device_on_which_it_lies(sender, receiver, device)
         arrived = sender.send(tensor, receiver)
         check.equal(arrived.device_of(), index, "it arrives there")
         check.equal(values_after_waiting(arrived), values, "it has its values")
+
+
+@clause("CUDA-30", vary=())
+def test_tensors_on_two_devices_are_shared_in_one_message(sender, receiver, device):
+    """One on each device, where there are two; each side writes, and neither mixes."""
+    if sender.device_count() < 2:
+        raise NotRun("there is one device only")
+    sent = [sender.make_on(index, [index, 0], "float32") for index in (1, 0)]
+    arrived = sender.send(sent, receiver)
+    check.equal([one.device_of() for one in arrived], [1, 0], "where they arrive")
+    for index, (mine, theirs) in enumerate(zip(sent, arrived, strict=True)):
+        write_and_wait(mine, 0, 50 + index)
+        write_and_wait(theirs, 1, 60 + index)
+    for index, mine in enumerate(sent):
+        check.equal(values_after_waiting(mine), [50 + index, 60 + index], "its values")
 
 
 @clause("CUDA-31", vary=(), profiles=("grad",))
