@@ -102,8 +102,8 @@ def steps(
         one = "--strategy=file_descriptor"
         yield Step(f"cuda-{name}", title, 90, suite(f"cuda-{name}", *clauses, one))
     gate = (sys.executable, HERE / "gpu_gate.py", "--python", python, *label)
-    where = ("--report", out / "gate.jsonl", "--lock", f"{lock}.gate", "--limit", 140)
-    yield Step("gate", "The gate is open for the reference", 300, (*gate, *where))
+    where = ("--report", out / "gate.jsonl", "--lock", f"{lock}.gate", "--limit", 200)
+    yield Step("gate", "The gate is open for the reference", 420, (*gate, *where))
     torch = "" if "torch" in facts["libraries"] else "torch is not in the environment"
     torch = "torch cannot use the emulated runtime" if emulated else torch
     of_torch = suite("torch", "--profile=cuda", impl="torch-cuda")
@@ -117,10 +117,13 @@ def steps(
 class Record:
     """What was found so far, in the folder."""
 
-    def __init__(self, folder: Path, key: str, *, emulated: bool) -> None:
+    def __init__(
+        self, folder: Path, key: str, *, emulated: bool, kept: tuple[int, ...] = ()
+    ) -> None:
         self.folder = folder
         self.key = key
         self.emulated = emulated
+        self.kept = kept  # descriptors that steps inherit: the turn of this host
         self.file = folder / "summary.json"
         self.steps: dict[str, dict[str, Any]] = {}
         if self.file.exists():
@@ -187,7 +190,8 @@ def run_step(step: Step, record: Record, left: float) -> str:
     log = record.folder / f"{step.name}.log"
     limit = min(step.limit, left)
     with log.open("w") as file:
-        ended = bounded.run(step.command, limit, stdout=file, stderr=subprocess.STDOUT)
+        streams = {"stdout": file, "stderr": subprocess.STDOUT}
+        ended = bounded.run(step.command, limit, pass_fds=record.kept, **streams)
     said = "\n".join(log.read_text(errors="replace").splitlines()[-SHOWN:])
     if ended.status is None and limit < step.limit:
         status, said = NOT_RUN, "the time was over before it ended; run it again"
@@ -216,7 +220,7 @@ def key_of(facts: dict[str, Any]) -> str:
     return digest.hexdigest()[:12]
 
 
-def check(options: argparse.Namespace, folder: Path) -> bool:
+def check(options: argparse.Namespace, folder: Path, held: int) -> bool:
     """Make all checks; return whether each one held or could not be run."""
     began = monotonic()
     found = examined(folder / ".facts.json", emulated=options.emulated)
@@ -233,7 +237,7 @@ def check(options: argparse.Namespace, folder: Path) -> bool:
     )
     met = (json.loads(done.stdout) if done.returncode == 0 else None) or {}
     met = {"libraries": {}, **met}
-    record = Record(folder, key_of(met), emulated=options.emulated)
+    record = Record(folder, key_of(met), emulated=options.emulated, kept=(held,))
     (folder / ".facts.json").unlink()
     facts = json.dumps({**found, "met": met}, indent=1) + "\n"
     _replace(folder / "facts.json", facts)
@@ -300,9 +304,9 @@ def main() -> int:
     bounded.end_with_signals()
     existed = options.out.exists()
     try:
-        with turn(options.lock, options.wait):
+        with turn(options.lock, options.wait) as held:
             options.out.mkdir(parents=True, exist_ok=True)
-            return 0 if check(options, options.out) else CLOSED
+            return 0 if check(options, options.out, held) else CLOSED
     except OSError as error:
         print(f"gpu-checks.sh: {error}.", file=sys.stderr)
         return UNFIT

@@ -88,7 +88,9 @@ class Gate:
             report.unlink(missing_ok=True)  # that of a run before is none of this one
         self.judge("cpu", self.reports[0], "-n", str(options.workers))
         # What a device has in use is one figure, so its cases run one by one.
-        held = self.judge(self.device, self.reports[1])
+        # A rehearsal is judged by what it selects, since the gate leaves it out.
+        more = ("--profile=cuda",) if options.emulated else ()
+        held = self.judge(self.device, self.reports[1], *more)
         back = self.is_memory_back()
         is_open = self.is_open()
         print(judged_on(facts["devices"], emulated=options.emulated), flush=True)
