@@ -112,7 +112,7 @@ class Gate:
         return ended.status == 0
 
     def is_memory_back(self) -> bool:
-        """Say whether the device has as much free memory as at the start."""
+        """Return whether the device has as much free memory as at the start."""
         command = [sys.executable, FITNESS, "--compare", self.folder / "facts.json"]
         option = ["--emulated"] if self.options.emulated else []
         return subprocess.run([*command, *option], check=False).returncode == 0
@@ -142,7 +142,7 @@ class Gate:
                 1, "On the **emulated** runtime: nothing here counts as CUDA."
             )
         blocks += [
-            done.stdout
+            done.stdout.rstrip()
             for report in self.reports
             if report.exists()
             and not (done := self.tool("report", report, "--markdown", "-")).returncode
