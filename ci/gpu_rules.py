@@ -288,8 +288,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gpu_rules.py", description=__doc__)
     parser.add_argument("--device", default="cuda:0", help="cuda:0 or sim:0")
     parser.add_argument("--out", metavar="FILE", help="write what was found as JSON")
+    text = "look at the emulated runtime; what is written says so"
+    parser.add_argument("--emulated", action="store_true", help=text)
     options = parser.parse_args(arguments)
-    if options.device.startswith("cuda") and is_emulated():
+    if options.emulated and not is_emulated():
+        print("gpu_rules.py: there is no emulated CUDA runtime here", file=sys.stderr)
+        return 2
+    if options.device.startswith("cuda") and is_emulated() and not options.emulated:
         print("gpu_rules.py: the CUDA runtime here is emulated", file=sys.stderr)
         return 2
     try:
@@ -297,11 +302,13 @@ def main(arguments: list[str] | None = None) -> int:
     except DeviceError as error:
         print(f"gpu_rules.py: {error}", file=sys.stderr)
         return 2
+    label = options.device + " (emulated)" * options.emulated
     basis = {each.name: each.basis for each in RULES}
     for name, said in found.items():
-        print(f"{options.device}  {name} ({basis[name]}): {said}")
+        print(f"{label}  {name} ({basis[name]}): {said}")
     if options.out:
-        text = json.dumps({"device": options.device, "rules": found}, indent=1)
+        head = {"device": options.device, "emulated": options.emulated}
+        text = json.dumps({**head, "rules": found}, indent=1)
         Path(options.out).write_text(f"{text}\n")
     return 1 if any(said.startswith("not kept") for said in found.values()) else 0
 

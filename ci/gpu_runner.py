@@ -28,7 +28,7 @@ CLOSED, UNFIT = 1, 2
 INSTALL_LIMIT = 1200.0
 ASK_LIMIT = 120.0
 MISSING = re.compile(
-    r"(?:No matching distribution found for|satisfies the requirement) (\S+)"
+    r"(?:No matching distribution found for|satisfies the requirement) ([^\s;]+)"
 )
 PAUSE = 0.2
 

@@ -22,6 +22,7 @@ from typing import Any
 from sharedtensor import cuda
 from sharedtensor.cuda import devices
 from sharedtensor.cuda.errors import DeviceError
+from sharedtensor_conformance.adapters.reference import is_emulated
 
 WARM = 20
 
@@ -94,12 +95,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda:0", help="cuda:0 or sim:0")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--out", metavar="FILE", help="write the figures as JSON")
+    text = "measure the emulated runtime; what is written says so"
+    parser.add_argument("--emulated", action="store_true", help=text)
     options = parser.parse_args(arguments)
+    if options.device.startswith("cuda") and options.emulated != is_emulated():
+        what = "not " * options.emulated + "emulated"
+        print(f"send_cost.py: the CUDA runtime here is {what}", file=sys.stderr)
+        return 2
     try:
         found = figures(options.device, max(2, options.rounds))
     except DeviceError as error:
         print(f"send_cost.py: {error}", file=sys.stderr)
         return 2
+    found["emulated"] = options.emulated
     text = json.dumps(found, indent=1)
     print(text)
     if options.out:

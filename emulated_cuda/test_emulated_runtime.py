@@ -1,5 +1,10 @@
 """The emulated runtime does what it is for: it delays, refuses and punishes."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import gpu_rules
 import pytest
 from cuda_peers import eventually
@@ -169,3 +174,36 @@ def test_the_facts_of_a_report_are_those_of_the_machine():
     assert found["emulated"]
     assert [gpu["name"] for gpu in found["gpus"]] == ["Emulated 0", "Emulated 1"]
     assert found["runtimes"] == {"cupy": "13.0"}
+
+
+CI = Path(gpu_rules.__file__).parent
+
+
+def run_program(name, *options):
+    command = [sys.executable, CI / name, *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", ["gpu_rules.py", "send_cost.py", "gpu_fitness.py"])
+def test_programs_for_a_device_refuse_the_emulated_runtime(name):
+    done = run_program(name)
+    assert done.returncode == 2
+    assert "emulated" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["gpu_gate.py", "gpu_checks.py"])
+def test_gate_and_checks_refuse_the_emulated_runtime(name, tmp_path):
+    done = run_program(name, "--lock", tmp_path / "lock", "--python", sys.executable)
+    assert done.returncode == 2
+    assert "which never counts as CUDA" in done.stderr
+
+
+def test_what_a_rehearsal_writes_says_emulated(tmp_path):
+    cost = tmp_path / "cost.json"
+    done = run_program("send_cost.py", "--emulated", "--rounds", "3", "--out", cost)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(cost.read_text())["emulated"] is True
+    facts = tmp_path / "facts.json"
+    assert run_program("gpu_fitness.py", "--emulated", "--facts", facts).returncode == 0
+    assert json.loads(facts.read_text())["emulated"] is True

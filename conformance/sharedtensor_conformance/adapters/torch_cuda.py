@@ -43,7 +43,11 @@ class TorchCudaOperations(TorchOperations):
         if not self.torch.version.cuda:
             return f"this PyTorch ({self.torch.__version__}) was built without CUDA"
         if not self.torch.cuda.is_available():
-            return "torch.cuda.is_available() is false: there is no GPU or no driver"
+            return (
+                "torch.cuda.is_available() is false: there is no GPU, no driver, or "
+                f"none for CUDA {self.torch.version.cuda}, for which this PyTorch "
+                f"({self.torch.__version__}) was built"
+            )
         return ""
 
     def use_device(self, device: str) -> None:

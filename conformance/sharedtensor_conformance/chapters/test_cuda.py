@@ -626,6 +626,21 @@ def test_tensor_arrives_on_the_device_on_which_it_lies(sender, receiver, device)
         check.equal(values_after_waiting(arrived), values, "it has its values")
 
 
+@clause("CUDA-30", vary=())
+def test_tensors_on_two_devices_are_shared_in_one_message(sender, receiver, device):
+    """One on each device, where there are two; each side writes, and neither mixes."""
+    if sender.device_count() < 2:
+        raise NotRun(ONE_DEVICE)
+    sent = [sender.make_on(index, [index, 0], "float32") for index in (1, 0)]
+    arrived = sender.send(sent, receiver)
+    check.equal([one.device_of() for one in arrived], [1, 0], "where they arrive")
+    for index, (mine, theirs) in enumerate(zip(sent, arrived, strict=True)):
+        write_and_wait(mine, 0, 50 + index)
+        write_and_wait(theirs, 1, 60 + index)
+    for index, mine in enumerate(sent):
+        check.equal(values_after_waiting(mine), [50 + index, 60 + index], "its values")
+
+
 @clause("CUDA-31", vary=(), profiles=("grad",))
 def test_grad_of_a_device_tensor_arrives_and_is_shared(sender, receiver, device):
     """A leaf is sent before it has a grad, and again when it has one."""

@@ -23,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from .blind import BlindTrialDirective
 from .generated import GeneratedMutantsDirective
+from .gpu_checks import GpuChecksDirective
 from .machines import StateMachinesDirective
 from .precision import PrecisionDirective
 from .programs import ProgramsDirective
@@ -141,6 +142,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("trust", TrustDirective)
     app.add_directive("blind-trial", BlindTrialDirective)
     app.add_directive("generated-mutants", GeneratedMutantsDirective)
+    app.add_directive("gpu-checks", GpuChecksDirective)
     app.add_directive("precision", PrecisionDirective)
     app.add_directive("programs", ProgramsDirective)
     app.add_directive("manager-simulation", ManagerSimulationDirective)
