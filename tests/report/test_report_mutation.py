@@ -23,7 +23,7 @@ from sharedtensor_conformance.mutants.run import command_for, run_mutants
 class Fault:
     name: str
     clauses: tuple[str, ...] = ("GRAD-1",)
-    histories: int = 0
+    histories: str = ""
 
 
 def _run(monkeypatch, tmp_path, script, *mutants, jobs=1, limit=30.0, others=""):

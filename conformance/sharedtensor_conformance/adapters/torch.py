@@ -78,7 +78,6 @@ conformance_adapter = Implementation(
         "quantized",
         "quantized_channels",
         "nested",
-        "jagged",
         "negated",
         "meta",
     ),

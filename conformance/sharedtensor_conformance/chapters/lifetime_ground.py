@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
@@ -228,12 +229,15 @@ class Ground:
         tensor.drop()
 
     def account(self) -> None:
-        """Note what each process has open, once all have shared something."""
-        for actor in self.actors.values():
-            tensor = actor.make([0, 1])
-            route = self.routes[0].proxy
-            route.put(actor, tensor)
-            route.get(self.actors[self.owner]).drop()
+        """Note what each process has open, once each has received from all others.
+
+        What is opened at the first use and kept does not count.
+        """
+        route = self.routes[0].proxy
+        for sender, receiver in permutations(self.actors.values(), 2):
+            tensor = sender.make([0, 1])
+            route.put(sender, tensor)
+            route.get(receiver).drop()
             tensor.drop()
         for process, actor in self.actors.items():
             self.before[process] = self.stage.holdings(actor)

@@ -34,7 +34,8 @@ def test_histories_with_deaths_end_as_the_model_says(lifetimes):
 
 
 @clause(
-    *("CHAN-4", "CHAN-8", "CHAN-12", "LIFE-7", "LIFE-15", "LIFE-16", "SHARE-12"),
+    *("CHAN-4", "CHAN-8", "CHAN-12", "LIFE-6", "LIFE-7", "LIFE-15", "LIFE-16"),
+    "SHARE-12",
     channels=("queue",),
     vary=("strategy",),
     prefers="fork",
@@ -57,7 +58,7 @@ def test_histories_at_limits_end_as_the_model_says(lifetimes):
 
 
 @clause(
-    *("START-1", "START-2", "START-3", "START-4", "LIFE-11", "LIFE-22"),
+    *("START-1", "START-2", "START-3", "START-4", "LIFE-6", "LIFE-11", "LIFE-22"),
     *("SHARE-12", "CHAN-4", "LIFE-7", "LIFE-17"),
     isolated=True,
 )
@@ -73,7 +74,8 @@ def test_histories_with_programs_end_as_the_model_says(lifetimes):
 
 
 @clause(
-    *("MGR-10", "MGR-11", "MGR-12", "MGR-13", "MGR-14", "SHARE-12", "CHAN-4"),
+    *("MGR-10", "MGR-11", "MGR-12", "MGR-13", "MGR-14", "FS-2", "FS-8", "FS-9"),
+    *("LIFE-6", "SHARE-12", "CHAN-4"),
     vary=("strategy",),
     prefers="fork",
     isolated=True,

@@ -42,7 +42,7 @@ class Mutant:
     fault: Fault
     file: str
     line: int
-    histories: int = 0
+    histories: str = ""
 
 
 class UnknownMutant(LookupError):
@@ -60,7 +60,7 @@ def mutant(
     name: str,
     *clauses: str,
     replaces: str | tuple[str, ...],
-    histories: int = 0,
+    histories: str = "",
 ) -> Callable[[Fault], Fault]:
     """Register a fault that breaks `clauses`; its docstring is its sentence.
 
@@ -69,8 +69,8 @@ def mutant(
         clauses: the clauses that it breaks.
         replaces: what it replaces, as dotted names below `sharedtensor`; the fault gets
             the originals in this order and returns as many replacements.
-        histories: how many random histories a case takes, where it needs more of them
-            than usual.
+        histories: the test of random histories that finds it, where no other test does
+            and it needs more of them than usual.
 
     Raises:
         ValueError: it replaces nothing, or another fault has the name.

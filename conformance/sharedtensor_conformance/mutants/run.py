@@ -44,8 +44,8 @@ class Mutant(Protocol):
         ...
 
     @property
-    def histories(self) -> int:
-        """How many random histories a case takes; 0 for as many as usual."""
+    def histories(self) -> str:
+        """The test of random histories that finds it; empty where others do."""
         ...
 
 
@@ -138,6 +138,9 @@ def _run(command: Sequence[str], folder: str, limit: float, runs: Runs) -> str:
     return result.last_line
 
 
+HISTORIES = 1200
+"""So many are taken of a mutant that random histories find."""
+
 CHOSEN = {"whole": ("--start-method=fork",), "one-per-clause": ("--one-per-clause",)}
 
 
@@ -147,13 +150,16 @@ def command_for(mutant: Mutant, report: Path, which: str = "own") -> list[str]:
     Of its ``own`` clauses one killer is enough.
     """
     clauses = (f"--clause={clause}" for clause in mutant.clauses)
-    own = ("-x", "--strict", *clauses)  # a SHOULD that is broken ends the run, too
+    found_by: tuple[str, ...] = ()
+    if mutant.histories:
+        test = f"test_histories.py::{mutant.histories}*"
+        found_by = (f"--histories={HISTORIES}", f"--case={test}")
+    own = ("-x", "--strict", *clauses, *found_by)  # a broken SHOULD ends the run, too
     return suite_command(
         *FIRST_FAILURE,
         f"--impl=mutant:{mutant.name}",
         "--no-expectations",
         f"--report={report}",
-        *([f"--histories={mutant.histories}"] if mutant.histories else []),
         *CHOSEN.get(which, own),
     )
 

@@ -225,7 +225,7 @@ def an_empty_queue_is_waited_for(arrives):
     "full_packet_is_cut",
     "CHAN-4",
     replaces="multiprocessing.packets._receive",
-    histories=1200,
+    histories="test_histories_at_limits",
 )
 def full_packet_is_cut(receive):
     """A message that fills its packet to the last byte arrives without that byte."""
@@ -244,8 +244,9 @@ def full_packet_is_cut(receive):
     "refused_message_is_put",
     "CHAN-4",
     "CHAN-8",
+    "CHAN-12",
     replaces="multiprocessing.queues.Queue.put",
-    histories=1200,
+    histories="test_histories_of_queues",
 )
 def refused_message_is_put(put):
     """A queue without room says so, and takes the message all the same."""
@@ -265,7 +266,7 @@ def refused_message_is_put(put):
     "last_task_wakes_one",
     "CHAN-8",
     replaces="multiprocessing.queues.JoinableQueue._append",
-    histories=1200,
+    histories="test_histories_of_queues",
 )
 def last_task_wakes_one(append):
     """When all tasks are done, one of those who wait for that goes on."""
@@ -278,7 +279,10 @@ def last_task_wakes_one(append):
 
 
 @mutant(
-    "loser_of_a_race_waits", "CHAN-12", replaces="protocol.read_message", histories=1200
+    "loser_of_a_race_waits",
+    "CHAN-12",
+    replaces="protocol.read_message",
+    histories="test_histories_of_queues",
 )
 def loser_of_a_race_waits(read_message):
     """Who has seen a message that another reader takes waits for the next one."""

@@ -150,7 +150,12 @@ def closes_twenty_at_once(release_segment):
     return release
 
 
-@mutant("arguments_are_inherited", "FD-5", replaces="transport.take_descriptor")
+@mutant(
+    "arguments_are_inherited",
+    "FD-5",
+    replaces="transport.take_descriptor",
+    histories="test_histories_with_programs*-spawn",
+)
 def arguments_are_inherited(take_descriptor):
     """What a spawned process got among its arguments goes to the programs it starts."""
 
