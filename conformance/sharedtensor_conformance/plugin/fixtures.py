@@ -109,7 +109,11 @@ def histories(
 def lifetimes(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], None]:
     """A function that takes random histories of a family, each in new processes."""
     given = request.config.option
-    seed = given.history_seed + crc32(stage.configuration.id.encode())
-    cost = lifetime_histories.COST[stage.configuration.start_method]
-    count = max(1, given.histories // cost)
-    return lambda family: lifetime_histories.search(stage, family, count, seed)
+
+    def take(family: str) -> None:  # where nothing can run there is no start method
+        where = stage.configuration
+        count = max(1, given.histories // lifetime_histories.COST[where.start_method])
+        seed = given.history_seed + crc32(where.id.encode())
+        lifetime_histories.search(stage, family, count, seed)
+
+    return take
