@@ -58,7 +58,7 @@ def test_histories_at_limits_end_as_the_model_says(lifetimes):
 
 
 @clause(
-    *("START-1", "START-2", "START-3", "START-4", "LIFE-6", "LIFE-11", "LIFE-22"),
+    *("START-1", "START-3", "START-4", "LIFE-6", "LIFE-11", "LIFE-22"),
     *("SHARE-12", "CHAN-4", "LIFE-7", "LIFE-17"),
     isolated=True,
 )
@@ -67,7 +67,7 @@ def test_histories_with_starts_end_as_the_model_says(lifetimes):
     lifetimes("starts")
 
 
-@clause("FD-5", "START-2", "SHARE-12", "CHAN-4", profiles=("share",), isolated=True)
+@clause("FD-5", "SHARE-12", "CHAN-4", profiles=("share",), isolated=True)
 def test_histories_with_programs_end_as_the_model_says(lifetimes):
     """Processes that got tensors, as arguments and in messages, start programs."""
     lifetimes("programs")
