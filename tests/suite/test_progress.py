@@ -135,7 +135,7 @@ def test_clauses_are_as_bad_as_their_worst_case_so_far(strict, said):
         case("SHARE-3", verdict="crash"),
         case("SHARE-4", verdict="unsupported"),
         case("SHARE-2"),
-        case("LIFE-13", verdict="fail", expected=False),
+        case("MGR-14", verdict="fail", expected=False),
     ):
         clauses.add(one)
     assert str(clauses) == f"clauses: 1 held, {said}, 1 as expected"
