@@ -49,6 +49,7 @@ class Patch:
 
     implementation: str
     name: str
+    round: int
     clauses: tuple[str, ...]
     sentence: str
     file: Path
@@ -60,7 +61,7 @@ class Patch:
 
 
 def read_patch(file: Path) -> Patch:
-    """Read the head of a patch. Raises ValueError if it lacks a line."""
+    """Read the head of a patch. Raises ValueError if a line is missing or wrong."""
     head: dict[str, str] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         if line.startswith("---"):
@@ -68,10 +69,10 @@ def read_patch(file: Path) -> Patch:
         key, _, value = line.partition(": ")
         head[key] = value.strip()
     try:
-        clauses, sentence = tuple(head["Clauses"].split()), head["Breaks"]
+        found = int(head["Round"]), tuple(head["Clauses"].split()), head["Breaks"]
     except KeyError as missing:
         raise ValueError(f"{file} has no line {missing}") from None
-    return Patch(file.parent.name, file.stem, clauses, sentence, file)
+    return Patch(file.parent.name, file.stem, *found, file)
 
 
 def patches() -> list[Patch]:
@@ -211,6 +212,7 @@ def note(patch: Patch, found: dict[str, Any], record: Path, first: bool) -> None
     noted[patch.key] = {
         "implementation": patch.implementation,
         "name": patch.name,
+        "round": patch.round,
         "clauses": list(patch.clauses),
         "sentence": patch.sentence,
         "first_run": found if first else before["first_run"],
