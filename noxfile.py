@@ -23,7 +23,7 @@ TORCH = "torch==2.13.0"
 PADDLE = "paddlepaddle==3.3.1"
 MINDSPORE = ("mindspore==2.10.0", "numpy<2")
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
-SUITE = ("pytest", "conformance", "-q", "-n", WORKERS)
+SUITE = ("pytest", "conformance", "-q", "-n", "auto")
 TESTS = ("pytest", "tests", "-n", str(2 * int(WORKERS)), "--dist=worksteal")
 
 ALL_CASES = ("--all-cases",)
@@ -329,7 +329,7 @@ def wheel(session: nox.Session) -> None:
             "-p",
             "no:cacheprovider",
             "-n",
-            WORKERS,
+            "auto",
             "--start-method=spawn",
             "--strategy=file_descriptor",
             "--profile=core",

@@ -1,17 +1,17 @@
 """Runs a command with a limit, and leaves no process of it, whatever it started.
 
-This process adopts orphans, so a descendant in a session of its own is found and ended,
-too. Whatever is below this process is taken for the command's.
+The suite's own `bounded_run` ends the command; this process adopts orphans besides, so
+a descendant in a session of its own is found and ended, too. Whatever is below this
+process is taken for the command's.
+
+Both modules are those of this checkout, and need the standard library alone.
 """
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -19,13 +19,14 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "conformance"))
 
-from sharedtensor_conformance.harness.process_tree import (
-    ProcessTree,
-    wait_until,
-)
+from sharedtensor_conformance.bounded_run import Runs
+from sharedtensor_conformance.harness.process_tree import ProcessTree
 
 GRACE = 10.0
 """Seconds that a command gets, when it is interrupted, to end what it has started."""
+
+OWN_STREAMS: dict[str, Any] = {"stdin": None, "stdout": None, "stderr": None}
+"""A command has the streams of this process where it is given no others."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,10 @@ class Ended:
     Args:
         status: its exit status, negative for a signal; None: the limit ended it.
         seconds: how long it took.
-        killed: the commands of processes that had to be killed.
     """
 
     status: int | None
     seconds: float
-    killed: tuple[str, ...] = ()
 
 
 def run(command: Sequence[object], limit: float, **options: Any) -> Ended:
@@ -57,23 +56,11 @@ def run(command: Sequence[object], limit: float, **options: Any) -> Ended:
     tree = ProcessTree()
     began = monotonic()
     arguments = [str(part) for part in command]
-    child = subprocess.Popen(arguments, start_new_session=True, **options)
     try:
-        wait_until(lambda: tree.status_of(child.pid) is not None, limit)
-        status = tree.status_of(child.pid)
-        if status is None:
-            _interrupt(tree, child.pid)
+        result = Runs(GRACE).run(arguments, limit, **OWN_STREAMS | options)
     finally:
-        killed = tree.kill()
-        child.returncode = tree.statuses.get(child.pid, -signal.SIGKILL)
-    return Ended(status, round(monotonic() - began, 1), tuple(killed))
-
-
-def _interrupt(tree: ProcessTree, pid: int) -> None:
-    """Let the command end by itself, as by Ctrl-C."""
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGINT)
-    wait_until(lambda: tree.status_of(pid) is not None, GRACE)
+        tree.kill()
+    return Ended(result.status, round(monotonic() - began, 1))
 
 
 def end_with_signals() -> None:

@@ -20,21 +20,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gpu_fitness import UNFIT, Unfit
+
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
 FITNESS = HERE / "gpu_fitness.py"
 LOCK = "/var/tmp/shared-tensor-gpu.lock"
-CLOSED, UNFIT = 1, 2
+CLOSED = 1
 INSTALL_LIMIT = 1200.0
 ASK_LIMIT = 120.0
 MISSING = re.compile(
     r"(?:No matching distribution found for|satisfies the requirement) ([^\s;]+)"
 )
 PAUSE = 0.2
-
-
-class Unfit(Exception):
-    """This runner cannot judge; the message is one sentence."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -63,7 +63,13 @@ class Process:
     pid: int
     parent: int
     forked: bool
+    began: int
     seconds: float
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What is greater than a parent's; pids alone begin again at the greatest."""
+        return self.began, self.pid
 
 
 @contextmanager
@@ -88,7 +94,8 @@ def entries(file: Path) -> list[Process]:
     for fields in ENTRY.iter_unpack(file.read_bytes()):
         flags, pid, parent = fields[0], fields[6], fields[7]
         ticks = floating(fields[10]) + floating(fields[11])
-        found.append(Process(pid, parent, bool(flags & FORKED), ticks / 100))
+        forked, began = bool(flags & FORKED), fields[8]
+        found.append(Process(pid, parent, forked, began, ticks / 100))
     return found
 
 
@@ -131,7 +138,7 @@ def by_kind(
     kinds: dict[int, str] = {}
     parents: set[int] = set()
     taken: dict[str, list[float]] = defaultdict(list)
-    for process in sorted(processes, key=lambda one: one.pid):  # parents come first
+    for process in sorted(processes, key=lambda one: one.order):  # parents come first
         if process.pid == first or process.parent in kinds:
             kinds[process.pid] = kind_of(process, known, kinds, parents)
             parents.add(process.parent)

@@ -40,8 +40,9 @@ nitpick_ignore_regex = [
 # The order in which the chapters are read; spec/index.md lists them in the same one.
 # fmt: off
 clauses_chapters = [
-    "API", "START", "SPAWN", "STRAT", "SHARE", "VIEW", "KIND", "GRAD", "RESHARE",
-    "CHAN", "LIFE", "FD", "FS", "MGR", "FAULT", "TRAIN", "CUDA", "FAIL", "SEC",
+    "API", "START", "SPAWN", "STRAT", "SHARE", "VIEW", "KIND", "MEM", "GRAD",
+    "RESHARE", "CHAN", "THREAD", "LIFE", "FD", "FS", "MGR", "FAULT", "TRAIN", "CUDA",
+    "FAIL", "SEC",
 ]
 # fmt: on
 clauses_implementations = ["reference", "torch", "paddle", "mindspore", "stdlib"]

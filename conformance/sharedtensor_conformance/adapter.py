@@ -22,8 +22,13 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-ADAPTER_VERSION = 2
-"""Version 2: the profile ``modules`` has buffers (`add_buffer`, `buffers`)."""
+ADAPTER_VERSION = 3
+"""What is new in each version.
+
+- 2: the profile ``modules`` has buffers (`add_buffer`, `buffers`).
+- 3: the profile ``grad`` has `set_grad_mode`, and `forge` is told how much too much a
+  message claims.
+"""
 
 Tensor = Any
 """A tensor of the implementation under test; the suite never looks inside."""
@@ -48,16 +53,19 @@ class Implementation:
         dtypes: the dtypes that are claimed, by their NumPy names.
         kinds: the kinds of tensors, beside the ordinary one, that the profile ``kinds``
             is judged on; by names of the adapter's own.
+        negative_strides: whether a view may run backwards, as NumPy's may.
         channels: the channels to judge, of ``queue``, ``simple_queue``, ``pipe``.
         devices: ``cpu``, and ``simulated``, ``emulated`` or ``cuda`` where the profile
             ``cuda`` is claimed.
         segment_pattern: a regular expression; files in ``/dev/shm`` whose names it
             matches belong to the implementation. ``{pid}`` stands for the process id.
-        manager_pattern: a regular expression for the command line of the manager,
-            where there is one.
-        kept_segments: how many segments all processes together may keep for later use
-            when nothing needs them: those of an arena, which hold several storages, or
-            of a cache. 0 where each storage has a segment that goes with it.
+        manager_pattern: a regular expression that is searched for in the command
+            lines of the processes which the owner and its children have started, the
+            orphans among them: those in which it is found are managers.
+        kept_segments: how many segments may be kept for later use for each process
+            that lives, when nothing needs them: those of an arena, which hold several
+            storages, or of a cache. 0 where each storage has a segment that goes with
+            it.
         grace: seconds after which everything that was dropped has to be gone; the
             specification allows 10 at most.
         deadline: seconds that one operation in one process may take; it allows 60.
@@ -76,6 +84,7 @@ class Implementation:
     start_methods: tuple[str, ...] = ("fork", "spawn", "forkserver")
     dtypes: tuple[str, ...] = ("float32", "float64", "int32", "int64", "uint8")
     kinds: tuple[str, ...] = ()
+    negative_strides: bool = False
     channels: tuple[str, ...] = ("queue", "simple_queue", "pipe")
     devices: tuple[str, ...] = ("cpu",)
     segment_pattern: str = ""
@@ -274,6 +283,12 @@ class GradOperations(Protocol):
     def detach(self, tensor: Tensor) -> Tensor:
         """Return a view of the same memory that requires no grad."""
 
+    def set_grad_mode(self, on: bool) -> None:
+        """Let this thread record operations for differentiation, or cease to.
+
+        A library that has no such mode does nothing.
+        """
+
 
 class ModuleOperations(Protocol):
     """Profile ``modules``: modules with their parameters and buffers."""
@@ -379,13 +394,16 @@ class CudaOperations(Protocol):
 class ForgeryOperations(Protocol):
     """Profile ``forgery``: messages that lie, to see that they are refused."""
 
-    def forge(self, tensor: Tensor, how: str) -> object:
+    def forge(self, tensor: Tensor, how: str, excess: int) -> object:
         """Return what is put on a channel to send `tensor` with one lie in its message.
+
+        The tensor is contiguous and the whole of its storage.
 
         The message is the implementation's own, made when it is sent, but for the lie:
 
-        - ``"size"``: the handle claims more bytes than the segment has;
-        - ``"window"``: the tensor claims elements beyond the end of its storage;
+        - ``"size"``: the handle claims `excess` bytes more than the segment has;
+        - ``"window"``: the tensor begins `excess` elements later, so it claims as many
+          beyond the end of its storage;
         - ``"outside"``: the handle names a file that is large enough and no segment, by
           a path that leads out of the directory of segments, or by a descriptor;
         - ``"truncated"``: the handle ends after its first half;

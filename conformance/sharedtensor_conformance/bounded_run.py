@@ -1,8 +1,8 @@
 """Runs a command for a limited time, and leaves nothing of it.
 
 A command has a session of its own. When its time is over it is interrupted, as by
-Ctrl-C, so that it can end what it has started; what is still there after
-`SHUTDOWN_TIMEOUT` is killed.
+Ctrl-C, so that it can end what it has started; what is still there after its grace is
+killed. Standard library alone: programs use it before anything is installed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ from typing import Any
 SHUTDOWN_TIMEOUT = 20.0
 """Seconds that an interrupted command gets to end what it has started."""
 
+STREAMS: dict[str, Any] = {
+    "stdin": subprocess.DEVNULL,
+    "stdout": subprocess.PIPE,
+    "stderr": subprocess.STDOUT,
+}
+"""The streams of a command where it is given no others."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -27,7 +34,7 @@ class Result:
 
     Args:
         status: its exit status, or None where it took too long and was ended.
-        output: what it printed, both streams in one.
+        output: what it printed, both streams in one, unless it was given others.
     """
 
     status: int | None
@@ -41,9 +48,14 @@ class Result:
 
 
 class Runs:
-    """Commands that several threads run, so that all of them can be ended together."""
+    """Commands that several threads run, so that all of them can be ended together.
 
-    def __init__(self) -> None:
+    Args:
+        grace: seconds that an interrupted command gets; None: `SHUTDOWN_TIMEOUT`.
+    """
+
+    def __init__(self, grace: float | None = None) -> None:
+        self._grace = SHUTDOWN_TIMEOUT if grace is None else grace
         self._closed = False
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
@@ -62,11 +74,11 @@ class Runs:
         child = self._start(command, options)
         try:
             output, _ = child.communicate(timeout=limit)
-            return Result(child.returncode, output)
+            return Result(child.returncode, output or "")
         except subprocess.TimeoutExpired:
-            return Result(None, _end(child))
+            return Result(None, self._end(child))
         except BaseException:
-            _end(child)
+            self._end(child)
             raise
         finally:
             with self._lock:
@@ -80,16 +92,25 @@ class Runs:
                 raise InterruptedError
             child = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
                 start_new_session=True,
-                **options,
+                **STREAMS | options,
             )
             self._running.add(child)
         return child
+
+    def _end(self, child: subprocess.Popen[str]) -> str:
+        """Interrupt a command, then kill it; return what it printed."""
+        _signal(child, signal.SIGINT)
+        try:
+            return child.communicate(timeout=self._grace)[0] or ""
+        except subprocess.TimeoutExpired:
+            _signal(child, signal.SIGKILL)
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()  # a survivor may hold the other end for ever
+        return ""
 
     def end_all(self) -> None:
         """End what is running, all at the same time, and start nothing any more."""
@@ -98,7 +119,7 @@ class Runs:
             running = list(self._running)
         for child in running:
             _signal(child, signal.SIGINT)
-        deadline = time.monotonic() + SHUTDOWN_TIMEOUT
+        deadline = time.monotonic() + self._grace
         for child in running:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(max(deadline - time.monotonic(), 0))
@@ -108,19 +129,6 @@ class Runs:
 def run(command: Sequence[str], limit: float, **options: Any) -> Result:
     """Run one command as `Runs.run` does."""
     return Runs().run(command, limit, **options)
-
-
-def _end(child: subprocess.Popen[str]) -> str:
-    """Interrupt a command, kill it if that does not help; return what it printed."""
-    _signal(child, signal.SIGINT)
-    try:
-        return child.communicate(timeout=SHUTDOWN_TIMEOUT)[0]
-    except subprocess.TimeoutExpired:
-        _signal(child, signal.SIGKILL)
-    child.wait()
-    if child.stdout is not None:
-        child.stdout.close()  # a survivor may hold the other end for ever
-    return ""
 
 
 def _signal(child: subprocess.Popen[str], number: signal.Signals) -> None:

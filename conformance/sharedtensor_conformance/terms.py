@@ -55,6 +55,8 @@ class Terms:
         forms_of_all = "|".join(map(_inflected, longest_first)) or "(?!)"
         self._pattern = re.compile(rf"\b(?:{forms_of_all})\b", re.IGNORECASE)
         self._patterns = {form: re.compile(_inflected(form)) for form in longest_first}
+        self._terms_of: dict[str, Term] = {}  # what was asked before: of words,
+        self._terms_in: dict[str, dict[str, Term]] = {}  # and of whole texts
 
     def _add(self, term: Term) -> None:
         for form in term.forms:
@@ -70,18 +72,28 @@ class Terms:
 
     def _term_of(self, word: str) -> Term:
         lower = " ".join(word.lower().split())
-        patterns = self._patterns.items()
-        return self.by_form[next(f for f, known in patterns if known.fullmatch(lower))]
+        if lower not in self._terms_of:
+            patterns = self._patterns.items()
+            form = next(form for form, known in patterns if known.fullmatch(lower))
+            self._terms_of[lower] = self.by_form[form]
+        return self._terms_of[lower]
 
     def used_by(self, text: str) -> dict[str, Term]:
         """Return the terms that a text uses, and those that their definitions use."""
         found: dict[str, Term] = {}
         texts = [text]
         while texts:
-            new = {use.term.name: use.term for use in self.uses(texts.pop())}
+            new = self._used_in(texts.pop())
             texts += [t.definition for name, t in new.items() if name not in found]
             found |= new
         return dict(sorted(found.items()))
+
+    def _used_in(self, text: str) -> dict[str, Term]:
+        """Return the terms in a text, which may be a definition that many use."""
+        if text not in self._terms_in:
+            used = (use.term for use in self.uses(text))
+            self._terms_in[text] = {term.name: term for term in used}
+        return self._terms_in[text]
 
 
 @cache

@@ -24,6 +24,7 @@ storage that is half moved."""
 
 
 def _replace_lock() -> None:
+    """Give a forked child a lock that nobody holds. Clause THREAD-3."""
     global moving
     moving = threading.RLock()  # whoever held it is not in the child
 

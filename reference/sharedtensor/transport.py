@@ -131,6 +131,8 @@ os.register_at_fork(after_in_child=_close_what_others_send)
 
 
 class _Current(threading.local):
+    """What a thread packs or unpacks: its own. Clauses THREAD-1, THREAD-2."""
+
     outbox: Outbox | None = None
     inbox: Inbox | None = None
     spawning: Outbox | None = None

@@ -89,6 +89,15 @@ def test_a_run_that_was_cut_short_judges_nothing(monkeypatch, tmp_path):
     assert _run(monkeypatch, tmp_path, script)[0].fate == "unjudged"
 
 
+def test_a_run_goes_on_where_another_clause_broke_first(monkeypatch, tmp_path):
+    first = _reporting(tmp_path, case("SHARE-1", "fail"), missing=1)
+    (tmp_path / "made.jsonl").rename(tmp_path / "first.jsonl")
+    first = first.replace("made.jsonl", "first.jsonl")
+    every = _reporting(tmp_path, case("SHARE-1", "fail"), case("GRAD-1", "fail"))
+    script = f"import sys\nexec({first!r} if sys.argv[3] == 'own' else {every!r})"
+    assert _run(monkeypatch, tmp_path, script)[0].fate == "killed"
+
+
 def test_a_run_that_never_ends_is_ended(monkeypatch, tmp_path):
     script = _reporting(tmp_path, case("GRAD-1"), missing=1, then="time.sleep(600)")
     (outcome,) = _run(monkeypatch, tmp_path, script, limit=1.0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from command import call
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.records import (
     Case,
@@ -22,11 +24,6 @@ from sharedtensor_conformance.report.verdicts import Verdict
 
 HERE = Path(__file__).parent
 LIMIT = 300
-
-
-def environment(**variables):
-    """Return an environment in which the deviating libraries are found."""
-    return os.environ | {"PYTHONPATH": str(HERE)} | variables
 
 
 def run_of(implementation, planned):
@@ -60,21 +57,11 @@ def report_of(tmp_path):
 
 
 @pytest.fixture
-def reproduce(tmp_path):
+def reproduce(tmp_path, monkeypatch):
     """Return a function that calls the command."""
-
-    def call(*arguments, **variables):
-        command = [sys.executable, "-m", "sharedtensor_conformance.cli", "reproduce"]
-        return subprocess.run(
-            [*command, *map(str, arguments)],
-            env=environment(**variables),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-        )
-
-    return call
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    return partial(call, "reproduce")
 
 
 @pytest.fixture

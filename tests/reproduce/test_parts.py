@@ -64,6 +64,73 @@ def test_preparing_a_process_is_written_line_by_line(torch):
     assert torch.drop_in() == "torch.multiprocessing"
 
 
+IN_CLASS = """
+{}
+
+class Operations:
+    multiprocessing = {}
+"""
+IN_INITIALISER = """
+class Operations:
+    def __init__(self):
+        {}
+        self.multiprocessing = {}
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Return a function that writes the adapter of a package and reads it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    inside = tmp_path / f"pkg{os.urandom(4).hex()}"
+    inside.mkdir()
+    (inside / "drop_in.py").write_text("raise SystemExit")
+    (inside / "__init__.py").write_text("from . import drop_in as the_module\n")
+
+    def operations(form, line, value):
+        line = line.replace("PKG", inside.name)
+        value = value.replace("PKG", inside.name)
+        (inside / "conformance.py").write_text(form.format(line, value))
+        return Operations(f"{inside.name}.conformance:Operations")
+
+    operations.name = inside.name
+    yield operations
+    read_module.cache_clear()
+
+
+@pytest.mark.parametrize("form", [IN_CLASS, IN_INITIALISER])
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("import PKG.drop_in as mp", "mp"),
+        ("import PKG.drop_in", "PKG.drop_in"),
+        ("from . import drop_in", "drop_in"),
+        ("from PKG import drop_in as m", "m"),
+        ("from PKG import the_module", "the_module"),
+        ("from importlib import import_module", "import_module('PKG.drop_in')"),
+    ],
+)
+def test_drop_in_is_found_however_it_is_imported(package, form, line, value):
+    found = package(form, line, value)
+    assert found.drop_in() == f"{package.name}.drop_in"
+    assert found.setup == []
+
+
+def test_what_is_no_module_is_not_taken_for_the_drop_in(package):
+    found = package(IN_CLASS, "from os import sep", "sep")
+    with pytest.raises(Untranslatable, match="is set to `sep`, which no import"):
+        found.drop_in()
+
+
+def test_imports_of_a_package_are_written_for_a_program_outside_of_it(package):
+    text = (
+        "\n    def make(self, values, shape, dtype):\n        return make_it(values)\n"
+    )
+    found = package(IN_CLASS + text, "from .drop_in import make_it", "None")
+    assert found.written("make", "[1]", "(1,)", "'int32'") == "make_it([1])"
+    assert found.imports == {"make_it": f"from {package.name}.drop_in import make_it"}
+
+
 def test_classes_that_an_operation_uses_come_before_those_that_use_them():
     stdlib = Operations(f"{ADAPTERS}.stdlib:StdlibOperations")
     stdlib.written("make", "[1]", "(1,)", "'int32'")

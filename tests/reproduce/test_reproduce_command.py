@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sharedtensor_conformance.cli import reproduce as command
 
 WRITES = "test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send"
 GROWS = "test_share.py::test_growing_a_shared_tensor_is_refused_and_changes_nothing"
@@ -96,8 +97,9 @@ def test_pattern_has_to_mean_one_failing_case(
 
 
 def test_case_that_holds_when_it_is_run_again_becomes_no_program(
-    report_of, reproduce, tmp_path
+    report_of, reproduce, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(command, "ATTEMPTS", 2)
     case = f"{VALUES}[default-fork-pipe-to_peer]"
     done = reproduce(report_of("numpy-copy", case), case)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

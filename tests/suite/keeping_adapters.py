@@ -12,7 +12,6 @@ from multiprocessing.shared_memory import SharedMemory
 from sharedtensor_conformance.adapters import stdlib
 
 OF_EACH_PROCESS = 6
-OF_ALL = 24
 
 _kept: list[SharedMemory] = []
 _close = stdlib.close
@@ -55,6 +54,6 @@ _few = replace(
     grace=1.0,
     preload=False,
 )
-declared = replace(_few, name="declared", kept_segments=OF_ALL)
+declared = replace(_few, name="declared", kept_segments=OF_EACH_PROCESS)
 undeclared = replace(_few, name="undeclared")
 unbounded = replace(declared, name="unbounded", operations=f"{__name__}:Unbounded")

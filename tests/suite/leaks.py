@@ -2,8 +2,8 @@
 
 `one` leaks exactly one thing, once; `each` a descriptor for each message.
 
-What it leaks is what its strategy is called. It does so in the second tensor that its
-peer makes for a case: not in its first, which the harness makes before the first case.
+What it leaks is what its strategy is called. It does so in the first tensor that its
+peer makes for a case: not in those that the harness makes before, one for each channel.
 In a case that fails (since nothing is shared here) the leak is on the path of the
 failure.
 """
@@ -56,6 +56,7 @@ class LeaksOne(Plain):
 
     kind = ""
     made = 0
+    channels = ("pipe",)
 
     def enter_child(self, strategy):
         self.kind = strategy
@@ -63,7 +64,7 @@ class LeaksOne(Plain):
     def make(self, values, shape, dtype):
         if multiprocessing.parent_process():
             self.made += 1
-            if self.made == 2:
+            if self.made == len(self.channels) + 1:
                 LEAKS[self.kind]()
         return super().make(values, shape, dtype)
 
@@ -75,6 +76,19 @@ one = replace(
     claims=frozenset({"core", "lifetime"}),
     strategies=tuple(LEAKS),
     segment_pattern=r"miniature-{pid}",
+)
+
+
+class LeaksOneByEachChannel(LeaksOne):
+    """It has more cases of a test, so that they can be divided."""
+
+    channels = ("queue", "simple_queue", "pipe")
+
+
+one_by_each_channel = replace(
+    one,
+    operations=f"{__name__}:LeaksOneByEachChannel",
+    channels=LeaksOneByEachChannel.channels,
 )
 
 

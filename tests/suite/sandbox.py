@@ -12,6 +12,7 @@ input is closed.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -26,8 +27,10 @@ from typing import Any
 import pytest
 import xdist.plugin  # noqa: F401  # each run would import it
 from sharedtensor_conformance import chapters
+from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.process_tree import ProcessTree, wait_until
 from sharedtensor_conformance.plugin import hooks  # noqa: F401  # as above
+from sharedtensor_conformance.report.records import SpecRecord
 
 SHUTDOWN_TIMEOUT = 20.0
 """Seconds in which supervisors that outlive their run end what they keep."""
@@ -76,15 +79,17 @@ def handle(connection: socket.socket) -> int:
     return run_suite(request)
 
 
-def import_chapters() -> None:
-    """Import the tests of the suite, which each run would do."""
+def prepare() -> None:
+    """Do what each run would do: import the tests, and read what the spec says."""
     for module in pkgutil.iter_modules(chapters.__path__, f"{chapters.__name__}."):
         importlib.import_module(module.name)
+    SpecRecord.of(load_clauses())
+    gc.freeze()  # a run would copy what its collector looks at
 
 
 def main() -> int:
     """Serve until the standard input is closed; in a child, return its status."""
-    import_chapters()
+    prepare()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
         listener.listen()

@@ -6,29 +6,12 @@ import random
 from collections import Counter
 
 import pytest
+from planned_cases import FORK, SPAWN, planned
 from sharedtensor_conformance.adapters.loader import load_implementation
-from sharedtensor_conformance.harness.marking import clause
-from sharedtensor_conformance.harness.matrix import Configuration, Selection
+from sharedtensor_conformance.harness.matrix import Selection
 from sharedtensor_conformance.plugin.batches import PER_WORKER, SHORTEST, batches_of
 from sharedtensor_conformance.plugin.durations import load_durations
-from sharedtensor_conformance.plugin.enumeration import (
-    PlannedCase,
-    all_cases,
-    suite_tests,
-)
-
-FORK = Configuration("file_system", "fork")
-SPAWN = Configuration("file_system", "spawn")
-
-
-def planned(
-    name: str, where: Configuration = FORK, *, last: bool = False, alone: bool = False
-) -> PlannedCase:
-    @clause("SHARE-1", runs_last=last, isolated=alone)
-    def test() -> None: ...
-
-    test_id = f"test_share.py::{name}"
-    return PlannedCase(f"{test_id}[{where.id}]", test_id, test.conformance, where)
+from sharedtensor_conformance.plugin.enumeration import all_cases, suite_tests
 
 
 def no_cause(case):
@@ -36,20 +19,20 @@ def no_cause(case):
 
 
 def numbers(cases, workers, seconds=lambda case: SHORTEST, cause=no_cause):
-    """Return the numbers of the batches of each case, and all batches."""
+    """Return the number of the batch of each case, and all batches."""
     found = batches_of(cases, workers, seconds, cause)
-    return [list(found.of(case)) for case in cases], found
+    return [found.number_of(case) for case in cases], found
 
 
 def test_one_worker_gets_one_batch():
     cases = [planned(f"test_{n}") for n in range(9)]
-    assert numbers(cases, workers=1)[0] == [[0]] * 9
+    assert numbers(cases, workers=1)[0] == [0] * 9
 
 
 def test_batches_of_a_configuration_take_about_the_same_time():
     cases = [planned(f"test_{n}") for n in range(40)]
     of_case, found = numbers(cases, workers=2)
-    assert Counter(n for [n] in of_case) == dict.fromkeys(range(2 * PER_WORKER), 10)
+    assert Counter(of_case) == dict.fromkeys(range(2 * PER_WORKER), 10)
     assert found.seconds == {FORK.id: [10 * SHORTEST] * 2 * PER_WORKER}
 
 
@@ -64,13 +47,14 @@ def test_short_configuration_is_one_batch():
 def test_what_runs_last_is_in_each_batch():
     cases = [*(planned(f"test_{n}") for n in range(40)), planned("test_end", last=True)]
     of_case, found = numbers(cases, workers=3)
-    assert of_case[-1] == list(range(len(found.seconds[FORK.id])))
-    assert len(of_case[-1]) > 1
+    assert set(of_case[:-1]) == set(range(found.count(FORK)))
+    assert found.count(FORK) == len(found.seconds[FORK.id]) > 1
+    assert cases[-1].id not in found.numbers
 
 
 def test_configuration_has_a_batch_where_nothing_else_runs_in_it():
-    of_case, _ = numbers([planned("test_end", last=True)], workers=3)
-    assert of_case == [[0]]
+    of_case, found = numbers([planned("test_end", last=True)], workers=3)
+    assert (of_case, found.count(FORK)) == ([0], 1)
 
 
 def test_cases_that_start_their_processes_are_in_no_batch():
@@ -85,9 +69,8 @@ def test_cases_of_one_cause_stay_together_and_cost_what_one_does():
         return "known" if case.test[-1] == "0" else None  # four of them
 
     of_case, found = numbers(cases, workers=2, cause=cause)
-    assert (
-        len({n for case, [n] in zip(cases, of_case, strict=True) if cause(case)}) == 1
-    )
+    together = {n for case, n in zip(cases, of_case, strict=True) if cause(case)}
+    assert len(together) == 1
     assert sum(found.seconds[FORK.id]) == 37 * SHORTEST
 
 

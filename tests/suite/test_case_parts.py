@@ -39,6 +39,14 @@ def parts():
     return parts
 
 
+def test_case_that_held_in_all_batches_has_held(parts):
+    results = [result(PASS, n) for n in range(3)]
+    made = [parts.add(one, case_in(one)) for one in results]
+    assert made == [None, None, PASS]
+    assert (results[2].outcome, results[2].longrepr) == ("passed", None)
+    assert case_in(results[2]) == PASS
+
+
 @pytest.mark.parametrize("worst", [0, 1, 2])
 def test_last_result_is_as_bad_as_the_worst(parts, worst):
     results = [result(FAIL if n == worst else PASS, n) for n in range(3)]

@@ -1,6 +1,12 @@
 """Segments that are kept for later use are no leak, up to the number declared."""
 
+from types import SimpleNamespace
+
 import pytest
+from sharedtensor_conformance.chapters.lifetime_ground import Ground
+from sharedtensor_conformance.chapters.stories import files_of_storages
+from sharedtensor_conformance.chapters.test_mgr import names_go
+from sharedtensor_conformance.harness.outcomes import CheckFailed
 from sharedtensor_conformance.harness.stage_ledger import Holdings
 
 LEAVES = "test_life.py::test_nothing_is_left_of_tensors_that_were_sent_and_dropped"
@@ -17,7 +23,8 @@ def verdicts(done, test):
     [("declared", "pass"), ("undeclared", "fail"), ("unbounded", "fail")],
 )
 def test_kept_segments_are_no_leak_up_to_the_number_declared(suite, adapter, expected):
-    done = suite(f"--impl=keeping_adapters:{adapter}", "--clause=LIFE-7")
+    chosen = (f"--case={LEAVES}*", f"--case={CLOSING}*", "--no-repetition")
+    done = suite(f"--impl=keeping_adapters:{adapter}", *chosen)
     assert verdicts(done, LEAVES) == {expected}, done.text
     assert verdicts(done, CLOSING) == {expected}, done.text
 
@@ -36,3 +43,62 @@ def test_what_is_allowed_is_counted(kept, over):
     now = Holdings(reading(["a", "b", "c"], 6), names, kept)
     assert bool(now.growth_since(before)) == over
     assert bool(now.descriptors_since(before, {"peer": 0})) == over
+
+
+def stage_with(segments, kept, processes=1):
+    """Return what stands in for a stage in which these segments are there."""
+    return SimpleNamespace(
+        implementation=SimpleNamespace(kept_segments=kept),
+        kept=kept * processes,
+        ledger=SimpleNamespace(segments=lambda: set(segments)),
+        grace=0.01,
+    )
+
+
+def test_storages_are_found_in_files_of_their_own():
+    stage = stage_with({"old", "a", "b"}, 0)
+    assert files_of_storages(stage, {"old"}, 2) == {"a", "b"}
+    for count in (1, 3):
+        with pytest.raises(CheckFailed, match="each storage has a file"):
+            files_of_storages(stage, {"old"}, count)
+
+
+def test_storages_are_found_in_a_file_that_was_there_before():
+    assert files_of_storages(stage_with({"old"}, 1), {"old"}, 3) == {"old"}
+    with pytest.raises(CheckFailed, match="each storage has a file"):
+        files_of_storages(stage_with(set(), 1), set(), 1)
+
+
+@pytest.mark.parametrize(("kept", "processes"), [(0, 2), (1, 1), (2, 0)])
+def test_names_stay_that_are_kept_by_the_processes_that_live(kept, processes):
+    too_few = stage_with({"a", "b"}, kept, processes)
+    with pytest.raises(CheckFailed, match=r"names go: \['a', 'b'\]"):
+        names_go(too_few, too_few, {"a", "b"}, "names go")
+    enough = stage_with({"a", "b"}, 1, 2)
+    names_go(enough, enough, {"a", "b"}, "names go")
+
+
+@pytest.mark.parametrize(
+    ("kept", "there", "holds"),
+    [
+        *((0, 1, False), (0, 2, True), (0, 3, False)),
+        *((1, 0, False), (1, 1, True), (1, 4, True), (1, 5, False)),
+    ],
+)
+def test_histories_count_the_segments_that_are_kept(kept, there, holds):
+    """Two storages have names, and two processes live."""
+    stage = stage_with({f"segment-{number}" for number in range(there)}, kept, 2)
+    claimed = SimpleNamespace(claims={"strategy-fs"}, kept_segments=kept)
+    ground = Ground(
+        SimpleNamespace(
+            **vars(stage), configuration=SimpleNamespace(strategy="file_system")
+        ),
+        claimed,
+        [],
+    )
+    ground.world.names = lambda: (2, 2)
+    if holds:
+        ground.verify_names()
+    else:
+        with pytest.raises(CheckFailed, match="segments have names"):
+            ground.verify_names()

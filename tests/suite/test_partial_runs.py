@@ -18,10 +18,11 @@ from sharedtensor_conformance.plugin.enumeration import all_cases
 from sharedtensor_conformance.report.records import read_report
 from suites import LIMIT, SUITE, environment
 
+PLAIN = "--impl=miniatures:plain"
 TEST = "test_receiver_finds_values_shape_and_dtype"
 STALE = """
 [[expect]]
-clause = "VIEW-1"
+clause = "VIEW-7"
 outcomes = ["fail"]
 cause = "None: it holds, so this is stale in a run that judges it."
 date = 2026-11-22
@@ -69,46 +70,40 @@ def assert_partial(done, told):
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_expression_leaves_cases_out(suite, expectations, workers):
-    done = suite(
-        "--impl=stdlib",
-        expectations,
-        "-k",
-        "test_receiver_finds_values_shape_and_dtype",
-        workers,
-    )
+    done = suite(PLAIN, expectations, "-k", TEST, workers)
     assert_partial(done, f"-k {TEST!r}")
     assert done.status == 0, done.text
 
 
 def test_mark_leaves_cases_out(suite, expectations):
-    done = suite("--impl=stdlib", expectations, "-m", "parametrize")
+    done = suite(PLAIN, expectations, "-m", "parametrize")
     assert_partial(done, "-m 'parametrize'")
     assert done.status == 0, done.text
 
 
 def test_module_leaves_cases_out(suite, expectations):
     module = "sharedtensor_conformance.chapters.test_train"
-    done = suite("--impl=stdlib", expectations, tests=module)
+    done = suite(PLAIN, expectations, tests=module)
     assert_partial(done, module)
     assert {case.id.partition("::")[0] for case in done.cases} == {"test_train.py"}
 
 
 def test_test_leaves_cases_out(suite, expectations):
     test = f"sharedtensor_conformance.chapters.test_share::{TEST}"
-    done = suite("--impl=stdlib", expectations, tests=test)
+    done = suite(PLAIN, expectations, tests=test)
     assert_partial(done, test)
     assert done.cases
 
 
 def test_deselected_cases_are_left_out_of_chosen_clauses(suite, tmp_path, capsys):
-    chosen = ("--impl=stdlib", "--clause=SHARE-3", "--start-method=fork")
+    chosen = (PLAIN, "--clause=SHARE-3")
     first, *_ = suite(*chosen).cases
     every = suite(*chosen, "--collect-only").text
     node = next(line for line in every.splitlines() if line.endswith(first.id))
     done = suite(*chosen, f"--deselect={node}")
     assert done.report.run.selection.left_out == 1
     assert first.id not in done.verdicts
-    own = f"--expectations={tmp_path / 'stdlib.toml'}"
+    own = f"--expectations={tmp_path / 'plain.toml'}"
     assert main(["expectations", "update", str(done.file), own]) == 4
     assert "lacks 1 of the cases that were chosen" in capsys.readouterr().err
 
@@ -132,7 +127,7 @@ def test_last_failed_cases_are_a_part(suite):
 def test_run_that_stops_at_a_failure_is_judged_by_what_it_judged(
     suite, expectations, workers
 ):
-    done = suite("--impl=numpy-copy", expectations, "-x", workers)
+    done = suite(PLAIN, expectations, "-x", workers, "-p", "brief_shrinking")
     summary = done.report.summary
     assert (summary.complete, summary.stale) == (False, ())
     assert re.fullmatch(r"stopping after \d failures", summary.stopped)
@@ -143,8 +138,7 @@ def test_run_that_stops_at_a_failure_is_judged_by_what_it_judged(
 
 
 def test_option_that_leaves_nothing_out_makes_no_part(suite):
-    chosen = ("--impl=stdlib", "--clause=SHARE-3", "--start-method=fork")
-    done = suite(*chosen, "-k", "not no_such_test")
+    done = suite(PLAIN, "--clause=SHARE-3", "-k", "not no_such_test")
     assert done.report.run.selection.left_out == 0
     assert done.report.run.selection.left_out_by == ()
     assert "left out" not in done.text

@@ -36,7 +36,7 @@ RUNS = {
     ),
     "copies in histories": (
         "--impl=miniatures:plain",
-        "--clause=SHARE-12",
+        "--case=test_histories.py::test_histories_end_as_the_model_says*",
         "--histories=7",
         "--history-seed=3",
     ),
@@ -56,12 +56,13 @@ def printed(text: str) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
 def test_printed_command_breaks_the_same_clause_in_the_same_way(suite, options):
-    done = suite(*options)
+    brief = {"PYTEST_ADDOPTS": "-p brief_shrinking"}
+    done = suite(*options, **brief)
     commands = printed(done.text)
     assert commands, done.text
     for clause, words in commands:
         assert tuple(words[:3]) == START
-        again = suite(*words[3:])
+        again = suite(*words[3:], **brief)
         was, now = (one.report.summary.clauses[clause] for one in (done, again))
         assert now.verdict == was.verdict, again.text
         assert again.status == done.status == 1

@@ -7,27 +7,14 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from planned_cases import FORK, SPAWN, planned
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness.marking import clause
 from sharedtensor_conformance.harness.matrix import Configuration, Selection
 from sharedtensor_conformance.plugin.durations import Durations, load_durations
 from sharedtensor_conformance.plugin.enumeration import PlannedCase, all_cases
 from sharedtensor_conformance.plugin.shards import digest, shards_of
 from sharedtensor_conformance.report.records import read_report
-
-FORK = Configuration("file_system", "fork")
-SPAWN = Configuration("file_system", "spawn")
-
-
-def made(
-    name: str, where: Configuration = FORK, *, last: bool = False, alone: bool = False
-) -> PlannedCase:
-    @clause("SHARE-1", runs_last=last, isolated=alone)
-    def test() -> None: ...
-
-    test_id = f"test_share.py::{name}"
-    return PlannedCase(f"{test_id}[{where.id}]", test_id, test.conformance, where)
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +40,7 @@ def test_each_case_is_in_one_shard_and_last_ones_where_they_judge(
     once = {case.id for case in reference if not case.marking.runs_last}
     assert {times[id] for id in once} == {1}
     for cases in shards:
-        shared = {
-            case.configuration.id
-            for case in cases
-            if not (case.marking.isolated or case.configuration.why_not)
-        }
+        shared = {case.configuration.id for case in cases if case.shares_processes}
         for case in reference:
             if case.marking.runs_last and not case.configuration.why_not:
                 assert (case in cases) == (case.configuration.id in shared)
@@ -86,7 +69,12 @@ def test_digest_tells_other_partitions_apart(reference, recorded):
 
 
 def test_case_with_processes_of_its_own_fills_a_shard_up():
-    cases = [made("a"), made("b"), made("c", alone=True), made("z", last=True)]
+    cases = [
+        planned("a"),
+        planned("b"),
+        planned("c", alone=True),
+        planned("z", last=True),
+    ]
     took = {"a": 4.0, "b": 4.0, "c": 1.0, "z": 0.0}
     shards = shards_of(cases, 2, lambda case: took[case.test[-1]])
     names = [[case.test[-1] for case in shard] for shard in shards]
@@ -104,18 +92,18 @@ TABLE = {
 def test_duration_is_estimated_by_what_is_known():
     durations = Durations(TABLE)
     elsewhere = Configuration("default", "forkserver")
-    assert durations.seconds(made("a", SPAWN)) == 3.0
-    assert durations.seconds(made("b", SPAWN)) == 2.0
-    assert durations.seconds(made("a", elsewhere)) == 2.0
-    assert durations.seconds(made("new", FORK)) == 1.5
-    assert durations.seconds(made("new", SPAWN)) == 3.0
-    assert durations.seconds(made("new", elsewhere)) == 2.25
-    assert Durations({}).seconds(made("a")) > 0
+    assert durations.seconds(planned("a", SPAWN)) == 3.0
+    assert durations.seconds(planned("b", SPAWN)) == 2.0
+    assert durations.seconds(planned("a", elsewhere)) == 2.0
+    assert durations.seconds(planned("new", FORK)) == 1.5
+    assert durations.seconds(planned("new", SPAWN)) == 3.0
+    assert durations.seconds(planned("new", elsewhere)) == 2.25
+    assert Durations({}).seconds(planned("a")) > 0
 
 
 def test_case_that_cannot_run_takes_no_time():
     unsupported = Configuration("", "", why_not="not claimed", unsupported=True)
-    assert Durations(TABLE).seconds(made("a", unsupported)) == 0
+    assert Durations(TABLE).seconds(planned("a", unsupported)) == 0
 
 
 def test_what_is_recorded_are_cases_that_exist(reference):
@@ -133,7 +121,7 @@ def test_what_is_recorded_are_cases_that_exist(reference):
 # Runs
 
 CHOSEN = (
-    *("--impl=numpy-copy", "--start-method=fork", "--no-repetition"),
+    *("--impl=miniatures:plain", "--no-repetition"),
     *("--clause=SHARE-1", "--clause=SHARE-3", "--clause=CHAN-1", "--clause=LIFE-7"),
 )
 
@@ -145,10 +133,11 @@ def judged(report):
     return {case.id: case.verdict for case in report.cases}, summary, selection
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_merged_shards_are_what_one_run_is(suite, workers, capsys):
+def test_merged_shards_are_what_one_run_is(suite, capsys):
+    """Also where the machines of some have workers."""
     whole = suite(*CHOSEN).report
-    shards = [suite(*CHOSEN, f"--shard={n}/3", workers) for n in (1, 2, 3)]
+    workers = {1: "-n2", 2: "-n0", 3: "-n0"}
+    shards = [suite(*CHOSEN, f"--shard={n}/3", count) for n, count in workers.items()]
     assert all(f"shard {n}/3 of a partial" in s.text for n, s in enumerate(shards, 1))
     assert all(shard.cases for shard in shards)
     output = suite.folder / "merged.jsonl"
@@ -158,7 +147,7 @@ def test_merged_shards_are_what_one_run_is(suite, workers, capsys):
     assert judged(merged) == judged(whole)
     last = [case.id for s in shards for case in s.cases if "test_ledger" in case.id]
     assert len(last) > len(set(last))
-    assert "numpy-copy" in capsys.readouterr().out
+    assert "Plain" in capsys.readouterr().out
 
 
 def test_leak_in_one_shard_is_one_of_the_whole(suite):

@@ -37,7 +37,7 @@ def test_implementation_that_raises_in_the_smoke_test_blocks_every_case(suite):
 
 
 def test_verdicts_are_the_same_under_xdist(suite):
-    chosen = ("--impl=numpy-copy", *CASES, "--start-method=fork", "--clause=VIEW-3")
+    chosen = ("--impl=miniatures:plain", *CASES, "--clause=VIEW-7")
     alone, distributed = suite(*chosen), suite(*chosen, "-n2")
     assert alone.verdicts == distributed.verdicts
     assert set(alone.verdicts.values()) == {"pass", "fail"}

@@ -253,7 +253,7 @@ def test_narrow_adapters_are_well_formed():
 
 def test_what_needs_two_devices_is_not_run_where_there_is_one(suite):
     """On one device a tensor arrives there in any case, so nothing would be judged."""
-    chosen = ("--clause=CUDA-30", "--clause=CUDA-2", "--start-method=spawn")
+    chosen = ("--clause=CUDA-30", "--clause=CUDA-2", "--one-per-clause")
     done = suite("--impl=narrow_adapters:one_device", "--device=simulated", *chosen)
     found = {case.clauses[0]: (case.verdict, case.evidence) for case in done.cases}
     assert found["CUDA-30"] == (Verdict.NOT_RUN, ONE_DEVICE)

@@ -34,27 +34,32 @@ WRONG = {
         "there is no mutant 'eats_the_tensor'",
     ),
     "an unknown clause": (
-        ["--impl=numpy-copy", "--clause=SHARE-99"],
+        ["--impl=miniatures:plain", "--clause=SHARE-99"],
         "there is no clause 'SHARE-99': did you mean SHARE-9?",
     ),
     "an unknown profile": (
-        ["--impl=numpy-copy", "--profile=gard"],
+        ["--impl=miniatures:plain", "--profile=gard"],
         "there is no profile 'gard': did you mean grad?",
     ),
     "an unknown strategy": (
-        ["--impl=numpy-copy", "--strategy=pigeon"],
-        "there is no strategy of numpy-copy 'pigeon': known are default",
+        ["--impl=miniatures:plain", "--strategy=pigeon"],
+        "there is no strategy of Plain 'pigeon': known are default",
     ),
     "a selection that matches nothing": (
-        ["--impl=numpy-copy", "--clause=SHARE-1", "--start-method=fork", "--case=x*"],
+        [
+            "--impl=miniatures:plain",
+            "--clause=SHARE-1",
+            "--start-method=fork",
+            "--case=x*",
+        ],
         "nothing was selected",
     ),
     "expectations that are not there": (
-        ["--impl=numpy-copy", "--expectations=missing.toml"],
+        ["--impl=miniatures:plain", "--expectations=missing.toml"],
         "missing.toml",
     ),
     "a report that cannot be written": (
-        ["--impl=numpy-copy", "--report=/proc/report.jsonl"],
+        ["--impl=miniatures:plain", "--report=/proc/report.jsonl"],
         "the report /proc/report.jsonl cannot be written",
     ),
 }

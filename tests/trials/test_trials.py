@@ -42,7 +42,8 @@ def test_head_names_clauses_that_there_are(trials: ModuleType, file: Path) -> No
 
 def test_patch_without_a_head_is_refused(trials: ModuleType, tmp_path: Path) -> None:
     headless = tmp_path / "headless.patch"
-    headless.write_text("Clauses: SHARE-1\n--- a/x\n+++ b/x\n", encoding="utf-8")
+    head = "Round: 1\nClauses: SHARE-1\n"
+    headless.write_text(f"{head}--- a/x\n+++ b/x\n", encoding="utf-8")
     with pytest.raises(ValueError, match="Breaks"):
         trials.read_patch(headless)
 
@@ -81,6 +82,7 @@ def test_record_is_of_the_patches_that_there_are(trials: ModuleType) -> None:
     }
     assert sorted(record) == sorted(patch.key for patch in trials.patches())
     for patch in trials.patches():
+        assert record[patch.key]["round"] == patch.round
         assert record[patch.key]["clauses"] == list(patch.clauses)
         assert record[patch.key]["sentence"] == patch.sentence
 

@@ -37,6 +37,7 @@ conformance_adapter = Implementation(
         "complex64",
         "complex128",
     ),
+    negative_strides=True,
     preload=True,
 )
 

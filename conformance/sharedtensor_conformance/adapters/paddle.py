@@ -133,6 +133,10 @@ class PaddleOperations(CoreAndIdentity, Grad):
         """Return the opposite of ``stop_gradient``."""
         return not tensor.stop_gradient
 
+    def set_grad_mode(self, on: bool) -> None:
+        """Call ``set_grad_enabled()``."""
+        self.paddle.set_grad_enabled(on)
+
     def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
         """Set ``stop_gradient`` to the opposite."""
         tensor.stop_gradient = not flag

@@ -52,7 +52,8 @@ conformance_adapter = Implementation(
         "complex64",
         "complex128",
     ),
-    kinds=("parameter", "subclass"),
+    kinds=("parameter", "subclass", "empty_parameter", "empty_subclass"),
+    negative_strides=True,
     devices=("cpu", "simulated", "emulated", "cuda"),
     segment_pattern=r"sharedtensor-{pid}-[0-9a-f]{32}",
     manager_pattern=r"\bsharedtensor-manager\b",
@@ -131,10 +132,11 @@ class ReferenceOperations(TorchLike):
 
     def make_kind(self, kind: str) -> Tensor:
         """Return a parameter, or a tensor of a subclass that has an attribute."""
-        if kind == "parameter":
-            return import_module("sharedtensor.nn").Parameter([1.0, 2.0, 3.0])
+        values = [] if kind.startswith("empty") else [1.0, 2.0, 3.0]
+        if kind.endswith("parameter"):
+            return import_module("sharedtensor.nn").Parameter(values)
         kinds = import_module("sharedtensor_conformance.adapters.reference_kinds")
-        return kinds.labelled([1.0, 2.0, 3.0], "weights")
+        return kinds.labelled(values, "weights")
 
     def describe(self, tensor: Tensor) -> list[Any]:
         """Return class, shape, dtype, values, the flag and all attributes."""
@@ -143,7 +145,9 @@ class ReferenceOperations(TorchLike):
         return [kind, *window, bool(tensor.requires_grad), *vars(tensor).items()]
 
     def change(self, tensor: Tensor, value: int) -> bool:
-        """Write the first element."""
+        """Write the first element, where there is one."""
+        if not tensor.numel():
+            return False
         tensor.detach()[0] = value
         return True
 
@@ -277,9 +281,9 @@ class ReferenceOperations(TorchLike):
         """Call the event's ``wait()``."""
         event.wait()
 
-    def forge(self, tensor: Tensor, how: str) -> object:
+    def forge(self, tensor: Tensor, how: str, excess: int) -> object:
         """Return the tensor in a form that pickles as it does, but for one lie."""
-        return Forgery(tensor, how)
+        return Forgery(tensor, how, excess)
 
     def break_at(self, step: str, pause: Callable[[], str]) -> None:
         """Call `pause` before the next performance of a step."""
@@ -317,11 +321,12 @@ def _place(target: str) -> tuple[Any, str]:
 class Forgery:
     """Pickles as a tensor of the reference, but for one lie."""
 
-    def __init__(self, tensor: Tensor, how: str) -> None:
+    def __init__(self, tensor: Tensor, how: str, excess: int) -> None:
         self.library = import_module("sharedtensor")
         self.protocol = import_module("sharedtensor.protocol")
         self.tensor: Any = tensor  # None once only its first handle is sent
         self.how = how
+        self.excess = excess
         self.first: tuple[Any, ...] | None = None
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
@@ -338,7 +343,7 @@ class Forgery:
         rebuild, (kind, storage, window, flags) = exported
         if self.how == "window":
             dtype, offset, shape, strides = window
-            window = dtype, offset + (1 << 20), shape, strides
+            window = dtype, offset + self.excess, shape, strides
         else:
             storage = Reduced(*self.reduce_storage(storage))
         forged = rebuild, (kind, storage, window, flags)
@@ -351,7 +356,7 @@ class Forgery:
         rebuild, (kind, handle) = self.protocol.export_storage(storage)
         name, token, nbytes, where = handle
         if self.how == "size":
-            nbytes += 1 << 20
+            nbytes += self.excess
         elif self.how == "truncated":
             return rebuild, (kind, handle[:2])
         elif self.how == "outside" and storage.segment.descriptor is None:

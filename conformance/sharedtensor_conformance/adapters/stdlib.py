@@ -38,6 +38,7 @@ conformance_adapter = Implementation(
     version="distribution:numpy",
     dtypes=("bool", "uint8", "int32", "int64", "float32", "float64", "complex128"),
     segment_pattern=r"stdlib_{pid}_\d+",
+    negative_strides=True,
     preload=True,
 )
 
@@ -79,6 +80,13 @@ class Storage:
         self.held[self.name] = self
         # Unlike weakref.finalize, this also runs when a child of multiprocessing exits.
         Finalize(self, close, args=(segment, made_here), exitpriority=1)
+
+
+os.register_at_fork(  # else a child may inherit it as another thread holds it
+    before=Storage.moving.acquire,
+    after_in_parent=Storage.moving.release,
+    after_in_child=Storage.moving.release,
+)
 
 
 def close(segment: SharedMemory, made_here: bool) -> None:

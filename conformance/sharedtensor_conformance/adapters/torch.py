@@ -74,7 +74,21 @@ conformance_adapter = Implementation(
         "buffer",
         "subclass",
         "sparse_coo",
+        "sparse_coo_bool",
+        "sparse_coo_dense_float64",
+        "sparse_coo_uncoalesced_complex64",
+        "sparse_coo_empty",
+        "sparse_coo_empty_int64",
+        "sparse_coo_dense_empty_complex64",
         "sparse_csr",
+        "sparse_csr_dense_float64",
+        "sparse_csr_empty_int64",
+        "sparse_csc_complex64",
+        "sparse_csc_dense_empty_float64",
+        "sparse_bsr_float64",
+        "sparse_bsr_empty_complex64",
+        "sparse_bsc_int64",
+        "sparse_bsc_dense_empty_bool",
         "quantized",
         "quantized_channels",
         "nested",
@@ -188,9 +202,13 @@ class TorchOperations(TorchLike):
         """Return whether the tensor is a ``torch.nn.Parameter``."""
         return isinstance(tensor, self.torch.nn.Parameter)
 
-    def forge(self, tensor: Tensor, how: str) -> object:
+    def set_grad_mode(self, on: bool) -> None:
+        """Call ``set_grad_enabled()``."""
+        self.torch.set_grad_enabled(on)
+
+    def forge(self, tensor: Tensor, how: str, excess: int) -> object:
         """Return the tensor in a form that pickles as it does, but for one lie."""
-        return Forgery(tensor, how)
+        return Forgery(tensor, how, excess)
 
     def _dtype(self, name: str) -> Any:
         return getattr(self.torch, name)
@@ -199,9 +217,10 @@ class TorchOperations(TorchLike):
 class Forgery:
     """Pickles as a tensor of PyTorch, but for one lie."""
 
-    def __init__(self, tensor: Tensor, how: str) -> None:
+    def __init__(self, tensor: Tensor, how: str, excess: int) -> None:
         self.tensor: Any = tensor  # None once only its first handle is sent
         self.how = how
+        self.excess = excess
         self.first: tuple[Any, ...] | None = None
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
@@ -217,7 +236,7 @@ class Forgery:
         rebuild, (kind, storage, metadata) = reductions.reduce_tensor(self.tensor)
         if self.how == "window":
             offset, *rest = metadata
-            metadata = (offset + (1 << 20), *rest)
+            metadata = (offset + self.excess, *rest)
         else:
             rebuild_typed, (untyped, dtype) = reductions.reduce_typed_storage(storage)
             forged = Reduced(*self.reduce_storage(reductions, untyped))
@@ -231,7 +250,7 @@ class Forgery:
         """Return the reduced storage with a handle that lies."""
         rebuild, (kind, *handle) = reductions.reduce_storage(storage)
         if self.how == "size":
-            handle[-1] += 1 << 20
+            handle[-1] += self.excess
         elif self.how == "truncated":
             handle = handle[: len(handle) // 2]
         elif self.how == "outside" and len(handle) == 2:

@@ -38,12 +38,45 @@ def _nested() -> Tensor:
     return torch.nested.nested_tensor(parts, layout=torch.strided)
 
 
+SORTS = ("empty", "dense", "uncoalesced")
+"""What the name of a sparse kind says besides the layout and the dtype."""
+
+
+def _sparse(layout: str, *what: str) -> Tensor:
+    """Return a sparse tensor, of ``float32`` unless another dtype is named.
+
+    It has no specified elements where it is ``empty``, dimensions within its elements
+    where it is ``dense``, and elements at one place where it is ``uncoalesced``.
+    """
+    named = [getattr(torch, name) for name in what if name not in SORTS]
+    square = _square() * ("empty" not in what)
+    if "dense" in what:
+        square = square.unsqueeze(-1).expand(2, 2, 3)
+    for dtype in named:
+        square = square.to(dtype)
+    if layout == "coo":
+        made = square.to_sparse(2)
+        return made if "uncoalesced" not in what else _twice(made)
+    options: dict[str, Any] = {"dense_dim": 1} if "dense" in what else {}
+    if layout in ("bsr", "bsc"):
+        options["blocksize"] = (1, 2)
+    return square.to_sparse(layout=getattr(torch, f"sparse_{layout}"), **options)
+
+
+def _twice(tensor: Tensor) -> Tensor:
+    """Return a sparse tensor with each element of another one twice."""
+    places, values = (torch.cat([part, part], dim) for part, dim in _parts(tensor))
+    return torch.sparse_coo_tensor(places, values, tensor.shape)
+
+
+def _parts(tensor: Tensor) -> list[tuple[Tensor, int]]:
+    return [(tensor._indices(), 1), (tensor._values(), 0)]
+
+
 KINDS: dict[str, Callable[[], Tensor]] = {
     "parameter": lambda: torch.nn.Parameter(torch.tensor(VALUES)),
     "buffer": lambda: torch.nn.Buffer(torch.tensor(VALUES)),
     "subclass": _subclass,
-    "sparse_coo": lambda: _square().to_sparse().coalesce(),
-    "sparse_csr": lambda: _square().to_sparse_csr(),
     "quantized": lambda: torch.quantize_per_tensor(_square(), 0.5, 3, torch.quint8),
     "quantized_channels": lambda: torch.quantize_per_channel(
         _square(), torch.tensor([0.5, 0.25]), torch.tensor([0, 1]), 0, torch.qint8
@@ -52,14 +85,15 @@ KINDS: dict[str, Callable[[], Tensor]] = {
     "negated": lambda: torch.tensor([1 - 2j, 3 - 4j]).conj().imag,
     "meta": lambda: torch.empty(2, 2, device="meta"),
 }
-"""How a tensor of each kind is made."""
+"""How a tensor of each kind is made, but for sparse ones, whose names say it."""
 
 
 def make(kind: str) -> Tensor:
     """Return a new tensor of a kind; some of them are called prototypes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return KINDS[kind]()
+        family, *what = kind.split("_")
+        return _sparse(*what) if family == "sparse" else KINDS[kind]()
 
 
 def describe(tensor: Tensor) -> list[Any]:
@@ -78,15 +112,25 @@ def _contents(tensor: Tensor) -> list[Any]:
         return [list(tensor.shape)]
     if tensor.is_nested:
         return [part.tolist() for part in tensor.unbind()]
-    if tensor.layout == torch.sparse_coo:
-        indices, values = tensor._indices(), tensor._values()
-        return [list(tensor.shape), indices.tolist(), values.tolist()]
-    if tensor.layout == torch.sparse_csr:
-        parts = (tensor.crow_indices(), tensor.col_indices(), tensor.values())
-        return [list(tensor.shape), *(part.tolist() for part in parts)]
+    if tensor.layout != torch.strided:
+        return [list(tensor.shape), *_sparse_contents(tensor)]
     if tensor.is_quantized:
         return [tensor.int_repr().tolist(), *_scales(tensor)]
     return [list(tensor.shape), tensor.tolist()]
+
+
+def _sparse_contents(tensor: Tensor) -> list[Any]:
+    """Return where the elements of a sparse tensor are, and what they are."""
+    if tensor.layout == torch.sparse_coo:
+        parts = [part for part, _ in _parts(tensor)]
+        more = [bool(tensor.is_coalesced())]
+    else:
+        by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+        names = ("crow", "col") if by_row else ("ccol", "row")
+        parts = [getattr(tensor, f"{name}_indices")() for name in names]
+        parts, more = [*parts, tensor.values()], []
+    told = [[str(part.dtype), list(part.shape), part.tolist()] for part in parts]
+    return [tensor.dense_dim(), *more, *told]
 
 
 def _scales(tensor: Tensor) -> list[Any]:
@@ -105,7 +149,10 @@ def change(tensor: Tensor, value: int) -> bool:
         plain = plain.unbind()[0]
     elif tensor.layout == torch.sparse_coo:
         plain = plain._values()
-    elif tensor.layout == torch.sparse_csr:
+    elif tensor.layout != torch.strided:
         plain = plain.values()
-    plain.view(-1)[0] = value
+    if not plain.numel():
+        return False
+    # Of values that are true or false, the first is true when it is made.
+    plain.view(-1)[0] = value % 2 == 0 if plain.dtype == torch.bool else value
     return True

@@ -58,6 +58,9 @@ class Grad:
         """Return ``detach()``."""
         return tensor.detach()
 
+    def set_grad_mode(self, on: bool) -> None:
+        """Do nothing: there is no such mode."""
+
 
 class TorchLike(CoreAndIdentity, Grad):
     """Operations of all profiles for tensors in host memory that are one call each."""

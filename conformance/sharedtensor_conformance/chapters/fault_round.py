@@ -22,6 +22,7 @@ from sharedtensor_conformance.chapters.fault_table import (
     SHORTAGES,
     Cell,
 )
+from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.checks import check, eventually, wait_until
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
@@ -35,6 +36,16 @@ VALUES = [11.0, 12.0, 13.0]
 OPERATIONS = ("share", "put", "get", "drop", "last-drop")
 HOW = {"exception": "raise", "exit": "exit", "duplicate": "twice", "drop": "skip"}
 """What a process that is held at a step is told, by the fault that strikes it."""
+
+
+def is_ended_by(pid: int, fault: str) -> bool:
+    """Return whether a fault is a signal that a process does nothing against."""
+    if fault not in ENDS:
+        return False
+    fields = process_tree.status(pid)
+    masks = (int(fields[name], 16) for name in ("SigBlk", "SigIgn", "SigCgt"))
+    bit = 1 << (signal.Signals[fault] - 1)
+    return not any(mask & bit for mask in masks)
 
 
 class FaultRound:
@@ -259,7 +270,7 @@ class FaultRound:
         """Stop the manager before it hears of the last drop, and let it go on after."""
         managers = self.managers()
         for pid in managers:
-            os.kill(pid, signal.SIGSTOP)
+            process_tree.stop(pid)
         try:
             self.perform(operation)
             self.strike()
@@ -287,6 +298,7 @@ class FaultRound:
         """Let the fault strike all managers that run."""
         managers = self.managers()
         check(managers, "there is a manager")
+        mortal = {pid for pid in managers if is_ended_by(pid, self.cell.fault)}
         for pid in managers:
             if self.cell.fault == "SIGSTOP":
                 self.stop(pid)
@@ -295,8 +307,13 @@ class FaultRound:
             else:
                 os.kill(pid, signal.Signals[self.cell.fault])
         if self.cell.fault in ENDS and self.cell.step.name != "unlink":
-            ended = lambda: not set(managers) & set(self.managers())  # noqa: E731
-            eventually(ended, "the manager ends", self.stage.grace)
+            self.wait_for_managers(set(managers), mortal)
+
+    def wait_for_managers(self, struck: set[int], mortal: set[int]) -> None:
+        """Wait for the end of the managers; one that handles a signal may live on."""
+        wait_until(lambda: not struck & set(self.managers()), self.stage.grace)
+        ended = lambda: not mortal & set(self.managers())  # noqa: E731
+        eventually(ended, "the manager ends", self.stage.grace)
 
     def leaves(self, actor: ActorProxy, *, told: bool = False) -> None:
         """Let an actor exit; an owner waits at its end for the ends of the others."""
@@ -326,7 +343,7 @@ class FaultRound:
 
     def stop(self, pid: int) -> None:
         """Stop a process until `restore`."""
-        os.kill(pid, signal.SIGSTOP)
+        process_tree.stop(pid)
         self.restorers.append(lambda: os.kill(pid, signal.SIGCONT))
 
     def make_short(self, pid: int) -> None:
@@ -428,8 +445,7 @@ class FaultRound:
     def growth(self) -> dict[str, int]:
         """Return by how much each count is above what it was."""
         more = {what: n - self.before[what] for what, n in self.account().items()}
-        kept = self.stage.implementation.kept_segments
-        return {what: number for what, number in more.items() if number > kept}
+        return {what: n for what, n in more.items() if n > self.stage.kept}
 
     def account(self) -> dict[str, int]:
         """Count segments, and descriptors and mappings of those who live."""

@@ -17,9 +17,8 @@ from sharedtensor_conformance.chapters.lifetime_ground import (
 )
 from sharedtensor_conformance.chapters.lifetime_messages import TIMEOUT, Messages
 from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
-from sharedtensor_conformance.chapters.stories import kill_managers
+from sharedtensor_conformance.chapters.stories import answers_of, kill_managers
 from sharedtensor_conformance.harness import check, eventually, ledger
-from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.proxies.calls import Pending
 
 MAX_HELD = 8
@@ -312,19 +311,10 @@ class ReaderSteps(TensorSteps):
     def readers_without_end(
         self, route: Route, pending: dict[ProcessModel, Pending]
     ) -> None:
-        """Each of those who wait gets one message, whoever is first."""
-        waiting = {id(one): reader for reader, one in pending.items()}
-        left = list(pending.values())
-        while left:
-            self.clauses = ("LIFE-15", "LIFE-16", "CHAN-4")
-            wait_until(
-                lambda: any(one.has_answered() for one in left),
-                self.stage.timeouts.answer,
-            )
-            one = next((one for one in left if one.has_answered()), left[0])
-            left.remove(one)
-            reader = waiting[id(one)]
-            payload = one.answer()
+        """Each of those who wait gets one message; who is first to say so is open."""
+        self.clauses = ("LIFE-15", "LIFE-16", "CHAN-4")
+        received = zip(pending, answers_of(*pending.values()), strict=True)
+        for reader, payload in sorted(received, key=lambda one: _order(one[1])):
             reader.becomes("gets a message")
             self.lines.append(f"    {reader.name} gets #{_number(payload)}")
             self.arrived(reader, route, payload)
@@ -441,3 +431,8 @@ class Steps(ReaderSteps):
 
 def _number(payload: Any) -> Any:
     return payload.get("number", "?") if isinstance(payload, dict) else "?"
+
+
+def _order(payload: Any) -> int:
+    number = _number(payload)
+    return number if isinstance(number, int) else 0

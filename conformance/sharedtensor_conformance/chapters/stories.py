@@ -14,11 +14,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from sharedtensor_conformance.harness import check, eventually
-from sharedtensor_conformance.harness.outcomes import Unsupported
+from sharedtensor_conformance.harness.outcomes import (
+    Broken,
+    DeadlineExceeded,
+    Unsupported,
+)
 from sharedtensor_conformance.harness.stage_ledger import Holdings
 
 ROUNDS = 20
 """Rounds of a leak test: one thing lost in ten rounds shows."""
+
+
+KINDS = ("queue", "simple_queue")
+"""Channels that several processes, or several threads, may receive from."""
 
 
 def sender_and_receiver(fresh: Any, direction: str) -> tuple[Any, Any]:
@@ -31,6 +39,18 @@ def direct(stage: Any) -> str:
     """Return a channel without threads, if there is one."""
     claimed = stage.implementation.channels
     return next(kind for kind in ("pipe", "simple_queue", "queue") if kind in claimed)
+
+
+def queues(stage: Any) -> list[str]:
+    """Return the kinds of channels that several processes may receive from.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    claimed = [kind for kind in KINDS if kind in stage.implementation.channels]
+    if not claimed:
+        raise Unsupported(f"none of the channels {', '.join(KINDS)} is claimed")
+    return claimed
 
 
 def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
@@ -54,6 +74,29 @@ def each_keeps_its_writes_to_itself(*tensors: Any) -> None:
         for number, reader in enumerate(tensors):
             sentence = f"tensor {number} has its own values after a write to {turn}"
             check.equal(reader.values(), expected[number], sentence)
+
+
+def answers_of(*pending: Any) -> list[Any]:
+    """Return what several processes answer that do something at the same time.
+
+    Each is waited for, so that none has an answer left for what it is asked next.
+
+    Raises:
+        DeadlineExceeded: one gave no answer, perhaps since another raised, as is said.
+        RemoteRaised, ActorDied: of the first that went wrong, if all have answered.
+    """
+    answers: list[Any] = []
+    wrong: list[Broken] = []
+    for one in pending:
+        try:
+            answers.append(one.answer())
+        except Broken as error:
+            wrong.append(error)
+    if any(isinstance(error, DeadlineExceeded) for error in wrong):
+        raise DeadlineExceeded("; ".join(map(str, wrong)))
+    if wrong:
+        raise wrong[0]
+    return answers
 
 
 def hold_other_tensors(actor: Any, length: int = 4) -> list[Any]:
@@ -95,6 +138,27 @@ def only_name(stage: Any, before: set[str]) -> str:
     names = stage.ledger.segments() - before
     check.equal(len(names), 1, "exactly one file belongs to the storage")
     return str(names.pop())
+
+
+def files_of_storages(stage: Any, before: set[str], count: int) -> set[str]:
+    """Return the files in which `count` storages lie that were shared since `before`.
+
+    Where segments are kept for later use they can lie together, and in a file that was
+    there before: then all files are returned.
+    """
+    keeps = stage.implementation.kept_segments > 0
+    known, needed = (set(), 1) if keeps else (before, count)
+
+    def found() -> set[str]:
+        files: set[str] = stage.ledger.segments()
+        return files - known
+
+    there = lambda: len(found()) >= needed  # noqa: E731
+    eventually(there, "each storage has a file", within=stage.grace, found=found)
+    files = found()
+    if not keeps:
+        check.equal(len(files), count, "each storage has a file of its own")
+    return files
 
 
 @contextmanager

@@ -695,7 +695,7 @@ def test_message_that_is_loaded_a_second_time_takes_nothing_away(
 ):
     """The sender sends the very same message twice and drops its tensor."""
     tensor = sender.make_on_device([4, 3, 2], "float32")
-    forged = sender.forge(tensor, "again")
+    forged = sender.forge(tensor, "again", 0)
     first = sender.send(forged, receiver, "pipe")
     second, refused = attempt(lambda: sender.send(forged, receiver, "pipe"))
     are_shared([tensor, first] if refused else [tensor, first, second], [4, 3, 2])

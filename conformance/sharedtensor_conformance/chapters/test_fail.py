@@ -5,6 +5,8 @@ try again. An implementation that does not need what is missing succeeds at once
 then has to have done it right.
 """
 
+from itertools import product
+
 from sharedtensor_conformance.chapters.stories import (
     ROUNDS,
     direct,
@@ -70,6 +72,17 @@ def drop(*tensors):
         tensor.drop()
 
 
+def send_by_a_thread(sender, payload, receiver, channel):
+    """Send as `sender.send` does, by a thread that has not been refused anything."""
+    sender.put_at_once(payload, receiver, channel=channel)
+    return receiver.get(sender, channel)
+
+
+def send(sender, payload, receiver, channel):
+    """Send by the thread that was refused."""
+    return sender.send(payload, receiver, channel)
+
+
 def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
     """Put a message; what is accepted has to become receivable, and is received."""
     _, refused = attempt(lambda: sender.put(tensors, receiver, channel))
@@ -119,12 +132,15 @@ def later_messages_arrive(turn, later, sender, receiver, channel):
 
 @clause("FAIL-1", vary=("strategy",))
 def test_put_without_descriptors_works_or_is_refused(sender, receiver, channel):
-    """The sender puts three tensors with descriptors for none, some and all of them."""
-    for spare in (3, 0, 1, 2, 5):
+    """The sender puts three tensors with descriptors for none, some and all of them.
+
+    Afterwards the same thread sends them, or another one.
+    """
+    for spare, send_again in product((3, 0, 1, 2, 5), (send, send_by_a_thread)):
         tensors, rows = several(sender, spare)
         with sender.system.exhausted("descriptors", spare):
             put_works_or_is_refused(tensors, rows, sender, receiver, channel)
-        arrived = sender.send(tensors, receiver, channel)
+        arrived = send_again(sender, tensors, receiver, channel)
         have_values(arrived, rows, "the same tensors can be sent afterwards")
         drop(*tensors, *arrived)
 
@@ -145,6 +161,19 @@ def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
             arrived = actor.send(tensor, other)
             check.equal(arrived.values(), [spare, 80, 9], "it has its values")
             each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("FAIL-1", profiles=("share",), vary=("strategy",))
+def test_tensor_whose_sharing_was_refused_can_be_sent_by_a_thread(
+    sender, receiver, stage
+):
+    """The sender shares a tensor without descriptors; another thread sends it later."""
+    for spare in (0, 1, 2):
+        tensor = sender.make([spare, 11, 12])
+        with sender.system.exhausted("descriptors", spare):
+            attempt(tensor.share)
+        arrived = send_by_a_thread(sender, tensor, receiver, direct(stage))
+        each_sees_the_writes_of_the_others(tensor, arrived)
 
 
 @clause("FAIL-1", profiles=("share",), vary=("strategy",), isolated=True)
@@ -242,17 +271,21 @@ def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
 
 @clause("FAIL-5", vary=("strategy",))
 def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, stage):
-    """The sender puts four pages where a file may have two, and then little."""
+    """The sender puts four pages where a file may have two, and then little.
+
+    Afterwards the same thread sends the four pages, or another one.
+    """
     channel = direct(stage)
-    tensor, values = large(sender, 5)
-    with sender.system.exhausted("file_size", SIZE // 2):
-        put_works_or_is_refused([tensor], [values], sender, receiver, channel)
-        little, rows = several(sender, 6)
-        arrived = sender.send(little, receiver, channel)
-        have_values(arrived, rows, "what is small enough can be sent")
-    values = can_be_written(tensor, values)
-    again = sender.send(tensor, receiver, channel)
-    check.equal(again.values(), values, "the same tensor can be sent afterwards")
+    for send_again in (send, send_by_a_thread):
+        tensor, values = large(sender, 5)
+        with sender.system.exhausted("file_size", SIZE // 2):
+            put_works_or_is_refused([tensor], [values], sender, receiver, channel)
+            little, rows = several(sender, 6)
+            arrived = sender.send(little, receiver, channel)
+            have_values(arrived, rows, "what is small enough can be sent")
+        values = can_be_written(tensor, values)
+        again = send_again(sender, tensor, receiver, channel)
+        check.equal(again.values(), values, "the same tensor can be sent afterwards")
 
 
 @clause("FAIL-6", vary=("strategy",))

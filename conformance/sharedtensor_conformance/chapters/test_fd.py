@@ -90,14 +90,17 @@ def test_descriptors_do_not_grow_with_tensors_that_are_shared(owner, peer, stage
 def test_one_storage_received_often_costs_one_descriptor(
     sender, receiver, channel, stage
 ):
-    """The receiver gets and holds one tensor six times, in six messages."""
+    """The receiver gets and holds one tensor six times; it drops all, and once more."""
     sender.send(sender.make([1, 2]), receiver, channel).drop()
     before = stage.holdings(sender, receiver)
     tensor = sender.make([21, 22, 23])
-    arrived = [sender.send(tensor, receiver, channel) for _ in range(HELD)]
-    check.equal(arrived[-1].values(), [21, 22, 23], "the tensor arrives")
-    sentence = "each side has at most one descriptor for the storage"
-    stage.check_descriptors(before, {sender: 1, receiver: 1}, sentence)
+    for _ in range(2):
+        arrived = [sender.send(tensor, receiver, channel) for _ in range(HELD)]
+        check.equal(arrived[-1].values(), [21, 22, 23], "the tensor arrives")
+        sentence = "each side has at most one descriptor for the storage"
+        stage.check_descriptors(before, {sender: 1, receiver: 1}, sentence)
+        for one in arrived:
+            one.drop()
 
 
 @clause("FD-3", profiles=("views",), vary=("strategy",))
@@ -144,6 +147,24 @@ def test_descriptors_are_counted_at_each_step(sender, receiver, channel, stage):
     costs_at_most("its drop frees the receiver's", 1, 0)
 
 
+@clause("FD-4", start_methods=("fork",), vary=("strategy",))
+def test_storage_that_was_inherited_costs_no_descriptor_when_it_is_received(
+    owner, peer, stage
+):
+    """A child inherits tensors that its parent has sent and received, and gets them."""
+    made = [owner.make([number, 34]) for number in (32, 33)]
+    received = peer.send([peer.make([35, 36]), peer.make([37, 38])], owner)
+    owner.send(made, peer)
+    held = [*made, *received]
+    child = owner.start_peer(arguments=held, start_method="fork")
+    owner.send(owner.make([1, 2]), child).drop()
+    inherited = child.arguments
+    before = stage.holdings(child)
+    for one, again in zip(inherited, owner.send(held, child), strict=True):
+        each_sees_the_writes_of_the_others(one, again)
+    stage.check_descriptors(before, {child: 0}, "receiving costs the child nothing")
+
+
 def inherits_nothing_but(own, actor, stage):
     """Start a program from `actor`; it has no descriptor that is not in `own`."""
 
@@ -160,17 +181,21 @@ def inherits_nothing_but(own, actor, stage):
 def test_program_that_is_started_has_no_descriptor_of_a_storage(
     sender, receiver, stage
 ):
-    """Both sides hold tensors, and start a program that inherits what it can."""
+    """Both sides hold few and then many tensors of one message, and start a program.
+
+    The program inherits what it can.
+    """
     sender.send(sender.make([1, 2]), receiver).drop()
     before = {actor: Counter(actor.system.targets()) for actor in (sender, receiver)}
     shared = sender.make([41, 42])
     shared.share()
-    sent = [sender.make([43 + n, 44]) for n in range(3)]
-    arrived = sender.send(sent, receiver)
-    check.equal(arrived[0].values(), [43, 44], "the tensors arrive")
-    for actor, own in before.items():
-        inherits_nothing_but(own, actor, stage)
-    each_sees_the_writes_of_the_others(sent[0], arrived[0])
+    for number in (3, MANY):
+        sent = sender.request("act", "make_many", number, 43)
+        arrived = sender.send(sent, receiver)
+        check.equal(arrived[0].values(), [43], "the tensors arrive")
+        for actor, own in before.items():
+            inherits_nothing_but(own, actor, stage)
+        each_sees_the_writes_of_the_others(sent[-1], arrived[-1])
 
 
 @clause("FD-6", vary=("strategy",))

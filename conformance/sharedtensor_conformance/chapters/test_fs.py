@@ -1,7 +1,9 @@
 """Chapter FS: segments with a name, which somebody has to remove."""
 
+import contextlib
 import os
 import re
+from typing import Any
 
 from sharedtensor_conformance.chapters.stories import (
     each_sees_the_writes_of_the_others,
@@ -20,6 +22,10 @@ PAGE = os.sysconf("SC_PAGESIZE")
 
 COUNTS = (1, 3, 1023, 1024, 1025, 4096)
 """Elements of four bytes: less than a page, whole pages, and a little more."""
+
+
+CHEAP: dict[str, Any] = {"vary": (), "prefers": "fork", "isolated": True}
+"""For stages on which it does not matter how processes are started."""
 
 
 def name_goes(stage, name):
@@ -332,6 +338,64 @@ def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
         onward.drop()
 
 
+@contextlib.contextmanager
+def maker_middle_and_last(stage, strategy):
+    """Give a stage and three processes of it besides the owner, one for each role.
+
+    All run, and nobody has needed a manager, when each shares something by itself.
+    """
+    with stage.fresh(enter=False) as fresh:
+        roles = fresh.peer, fresh.bystander, fresh.owner.start_peer()
+        fresh.owner.module.set_sharing_strategy(strategy)
+        for actor in (fresh.owner, *roles):
+            shared_and_its_name(actor, fresh, [57, 58])
+        yield fresh, *roles
+
+
+def goes_on_from(owner, arrived, last):
+    """Send a tensor to the last process and back; return it as it came back."""
+    onward = owner.send(arrived, last)
+    each_sees_the_writes_of_the_others(arrived, onward)
+    arrived.drop()
+    back = last.send(onward, owner)
+    onward.drop()
+    each_sees_the_writes_of_the_others(back)
+    return back
+
+
+@clause("FS-2", "FS-8", profiles=("share", "strategies"), **CHEAP)
+def test_name_stays_and_goes_where_each_process_may_have_a_manager(stage, strategy):
+    """A tensor is passed on twice, dropped by the first two, and sent on again."""
+    with maker_middle_and_last(stage, strategy) as (fresh, maker, middle, last):
+        before = fresh.ledger.segments()
+        tensor = maker.make([59, 60, 61])
+        passed_on = maker.send(tensor, middle)
+        arrived = middle.send(passed_on, fresh.owner)
+        name = only_name(fresh, before)
+        tensor.drop()
+        passed_on.drop()
+        back = goes_on_from(fresh.owner, arrived, last)
+        check(name in fresh.ledger.segments(), "it is the same file")
+        back.drop()
+        name_goes(fresh, name)
+
+
+@clause("FS-8", "MGR-11", profiles=("share", "strategies"), **CHEAP)
+def test_name_stays_where_processes_with_managers_of_their_own_were_killed(
+    stage, strategy
+):
+    """A tensor is passed on twice, the first two are killed, and it is sent on."""
+    with maker_middle_and_last(stage, strategy) as (fresh, maker, middle, last):
+        before = fresh.ledger.segments()
+        passed_on = maker.send(maker.make([62, 63, 64]), middle)
+        arrived = middle.send(passed_on, fresh.owner)
+        name = only_name(fresh, before)
+        for actor in (maker, middle):
+            actor.kill()
+        goes_on_from(fresh.owner, arrived, last)
+        check(name in fresh.ledger.segments(), "it is the same file")
+
+
 @clause("FS-8", "LIFE-22", vary=(), start_methods=("fork",), isolated=True)
 def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
     """The owner receives, has a child that inherits, and drops, as does the sender.
@@ -383,7 +447,7 @@ def test_name_goes_with_the_process_that_alone_held_the_storage(owner, stage):
         name_goes(stage, name)
 
 
-@clause("FS-10", vary=(), prefers="fork", isolated=True)
+@clause("FS-10", **CHEAP)
 def test_name_goes_with_a_message_that_nobody_can_receive(stage):
     """Children are killed with a message in their channel, which is then closed."""
     with stage.fresh() as fresh:

@@ -1,7 +1,10 @@
 """Chapter GRAD: flags and gradients that travel with a tensor."""
 
+from contextlib import contextmanager
 from functools import partial
+from math import nan
 
+from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.stories import (
     each_keeps_its_writes_to_itself,
     each_sees_the_writes_of_the_others,
@@ -17,6 +20,31 @@ def make_leaf(actor, values, grad=None):
     if grad is not None:
         tensor.set_grad(actor.make(grad))
     return tensor
+
+
+DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
+"""The dtypes of which every library with grads has leaves that require them."""
+
+GRADS = {
+    "zeros": [0.0, 0.0, 0.0],
+    "one zero": [0.0],
+    "zeros with a sign": [-0.0, -0.0],
+    "ones": [1.0, 1.0, 1.0],
+    "no numbers": [nan, nan],
+    "extremes": extremes_of("float32"),
+    "none": [],
+}
+"""Grads by what a program might take them for."""
+
+
+@contextmanager
+def grad_mode(actor, on):
+    """Let `actor` record operations or not, for a while."""
+    actor.set_grad_mode(on)
+    try:
+        yield
+    finally:
+        actor.set_grad_mode(True)
 
 
 @clause("GRAD-1", vary=("strategy",))
@@ -40,6 +68,24 @@ def test_flag_of_each_send_is_the_one_at_that_send(sender, receiver):
         arrived = sender.send(tensor, receiver)
         check.equal(arrived.requires_grad(), flag, "the flag is that of the send")
         arrived.drop()
+
+
+@clause("GRAD-1", vary=("strategy",))
+def test_flag_arrives_with_leaves_of_each_dtype(sender, receiver, implementation):
+    """The sender sends a leaf of each dtype with either flag, where it can be set.
+
+    Whole numbers have no derivative, so a library may refuse the flag for them.
+    """
+    for name in implementation.dtypes:
+        for flag in (True, False):
+            tensor = sender.make([1, 0, 1], dtype=name)
+            _, refused = attempt(partial(tensor.set_requires_grad, flag))
+            if name in DIFFERENTIABLE:
+                check(refused is None, f"the flag of a leaf of {name} can be set")
+            expected = tensor.requires_grad()
+            arrived = sender.send(tensor, receiver)
+            check.equal(arrived.requires_grad(), expected, f"{name} has its flag")
+            check.equal(arrived.dtype(), name, "the dtype is the sender's")
 
 
 @clause("GRAD-2")
@@ -109,6 +155,31 @@ def test_grad_of_a_tensor_that_was_shared_before_is_shared(sender, receiver):
     each_sees_the_writes_of_the_others(tensor.grad(), grad)
 
 
+@clause("GRAD-2", vary=("strategy",))
+def test_grad_arrives_whatever_its_values_are(sender, receiver):
+    """The sender sends leaves with grads of zeros, of infinities, of no elements."""
+    for name, values in GRADS.items():
+        tensor = make_leaf(sender, [1] * len(values), grad=values)
+        grad = sender.send(tensor, receiver).grad()
+        check(grad is not None, f"the grad has arrived ({name})")
+        expected = repr(tensor.grad().values())
+        check.equal(repr(grad.values()), expected, "it has the sender's values")
+
+
+@clause("GRAD-3", vary=("strategy",))
+def test_grad_is_shared_whatever_its_values_are(sender, receiver):
+    """The sender sends such leaves; the receiver writes to each grad, then it does."""
+    for name, values in GRADS.items():
+        tensor = make_leaf(sender, [1] * len(values), grad=values)
+        grad = sender.send(tensor, receiver).grad()
+        check(grad is not None, f"the grad has arrived ({name})")
+        for index in range(min(len(values), 1)):
+            grad.write(index, 2)
+            check.equal(tensor.grad().read(index), 2, "the sender reads the write")
+            tensor.grad().write(index, 3)
+            check.equal(grad.read(index), 3, "the receiver reads the sender's")
+
+
 @clause("GRAD-4", vary=("strategy",))
 def test_grad_made_after_the_send_is_private(sender, receiver, channel):
     """Both sides give their tensor a grad after the receive and write to it."""
@@ -131,6 +202,41 @@ def test_non_leaf_that_requires_grad_is_refused_in_put(sender, receiver, channel
     for message in (non_leaf, {"deep": [sender.make([4, 5]), non_leaf]}):
         with refusal("the put raises"):
             sender.put(message, receiver, channel)
+
+
+@clause("GRAD-5", vary=("strategy",))
+def test_non_leaf_is_refused_while_nothing_is_recorded(sender, receiver, channel):
+    """The sender makes a non-leaf, ceases to record operations, and puts it.
+
+    So do programs that compute a loss, and send results while they measure.
+    """
+    leaf = make_leaf(sender, [11, 12, 13])
+    non_leaf = sender.non_leaf(leaf)
+    with grad_mode(sender, False):
+        check.equal(non_leaf.requires_grad(), True, "it requires grad as before")
+        with refusal("the put raises"):
+            sender.put(non_leaf, receiver, channel)
+        arrived = sender.send(leaf, receiver, channel)
+    check.equal(arrived.requires_grad(), True, "the leaf arrives with its flag")
+
+
+@clause("GRAD-5", vary=("start_method",), start_methods=("spawn", "forkserver"))
+def test_non_leaf_among_the_arguments_of_a_process_is_refused(owner):
+    """The owner starts processes with a non-leaf; each start raises."""
+    non_leaf = owner.non_leaf(make_leaf(owner, [14, 15, 16]))
+    for on in (True, False):
+        with grad_mode(owner, on), refusal("the start raises"):
+            owner.start_peer(arguments={"deep": [non_leaf]})
+
+
+@clause("GRAD-5", vary=(), prefers="fork")
+def test_non_leaf_among_the_arguments_of_a_task_is_refused(owner):
+    """The owner submits tasks with a non-leaf to a pool; each submission raises."""
+    non_leaf = owner.non_leaf(make_leaf(owner, [17, 18, 19]))
+    with owner.pool() as pool:
+        for on in (True, False):
+            with grad_mode(owner, on), refusal("the submission raises"):
+                pool.write_and_return(non_leaf, (0,), 20)
 
 
 @clause("GRAD-5", vary=("strategy",))

@@ -3,14 +3,18 @@
 from collections import Counter
 
 from sharedtensor_conformance.chapters.stories import (
+    KINDS,
     ROUNDS,
     each_sees_the_writes_of_the_others,
     hold_other_tensors,
     nothing_is_added,
     opened,
+    queues,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.outcomes import Unsupported
+
+MANY = 300
+"""Storages in one message: more than the kernel takes descriptors at once."""
 
 
 def keeps_its_values(tensor, expected):
@@ -363,26 +367,11 @@ def test_tensor_outlives_a_forked_child_that_ends_with_it(owner, peer):
 # Messages that nobody receives
 
 
-KINDS = ("queue", "simple_queue")
-"""Channels that several processes may receive from."""
-
 FAILURES = 4
 """Messages that fail: each would leave something."""
 
 COUNT = 8
 """Messages that a story loses, or splits between consumers."""
-
-
-def queues(stage):
-    """Return the kinds of channels that several processes may receive from.
-
-    Raises:
-        Unsupported: there is none.
-    """
-    claimed = [kind for kind in KINDS if kind in stage.implementation.channels]
-    if not claimed:
-        raise Unsupported(f"none of the channels {', '.join(KINDS)} is claimed")
-    return claimed
 
 
 def lose(actor, channel, count=COUNT):
@@ -720,7 +709,7 @@ def chain(owner, channel):
     return maker, middle
 
 
-@clause("LIFE-21", vary=("strategy",))
+@clause("LIFE-21", vary=("strategy",), prefers="spawn")  # forked: one manager
 def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage):
     """First the middle exits and then the maker, before the owner receives."""
     kind = carriers(stage)[0]
@@ -733,7 +722,7 @@ def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage
     each_sees_the_writes_of_the_others(arrived, onward)
 
 
-@clause("LIFE-21", vary=("strategy",))
+@clause("LIFE-21", vary=("strategy",), prefers="spawn")  # forked: one manager
 def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage):
     """The maker is killed before the owner receives, the middle after that."""
     kind = carriers(stage)[:2][-1]
@@ -780,21 +769,22 @@ def has_only(own, program, stage):
 
 @clause("LIFE-23", vary=("strategy",))
 def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, stage):
-    """A child holds its own and the owner's tensors and becomes another program."""
+    """A child holds its own and many of the owner's tensors; it becomes a program."""
     owner.send(owner.make([1, 2]), peer).drop()
     child = owner.start_peer()
     counts = opened(stage, owner, peer)
     own = Counter(child.system.targets())
     mine, its = owner.make([201, 202]), child.make([203, 204])
-    held, arrived = owner.send(mine, child), child.send(its, owner)
+    others = owner.request("act", "make_many", MANY, 205)
+    held, arrived = owner.send([mine, *others], child)[0], child.send(its, owner)
     check.equal(held.values(), [201, 202], "the child holds both")
     with child.as_a_program():
         has_only(own, child, stage)
         keeps_its_values(mine, [201, 202])
         onward = owner.send(arrived, peer)
         each_sees_the_writes_of_the_others(arrived, onward)
-        for tensor in (mine, arrived, onward):
-            tensor.drop()
+        for actor in (owner, peer):
+            actor.drop_all()
         nothing_is_added(counts, stage, owner, peer)
 
 

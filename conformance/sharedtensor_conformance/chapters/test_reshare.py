@@ -73,16 +73,48 @@ def test_tensor_sent_again_after_the_first_was_dropped_is_shared(sender, receive
         arrived.drop()
 
 
+@clause("RESHARE-2", "LIFE-22", start_methods=("fork",), vary=("strategy",))
+def test_forked_child_does_what_its_parent_did_last(owner, peer):
+    """The owner sends or receives tensors and forks; owner and child send them again.
+
+    What the owner remembers of its last message is not true in the child.
+    """
+    made = [owner.make([number, 33]) for number in range(2)]
+    elsewhere = peer.make([34, 35])
+    last = {
+        "sends a tensor alone": lambda: owner.send(made[0], peer),
+        "sends two": lambda: owner.send(made, peer)[0],
+        "receives one": lambda: peer.send(elsewhere, owner),
+    }
+    for number, does in enumerate(last.values()):
+        there = does()
+        held, there = (there, elsewhere) if there.actor is owner else (made[0], there)
+        child = owner.start_peer(arguments=[held], start_method="fork")
+        inherited = child.arguments[0]
+        ways = [(child, inherited, owner), (owner, held, child)]
+        arrived = [
+            sender.send(tensor, receiver)
+            for sender, tensor, receiver in ways[:: -1 if number % 2 else 1]
+        ]
+        each_sees_the_writes_of_the_others(held, there, inherited, *arrived)
+
+
 @clause("RESHARE-3", vary=("strategy",))
 def test_storage_received_twice_is_mapped_once(sender, receiver, channel):
-    """The receiver holds a tensor when the same tensor arrives again."""
+    """The receiver holds a tensor when it arrives again; it drops all, and once more.
+
+    What is remembered of a storage that was dropped must not stand in the way.
+    """
     tensor = sender.make([17, 18, 19])
-    first = sender.send(tensor, receiver, channel)
-    second = sender.send(tensor, receiver, channel)
-    check.equal(second.address(), first.address(), "both have one address")
-    first.drop()
-    third = sender.send(tensor, receiver, channel)
-    check.equal(third.address(), second.address(), "and so has a third, later one")
+    for _ in range(2):
+        first = sender.send(tensor, receiver, channel)
+        second = sender.send(tensor, receiver, channel)
+        check.equal(second.address(), first.address(), "both have one address")
+        first.drop()
+        third = sender.send(tensor, receiver, channel)
+        check.equal(third.address(), second.address(), "and so has a third, later one")
+        second.drop()
+        third.drop()
 
 
 @clause("RESHARE-3", profiles=("views",), vary=("strategy",), dtypes=("int32",))

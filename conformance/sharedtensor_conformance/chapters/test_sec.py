@@ -9,6 +9,7 @@ from functools import partial
 from sharedtensor_conformance.chapters.stories import (
     direct,
     each_sees_the_writes_of_the_others,
+    files_of_storages,
     hold_other_tensors,
     nothing_is_added,
     only_name,
@@ -22,6 +23,21 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 NAMES = 20
 FORBIDDEN = ("EACCES", "EPERM")
 LIES = ("size", "window", "outside", "truncated")
+FAR = 1 << 20
+"""How much too much is claimed where that is not what a test is about."""
+
+
+ELEMENTS, WIDTH = 3, 4
+PAGE = os.sysconf("SC_PAGE_SIZE")
+REST = PAGE - ELEMENTS * WIDTH  # bytes after the tensor up to the end of its page
+BOUNDARIES = (1, REST - 1, REST, REST + 1, PAGE, FAR)
+OVERFLOWING = (2**32, 2**62, 2**63 - 1, 2**64)
+CLAIMS = (
+    *(("size", bytes_more) for bytes_more in (*BOUNDARIES, *OVERFLOWING)),
+    *(("window", -(-more // WIDTH)) for more in BOUNDARIES[2:]),
+    *(("window", elements) for elements in (1, 2, *OVERFLOWING)),
+)
+"""Claims by what they lie about and by how much, for `ELEMENTS` of float32."""
 
 
 def check_that_owner_alone_has_access(stage, names):
@@ -38,12 +54,10 @@ def test_segment_is_accessible_to_its_owner_alone(sender, receiver, channel, sta
     before = stage.ledger.segments()
     tensor = sender.make([1, 2, 3])
     sender.put(tensor, receiver, channel)
-    is_there = lambda: stage.ledger.segments() - before  # noqa: E731
-    eventually(is_there, "the storage has a file", within=stage.grace)
-    check_that_owner_alone_has_access(stage, stage.ledger.segments() - before)
+    check_that_owner_alone_has_access(stage, files_of_storages(stage, before, 1))
     arrived = receiver.get(sender, channel)
     check.equal(arrived.values(), [1, 2, 3], "the tensor arrives")
-    check_that_owner_alone_has_access(stage, stage.ledger.segments() - before)
+    check_that_owner_alone_has_access(stage, files_of_storages(stage, before, 1))
 
 
 @clause("SEC-1", profiles=("share",), vary=("strategy",))
@@ -52,8 +66,7 @@ def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage
     before = stage.ledger.segments()
     for size in (1, 100, 3000):
         owner.make([n + 0.5 for n in range(size)]).share()
-    names = stage.ledger.segments() - before
-    check.equal(len(names), 3, "each storage has a file")
+    names = files_of_storages(stage, before, 3)
     check_that_owner_alone_has_access(stage, names)
 
 
@@ -102,8 +115,7 @@ def test_segment_is_closed_to_others_under_a_umask_of_zero(sender, receiver, sta
     with umask(sender, 0):
         tensor = sender.make([4, 5, 6])
         arrived = sender.send(tensor, receiver)
-    names = stage.ledger.segments() - before
-    check(names, "the storage has a file")
+    names = files_of_storages(stage, before, 1)
     check_that_owner_alone_has_access(stage, names)
     for name in names:
         for action in ("read", "write"):
@@ -179,12 +191,12 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
             check.equal(other.values(), [16, 17], "both go on")
 
 
-def is_refused(how, sender, receiver, channel, stage):
+def is_refused(how, sender, receiver, channel, stage, excess=FAR):
     """Send a message with a lie, which is refused, and one without after it."""
     tensor = sender.make([21, 22, 23])
-    forged = sender.forge(tensor, how)
+    forged = sender.forge(tensor, how, excess)
     files = stage.ledger.files()
-    with refusal(f"what is forged ({how}) is refused"):
+    with refusal(f"what is forged ({how}, {excess} too much) is refused"):
         sender.put(forged, receiver, channel)
         files = stage.ledger.files()
         receiver.get_or_lose(sender, channel)
@@ -209,7 +221,7 @@ def test_nothing_is_left_of_messages_that_lie(sender, receiver, stage):
 
     def go_round(how):
         tensor = sender.make([27, 28, 29])
-        forged = sender.forge(tensor, how)
+        forged = sender.forge(tensor, how, FAR)
         arrived = received_or_refused(forged, sender, receiver, channel, stage)
         check.equal(tensor.values(), [27, 28, 29], "the sender's is as it was")
         for dropped in (forged, tensor, *([arrived] if arrived else [])):
@@ -230,13 +242,20 @@ def test_handle_that_claims_too_much_is_refused(sender, receiver, channel, stage
 
 
 @clause("SEC-7", vary=("strategy",))
+def test_claim_is_refused_however_little_or_much_it_is(sender, receiver, stage):
+    """The sender sends claims to each boundary, from one byte to what overflows."""
+    for how, excess in CLAIMS:
+        is_refused(how, sender, receiver, direct(stage), stage, excess)
+
+
+@clause("SEC-7", vary=("strategy",))
 def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver, stage):
     """The receiver has the storage already when a message claims too much of it."""
     tensor = sender.make([24, 25, 26])
     arrived = sender.send(tensor, receiver)
-    for how in ("size", "window"):
-        forged = sender.forge(tensor, how)
-        with refusal(f"what is forged ({how}) is refused"):
+    for how, excess in CLAIMS:
+        forged = sender.forge(tensor, how, excess)
+        with refusal(f"what is forged ({how}, {excess} too much) is refused"):
             sender.put(forged, receiver)
             receiver.get_or_lose(sender)
         each_sees_the_writes_of_the_others(tensor, arrived)
@@ -260,7 +279,7 @@ def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
 ):
     """A handle is sent again while its tensor lives, and when it has gone."""
     tensor = sender.make([31, 32, 33])
-    forged = sender.forge(tensor, "again")
+    forged = sender.forge(tensor, "again", 0)
     arrived = sender.send(forged, receiver, channel)
     each_sees_the_writes_of_the_others(tensor, arrived)
     again = received_or_refused(forged, sender, receiver, channel, stage)

@@ -1,5 +1,8 @@
 """Chapter SHARE: a storage that was sent is one memory for all who hold it."""
 
+from math import prod
+
+from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.stories import (
     each_keeps_its_writes_to_itself,
@@ -112,6 +115,32 @@ def test_sharing_a_tensor_returns_the_tensor(sender):
         returned = tensor.share()
         check(returned is not None, f"the {call} call returns something")
         check(returned.same_object_as(tensor), f"the {call} call returns the tensor")
+
+
+@clause("SHARE-5", vary=("strategy",))
+def test_sharing_a_tensor_of_any_shape_says_so(sender):
+    """A process shares tensors of no dimensions, of one element and of none."""
+    for shape in ((), (1,), (1, 1), (0,), (3, 0, 2)):
+        tensor = sender.make([7] * prod(shape), shape=shape)
+        check.equal(tensor.is_shared(), False, f"a new tensor {shape} is not shared")
+        returned = tensor.share()
+        check.equal(tensor.is_shared(), True, "it is shared when the call has returned")
+        check(returned.same_object_as(tensor), "which returns the tensor")
+
+
+@clause("SHARE-5", profiles=("views",), vary=("strategy",))
+def test_sharing_a_view_shares_its_storage_though_it_may_be_empty(sender, receiver):
+    """A process shares views of one element and of none; the base is sent then."""
+    for number, count in enumerate((1, 0)):
+        for offset in (0, 2, 4 - count):
+            base = sender.make([number, 2, 3, offset])
+            view = sender.view(base, Layout("window", offset, (count,), (1,)))
+            check.equal(view.is_shared(), False, "a view of a new tensor is not shared")
+            view.share()
+            check.equal(view.is_shared(), True, "the view is shared after the call")
+            check.equal(base.is_shared(), True, "and so is the base: it is one storage")
+            arrived = sender.send(base, receiver)
+            check.equal(arrived.values(), [number, 2, 3, offset], "it is sent as ever")
 
 
 @clause("SHARE-6", vary=("strategy",))

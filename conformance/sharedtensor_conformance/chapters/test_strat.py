@@ -4,6 +4,7 @@ import itertools
 
 from sharedtensor_conformance.chapters.stories import (
     all_strategies,
+    direct,
     each_sees_the_writes_of_the_others,
     sender_and_receiver,
     several_strategies,
@@ -72,6 +73,28 @@ def test_unknown_strategy_is_refused_and_changes_nothing(owner, peer):
                         actor.module.set_sharing_strategy(unknown)
                     found = actor.module.get_sharing_strategy()
                     check.equal(found, name, "the strategy is the one it was before")
+
+
+@clause("STRAT-3", "FAIL-10", "GRAD-5", vary=(), prefers="fork", isolated=True)
+def test_wrong_arguments_are_refused_where_assertions_are_removed(stage):
+    """Processes under PYTHONOPTIMIZE set wrong strategies and put a non-leaf.
+
+    Python then leaves out every ``assert``, so none may stand for a refusal.
+    """
+    with stage.fresh(environment={"PYTHONOPTIMIZE": "1"}) as fresh:
+        for actor in (fresh.owner, fresh.peer):
+            name = actor.module.get_sharing_strategy()
+            for wrong in ("no_such_strategy", "", None, 3, [name]):
+                with refusal(f"{wrong!r} is refused"):
+                    actor.module.set_sharing_strategy(wrong)
+                found = actor.module.get_sharing_strategy()
+                check.equal(found, name, "the strategy is the one it was before")
+        leaf = fresh.owner.make([1, 2, 3])
+        leaf.set_requires_grad(True)
+        with refusal("the put of a non-leaf raises"):
+            fresh.owner.put(fresh.owner.non_leaf(leaf), fresh.peer, direct(fresh))
+        arrived = fresh.owner.send(leaf, fresh.peer)
+        check.equal(arrived.values(), [1, 2, 3], "a leaf is sent")
 
 
 @clause("STRAT-4", vary=(), several_strategies=True, isolated=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -28,9 +29,6 @@ PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 
 THREAD_TIMEOUT = 10.0
 """Seconds that a thread may take."""
-
-SWITCH_INTERVAL = 1e-6
-"""Seconds after which the interpreter goes to another thread, where they race."""
 
 
 class Unpicklable:
@@ -131,38 +129,6 @@ def get_sizes(
             wrong.append(size)
         del message
     return wrong
-
-
-# Threads
-
-
-def put_at_once(actor: Any, routes: list[list[str]], payload: Any) -> None:
-    """Let a thread for each route, an actor and a channel, put the payload.
-
-    They begin together, and the interpreter changes between them as often as it can.
-    """
-    together = threading.Barrier(len(routes), timeout=THREAD_TIMEOUT)
-    failed: list[BaseException] = []
-
-    def put(to: str, channel: str) -> None:
-        try:
-            together.wait()
-            actor.do_put(to, channel, payload)
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=put, args=route) for route in routes]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    if failed:
-        raise failed.pop()
 
 
 # Hiding places
@@ -310,9 +276,14 @@ class Group:
     ready: Any
 
 
-def join_group(actor: Any, group: Group, timeout: float | None) -> Any:
+def join_group(
+    actor: Any, group: Group, timeout: float | None, grace: float | None
+) -> Any:
     """Join a group of processes."""
-    return _outcome_of(actor, lambda: group.context.join(timeout))
+    join, options = group.context.join, {}
+    if grace is not None and "grace_period" in inspect.signature(join).parameters:
+        options["grace_period"] = grace
+    return _outcome_of(actor, lambda: join(timeout, **options))
 
 
 def group_pids(actor: Any, group: Group) -> list[int]:

@@ -16,7 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout, fits
-from sharedtensor_conformance.harness import actions, exhaustion, tasks, wire
+from sharedtensor_conformance.harness import (
+    actions,
+    concurrency,
+    exhaustion,
+    tasks,
+    wire,
+)
 from sharedtensor_conformance.harness.channels import Channel, PairChannels
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.setting import Setting
@@ -148,7 +154,8 @@ class Actor:
             return action()
 
     def do_act(self, name: str, *arguments: Any) -> Any:
-        return getattr(actions, name)(self, *arguments)
+        module = actions if hasattr(actions, name) else concurrency
+        return getattr(module, name)(self, *arguments)
 
     # References
 

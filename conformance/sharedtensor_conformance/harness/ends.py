@@ -70,11 +70,18 @@ class ProcessEnds:
         its process with it when nobody talks to that one.
         """
         late = f"{process.name} gave no answer within {deadline:g} s to: {doing}"
+        late += self._why(doing, deadline)
         for other in [actor.process for actor in self._actors]:
             if other is not process and other.wire and other.has_ended():
                 how, words = self._end_of(other)
                 return ActorDied(f"{late}; {other.name} {how} meanwhile{words}")
         return DeadlineExceeded(late)
+
+    def _why(self, doing: str, deadline: float) -> str:
+        """Say which field of the adapter the deadline of an action comes from."""
+        if doing.startswith("act ") and deadline == self._timeouts.start:
+            return " (`patience` of the adapter: processes may have to start in it)"
+        return ""
 
     def _end_of(self, process: Process) -> tuple[str, str]:
         """Return how a process ended, and what was printed last if it went wrong."""

@@ -26,12 +26,30 @@ LAYOUTS = (
     Layout("overlapping", offset=4, shape=(5, 3), strides=(2, 1)),
 )
 
+BACKWARDS = (
+    Layout("backwards", offset=22, shape=(7,), strides=(-3,)),
+    Layout("flipped", offset=19, shape=(3, 4), strides=(-6, 1)),
+)
+"""More of them, where strides may be negative."""
+
 PREFERRED = ("spawn", "forkserver", "fork")
 """Which start method a test runs under that does not vary over them.
 
 Where one case stands for a clause it is `fork`, if it can be: an import of the
 implementation costs more than most cases do.
 """
+
+ALTERNATING = ("spawn", "fork")
+"""The same for a test that runs under each strategy, one after the other.
+
+With the first strategy its processes inherit nothing, with the second one everything,
+and that costs half as many imports as `spawn` with both.
+"""
+
+
+def layouts_of(implementation: Implementation) -> tuple[Layout, ...]:
+    """Return the windows that views of an implementation can be."""
+    return LAYOUTS + (BACKWARDS if implementation.negative_strides else ())
 
 
 @dataclass(frozen=True)
@@ -157,23 +175,29 @@ def _claimed(
     )
     if "strategy" not in marking.vary:
         strategies = strategies[:1]
-    methods = _start_methods(marking, implementation, selection)
     for device in _devices(marking, implementation, selection):
         for strategy in strategies:
-            for method in methods:
+            for method in _methods(marking, implementation, selection, strategy):
                 yield Configuration(strategy, method, device)
 
 
-def _start_methods(
-    marking: Marking, implementation: Implementation, selection: Selection
+def _methods(
+    marking: Marking,
+    implementation: Implementation,
+    selection: Selection,
+    strategy: str,
 ) -> list[str]:
+    """Return the start methods that a test runs under with this strategy."""
     possible = _possible_methods(marking, implementation)
     methods = _chosen(possible, selection.start_methods)
-    if "start_method" not in marking.vary:
-        cheapest = ("fork",) if selection.one_per_clause else ()
-        order = (marking.prefers, *cheapest, *PREFERRED)
-        methods = [method for method in order if method in methods][:1]
-    return methods
+    if "start_method" in marking.vary:
+        return methods
+    first = ["fork"] if selection.one_per_clause else []
+    first.append(marking.prefers)
+    if "strategy" in marking.vary and not marking.strategies:
+        place = implementation.strategies.index(strategy)
+        first.append(ALTERNATING[place % len(ALTERNATING)])
+    return [method for method in (*first, *PREFERRED) if method in methods][:1]
 
 
 def _possible_methods(

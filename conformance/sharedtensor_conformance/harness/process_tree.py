@@ -20,6 +20,9 @@ SHM = "/dev/shm"
 KILL_TIMEOUT = 20.0
 """Seconds in which everything below that was killed has gone."""
 
+STOP_TIMEOUT = 20.0
+"""Seconds in which all threads of a process have stopped."""
+
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
@@ -86,14 +89,27 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def stat(pid: int) -> list[str]:
+def stat(pid: int | str) -> list[str]:
     """Return the fields of ``/proc/PID/stat`` from the state on, see proc(5).
+
+    Of a thread, where `pid` is ``PID/task/TID``.
 
     Raises:
         OSError: there is no such process.
     """
     with open(f"/proc/{pid}/stat", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
+
+
+def status(pid: int) -> dict[str, str]:
+    """Return the fields of ``/proc/PID/status`` by their names, see proc(5).
+
+    Raises:
+        OSError: there is no such process.
+    """
+    with open(f"/proc/{pid}/status", errors="replace") as file:
+        fields = (line.partition(":") for line in file)
+        return {name: value.strip() for name, _, value in fields}
 
 
 def has_ended(pid: int) -> bool:
@@ -105,6 +121,28 @@ def has_ended(pid: int) -> bool:
         return stat(pid)[0] in "ZX" and len(os.listdir(f"/proc/{pid}/task")) < 2
     except OSError:
         return True
+
+
+def stop(pid: int) -> None:
+    """Stop a process; return when all its threads have stopped.
+
+    The signal alone stops nobody: until a thread has taken it, others go on.
+
+    Raises:
+        OSError: there is no such process.
+        TimeoutError: one of its threads goes on.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    if not wait_until(lambda: _all_stopped(pid), STOP_TIMEOUT):
+        raise TimeoutError(f"process {pid} goes on after SIGSTOP")
+
+
+def _all_stopped(pid: int) -> bool:
+    tasks = os.listdir(f"/proc/{pid}/task")
+    try:
+        return all(stat(f"{pid}/task/{task}")[0] in "tTZX" for task in tasks)
+    except FileNotFoundError:  # a thread has ended meanwhile
+        return False
 
 
 def command(pid: int) -> str:

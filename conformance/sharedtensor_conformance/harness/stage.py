@@ -68,8 +68,7 @@ class Stage:
             name, implementation, configuration, environment, template
         )
         self.ledger = StageLedger(self.supervision.ask, implementation.manager_pattern)
-        kept = implementation.kept_segments
-        self.baseline = Baseline(self.ledger, self.actors.names, kept)
+        self.baseline = Baseline(self.ledger, self.actors.names, lambda: self.kept)
         self.leaks = Leaks()
         self.leak_waits = LeakWaits()
         self.holding_waits = LeakWaits()  # while tensors are held: another matter
@@ -89,6 +88,12 @@ class Stage:
     def grace(self) -> float:
         """Seconds after which everything that was dropped has to be gone."""
         return self.timeouts.cleanup
+
+    @property
+    def kept(self) -> int:
+        """How many segments may be there that nothing needs: so many a process."""
+        living = [actor for actor in self.actors if actor.is_alive()]
+        return self.implementation.kept_segments * len(living)
 
     @property
     def in_flight(self) -> int:
@@ -130,8 +135,7 @@ class Stage:
         for actor in actors:
             actor.ensure_started()
         names = {actor.pid: actor.name for actor in actors}
-        kept = self.implementation.kept_segments
-        found = Holdings(self.ledger.read(), names, kept)
+        found = Holdings(self.ledger.read(), names, self.kept)
         found.tell(actors)
         return found
 

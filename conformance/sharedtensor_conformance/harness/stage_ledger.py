@@ -126,14 +126,14 @@ class Baseline:
     Args:
         ledger: what is there now.
         names: returns the names of the processes that have one.
-        kept: how many segments may stay for later use.
+        kept: returns how many segments may stay for later use.
     """
 
     def __init__(
         self,
         ledger: StageLedger,
         names: Callable[[], Mapping[int, str]],
-        kept: int = 0,
+        kept: Callable[[], int] = lambda: 0,
     ) -> None:
         self._ledger = ledger
         self._names = names
@@ -168,7 +168,7 @@ class Baseline:
 
     def growth(self, *, counts_files: bool = True) -> Growth:
         """Return what is there now and was not before."""
-        now, names = self._ledger.read(), self._names()
+        now, names, kept = self._ledger.read(), self._names(), self._kept()
         if not counts_files:
             now["files"] = []
         growth = Growth()
@@ -178,21 +178,11 @@ class Baseline:
             first = self._first["processes"].get(pid)
             if seen is not None:
                 self._no_longer_accept(seen, first, held)
-            growth.add_process(who, held, seen, self._room(first, seen))
+            growth.add_process(who, held, seen, _room(kept, first, seen))
         before = len(self._seen["segments"]) - len(self._first["segments"])
-        room = {"segments": self._kept - before} if self._kept else {}
+        room = {"segments": kept - before} if kept else {}
         growth.add_names(now, self._seen, room)
         return growth
-
-    def _room(self, first: Any, seen: Any) -> dict[str, int]:
-        """Return how much more a process may have, for segments that are kept.
-
-        They are counted from the first reading on, however many cases there were.
-        """
-        if not self._kept or seen is None:
-            return {}
-        counted = ("descriptors", "mappings")
-        return {what: first[what] + self._kept - seen[what] for what in counted}
 
     def _no_longer_accept(
         self, seen: dict[str, Any], first: dict[str, Any], held: dict[str, Any]
@@ -208,6 +198,17 @@ class Baseline:
             seen[counted] = source[counted]
             if kinds:
                 seen[kinds] = source[kinds]
+
+
+def _room(kept: int, first: Any, seen: Any) -> dict[str, int]:
+    """Return how much more a process may have, for segments that are kept.
+
+    They are counted from the first reading on, however many cases there were.
+    """
+    if not kept or seen is None:
+        return {}
+    counted = ("descriptors", "mappings")
+    return {what: first[what] + kept - seen[what] for what in counted}
 
 
 class Holdings:

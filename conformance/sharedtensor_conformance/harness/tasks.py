@@ -21,6 +21,9 @@ READY_TIMEOUT = 20.0
 PACE = 0.5
 """Seconds between the ends of two processes that end in turn."""
 
+Failure = Callable[[], None]
+Action = Callable[[int], None]
+
 _operations: Any = None
 _kept: Any = None
 
@@ -140,6 +143,48 @@ def _raise() -> None:
     raise LookupError("the worker's own words")
 
 
+TEXTS = {
+    "short": "the worker's own words",
+    "long": f"begins here {'and goes on ' * 500}and ends here",
+    "very long": f"begins here {'and goes on ' * 20_000}and ends here",
+    "of many lines": "\n".join(f"line {number} of the text" for number in range(50)),
+    "in many scripts": "größer, 値, ценность, \N{GRINNING FACE}",
+    "of undecodable bytes": os.fsdecode(b"caf\xe9"),
+}
+"""What exceptions say."""
+
+FRAMES = 300
+"""Calls between a process's function and an exception."""
+
+
+class Unsendable(Exception):
+    """An exception that cannot be pickled."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this exception of the suite cannot be pickled")
+
+
+def _raise_text(text: str) -> Failure:
+    def fail() -> None:
+        raise LookupError(TEXTS[text])
+
+    return fail
+
+
+def _raise_below(frames: int = FRAMES) -> None:
+    """Raise in a call of a call; lines alternate, since equal ones are told as one."""
+    if frames == 0:
+        _raise()
+    elif frames % 2:
+        _raise_below(frames - 1)
+    else:
+        _raise_below(frames - 1)
+
+
+def _raise_unsendable() -> None:
+    raise Unsendable(TEXTS["short"])
+
+
 def _exit() -> None:
     sys.exit(7)
 
@@ -148,14 +193,14 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-Failure = Callable[[], None]
-Action = Callable[[int], None]
-
 GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "write index": (None, _end),
     "wait": (None, _wait),
     "end in turn": (None, _end_in_turn),
     "second raises": (_raise, _wait),
+    **{f"second raises {text}": (_raise_text(text), _wait) for text in TEXTS},
+    "second raises below many calls": (_raise_below, _wait),
+    "second raises what cannot be sent": (_raise_unsendable, _wait),
     "second exits": (_exit, _wait),
     "second is killed": (_die, _wait),
     "second raises, others refuse to end": (_raise, _wait),

@@ -120,6 +120,9 @@ def _judge(mutant: Mutant, limit: float, runs: Runs, others: str) -> Outcome:
         which = "whole" if others == "whole" else "own"
         said = _run(command_for(mutant, report, which), folder, limit, runs)
         fate, by, note = _fate(mutant, report, said)
+        if which == "own" and fate == "unjudged":  # what failed first broke another one
+            said = _run(command_for(mutant, report, "every"), folder, limit, runs)
+            fate, by, note = _fate(mutant, report, said)
         if others == "one-per-clause" and fate != "unjudged":
             report = Path(folder) / "others.jsonl"
             said = _run(command_for(mutant, report, others), folder, limit, runs)
@@ -147,20 +150,22 @@ CHOSEN = {"whole": ("--start-method=fork",), "one-per-clause": ("--one-per-claus
 def command_for(mutant: Mutant, report: Path, which: str = "own") -> list[str]:
     """Return the command that runs `which` cases on `mutant` and writes the `report`.
 
-    Of its ``own`` clauses one killer is enough.
+    Of its ``own`` clauses one killer is enough; ``every`` case of them goes on behind
+    a failure.
     """
     clauses = (f"--clause={clause}" for clause in mutant.clauses)
     found_by: tuple[str, ...] = ()
     if mutant.histories:
         test = f"test_histories.py::{mutant.histories}*"
         found_by = (f"--histories={HISTORIES}", f"--case={test}")
-    own = ("-x", "--strict", *clauses, *found_by)  # a broken SHOULD ends the run, too
+    every = ("--strict", *clauses, *found_by)
+    own = ("-x", *every)  # being strict, a broken SHOULD ends the run, too
     return suite_command(
         *FIRST_FAILURE,
         f"--impl=mutant:{mutant.name}",
         "--no-expectations",
         f"--report={report}",
-        *CHOSEN.get(which, own),
+        *(CHOSEN | {"own": own, "every": every})[which],
     )
 
 

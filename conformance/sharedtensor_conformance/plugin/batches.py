@@ -44,12 +44,9 @@ class Batches:
         """
         return len(self.seconds.get(configuration.id, [0.0]))
 
-    def of(self, case: PlannedCase) -> range:
-        """Return the numbers of the batches that a case is in."""
-        if case.marking.runs_last:
-            return range(self.count(case.configuration))
-        number = self.numbers.get(case.id, 0)
-        return range(number, number + 1)
+    def number_of(self, case: PlannedCase) -> int:
+        """Return the batch that a case is in; the first of those that run last."""
+        return self.numbers.get(case.id, 0)
 
 
 def batches_of(

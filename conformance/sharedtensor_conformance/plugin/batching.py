@@ -5,6 +5,7 @@ Controller and workers ask alike, and come to the same batches.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -12,11 +13,7 @@ import pytest
 
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.plugin.batches import Batches, batches_of
-from sharedtensor_conformance.plugin.cases import (
-    BATCH,
-    batch_named,
-    case_id,
-)
+from sharedtensor_conformance.plugin.cases import BATCH, batch_named, case_id
 from sharedtensor_conformance.plugin.enumeration import Axis, PlannedCase, id_in_report
 from sharedtensor_conformance.plugin.plan import Plan, durations_of, plan_of
 from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
@@ -39,8 +36,10 @@ class Groups:
         self._seconds = durations_of(config, implementation).seconds
 
         def cause(case: PlannedCase) -> Hashable | None:
+            if runner.all_cases:
+                return None
             known = runner.known.places(case.as_case(), case.configuration.id)
-            return None if runner.all_cases or not known else known[0]
+            return known[0] if known else None
 
         cases = list(self.plan.chosen.values())
         self.batches: Batches = batches_of(cases, workers, self._seconds, cause)
@@ -67,6 +66,11 @@ class Groups:
         taken = self.batches.seconds[case.configuration.id]
         return taken[self._number(case, nodeid)]
 
+    def seconds_of_case(self, nodeid: str) -> float:
+        """Return how long this case takes alone."""
+        case = self._planned(nodeid)
+        return 0.0 if case is None else self._seconds(case)
+
     def in_order(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
         """Return the cases with those of the longest batch first.
 
@@ -76,19 +80,20 @@ class Groups:
             case = self.plan.chosen[case_id(item)]
             if case.shares_processes:
                 item.stash[BATCH] = self._number(case, item.nodeid)
-        names = {item: self.name(item.nodeid) for item in items}
-        distinct = dict.fromkeys(names.values())
-        places = {name: place for place, name in enumerate(distinct)}
-        return sorted(
-            items, key=lambda one: (-self.seconds(one.nodeid), places[names[one]])
+        groups: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+        for item in items:
+            groups[self.name(item.nodeid)].append(item)
+        longest_first = sorted(
+            groups.values(), key=lambda group: -self.seconds(group[0].nodeid)
         )
+        return [item for group in longest_first for item in group]
 
     def _planned(self, nodeid: str) -> PlannedCase | None:
         return self.plan.chosen.get(id_in_report(nodeid))
 
     def _number(self, case: PlannedCase, nodeid: str) -> int:
         named = batch_named(nodeid)
-        return self.batches.of(case)[0] if named is None else named
+        return self.batches.number_of(case) if named is None else named
 
 
 def groups_of(config: pytest.Config, workers: int) -> Groups:
@@ -111,10 +116,8 @@ def in_each_batch(
     workers = workers_of(config)
     if not (workers and marking.runs_last and "configuration" in axis.names):
         return axis.rows, axis.ids
-    batches, place = (
-        groups_of(config, workers).batches,
-        axis.names.index("configuration"),
-    )
+    batches = groups_of(config, workers).batches
+    place = axis.names.index("configuration")
     found = [
         (row, f"{id}@{number}" if number else id)
         for id, row in zip(axis.ids, axis.rows, strict=True)

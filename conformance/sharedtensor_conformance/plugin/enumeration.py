@@ -23,10 +23,10 @@ from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.matrix import (
     DIRECTIONS,
-    LAYOUTS,
     Configuration,
     Selection,
     configurations,
+    layouts_of,
     pairwise,
 )
 from sharedtensor_conformance.plugin.cases import IN_BATCH, marking_of
@@ -148,7 +148,7 @@ def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
         "direction": DIRECTIONS,
         "dtype": implementation.dtypes,
         "tensor_kind": implementation.kinds or ("none",),
-        "layout": LAYOUTS,
+        "layout": layouts_of(implementation),
     }
 
 

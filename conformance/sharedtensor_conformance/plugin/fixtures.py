@@ -6,6 +6,7 @@ returns holds for each execution of a case.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from zlib import crc32
 
@@ -101,7 +102,7 @@ def histories(
 ) -> Callable[[list[str]], None]:
     """A function that lets the processes take random histories of such steps."""
     given = request.config.option
-    seed = given.history_seed + crc32(stage.configuration.id.encode())
+    seed = _seed(given, stage)
     return lambda kinds: search(stage, kinds, given.histories, seed)
 
 
@@ -111,9 +112,13 @@ def lifetimes(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], N
     given = request.config.option
 
     def take(family: str) -> None:  # where nothing can run there is no start method
-        where = stage.configuration
-        count = max(1, given.histories // lifetime_histories.COST[where.start_method])
-        seed = given.history_seed + crc32(where.id.encode())
-        lifetime_histories.search(stage, family, count, seed)
+        cost = lifetime_histories.COST[stage.configuration.start_method]
+        count = max(1, given.histories // cost)
+        lifetime_histories.search(stage, family, count, _seed(given, stage))
 
     return take
+
+
+def _seed(given: argparse.Namespace, stage: Stage) -> int:
+    """Return the seed of histories: each configuration takes others."""
+    return int(given.history_seed) + crc32(stage.configuration.id.encode())

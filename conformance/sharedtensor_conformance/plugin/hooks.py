@@ -40,6 +40,9 @@ pytest_plugins = [
 SHARED = "sharedtensor_conformance"
 """The name under which the controller tells xdist workers what it found out."""
 
+MOST_WORKERS = 16
+"""With ``-n auto``; the longest batch takes as long with more of them."""
+
 
 # Start and end of a run
 
@@ -141,6 +144,17 @@ def _real_stderr(config: pytest.Config) -> int:
 def pytest_configure_node(node: Any) -> None:
     """Tell an xdist worker what the controller found out."""
     node.workerinput[SHARED] = node.config._conformance_shared
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Return how many workers ``-n auto`` has: two for each processor, as cases wait.
+
+    Where xdist's own environment variable says how many, that holds.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return min(2 * len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

@@ -16,6 +16,9 @@ from sharedtensor_conformance.plugin.enumeration import id_in_report
 from sharedtensor_conformance.report.merge import as_one
 from sharedtensor_conformance.report.records import Case
 
+Result = tuple[pytest.TestReport, Case]
+"""What pytest reports of a case in one batch, and the case that it is about."""
+
 
 def case_in(report: pytest.TestReport | pytest.CollectReport) -> Case | None:
     """Return the case that pytest's report is about, None where it is about none."""
@@ -32,7 +35,7 @@ class Parts:
     """
 
     awaited: Counter[str] = field(default_factory=Counter)
-    _reports: defaultdict[str, list[pytest.TestReport]] = field(
+    _results: defaultdict[str, list[Result]] = field(
         default_factory=lambda: defaultdict(list)
     )
 
@@ -45,37 +48,37 @@ class Parts:
 
         The report then says what the worst of them says.
         """
-        reports = self._reports[case.id]
-        reports.append(report)
-        if len(reports) < self.awaited[case.id]:
+        results = self._results[case.id]
+        results.append((report, case))
+        if len(results) < self.awaited[case.id]:
             return None
-        del self._reports[case.id]
-        return _made_one(reports, report)
+        del self._results[case.id]
+        return _made_one(results)
 
     def are_missing(self, id: str) -> bool:
         """Return whether a case has results, and there are more to come."""
-        return id in self._reports
+        return id in self._results
 
     def left(self) -> list[Case]:
         """Return the broken cases of which results are missing.
 
         Whatever the others would have been, these are broken.
         """
-        made = [_made_one(reports, reports[-1]) for reports in self._reports.values()]
+        made = [_made_one(results) for results in self._results.values()]
         return [case for case in made if case.verdict.broken]
 
 
-def _made_one(reports: list[pytest.TestReport], last: pytest.TestReport) -> Case:
-    cases = [case for report in reports if (case := case_in(report))]
-    if len(cases) == 1:
-        return cases[0]
-    case = as_one(cases)
-    same = (
+def _made_one(results: list[Result]) -> Case:
+    """Return the case, and let the last report say what the worst one says."""
+    last, case = results[-1]
+    if len(results) == 1:
+        return case
+    case = as_one([part for _, part in results])
+    worst = next(
         report
-        for report, one in zip(reports, cases, strict=True)
-        if one.verdict is case.verdict and one.expected == case.expected
+        for report, part in results
+        if (part.verdict, part.expected) == (case.verdict, case.expected)
     )
-    worst = next(same)
     last.outcome, last.longrepr = worst.outcome, worst.longrepr
     last.user_properties[:] = [("case", json.dumps(case.as_data()))]
     return case

@@ -80,7 +80,7 @@ def shards_of(
         load = _least(others)
         load.configurations.add(piece.configuration)
         load.add(piece.cost, piece.cases)
-    single = [case for case in cases if _is_single(case)]
+    single = [case for case in cases if not case.shares_processes]
     for case in sorted(single, key=lambda one: (-costs[one.id], one.id)):
         _least(loads).add(costs[case.id], [case])
     return [tuple(case for case in cases if case.id in one.ids) for one in loads]
@@ -94,18 +94,13 @@ def _largest_first(piece: _Piece) -> tuple[int, str, int]:
     return (-piece.cost, piece.configuration, piece.number)
 
 
-def _is_single(case: PlannedCase) -> bool:
-    """Return whether a case has processes of its own, or none."""
-    return case.marking.isolated or bool(case.configuration.why_not)
-
-
 def _pieces(
     cases: Sequence[PlannedCase], count: int, costs: dict[str, int]
 ) -> list[_Piece]:
     limit = sum(costs.values()) / (PIECES * count)
     groups: defaultdict[str, list[PlannedCase]] = defaultdict(list)
     for case in cases:
-        if not _is_single(case):
+        if case.shares_processes:
             groups[case.configuration.id].append(case)
     found = []
     for configuration, group in groups.items():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -158,11 +158,9 @@ class Expectations:
                 return entry
         return None
 
-    def about(self, case: Case, version: str) -> Iterator[Expectation]:
-        """Yield the entries that `case` is about, whatever its verdict will be."""
-        for entry in self.entries:
-            if entry.applies_to(version) and entry.concerns(case):
-                yield entry
+    def applying_to(self, version: str) -> tuple[Expectation, ...]:
+        """Return the entries that apply here, to an implementation of this version."""
+        return tuple(entry for entry in self.entries if entry.applies_to(version))
 
     def stale(self, cases: Sequence[Case], version: str) -> list[str]:
         """Return a sentence for each entry that is no longer true.

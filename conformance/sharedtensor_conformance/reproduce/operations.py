@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import itertools
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sharedtensor_conformance.reproduce.source import (
@@ -18,6 +18,8 @@ from sharedtensor_conformance.reproduce.source import (
     Module,
     Untranslatable,
     bare,
+    bound_by,
+    module_imported_by,
     names_in,
     read_module,
     without_docstring,
@@ -103,8 +105,16 @@ class Operations:
                 self.attributes[name] = value, method.module
 
     def _read_statements(self, method: Method) -> None:
-        for statement in without_docstring(method.node.body):
+        statements = without_docstring(method.node.body)
+        imports = method.module.imports.copy()
+        for statement in statements:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                imports |= bound_by(statement)
+        method = replace(method, module=replace(method.module, imports=imports))
+        for statement in statements:
             match statement:
+                case ast.Import() | ast.ImportFrom():
+                    continue  # it is brought where it is used
                 case ast.Assign(targets=[ast.Attribute(ast.Name("self"), name)]):
                     self.attributes[name] = statement.value, method.module
                 case ast.Expr(ast.Call(ast.Attribute(ast.Call(ast.Name("super"))))):
@@ -170,12 +180,15 @@ class Operations:
 
     def drop_in(self) -> str:
         """Return the name of the drop-in module."""
+        if "multiprocessing" not in self.attributes:
+            raise Untranslatable("nothing sets the operation `multiprocessing`")
         value, module = self.attributes["multiprocessing"]
-        name = _imported(value)
-        if name is None and isinstance(value, ast.Name):
-            name = _module_of(module.imports.get(value.id))
+        name = _module_named_by(value, module)
         if name is None:
-            raise Untranslatable("the adapter does not say which module is the drop-in")
+            raise Untranslatable(
+                f"it is not seen which module the drop-in is: `multiprocessing` is set "
+                f"to `{ast.unparse(value)}`, which no import binds to a module"
+            )
         return name
 
     def _written(self, node: ast.AST, method: Method) -> str:
@@ -269,8 +282,15 @@ def _imported(value: ast.expr) -> str | None:
     return None
 
 
-def _module_of(node: Import | None) -> str | None:
-    return node.names[0].name if isinstance(node, ast.Import) else None
+def _module_named_by(value: ast.expr, module: Module) -> str | None:
+    """Return the name of the module that an expression gives; None where it is none."""
+    match value:
+        case ast.Name(name):
+            return module_imported_by(module.imports.get(name))
+        case ast.Attribute(ast.expr() as base, name):
+            package = _module_named_by(base, module)
+            return package and f"{package}.{name}"
+    return _imported(value)
 
 
 def _expression(text: str) -> ast.expr:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib.util
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,9 @@ def read_module(name: str) -> Module:
     found = _locate(name)
     if found is None or not found.origin or not found.origin.endswith(".py"):
         raise Untranslatable(f"the module {name} has no source that can be read")
-    tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+    text = Path(found.origin).read_text(encoding="utf-8")
+    inside = found.submodule_search_locations is not None
+    tree = _Absolute(name if inside else name.rpartition(".")[0]).visit(ast.parse(text))
     definitions: dict[str, Definition] = {}
     imports: dict[str, Import] = {}
     for node in tree.body:
@@ -51,8 +55,36 @@ def read_module(name: str) -> Module:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             definitions |= {name: node for name in _targets_of(node)}
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            imports |= {_bound(alias): _only(node, alias) for alias in node.names}
+            imports |= bound_by(node)
     return Module(name, definitions, imports)
+
+
+class _Absolute(ast.NodeTransformer):
+    """Names what is imported so that a program outside the package can import it."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        if node.level and self.package:
+            relative = "." * node.level + (node.module or "")
+            node.module, node.level = resolve_name(relative, self.package), 0
+        return node
+
+
+def module_imported_by(node: Import | None) -> str | None:
+    """Return the module to which an import binds its name; None where it is none."""
+    match node:
+        case ast.Import([ast.alias(name, None)]):
+            return name.partition(".")[0]
+        case ast.Import([ast.alias(name)]):
+            return name
+        case ast.ImportFrom(str(package), [ast.alias(name)]):
+            if _locate(f"{package}.{name}"):
+                return f"{package}.{name}"
+            with suppress(Untranslatable):  # a module without source imports nothing
+                return module_imported_by(read_module(package).imports.get(name))
+    return None
 
 
 def _locate(name: str) -> ModuleSpec | None:
@@ -72,6 +104,11 @@ def _locate(name: str) -> ModuleSpec | None:
 def _targets_of(node: ast.Assign | ast.AnnAssign) -> list[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def bound_by(node: Import) -> dict[str, Import]:
+    """Return the names that an import binds, each with an import of it alone."""
+    return {_bound(alias): _only(node, alias) for alias in node.names}
 
 
 def _bound(alias: ast.alias) -> str:

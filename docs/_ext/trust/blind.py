@@ -1,7 +1,7 @@
 """What came of the faults that were written by somebody who had not read the tests.
 
-``trials/run.py`` leaves a record. Its first run is what the trial was about: what is
-found today was found with the tests that its survivors led to.
+``trials/run.py`` leaves a record. A first run is what a round was about: what is found
+today was found with the tests that the survivors led to.
 """
 
 from __future__ import annotations
@@ -16,13 +16,26 @@ HEAD = ["Fault in", "Clauses", "What is wrong with it", "First run", "Today"]
 
 
 class BlindTrialDirective(SphinxDirective):
-    """``{blind-trial}``: the figures of the record, and a row for each fault."""
+    """``{blind-trial}``: of each round the figures, and a row for each fault."""
 
     def run(self) -> list[nodes.Node]:
         """Render the record as it is."""
         file, what = "reports/blind-trial.json", "record of the trial"
-        trials = read_json(self.env, file, what, table_of) or []
-        return [paragraph(figures(trials)), table_of(trials)]
+        trials = read_json(self.env, file, what, rounds) or []
+        return [
+            node
+            for number, faults in rounds(trials).items()
+            for node in (paragraph(figures(number, faults)), table_of(faults))
+        ]
+
+
+def rounds(trials: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    """Return the faults of each round, by its number."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for one in sorted(trials, key=lambda one: one["round"]):
+        row(one)  # looks up what is shown of it
+        found.setdefault(one["round"], []).append(one)
+    return found
 
 
 def table_of(trials: list[dict[str, Any]]) -> nodes.container:
@@ -30,15 +43,16 @@ def table_of(trials: list[dict[str, Any]]) -> nodes.container:
     return table(HEAD, [row(one) for one in trials])
 
 
-def figures(trials: list[dict[str, Any]]) -> str:
+def figures(number: int, trials: list[dict[str, Any]]) -> str:
     """Return what the first run killed and did not try, and what is killed today."""
     first = killed(trials, "first_run")
     own = [one for one in first if one["first_run"]["own_clause"]]
     alive = [one["first_run"] for one in trials if one not in first]
     partly = [run for run in alive if run["stage"] == "clauses"]
     return (
-        f"Of {len(trials)} faults {len(first)} were killed at the first run, "
-        f"{len(own)} of them by a test of a clause that they were said to break. "
+        f"Round {number}: of {len(trials)} faults {len(first)} were killed at the "
+        f"first run, {len(own)} of them by a test of a clause that they were said to "
+        "break. "
         f"{len(alive)} survived it; for {len(partly)} of these the first run was "
         "over their own clauses alone, so a test of another clause may have seen "
         f"them. {len(killed(trials, 'now'))} are killed today."

@@ -131,7 +131,10 @@ def read(end: socket.socket, wait: bool) -> tuple[Any, list[int]]:
 
 
 def _receive(end: socket.socket, wait: bool) -> tuple[bytes, list[int], bool]:
-    """Return a packet, its descriptors, and whether some of them were lost."""
+    """Return a packet, its descriptors, and whether some of them were lost.
+
+    Waiting takes nothing, so a signal handler may interrupt it. Clause THREAD-5.
+    """
     flags = FLAGS if wait else FLAGS | NO_WAIT
     size = HEADER.size + LARGEST_PACKET
     while True:

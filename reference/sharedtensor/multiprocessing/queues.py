@@ -26,7 +26,10 @@ from .connection import Connection, Pipe
 
 
 class SimpleQueue(queues.SimpleQueue[Any]):
-    """A pipe with any number of readers and writers; it uses no thread."""
+    """A pipe with any number of readers and writers; it uses no thread.
+
+    Clause THREAD-4.
+    """
 
     def __init__(self, *, ctx: Any):
         self._reader, self._writer = Pipe(duplex=False)

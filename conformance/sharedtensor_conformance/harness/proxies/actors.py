@@ -164,6 +164,10 @@ class ActorProxy(Requester):
         """Let the garbage collector run."""
         self.request("act", "collect_garbage")
 
+    def doing(self, action: str, *arguments: Any) -> Pending:
+        """Let the process do an action, while the test goes on to ask others."""
+        return Pending(self, "act", action, *arguments)
+
     # Processes that it starts
 
     def start_peer(
@@ -251,6 +255,15 @@ class ActorProxy(Requester):
         """Let the process end ``by os._exit``, ``by an exception``, ``by SIGTERM``."""
         self.ensure_started()
         self.ask("act", "end", how)
+        return self.host.ends.wait(self.process)
+
+    def write_and_end(self, tensor: Remote, value: Any, how: str) -> int | None:
+        """Let the process write to all elements of a tensor, and end at once.
+
+        `how` is as for `end`; or ``by SIGKILL``, or ``by returning``.
+        """
+        self.ensure_started()
+        self.ask("act", "write_and_end", tensor, value, how)
         return self.host.ends.wait(self.process)
 
     @contextmanager

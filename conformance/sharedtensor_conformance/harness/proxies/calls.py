@@ -24,6 +24,7 @@ from sharedtensor_conformance.harness.outcomes import (
     RemoteRaised,
 )
 from sharedtensor_conformance.harness.process import Process
+from sharedtensor_conformance.harness.process_tree import status
 from sharedtensor_conformance.harness.proxies.host import Host
 
 OPERATIONS = frozenset(name for profile in PROFILES for name in operations_of(profile))
@@ -100,7 +101,8 @@ class Requester:
 
     def exchange(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
         """Ask, without starting the process first."""
-        doing = f"{what} {arguments[0]}" if what == "operate" else what
+        named = what in ("operate", "act")  # what is asked for is the first argument
+        doing = f"{what} {arguments[0]}" if named else what
         self.ask(what, *arguments)
         return self.result(self.receive(doing, deadline), doing)
 
@@ -236,15 +238,10 @@ class Pending:
 
     def times_woken(self) -> int:
         """Return how often the waiting process has given up the processor so far."""
-        return int(self._status("voluntary_ctxt_switches"))
+        return int(status(self.actor.pid)["voluntary_ctxt_switches"])
 
     def _sleeps(self) -> bool:
-        return self._status("State").startswith("S")
-
-    def _status(self, name: str) -> str:
-        with open(f"/proc/{self.actor.pid}/status") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return fields[name].strip()
+        return status(self.actor.pid)["State"].startswith("S")
 
 
 class Remote:

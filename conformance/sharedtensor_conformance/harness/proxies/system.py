@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,6 +79,15 @@ class SystemProxy:
     def ignore_signal(self, number: int) -> None:
         """Let the process live on when it gets this signal."""
         self.actor.request("ignore_signal", number)
+
+    def let_be_interrupted(self) -> None:
+        """Let SIGINT raise `KeyboardInterrupt` in the process, as where it starts."""
+        self.actor.request("act", "let_be_interrupted")
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the process."""
+        self.actor.ensure_started()
+        os.kill(self.actor.pid, signal.SIGINT)
 
     def set_umask(self, mask: int) -> int:
         """Set the mask of the modes of new files; return the one before."""

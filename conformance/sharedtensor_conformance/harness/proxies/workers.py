@@ -52,6 +52,7 @@ class GroupProxy:
         self.context = context
 
     def _request(self, action: str, *arguments: Any, slower: float = 1) -> Any:
+        """Ask for something that may take as long as processes need to start."""
         actor = self.context.actor
         deadline = slower * actor.host.timeouts.start
         return actor.request("act", action, self.context, *arguments, deadline=deadline)
@@ -66,6 +67,12 @@ class GroupProxy:
         timeout = self.context.actor.host.timeouts.start
         return bool(self._request("group_is_ready", count, timeout, slower=2))
 
-    def join(self, timeout: float | None = None) -> Any:
-        """Join them: what the call returns, or a dictionary of what it raised."""
-        return self._request("join_group", timeout)
+    def join(self, timeout: float | None = None, grace: float | None = None) -> Any:
+        """Join them: what the call returns, or a dictionary of what it raised.
+
+        Args:
+            timeout: seconds after which it returns though some still run.
+            grace: seconds that processes which are told to end are given, where the
+                implementation lets its caller say so.
+        """
+        return self._request("join_group", timeout, grace)

@@ -287,3 +287,19 @@ def last_task_wakes_one(append):
 def loser_of_a_race_waits(read_message):
     """Who has seen a message that another reader takes waits for the next one."""
     return lambda channel, wait=True: read_message(channel, True)
+
+
+@mutant(
+    "put_passes_what_waits",
+    "CHAN-4",
+    replaces="multiprocessing.queues.Queue._append",
+)
+def put_passes_what_waits(append):
+    """A message for which there is room is written before those that wait for room."""
+    from sharedtensor import protocol
+
+    def write_or_append(self, message):
+        if not protocol.write_at_once(message, self._writer):
+            append(self, message)
+
+    return write_or_append

@@ -236,3 +236,18 @@ def refused_put_stops_the_receiver(move_storage):
             raise
 
     return move
+
+
+@mutant(
+    "refused_move_keeps_the_lock", "FAIL-1", "FAIL-5", replaces="protocol.move_storage"
+)
+def refused_move_keeps_the_lock(move_storage):
+    """After a refusal no other thread can move a storage."""
+    from sharedtensor import state
+
+    def move(storage):
+        state.moving.acquire()
+        move_storage(storage)
+        state.moving.release()
+
+    return move

@@ -165,3 +165,20 @@ def arguments_are_inherited(take_descriptor):
         return fd
 
     return take
+
+
+@mutant(
+    "batch_is_inherited",
+    "FD-5",
+    "LIFE-23",
+    replaces="multiprocessing.packets._open_batch",
+)
+def batch_is_inherited(open_batch):
+    """Programs that a receiver starts get what came beside a packet that was full."""
+
+    def open_for_all(descriptors, count):
+        open_batch(descriptors, count)
+        for fd in descriptors:
+            os.set_inheritable(fd, True)
+
+    return open_for_all

@@ -117,3 +117,20 @@ def heirs_of_one_manager(prefork_connection):
         return prefork_connection(link) if link.address == client._client.own else None
 
     return prefork_connection_to_own
+
+
+@mutant(
+    "sends_on_at_its_own_manager",
+    "FS-8",
+    "FS-2",
+    replaces="strategies.FileSystem.export",
+)
+def sends_on_at_its_own_manager(export):
+    """Who sends a name on announces it to its own manager, and names that one."""
+    from sharedtensor import announcements, manager
+
+    def export_at_its_own(self, segment):
+        address = manager.address()
+        return address, announcements.announce_name(segment.token, address, segment)
+
+    return export_at_its_own

@@ -49,6 +49,23 @@ def drops_grad_of_shared(export_grad):
     return export
 
 
+@mutant(
+    "drops_grad_that_overflowed", "GRAD-2", "GRAD-3", replaces="protocol.export_grad"
+)
+def drops_grad_that_overflowed(export_grad):
+    """A grad with an element that is no finite number is not sent."""
+    import numpy
+
+    def has_overflowed(grad):
+        return not numpy.isfinite(numpy.asarray(grad)).all()
+
+    def export(tensor):
+        grad = export_grad(tensor)
+        return None if grad is None or has_overflowed(grad) else grad
+
+    return export
+
+
 @mutant("copies_grad", "GRAD-3", "GRAD-8", replaces="protocol.export_grad")
 def copies_grad(export_grad):
     """A grad arrives with its values, as a copy."""

@@ -6,7 +6,7 @@ import select
 import socket
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import wraps
 
 from sharedtensor_conformance.mutants.registry import mutant
@@ -362,3 +362,19 @@ def manager_misses_the_end_of_clients(receive):
         return message, descriptors
 
     return receive_but_no_end
+
+
+@mutant(
+    "release_is_told_once",
+    "MGR-18",
+    replaces="manager.client.QueuedMessage.__call__",
+)
+def release_is_told_once(deliver):
+    """What a manager does not take at once it is never told."""
+    from sharedtensor.finalizers import Postponed
+
+    def deliver_or_forget(self):
+        with suppress(Postponed):
+            deliver(self)
+
+    return deliver_or_forget

@@ -119,3 +119,14 @@ def round_trip_keeps_a_mapping(verify_known):
         return verify_known(storage, nbytes)
 
     return verify
+
+
+@mutant(
+    "child_remembers_the_last_message",
+    "RESHARE-2",
+    "LIFE-22",
+    replaces="announcements.LastAnnouncement.find",
+)
+def child_remembers_the_last_message(find):
+    """A forked child takes what its parent has for the last message for its own."""
+    return lambda self, name: self.owned if self.name == name else None

@@ -76,6 +76,14 @@ def believes_the_size(verify_size):
     return lambda status, token, nbytes: None
 
 
+@mutant("believes_one_byte_more", "SEC-7", replaces="segments.verify_size")
+def believes_one_byte_more(verify_size):
+    """A handle may claim one byte more than its segment has."""
+    return lambda status, token, nbytes: verify_size(
+        status, token, nbytes - (nbytes == status.st_size + 1)
+    )
+
+
 @mutant("believes_the_size_of_what_it_has", "SEC-7", replaces="protocol.verify_known")
 def believes_the_size_of_what_it_has(verify_known):
     """A handle for a storage that the process has already is not looked at."""

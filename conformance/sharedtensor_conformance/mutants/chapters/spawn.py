@@ -72,6 +72,26 @@ def tells_without_the_words(call):
     return call_silently
 
 
+@mutant("tells_the_end_of_it", "SPAWN-4", replaces="multiprocessing.spawning._call")
+def tells_the_end_of_it(call):
+    """Of a long report of an exception only the last thousand characters are told."""
+
+    class Short:
+        def __init__(self, error):
+            self.error = error
+
+        def send(self, report):
+            self.error.send(report[-1000:])
+
+        def close(self):
+            self.error.close()
+
+    def call_and_tell(function, index, args, error):
+        call(function, index, args, Short(error))
+
+    return call_and_tell
+
+
 @mutant(
     "leaves_the_others_running",
     "SPAWN-4",

@@ -36,6 +36,18 @@ def swaps_strides(export_window):
     return _change_window(change, export_window)
 
 
+@mutant("runs_forwards", "VIEW-1", "VIEW-2", replaces="protocol.export_window")
+def runs_forwards(export_window):
+    """A view that runs backwards arrives running forwards over the same elements."""
+
+    def change(tensor, dtype, offset, shape, strides):
+        steps = zip(shape, strides, strict=True)
+        lowest = offset + sum(min(0, (n - 1) * stride) for n, stride in steps if n)
+        return dtype, lowest, shape, tuple(map(abs, strides))
+
+    return _change_window(change, export_window)
+
+
 @mutant("forgets_the_offset", "VIEW-1", "VIEW-2", replaces="protocol.export_window")
 def forgets_the_offset(export_window):
     """A contiguous view arrives at the begin of its storage."""

@@ -1,0 +1,147 @@
+"""Chapter THREAD: threads of one process, and calls that are interrupted."""
+
+from itertools import chain
+
+from sharedtensor_conformance.chapters.stories import (
+    answers_of,
+    each_sees_the_writes_of_the_others,
+    queues,
+)
+from sharedtensor_conformance.harness import check, clause, eventually, refusal
+
+THREADS = 4
+EACH = 40
+FORKS = 5
+INTERRUPTIONS = 3
+
+ALL = sorted(
+    [thread, number, True] for thread in range(THREADS) for number in range(EACH)
+)
+"""What is received in all: who put it, its number there, and that it is whole."""
+
+
+@clause("THREAD-1", vary=("strategy",))
+def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
+    """Four threads of the owner put forty messages each; a child gets all of them."""
+    for kind in queues(stage):
+        channel = owner.open_channel(kind)
+        child = owner.start_peer(arguments=channel)
+        _, (received,) = answers_of(
+            owner.doing("put_from_threads", channel, THREADS, EACH),
+            child.doing("get_in_threads", channel, 1, THREADS * EACH),
+        )
+        check.equal(sorted(received), ALL, "each message arrives once and whole")
+        for thread in range(THREADS):
+            numbers = [number for other, number, _ in received if other == thread]
+            check.equal(numbers, sorted(numbers), "those of a thread are in order")
+
+
+@clause("THREAD-2", vary=("strategy",))
+def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage):
+    """A child puts 160 messages from four threads; four of the owner get them."""
+    for kind in queues(stage):
+        channel = owner.open_channel(kind)
+        child = owner.start_peer(arguments=channel)
+        _, received = answers_of(
+            child.doing("put_from_threads", channel, THREADS, EACH),
+            owner.doing("get_in_threads", channel, THREADS, EACH),
+        )
+        check.equal(sorted(chain(*received)), ALL, "each message is got once, whole")
+
+
+@clause("THREAD-2", vary=("strategy",))
+def test_threads_of_one_process_send_to_each_other(owner, stage):
+    """Four threads of the owner put, and four others of it get at the same time."""
+    for kind in queues(stage):
+        channel = owner.open_channel(kind)
+        arguments = channel, THREADS, EACH
+        returned = owner.request("act", "put_and_get_in_threads", *arguments)
+        received = returned[THREADS:]
+        check.equal(sorted(chain(*received)), ALL, "each message is got once, whole")
+
+
+@clause("THREAD-3", start_methods=("fork",), isolated=True)
+def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
+    """The owner forks five times while a thread of it sends to itself."""
+    with stage.fresh() as fresh:
+        for kind in queues(stage):
+            channel = fresh.owner.open_channel(kind)
+            exchange = fresh.owner.request("act", "begin_exchanging", channel)
+            for number in range(FORKS):
+                child = fresh.owner.start_peer()
+                there, back = child.make([number, 2, 3]), fresh.owner.make([number, 5])
+                each_sees_the_writes_of_the_others(
+                    there, child.send(there, fresh.owner)
+                )
+                each_sees_the_writes_of_the_others(fresh.owner.send(back, child), back)
+                check.equal(child.leave(), 0, "the child ends")
+            wrong = fresh.owner.request("act", "end_exchanging", exchange)
+            check.equal(wrong, 0, "the thread got what it sent")
+
+
+@clause("THREAD-4", isolated=True, channels=("simple_queue",))
+def test_simple_queue_uses_no_thread(stage):
+    """Owner and peer send each other tensors, and have as many threads as before."""
+    with stage.fresh() as fresh:
+        pair = (fresh.owner, fresh.peer)
+        for actor in pair:
+            actor.make(
+                [1]
+            )  # what the first tensor of a process needs is no matter here
+        before = [threads_of(fresh, actor) for actor in pair]
+        for sender, receiver in (pair, pair[::-1]):
+            for number in range(3):
+                tensor = sender.make([number, 2, 3])
+                arrived = sender.send(tensor, receiver, "simple_queue")
+                check.equal(arrived.values(), [number, 2, 3], "it arrives")
+        after = [threads_of(fresh, actor) for actor in pair]
+        check.equal(after, before, "neither has more threads")
+
+
+def threads_of(stage, actor):
+    """Return how many threads the process of an actor has."""
+    actor.ensure_started()
+    return stage.ledger.read()["processes"][str(actor.pid)]["threads"]
+
+
+@clause("THREAD-5", vary=("strategy",))
+def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
+    sender, receiver, channel, stage
+):
+    """The receiver waits and is interrupted; then it receives two messages."""
+    receiver.system.let_be_interrupted()
+    for number in range(INTERRUPTIONS):
+        with (
+            refusal("the call is interrupted") as refused,
+            receiver.getting(sender, channel) as waiting,
+        ):
+            eventually(waiting.is_waiting, "the receiver waits", within=stage.grace)
+            receiver.system.interrupt()
+        found = refused.error.type if refused.error else None
+        check.equal(found, "KeyboardInterrupt", "it raises what the handler raised")
+        tensors = [sender.make([number, turn, 7]) for turn in range(2)]
+        for tensor in tensors:
+            sender.put(tensor, receiver, channel)
+        for tensor in tensors:
+            arrived = receiver.get(sender, channel)
+            check.equal(arrived.values(), tensor.values(), "the message arrives")
+
+
+@clause("THREAD-5", vary=("start_method",))
+def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
+    owner, stage
+):
+    """Two children wait on one queue; one is interrupted, and the other receives."""
+    for kind in queues(stage):
+        channel = owner.open_channel(kind)
+        interrupted, other = (owner.start_peer(arguments=channel) for _ in range(2))
+        interrupted.system.let_be_interrupted()
+        both = [channel.waiting(actor) for actor in (interrupted, other)]
+        for waiting in both:
+            eventually(waiting.is_waiting, "it waits", within=stage.grace)
+        interrupted.system.interrupt()
+        with refusal("the call is interrupted"):
+            both[0].answer()
+        tensor = owner.make([8, 9])
+        channel.put(owner, tensor)
+        check.equal(both[1].answer().values(), [8, 9], "the other receives it")

@@ -1,0 +1,47 @@
+"""A child that is forked while another thread shares a tensor cannot share any."""
+
+import sys
+import threading
+
+import torch
+import torch.multiprocessing as mp
+
+FORKS = 300
+LIMIT = 5
+
+
+def share_one():
+    """Move a new tensor into shared memory."""
+    torch.ones(2).share_memory_()
+
+
+def share_until(stopped):
+    """Go on with that until told to stop."""
+    while not stopped.is_set():
+        share_one()
+
+
+def forked_child_hangs(context):
+    """Fork a child that shares one tensor; return whether it does not end."""
+    child = context.Process(target=share_one)
+    child.start()
+    child.join(LIMIT)
+    hangs = child.exitcode is None
+    child.kill()
+    child.join()
+    return hangs
+
+
+if __name__ == "__main__":
+    context = mp.get_context("fork")
+    share_one()
+    sys.setswitchinterval(1e-6)
+    stopped = threading.Event()
+    sharing = threading.Thread(target=share_until, args=(stopped,))
+    sharing.start()
+    hangs = any(forked_child_hangs(context) for _ in range(FORKS))
+    stopped.set()
+    sharing.join()
+    if not hangs:
+        sys.exit(1)
+    print("a child that was forked while a thread shared does not end")

@@ -1,0 +1,429 @@
+"""Actions that several actors, or several threads of one, do at the same time.
+
+The controller asks once, and the processes go on among themselves: between a write in
+one of them and the read in the next lie microseconds, and no remote call.
+
+Each action gets the actor first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+from sharedtensor_conformance.harness.actions import THREAD_TIMEOUT, content, end
+
+WRONG_AT_MOST = 5
+"""How many wrong readings are told; the process goes on, since others wait for it."""
+
+READS = 50
+"""Readings between two looks for the message that ends them."""
+
+SWITCH_INTERVAL = 1e-6
+"""Seconds after which the interpreter goes to another thread, where they race."""
+
+LONG = 100_000
+"""Bytes of some messages: more than what travels in one piece."""
+
+
+# Processes that write and read in turn
+
+
+class Turns(Protocol):
+    """What processes that write in turn wait for, and tell the next one by."""
+
+    def take(self, place: int) -> None:
+        """Wait until it is the turn of the process at `place`."""
+
+    def give(self, place: int) -> None:
+        """Say that the turn of the process at `place` is over."""
+
+
+class MessageTurns:
+    """Turns by messages that have nothing in them."""
+
+    def __init__(self, actor: Any, names: list[str], channel: str) -> None:
+        self._actor = actor
+        self._names = names
+        self._channel = channel
+
+    def take(self, place: int) -> None:
+        """Get the message of the process before."""
+        self._actor.do_get(self._names[place - 1], self._channel)
+
+    def give(self, place: int) -> None:
+        """Put one for the process behind."""
+        following = self._names[(place + 1) % len(self._names)]
+        self._actor.do_put(following, self._channel, None)
+
+
+class PairOf:
+    """Turns of two processes by a primitive for each: who waits acquires its own."""
+
+    def __init__(self, context: Any, maker: str, *arguments: Any) -> None:
+        self._own = [getattr(context, maker)(*arguments) for _ in range(2)]
+        if not arguments:
+            for lock in self._own:
+                lock.acquire()
+
+    def take(self, place: int) -> None:
+        """Acquire the own one, which the other process releases."""
+        self._own[place].acquire()
+
+    def give(self, place: int) -> None:
+        """Release that of the other process."""
+        self._own[1 - place].release()
+
+
+class EventTurns:
+    """Turns of two processes by an event for each."""
+
+    def __init__(self, context: Any) -> None:
+        self._own = [context.Event() for _ in range(2)]
+
+    def take(self, place: int) -> None:
+        """Wait for the own one, which the other process sets."""
+        self._own[place].wait()
+        self._own[place].clear()
+
+    def give(self, place: int) -> None:
+        """Set that of the other process."""
+        self._own[1 - place].set()
+
+
+class ConditionTurns:
+    """Turns of two processes by a condition for each.
+
+    A notification wakes only who waits already. So who waits says so, by a semaphore,
+    while it holds the lock of the condition.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._own = [context.Condition() for _ in range(2)]
+        self._waits = [context.Semaphore(0) for _ in range(2)]
+
+    def take(self, place: int) -> None:
+        """Wait for the own one, which the other process notifies."""
+        with self._own[place]:
+            self._waits[place].release()
+            self._own[place].wait()
+
+    def give(self, place: int) -> None:
+        """Notify that of the other process, once it waits there."""
+        other = 1 - place
+        self._waits[other].acquire()
+        with self._own[other]:
+            self._own[other].notify()
+
+
+class BarrierTurns:
+    """Turns of two processes by one barrier: each wait ends one and begins another."""
+
+    def __init__(self, context: Any) -> None:
+        self._barrier = context.Barrier(2)
+
+    def take(self, place: int) -> None:
+        """Wait for the other process."""
+        self._barrier.wait()
+
+    give = take
+
+
+PRIMITIVES = {
+    "lock": lambda context: PairOf(context, "Lock"),
+    "semaphore": lambda context: PairOf(context, "Semaphore", 0),
+    "bounded semaphore": lambda context: PairOf(context, "BoundedSemaphore"),
+    "event": EventTurns,
+    "condition": ConditionTurns,
+    "barrier": BarrierTurns,
+}
+"""What two processes can take turns by, beside messages."""
+
+
+def make_turns(actor: Any, primitive: str, method: str) -> Turns:
+    """Return turns of two processes by a primitive of the drop-in's context."""
+    context = actor.context(method)
+    made: Turns = actor.by_implementation(lambda: PRIMITIVES[primitive](context))
+    return made
+
+
+def make_lock(actor: Any, kind: str, method: str) -> Any:
+    """Return a ``Lock`` or an ``RLock`` of the drop-in's context."""
+    context = actor.context(method)
+    return actor.by_implementation(getattr(context, kind))
+
+
+def write_in_turn_by_messages(
+    actor: Any, names: list[str], channel: str, tensors: list[Any], rounds: int
+) -> list[str]:
+    """Do as `write_in_turn`; the turns are messages between the actors of `names`."""
+    turns = MessageTurns(actor, names, channel)
+    return write_in_turn(actor, turns, names.index(actor.name), tensors, rounds)
+
+
+def write_in_turn(
+    actor: Any, turns: Turns, place: int, tensors: list[Any], rounds: int
+) -> list[str]:
+    """Write to the own tensor in each round, and read those of all others.
+
+    The tensors are in the order of the turns. Who has the turn reads the number of the
+    round from those before it, and that of the round before from those behind it. The
+    first process reads when the others have had their turns.
+
+    Returns:
+        What was read that was not due, a few of it.
+    """
+    wrong: list[str] = []
+    for number in range(1, rounds + 1):
+        if place == 0:
+            write_all(actor, tensors[0], number)
+            turns.give(0)
+        turns.take(place)
+        for other, tensor in enumerate(tensors):
+            due = number if other < place or place == 0 else number - 1
+            found = actor.call("values", tensor)
+            if other != place and found != [due] * len(found):
+                wrong.append(f"round {number}: {found} from {other}, not {due}")
+        if place != 0:
+            write_all(actor, tensors[place], number)
+            turns.give(place)
+    return wrong[:WRONG_AT_MOST]
+
+
+def write_all(actor: Any, tensor: Any, value: int) -> None:
+    """Write one value to all elements, from the last to the first."""
+    for index in reversed(range(actor.call("shape", tensor)[0])):
+        actor.call("write", tensor, (index,), value)
+
+
+def add_under_a_lock(actor: Any, lock: Any, tensor: Any, times: int) -> None:
+    """Add 1 to an element so many times, each time while the lock is held."""
+    for _ in range(times):
+        with lock:
+            before = actor.call("read", tensor, (0,))
+            actor.call("write", tensor, (0,), before + 1)
+
+
+def write_and_end(actor: Any, tensor: Any, value: int, how: str) -> None:
+    """Write to all elements, and end this process at once in one of several ways."""
+    write_all(actor, tensor, value)
+    if how == "by SIGKILL":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "by returning":
+        actor.leaving = True
+    else:
+        end(actor, how)
+
+
+# A process that reads what another one writes meanwhile
+
+
+def write_meanwhile(
+    actor: Any, tensor: Any, values: list[int], times: int, reader: str, channel: str
+) -> None:
+    """Write the values to the first element by turns, from when the reader is ready."""
+    actor.do_get(reader, channel)
+    for number in range(times):
+        actor.call("write", tensor, (0,), values[number % len(values)])
+    actor.do_put(reader, channel, None)
+
+
+def read_meanwhile(actor: Any, tensor: Any, writer: str, channel: str) -> list[int]:
+    """Read the first element until the writer is done; return what was found in it."""
+    actor.do_put(writer, channel, None)
+    found: set[int] = set()
+    while not actor.do_has_message(writer, channel):
+        found.update(actor.call("read", tensor, (0,)) for _ in range(READS))
+    actor.do_get(writer, channel)
+    return sorted(found)
+
+
+# Threads that race
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    """Let the interpreter change between threads as often as it can, for a while."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def at_once(*actions: Callable[[], Any]) -> list[Any]:
+    """Do each action in a thread; they begin together. Return what they return.
+
+    Raises:
+        BaseException: the first that one of them raised.
+    """
+    together = threading.Barrier(len(actions), timeout=THREAD_TIMEOUT)
+    returned: list[Any] = [None] * len(actions)
+    failed: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            together.wait()
+            returned[number] = actions[number]()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(number,), daemon=True)
+        for number in range(len(actions))
+    ]
+    with switching_often():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failed:
+        raise failed[0]
+    return returned
+
+
+def put_at_once(actor: Any, routes: list[list[str]], payload: Any) -> None:
+    """Let a thread for each route, an actor and a channel, put the payload."""
+
+    def put(route: list[str]) -> Callable[[], None]:
+        return lambda: actor.do_put(*route, payload)
+
+    at_once(*map(put, routes))
+
+
+def put_from_threads(actor: Any, channel: Any, threads: int, each: int) -> list[Any]:
+    """Let so many threads put so many messages each; return the tensors in them."""
+    return at_once(*_putting(actor, channel, threads, each))
+
+
+def get_in_threads(
+    actor: Any, channel: Any, threads: int, each: int
+) -> list[list[list[Any]]]:
+    """Let so many threads get so many messages each.
+
+    Returns:
+        For each thread what it got: the thread that put it, its number there, and
+        whether it was whole.
+    """
+    return at_once(*_getting(actor, channel, threads, each))
+
+
+def put_and_get_in_threads(
+    actor: Any, channel: Any, threads: int, each: int
+) -> list[list[list[Any]]]:
+    """Let as many threads put as get; return the tensors, and then what those got."""
+    putting = _putting(actor, channel, threads, each)
+    getting = _getting(actor, channel, threads, each)
+    return at_once(*putting, *getting)
+
+
+def _putting(
+    actor: Any, channel: Any, threads: int, each: int
+) -> list[Callable[[], list[Any]]]:
+    def put_all(thread: int) -> list[Any]:
+        sent = []
+        for number in range(each):
+            tensor = actor.call("make", _values(thread, number), (2,), "float32")
+            message = [thread, number, tensor, content(_size(thread, number))]
+            actor.do_channel_put(channel, message)
+            sent.append(tensor)  # held, so that this is not about messages in flight
+        return sent
+
+    return [partial(put_all, thread) for thread in range(threads)]
+
+
+def _getting(
+    actor: Any, channel: Any, threads: int, each: int
+) -> list[Callable[[], list[list[Any]]]]:
+    def get_all() -> list[list[Any]]:
+        return [_judged(actor, actor.do_channel_get(channel)) for _ in range(each)]
+
+    return [get_all] * threads
+
+
+def _judged(actor: Any, message: list[Any]) -> list[Any]:
+    thread, number, tensor, text = message
+    is_whole = text == content(_size(thread, number))
+    has_values = actor.call("values", tensor) == _values(thread, number)
+    return [thread, number, is_whole and has_values]
+
+
+def _values(thread: int, number: int) -> list[int]:
+    return [1000 * thread + number, -number]
+
+
+def _size(thread: int, number: int) -> int:
+    """Return how many bytes a message has: some are long."""
+    return LONG if (thread + number) % 10 == 0 else thread + number
+
+
+# A thread that goes on while its process does other things
+
+
+class Exchange:
+    """A thread that makes tensors, sends them to itself, and receives them.
+
+    The first is sent before the thread begins: what is imported for it is imported by
+    then, so a fork meets no lock of an import.
+    """
+
+    def __init__(self, actor: Any, channel: Any) -> None:
+        self._actor = actor
+        self._channel = channel
+        self._stop = threading.Event()
+        self._failed: list[BaseException] = []
+        self._rounds = self._wrong = 0
+        self._send_to_itself()
+        self._interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._send_to_itself()
+        except BaseException as error:
+            self._failed.append(error)
+
+    def _send_to_itself(self) -> None:
+        tensor = self._actor.call("make", [self._rounds], (1,), "float32")
+        self._actor.do_channel_put(self._channel, tensor)
+        arrived = self._actor.do_channel_get(self._channel)
+        if self._actor.call("values", arrived) != [self._rounds]:
+            self._wrong += 1
+        self._rounds += 1
+
+    def end(self) -> int:
+        """End the thread; return how often it got other values, or raise its error."""
+        self._stop.set()
+        self._thread.join()
+        sys.setswitchinterval(self._interval)
+        if self._failed:
+            raise self._failed[0]
+        return self._wrong
+
+
+def begin_exchanging(actor: Any, channel: Any) -> Exchange:
+    """Let a thread send to itself over a channel from now on."""
+    return Exchange(actor, channel)
+
+
+def end_exchanging(actor: Any, exchange: Exchange) -> int:
+    """End that thread; return how often it got other values than it sent."""
+    return exchange.end()
+
+
+# Interruptions
+
+
+def let_be_interrupted(actor: Any) -> None:
+    """Let SIGINT raise `KeyboardInterrupt` in this process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

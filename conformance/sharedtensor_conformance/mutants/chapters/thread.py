@@ -1,0 +1,112 @@
+"""Mutants of threads and of interrupted calls."""
+
+import os
+import queue
+import threading
+import time
+
+from sharedtensor_conformance.mutants.registry import mutant
+
+
+def _shared_by_threads(current, name):
+    """Return what replaces `current`: all threads have one value of that name."""
+    common = [None]
+
+    class Current(type(current)):
+        pass
+
+    def assign(self, value):
+        common[0] = value
+        time.sleep(0)  # which lets another thread go on
+
+    setattr(Current, name, property(lambda self: common[0], assign))
+    return Current()
+
+
+@mutant("threads_share_an_outbox", "THREAD-1", replaces="transport._current")
+def threads_share_an_outbox(current):
+    """What is collected for a message may come along with that of another thread."""
+    return _shared_by_threads(current, "outbox")
+
+
+@mutant("threads_share_an_inbox", "THREAD-2", replaces="transport._current")
+def threads_share_an_inbox(current):
+    """What came with a message may be taken for that of another thread."""
+    return _shared_by_threads(current, "inbox")
+
+
+@mutant("lock_is_held_in_the_child", "THREAD-3", replaces="protocol.share_storage")
+def lock_is_held_in_the_child(share_storage):
+    """A storage is shared under a lock that a forked child inherits as it is."""
+    lock = threading.Lock()
+
+    def share(storage):
+        with lock:
+            share_storage(storage)
+            time.sleep(0.002)  # so most forks come while it is held
+
+    return share
+
+
+@mutant(
+    "simple_queue_has_a_thread",
+    "THREAD-4",
+    replaces="multiprocessing.queues.SimpleQueue.put",
+)
+def simple_queue_has_a_thread(put):
+    """A simple queue leaves the writing to a thread, one in each process."""
+    from sharedtensor import protocol
+
+    waiting = {}
+
+    def write_all(messages):
+        while True:
+            protocol.write_message(*messages.get())
+
+    def put_by_thread(self, obj):
+        message = protocol.pack_message(obj)
+        if os.getpid() not in waiting:
+            messages = waiting[os.getpid()] = queue.SimpleQueue()
+            threading.Thread(target=write_all, args=(messages,), daemon=True).start()
+        waiting[os.getpid()].put((message, self._writer))
+
+    return put_by_thread
+
+
+@mutant(
+    "interrupted_receive_takes_the_next",
+    "THREAD-5",
+    replaces="multiprocessing.packets._receive",
+)
+def interrupted_receive_takes_the_next(receive):
+    """The message that an interrupted call was waiting for goes to nobody."""
+    interrupted = []
+
+    def receive_later(end, wait):
+        try:
+            if interrupted:
+                receive(end, wait)
+                interrupted.clear()
+            return receive(end, wait)
+        except KeyboardInterrupt:
+            interrupted.append(end)
+            raise
+
+    return receive_later
+
+
+@mutant(
+    "interrupted_reader_keeps_the_lock",
+    "THREAD-5",
+    replaces="multiprocessing.queues.SimpleQueue.get",
+)
+def interrupted_reader_keeps_the_lock(get):
+    """Who is interrupted while it waits at a simple queue keeps the readers' lock."""
+
+    def get_under_the_lock(self):
+        self._rlock.acquire()
+        received = get(self)
+        self._rlock.release()
+        return received
+
+    return get_under_the_lock

@@ -1,0 +1,34 @@
+"""Steps of random histories, on processes that only answer."""
+
+from types import SimpleNamespace
+
+from sharedtensor_conformance.chapters.lifetime_model import World
+from sharedtensor_conformance.chapters.lifetime_steps import Steps
+
+
+class Recording(Steps):
+    """Notes what arrives, in order."""
+
+    def __init__(self):
+        configuration = SimpleNamespace(strategy="file_descriptor")
+        super().__init__(SimpleNamespace(configuration=configuration), None, [])
+        self.seen = []
+
+    def arrived(self, process, route, payload):
+        self.seen.append((process.name, payload["number"]))
+
+
+def test_order_in_which_readers_tell_of_their_messages_is_open():
+    """The reader that is asked first has the later message."""
+    steps, world = Recording(), World("file_descriptor")
+    pending = {}
+    for name, number in (("owner", 11), ("child", 9)):
+        reader = world.begins(name)
+        reader.becomes("waits for a message")
+        answer = {"number": number}
+        pending[reader] = SimpleNamespace(
+            answer=lambda answer=answer: answer, has_answered=lambda: True
+        )
+    steps.readers_without_end(None, pending)
+    assert steps.seen == [("child", 9), ("owner", 11)]
+    assert steps.lines == ["    child gets #9", "    owner gets #11"]

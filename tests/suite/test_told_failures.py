@@ -1,0 +1,58 @@
+"""What evidence says where the kind of an outcome, and not a value, is wrong."""
+
+from types import SimpleNamespace
+
+import pytest
+from sharedtensor_conformance.chapters.test_mgr import nothing_is_left
+from sharedtensor_conformance.chapters.test_spawn import is_told
+from sharedtensor_conformance.harness.ends import ProcessEnds
+from sharedtensor_conformance.harness.outcomes import CheckFailed
+from sharedtensor_conformance.harness.proxies import ActorProxy
+from sharedtensor_conformance.harness.timeouts import Timeouts
+
+
+@pytest.mark.parametrize("returned", [True, None])
+def test_joining_call_that_returns_is_told(returned):
+    with pytest.raises(CheckFailed, match=f"raises; it returned {returned}"):
+        is_told(returned, "ProcessRaisedException")
+
+
+def test_what_is_left_is_named():
+    ledger = SimpleNamespace(left_behind=lambda: ["a-name", "process a manager"])
+    with pytest.raises(CheckFailed, match=r"nothing is left.*'process a manager'"):
+        nothing_is_left(SimpleNamespace(ledger=ledger, grace=0.01))
+
+
+class Asked(ActorProxy):
+    """Notes what it is said to do."""
+
+    def ask(self, what, *arguments):
+        pass
+
+    def receive(self, doing, deadline=0.0):
+        return {"ok": doing}
+
+    def result(self, message, doing):
+        return doing
+
+
+def test_action_that_gets_no_answer_is_named():
+    asked = Asked(SimpleNamespace(), "owner")
+    assert asked.exchange("act", "join_group", 7) == "act join_group"
+    assert asked.exchange("drop", 7) == "drop"
+
+
+@pytest.mark.parametrize(
+    ("doing", "deadline", "why"),
+    [
+        ("act join_group", 90.0, " (`patience` of the adapter: processes may have"),
+        ("act join_group", 20.0, ""),
+        ("prepare", 90.0, ""),
+    ],
+)
+def test_deadline_that_is_not_that_of_an_answer_says_so(doing, deadline, why):
+    ends = ProcessEnds(None, [], Timeouts(20.0, 90.0, 3.0))
+    said = str(ends.no_answer(SimpleNamespace(name="owner"), doing, deadline))
+    told = f"owner gave no answer within {deadline:g} s to: {doing}"
+    assert said.startswith(told + why)
+    assert bool(why) == (said != told)
