@@ -1,9 +1,9 @@
 """Runs the suite over faults that were written from the specification alone.
 
 Who wrote the patches beside this file had not read a test. Each is applied to a
-temporary copy, of the reference or of the few files of torch that it touches, which
-every process of the run then imports. First come the clauses that a patch breaks, then,
-for what is still alive, the whole suite.
+temporary copy, of an implementation in this repository or of the few files of torch
+that it touches, which every process of the run then imports. First come the clauses
+that a patch breaks, then, for what is still alive, the whole suite.
 
 The record keeps what the first run found beside what is found today: a test that was
 written because of a survivor does not make the trial less blind.
@@ -31,10 +31,27 @@ from sharedtensor_conformance.mutants.run import FIRST_FAILURE
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RECORD = ROOT / "docs" / "reports" / "blind-trial.json"
-PACKAGES = {"reference": "sharedtensor", "torch": "torch"}
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "reference": (),
-    "torch": ("--start-method=fork",),
+
+
+@dataclass(frozen=True)
+class Ground:
+    """An implementation that faults are put into.
+
+    Args:
+        package: what is imported.
+        folder: where this repository has the package; none where it is installed.
+        options: what the suite is told besides.
+    """
+
+    package: str
+    folder: Path | None
+    options: tuple[str, ...]
+
+
+GROUNDS = {
+    "arena": Ground("arena", Path("trials/arena"), ("--impl=arena.conformance",)),
+    "reference": Ground("sharedtensor", Path("reference"), ("--impl=reference",)),
+    "torch": Ground("torch", None, ("--impl=torch", "--start-method=fork")),
 }
 KILLING = ("fail", "crash", "hang")
 LIMITS = {"clauses": 300.0, "everything": 1500.0}
@@ -88,12 +105,13 @@ def targets(patch: Patch) -> list[Path]:
 
 def lay_out(patch: Patch, folder: Path) -> None:
     """Make `folder` a place to import the broken implementation from."""
-    if patch.implementation == "reference":
+    ground = GROUNDS[patch.implementation]
+    if ground.folder is not None:
         caches = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "reference", folder / "reference", ignore=caches)
-        (folder / PACKAGES["reference"]).symlink_to("reference/sharedtensor")
+        shutil.copytree(ROOT / ground.folder, folder / ground.folder, ignore=caches)
+        (folder / ground.package).symlink_to(ground.folder / ground.package)
     else:
-        package = installed(PACKAGES[patch.implementation])
+        package = installed(ground.package)
         for target in targets(patch):
             uncover(package.parent, folder, target)
     suite = ROOT / "conformance" / "sharedtensor_conformance"
@@ -156,8 +174,8 @@ def judge(patch: Patch, stage: str, workers: str) -> dict[str, Any]:
 def command(patch: Patch, stage: str, report: Path, workers: str) -> list[str]:
     """Return the command of a run; it ends with the first unexpected failure."""
     suite = [sys.executable, "-m", "pytest", str(ROOT / "conformance"), *FIRST_FAILURE]
-    suite += ["-x", "--strict", f"--impl={patch.implementation}", f"--report={report}"]
-    suite += OPTIONS[patch.implementation]
+    suite += ["-x", "--strict", f"--report={report}"]
+    suite += GROUNDS[patch.implementation].options
     if stage == "clauses":
         return [*suite, *(f"--clause={clause}" for clause in patch.clauses)]
     return [*suite, "-n", workers]
@@ -259,9 +277,9 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--workers", default="2")
     options = parser.parse_args()
-    wanted = set(options.names or PACKAGES)
+    wanted = set(options.names or GROUNDS)
     names = {patch: {patch.implementation, "/".join(patch.key)} for patch in patches()}
-    if unknown := wanted.difference(*names.values(), PACKAGES):
+    if unknown := wanted.difference(*names.values(), GROUNDS):
         parser.error(f"there is no patch {min(unknown)!r} in trials/")
     chosen = [patch for patch, own in names.items() if own & wanted]
     for line in trials(chosen, options):

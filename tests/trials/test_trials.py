@@ -15,7 +15,7 @@ from sharedtensor_conformance.clauses import load_clauses
 ROOT = Path(__file__).resolve().parents[2]
 PATCHES = sorted((ROOT / "trials").glob("*/*.patch"))
 RECORD = ROOT / "docs" / "reports" / "blind-trial.json"
-OF_THE_REFERENCE = [file for file in PATCHES if file.parent.name == "reference"]
+OF_THIS_REPOSITORY = [file for file in PATCHES if file.parent.name != "torch"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def trials() -> ModuleType:
 @pytest.mark.parametrize("file", PATCHES, ids=lambda file: file.stem)
 def test_head_names_clauses_that_there_are(trials: ModuleType, file: Path) -> None:
     patch = trials.read_patch(file)
-    assert patch.implementation in trials.PACKAGES
+    assert patch.implementation in trials.GROUNDS
     assert patch.clauses
     assert set(patch.clauses) <= set(load_clauses())
     assert patch.sentence.endswith(".")
@@ -48,16 +48,17 @@ def test_patch_without_a_head_is_refused(trials: ModuleType, tmp_path: Path) -> 
         trials.read_patch(headless)
 
 
-@pytest.mark.parametrize("file", OF_THE_REFERENCE, ids=lambda file: file.stem)
-def test_patch_applies_to_the_reference(
+@pytest.mark.parametrize("file", OF_THIS_REPOSITORY, ids=lambda file: file.stem)
+def test_patch_applies_to_what_this_repository_has(
     trials: ModuleType, file: Path, tmp_path: Path
 ) -> None:
     patch = trials.read_patch(file)
+    folder = trials.GROUNDS[patch.implementation].folder
     trials.lay_out(patch, tmp_path)
     (target,) = trials.targets(patch)
     assert (tmp_path / target).read_bytes() != (ROOT / target).read_bytes()
     assert not trials.is_active(patch, tmp_path)
-    module = ".".join(target.relative_to("reference").with_suffix("").parts)
+    module = ".".join(target.relative_to(folder).with_suffix("").parts)
     environment = {"PYTHONPATH": str(tmp_path)}
     subprocess.run(
         [sys.executable, "-c", f"import {module}"], env=environment, check=True
@@ -66,9 +67,9 @@ def test_patch_applies_to_the_reference(
 
 
 def test_patch_that_does_not_fit_is_told(trials: ModuleType, tmp_path: Path) -> None:
-    file = tmp_path / "reference" / "stale.patch"
+    file = tmp_path / OF_THIS_REPOSITORY[0].parent.name / "stale.patch"
     file.parent.mkdir()
-    content = OF_THE_REFERENCE[0].read_text(encoding="utf-8")
+    content = OF_THIS_REPOSITORY[0].read_text(encoding="utf-8")
     file.write_text(content.replace("\n-  ", "\n-  stale"), encoding="utf-8")
     (tmp_path / "tree").mkdir()
     with pytest.raises(subprocess.CalledProcessError):
