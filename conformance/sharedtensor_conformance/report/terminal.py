@@ -221,13 +221,17 @@ def others_sentence(group: Group) -> str:
 
 
 def state_sentence(group: Group) -> str:
-    """Return how many of the cases vanished when they were repeated, if any did."""
-    vanished = sum(case.state_dependent for case in group.cases)
+    """Return how many of the cases vanished when they were repeated, if any did.
+
+    The command that repeats such a group runs more than its cases, so one is named.
+    """
+    vanished = [case for case in group.cases if case.state_dependent]
     if not vanished:
         return ""
     return (
-        f"state-dependent: {vanished} of {plural(len(group.cases), 'broken case')} "
-        f"held when repeated in a fresh pair; what ran before matters, or timing"
+        f"state-dependent: {len(vanished)} of "
+        f"{plural(len(group.cases), 'broken case')} held when repeated in a fresh "
+        f"pair; what ran before matters, or timing: {vanished[0].id}"
     )
 
 
