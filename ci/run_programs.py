@@ -5,7 +5,8 @@
 For each test and each cause one failing case of the report becomes a program, by
 ``shared-tensor-spec reproduce``, and is executed. The record says which programs show
 their failure, how long they are, and why the others do not or are none. A deviation
-that was recorded as shown, and shows no more, fails the run.
+that was recorded as shown, and shows no more, fails the run. With ``--missing`` only
+those are written and executed of which the record has no row yet.
 """
 
 from __future__ import annotations
@@ -37,11 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("record", type=Path, help="what was found, as JSON")
     parser.add_argument("--jobs", type=int, default=2, help="at a time")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases with it")
+    parser.add_argument(
+        "--missing", action="store_true", help="keep the rows there are"
+    )
     given = parser.parse_args(arguments)
     report = read_report(given.report)
     cases = [case for case in chosen(report) if given.only in case.id]
+    kept = rows_of(given.record, report) if given.missing else {}
+
+    def found_of(case: Case) -> Row:
+        return kept.get((case.id, str(case.verdict))) or row_of(report, case)
+
     with ThreadPoolExecutor(given.jobs) as pool:
-        rows = list(pool.map(lambda case: row_of(report, case), cases))
+        rows = list(pool.map(found_of, cases))
     before = known(given.record)
     if not given.only:
         write(given.record, report, rows)
@@ -53,9 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def chosen(report: Report) -> list[Case]:
-    """Return the first failing case for each test, verdict and cause."""
+    """Return a failing case for each test, verdict and cause.
+
+    The first by its id: in which order cases end, differs from run to run.
+    """
     found: dict[tuple[str, str, str], Case] = {}
-    for case in report.cases:
+    for case in sorted(report.cases, key=lambda case: case.id):
         if case.verdict in FAILED:
             found.setdefault((case.test, case.verdict, case.cause), case)
     return list(found.values())
@@ -98,6 +110,16 @@ def known(record: Path) -> set[str]:
         return set()
     rows = json.loads(record.read_text(encoding="utf-8"))["programs"]
     return {row["case"] for row in rows if row["shown"]}
+
+
+def rows_of(record: Path, report: Report) -> dict[tuple[str, str], Row]:
+    """Return the rows of a record by case and verdict; none of another version."""
+    if not record.exists():
+        return {}
+    data = json.loads(record.read_text(encoding="utf-8"))
+    if data.get("version") != report.run.implementation.version:
+        return {}
+    return {(row["case"], row["verdict"]): row for row in data["programs"]}
 
 
 def write(record: Path, report: Report, rows: list[Row]) -> None:

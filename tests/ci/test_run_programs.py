@@ -28,7 +28,7 @@ def script():
 def run(script, monkeypatch, tmp_path):
     """Return a function that runs the script where some cases show, over a record."""
 
-    def call(shown, before):
+    def call(shown, before, *options, version=None, without=()):
         def found(report, case):
             return script.row(case, case.test in shown, "it is gone", 50)
 
@@ -37,9 +37,10 @@ def run(script, monkeypatch, tmp_path):
         rows = [
             script.row(case, case.test in before, "")
             for case in script.chosen(read_report(REPORT))
+            if case.test not in without
         ]
-        record.write_text(json.dumps({"programs": rows}))
-        status = script.main([str(REPORT), str(record)])
+        record.write_text(json.dumps({"version": version, "programs": rows}))
+        status = script.main([str(REPORT), str(record), *options])
         return status, json.loads(record.read_text())["programs"]
 
     return call
@@ -59,6 +60,22 @@ def test_what_is_shown_for_the_first_time_is_recorded(run):
     status, rows = run(shown=(GRAD,), before=())
     assert status == 0
     assert [row["lines"] for row in rows if row["shown"]] == [50]
+
+
+def test_rows_that_are_there_are_kept_where_only_the_missing_are_asked_for(run):
+    version = read_report(REPORT).run.implementation.version
+    status, rows = run((), (GRAD,), "--missing", version=version)
+    assert status == 0
+    assert [row["lines"] for row in rows if row["shown"]] == [0]
+    asked = {"version": version, "without": (GRAD,)}
+    status, rows = run((GRAD,), (), "--missing", **asked)
+    assert [row["lines"] for row in rows if row["shown"]] == [50]
+
+
+def test_rows_of_another_version_are_not_kept(run):
+    status, rows = run((), (GRAD,), "--missing", version="1.0")
+    assert status == 1
+    assert not any(row["shown"] for row in rows)
 
 
 def test_record_has_a_row_for_each_deviation_of_the_report(script):
