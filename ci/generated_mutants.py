@@ -133,7 +133,10 @@ class Copies:
 def run_stage(copy: Path, options: Sequence[str], limit: float) -> tuple[str, str]:
     """Run the suite on a copy; return ``survived``, ``killed`` or ``timeout``, by what.
 
-    A SHOULD that breaks kills as well.
+    A SHOULD that breaks kills as well; so does what keeps all cases from being run.
+
+    Raises:
+        RuntimeError: the run failed, and no case did.
     """
     with tempfile.TemporaryDirectory(prefix="gm") as folder:
         report = Path(folder, "report.jsonl")
@@ -148,14 +151,18 @@ def run_stage(copy: Path, options: Sequence[str], limit: float) -> tuple[str, st
             return "timeout", f"no end within {limit:g} s"
         if result.status == 0 or NO_CASE in result.output:
             return "survived", ""
-        return "killed", _killer(report) or result.last_line
+        return "killed", _killer(report, result.last_line)
 
 
-def _killer(report: Path) -> str:
+def _killer(report: Path, said: str) -> str:
+    """Return the first case that is red, or what was said where there is no case."""
     with suppress(ReportError):
         cases = read_report(report).cases
-        return next((case.id for case in cases if case.verdict.broken), "")
-    return ""
+        red = [case.id for case in cases if case.verdict.broken]
+        if cases and not red:
+            raise RuntimeError(f"The suite failed, and broke nothing: {said}")
+        return red[0] if red else said
+    return said
 
 
 class Record:

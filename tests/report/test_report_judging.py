@@ -11,6 +11,7 @@ from sharedtensor_conformance.report.judge import (
     judge,
     shortfalls,
 )
+from sharedtensor_conformance.report.terminal import render
 
 HELD = samples.ALL_HELD
 
@@ -187,6 +188,24 @@ def test_a_deviation_on_the_simulated_device_decides():
     summary = _summary(cases, **CLAIMS_CUDA)
     assert summary.exit_status == 1
     assert summary.clauses["CUDA-1"].devices == ("simulated",)
+
+
+@pytest.mark.parametrize("device", ["simulated", "emulated", "cuda"])
+def test_clauses_of_host_memory_need_no_case_where_a_device_alone_was_asked_for(device):
+    options = {"options": [f"--device={device}"], "device": device, **CLAIMS_CUDA}
+    found = report([case("CUDA-1", device=device)], **options)
+    assert (found.summary.exit_status, found.summary.conforms) == (0, False)
+    text = " ".join(render(found.run, found.cases, found.summary, CLAUSES).split())
+    assert "device memory alone" in text
+    assert "sample 1.2 passes on device memory: 1 clause held" in text
+    broken = report([case("CUDA-1", "fail", device=device)], **options)
+    assert broken.summary.exit_status == 1
+
+
+def test_clauses_of_host_memory_need_a_case_where_it_was_asked_for_too():
+    options = {"options": ["--device=cuda", "--device=cpu"], **CLAIMS_CUDA}
+    found = report([case("CUDA-1", device="cuda")], device="cuda", **options)
+    assert found.summary.exit_status == 1
 
 
 def test_a_simulated_pass_does_not_count_where_cuda_was_asked_for():

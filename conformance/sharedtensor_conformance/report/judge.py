@@ -84,7 +84,8 @@ def judge(
 
     `conforms` asks for more than exit status 0: a full and complete selection in which
     no clause that decides is broken, expected or not. It speaks of the device that was
-    asked for only: a run on the CPU says nothing of the profile ``cuda``.
+    asked for only: a run on the CPU says nothing of the profile ``cuda``, and a run on
+    device memory alone is none in which anybody conforms.
 
     Raises:
         JudgingError: a case cites a clause that is not among `clauses`.
@@ -141,11 +142,13 @@ def standing(run: Run, result: ClauseResult, *, strict: bool) -> Standing:
 def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:
     """Return whether the exit status depends on a clause with this `result`.
 
-    Device memory and long profiles that nobody asked for, and that nothing judged, are
-    no part of a run.
+    Device memory, host memory and long profiles that nobody asked for, and that nothing
+    judged, are no part of a run.
     """
     on_cpu = run.selection.device == "cpu"
     if result.profile == "cuda" and on_cpu and not result.devices:
+        return False
+    if result.profile != "cuda" and not run.selection.host and not result.cases:
         return False
     if result.profile in LONG_PROFILES and not result.cases:
         return False
@@ -227,6 +230,6 @@ def _decided(run: Run, summary: Summary, *, strict: bool, full: bool) -> Summary
     )
     fields = vars(summary) | {
         "exit_status": int(bool(short)),
-        "conforms": full and flawless and not short,
+        "conforms": full and run.selection.host and flawless and not short,
     }
     return Summary(**fields)

@@ -183,6 +183,12 @@ class Selection:
     shard: Shard | None = None
     command: tuple[str, ...] = ("pytest", "conformance")
 
+    @property
+    def host(self) -> bool:
+        """Whether host memory was asked for: no device is named, or ``cpu`` is."""
+        named = [one for one in self.options if one.startswith("--device=")]
+        return not named or "--device=cpu" in named
+
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Selection:
         """Return the selection that a run line describes."""

@@ -16,6 +16,8 @@ def selected(run: Run) -> str:
     if selection.shard:
         of = "full" if selection.shard.full else "partial"
         return f"shard {selection.shard} of a {of} selection"
+    if selection.full and not selection.host:
+        return "device memory alone"
     return "full selection" if selection.full else "partial selection"
 
 

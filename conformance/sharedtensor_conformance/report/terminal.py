@@ -301,6 +301,8 @@ def _verdict(run: Run, summary: Summary) -> str:
     if not run.selection.full:
         part = "shard" if run.selection.shard else "partial selection"
         return f"{name} passes this {part}: {_tallied(run, summary)}"
+    if not run.selection.host:
+        return f"{name} passes on device memory: {_tallied(run, summary)}"
     if not summary.conforms:
         return f"{name} passes but does not conform: {_tallied(run, summary)}"
     levels = " and ".join(sorted(required_levels(strict=run.selection.strict)))
