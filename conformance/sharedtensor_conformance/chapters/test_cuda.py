@@ -485,6 +485,23 @@ def test_tensor_that_is_received_where_it_was_sent_is_shared_or_refused(owner, d
         are_shared(both, values_after_waiting(tensor))
 
 
+@clause("CUDA-4", vary=(), dtypes=("float64",))
+def test_allocation_that_its_owner_received_is_freed(owner, stage, device):
+    """The owner gets a message of its own, if it can, and drops both tensors."""
+    warm_up(owner)
+    before = memory_used(owner)
+    sent = make_with_block(owner, [90.5])
+    channel = owner.open_channel("simple_queue")
+    channel.put(owner, sent)
+    again, refused = attempt(lambda: channel.get(owner))
+    channel.close(owner)
+    check(memory_used(owner) > before + SLACK, "the allocation is there")
+    drop_all(sent)
+    if not refused:  # what was refused counts as a message that nobody has received
+        drop_all(again)
+        is_given_back(before, stage, owner)
+
+
 @clause("CUDA-22", vary=(), dtypes=("int16",))
 def test_device_tensor_without_elements_arrives(sender, receiver, channel, device):
     """A tensor without elements is sent between two that have some."""

@@ -252,6 +252,17 @@ def a_drop_gives_all_counts_back(release):
     return release_all
 
 
+@mutant("own_messages_count_for_ever", "CUDA-4", replaces="cuda.counts.Count.release")
+def own_messages_count_for_ever(release):
+    """The count of a message that its sender receives itself is not given back."""
+
+    def release_those_of_others(count):
+        if count.table.address.pid != os.getpid():
+            release(count)
+
+    return release_those_of_others
+
+
 @mutant(
     "a_death_ends_all_counts", "CUDA-15", replaces="cuda.counts.CountTable.vacate_dead"
 )
