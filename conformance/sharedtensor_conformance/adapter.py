@@ -15,8 +15,10 @@ claim, is an error of the adapter (`shared-tensor-spec check-adapter` says which
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -493,6 +495,12 @@ def problems_of(implementation: Implementation, operations: object) -> list[str]
                     f"profile {profile!r} is claimed but the operation {name!r} is "
                     f"missing: add it, or drop the claim"
                 )
+            elif claimed and is_unwritten(getattr(operations, name)):
+                problems.append(
+                    f"profile {profile!r} is claimed but the operation {name!r} is "
+                    f"not written yet{_place_of(getattr(operations, name))}: write it, "
+                    f"or drop the claim"
+                )
             elif claimed and (problem := _problem_of_call(name, protocol, operations)):
                 problems.append(problem)
             elif present and not _is_claimed(name, implementation):
@@ -501,6 +509,39 @@ def problems_of(implementation: Implementation, operations: object) -> list[str]
                     f"not claimed: claim it, or remove the operation"
                 )
     return problems
+
+
+def is_unwritten(operation: object) -> bool:
+    """Return whether an operation does nothing but raise NotImplementedError."""
+    body = _body_of(operation)
+    return bool(body) and _is_not_implemented(body[0])
+
+
+def _body_of(operation: object) -> list[ast.stmt]:
+    """Return the statements of a function below its docstring; none without source."""
+    try:
+        lines = textwrap.dedent(inspect.getsource(operation))  # type: ignore[arg-type]
+        (function,) = ast.parse(lines).body
+    except (TypeError, OSError, SyntaxError, ValueError):
+        return []
+    if not isinstance(function, ast.FunctionDef):
+        return []
+    has_docstring = ast.get_docstring(function, clean=False) is not None
+    return function.body[1:] if has_docstring else function.body
+
+
+def _is_not_implemented(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.Raise):
+        return False
+    raised = statement.exc
+    raised = raised.func if isinstance(raised, ast.Call) else raised
+    return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
+
+
+def _place_of(operation: object) -> str:
+    """Return the file and line of a function, in brackets."""
+    code = getattr(operation, "__code__", None)
+    return f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
 
 
 def fits(operation: object, arguments: Sequence[object]) -> bool:

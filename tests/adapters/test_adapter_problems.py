@@ -12,6 +12,7 @@ from sharedtensor_conformance.adapters import numpy_copy, reference
 from sharedtensor_conformance.adapters.loader import LoadingError
 from sharedtensor_conformance.adapters.numpy_copy import NumpyCopyOperations
 from sharedtensor_conformance.harness.inspection import describe
+from sharedtensor_conformance.harness.operation_trial import problems_of_calls
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.supervisor_client import Supervisor
 
@@ -73,6 +74,80 @@ def test_operation_may_take_more_than_the_contract_says():
 def test_nobody_can_tell_what_a_function_without_a_signature_takes():
     assert fits(type, ["one", "two"])
     assert not fits(3, [])
+
+
+class Unwritten(NumpyCopyOperations):
+    def read(self, tensor, index):
+        """Return one element."""
+        raise NotImplementedError("soon")
+
+
+class WrittenInPart(NumpyCopyOperations):
+    def read(self, tensor, index):
+        if len(index) > 1:
+            raise NotImplementedError
+        return super().read(tensor, index)
+
+
+def test_operation_that_is_not_written_yet():
+    (problem,) = problems_of(GOOD, Unwritten())
+    line = Unwritten.read.__code__.co_firstlineno
+    assert problem == (
+        f"profile 'core' is claimed but the operation 'read' is not written yet "
+        f"({__file__}, line {line}): write it, or drop the claim"
+    )
+    assert problems_of(GOOD, WrittenInPart()) == []
+
+
+class WritesToACopy(NumpyCopyOperations):
+    def write(self, tensor, index, value):
+        tensor.copy()[index] = value
+
+
+class KnowsNoTensor(NumpyCopyOperations):
+    def is_tensor(self, value):
+        return False
+
+
+class Ends(NumpyCopyOperations):
+    def enter_child(self, strategy):
+        raise SystemExit(3)
+
+
+class ReleasesNothing(NumpyCopyOperations):
+    def release(self, tensor):
+        raise KeyError(tensor.shape)
+
+
+@pytest.mark.parametrize(
+    ("operations", "said"),
+    [
+        (
+            WritesToACopy,
+            "the operation 'values' returned [1.0, 0.0, 1.0] after a write of 1 "
+            "to [1]; expected [1, 1, 1]",
+        ),
+        (
+            KnowsNoTensor,
+            "the operation 'is_tensor' returned False of what `encode` returned; "
+            "expected True",
+        ),
+        (Ends, "the operation 'enter_child' raised SystemExit: 3 ("),
+        (ReleasesNothing, "the operation 'release' raised KeyError: (3,) ("),
+    ],
+)
+def test_operation_that_does_not_do_what_the_contract_says(operations, said):
+    (problem,) = problems_of_calls(GOOD, operations())
+    assert problem.startswith(said)
+
+
+def test_operations_that_do_as_the_contract_says_have_no_problems():
+    assert problems_of_calls(GOOD, NumpyCopyOperations()) == []
+
+
+def test_operations_are_not_tried_without_the_processor():
+    elsewhere = replace(GOOD, devices=("cuda",))
+    assert problems_of_calls(elsewhere, WritesToACopy()) == []
 
 
 def whole(**changes) -> list[str]:

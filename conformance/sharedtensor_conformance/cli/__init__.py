@@ -21,6 +21,7 @@ from sharedtensor_conformance.cli import (
     gate,
     merge,
     mutants,
+    new_adapter,
     reports,
     reproduce,
 )
@@ -40,6 +41,7 @@ from sharedtensor_conformance.spec_source import SpecError
 
 COMMANDS: tuple[Command, ...] = (
     clauses.command,
+    new_adapter.command,
     check_adapter.command,
     reports.command,
     reports.diff_command,

@@ -9,8 +9,9 @@ from sharedtensor_conformance.report.terminal import plural
 
 TEACHING = """\
 The adapter is loaded in a child process, so it cannot harm this one. Problems are
-claims without their operations, operations without their claim or with other parameters
-than the contract's, and claims that nothing could be judged on.
+claims without their operations, operations without their claim, with other parameters
+than the contract's or not written yet, and claims that nothing could be judged on.
+Where there are none, the operations of core are called once.
 
 example:
   shared-tensor-spec check-adapter mypackage.conformance"""
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     from sharedtensor_conformance.harness.template import why_not_preloaded
 
     try:
-        described = describe(arguments.name)
+        described = describe(arguments.name, tried=True)
     except LoadingError as error:
         raise WrongUse(str(error)) from error
     implementation = described.implementation

@@ -18,6 +18,7 @@ from typing import Any
 from sharedtensor_conformance.adapter import Implementation, problems_of
 from sharedtensor_conformance.adapters import loader
 from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.harness.operation_trial import problems_of_calls
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
 from sharedtensor_conformance.sanitize import first_line, printable
@@ -59,8 +60,12 @@ def _version(declared: str) -> str:
         ) from error
 
 
-def describe(name: str, deadline: float = DEADLINE) -> Description:
+def describe(
+    name: str, deadline: float = DEADLINE, *, tried: bool = False
+) -> Description:
     """Return what the adapter declares, loaded in a child with a deadline.
+
+    If it is to be `tried`, the operations of ``core`` are called once, too.
 
     The child has a supervisor, so nothing of it is left, whatever it starts or ignores.
     What it prints is not looked at, and it is not waited for once it has answered.
@@ -72,7 +77,7 @@ def describe(name: str, deadline: float = DEADLINE) -> Description:
         loader.target_of(name)  # a name that cannot be needs no child
     with tempfile.TemporaryDirectory(prefix="sts-", ignore_cleanup_errors=True) as root:
         answer, log = Path(root, "answer"), Path(root, "log")
-        supervisor = Supervisor(_describing(name, root), deadline)
+        supervisor = Supervisor(_describing(name, root, tried), deadline)
 
         def answered_or_ended() -> bool:
             return answer.exists() or supervisor.ask("status") is not None
@@ -93,13 +98,14 @@ def describe(name: str, deadline: float = DEADLINE) -> Description:
     raise loader.LoadingError(f"the adapter {name!r} {how}: {said}")
 
 
-def _describing(name: str, root: str) -> dict[str, Any]:
+def _describing(name: str, root: str, tried: bool) -> dict[str, Any]:
     """Return the job of the supervisor of the child that describes an adapter."""
     temporary = Path(root, "t")
     temporary.mkdir()
     variables = {"SHAREDTENSOR_CONFORMANCE_DESCRIBE": "1", "TMPDIR": str(temporary)}
+    command = [sys.executable, "-m", __name__, name, str(Path(root, "answer"))]
     return {
-        "argv": [sys.executable, "-m", __name__, name, str(Path(root, "answer"))],
+        "argv": [*command, *(["tried"] if tried else [])],
         "environment": os.environ | variables,
         "root": root,
         "folder": str(temporary),
@@ -132,7 +138,7 @@ def _described(name: str, data: dict[str, Any]) -> Description:
     return Description(implementation, problems, data["operations"])
 
 
-def _describe_here(name: str) -> dict[str, Any]:
+def _describe_here(name: str, tried: bool) -> dict[str, Any]:
     """Return what is known of an adapter, as far as it can be loaded."""
     known: dict[str, Any] = {}
     try:
@@ -140,6 +146,8 @@ def _describe_here(name: str) -> dict[str, Any]:
         implementation = Implementation.from_data(known["implementation"])
         operations = loader.resolve(implementation.operations)()
         known["problems"] = problems_of(implementation, operations)
+        if tried and not known["problems"]:
+            known["problems"] = problems_of_calls(implementation, operations)
         known["operations"] = [n for n in dir(operations) if not n.startswith("_")]
     except loader.LoadingError as error:
         known["error"] = printable(str(error)[:LONGEST])
@@ -148,12 +156,12 @@ def _describe_here(name: str) -> dict[str, Any]:
     return known
 
 
-def _answer(name: str, file: Path) -> None:
+def _answer(name: str, file: Path, tried: bool) -> None:
     """Write the description of an adapter, whole or not at all."""
     part = file.with_suffix(".part")
-    part.write_text(json.dumps(_describe_here(name)))
+    part.write_text(json.dumps(_describe_here(name, tried)))
     part.rename(file)
 
 
 if __name__ == "__main__":
-    _answer(sys.argv[1], Path(sys.argv[2]))
+    _answer(sys.argv[1], Path(sys.argv[2]), "tried" in sys.argv[3:])

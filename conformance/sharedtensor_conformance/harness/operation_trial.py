@@ -1,0 +1,90 @@
+"""Calls the operations of profile ``core`` once: does the adapter do what it says?
+
+It is tried in one process and on one tensor, before anything is judged, so that its
+author learns of a mistake of the adapter's in a sentence. What needs a second process,
+`decode`, is left to the smoke test.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation
+from sharedtensor_conformance.sanitize import first_line, printable
+
+VALUES = [1, 0, 1]
+SHOWN = 80  # characters of a result that is not as it has to be
+
+
+def problems_of_calls(implementation: Implementation, operations: Any) -> list[str]:
+    """Return what is wrong with the results of `operations`, a sentence each.
+
+    Nothing is tried where the processor's memory is not among the devices.
+    """
+    if "cpu" not in implementation.devices:
+        return []
+    trial = _Trial(operations)
+    dtype = implementation.dtypes[0]
+    trial.call("enter_child", implementation.strategies[0])
+    tensor = trial.call("make", VALUES, (len(VALUES),), dtype)
+    if trial.problems:
+        return trial.problems  # there is nothing to try the others on
+    trial.expect((3,), "shape", tensor)
+    trial.expect(dtype, "dtype", tensor)
+    trial.expect(VALUES, "values", tensor)
+    trial.expect(1, "read", tensor, (2,))
+    trial.call("write", tensor, (1,), 1)
+    if not trial.problems:
+        trial.expect([1, 1, 1], "values", tensor, after=" after a write of 1 to [1]")
+    message = trial.call("encode", tensor)
+    if not trial.problems:
+        trial.expect(True, "is_tensor", message, after=" of what `encode` returned")
+    trial.call("release", tensor)
+    return trial.problems
+
+
+class _Trial:
+    """The operations of an adapter, and what was wrong with their results so far."""
+
+    def __init__(self, operations: Any) -> None:
+        self.operations = operations
+        self.problems: list[str] = []
+
+    def call(self, name: str, *arguments: object) -> Any:
+        """Return the result of an operation; what it raises is a problem."""
+        try:
+            return getattr(self.operations, name)(*arguments)
+        except BaseException as error:  # it may call `sys.exit`
+            self.problems.append(
+                f"the operation {name!r} raised {first_line(error)}"
+                f"{self._place(error)}: change it so that it works with your package"
+            )
+            return None
+
+    def expect(
+        self, expected: object, name: str, *arguments: object, after: str = ""
+    ) -> None:
+        """Call an operation; a result that is not `expected` is a problem."""
+        before = len(self.problems)
+        found = self.call(name, *arguments)
+        if len(self.problems) > before:
+            return
+        try:
+            same = bool(found == expected)
+        except Exception:  # it compares in its own way
+            same = False
+        if not same:
+            self.problems.append(
+                f"the operation {name!r} returned {printable(repr(found)):.{SHOWN}}"
+                f"{after}; expected {expected!r}"
+            )
+
+    def _place(self, error: BaseException) -> str:
+        """Return the last place in the adapter's own module on the way to an error."""
+        module = sys.modules.get(type(self.operations).__module__)
+        own = getattr(module, "__file__", None)
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == own]
+        return f" ({own}, line {lines[-1]})" if lines else ""

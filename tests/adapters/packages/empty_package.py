@@ -1,0 +1,1 @@
+"""A package without any function that ``new-adapter`` takes it to have."""

@@ -1,0 +1,188 @@
+"""An adapter to begin with works at once, or says in a sentence each what to change."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from command import call, call_outside
+from sharedtensor_conformance.adapter import PROFILES, Implementation, operations_of
+
+PACKAGES = Path(__file__).parent / "packages"
+
+
+@pytest.fixture
+def new_adapter(tmp_path):
+    """Write the adapter of a package; return its file."""
+
+    def write(package: str) -> Path:
+        done = call("new-adapter", package, "--folder", tmp_path)
+        assert done.returncode == 0, done.stderr
+        return tmp_path / f"{package}_conformance.py"
+
+    return write
+
+
+def paths(folder: Path) -> str:
+    return os.pathsep.join([str(folder), str(PACKAGES)])
+
+
+def check(file: Path) -> subprocess.CompletedProcess[str]:
+    """Return what ``check-adapter`` says of the adapter in a file."""
+    name = f"{file.stem}:conformance_adapter"
+    done = call_outside("check-adapter", name, PYTHONPATH=paths(file.parent))
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def problems(file: Path) -> list[str]:
+    done = check(file)
+    found = re.findall(r"^problem: (.*)$", done.stdout, re.MULTILINE)
+    assert done.returncode == (1 if found else 0), done.stderr
+    return found
+
+
+def uncommented(stubs: str) -> str:
+    return re.sub(r"^    # ?", "    ", stubs, flags=re.MULTILINE)
+
+
+def test_the_adapter_is_accepted_and_the_suite_judges_with_it(new_adapter):
+    file = new_adapter("fine_arrays")
+    assert problems(file) == []
+    command = [sys.executable, "-m", "pytest", "--pyargs", "sharedtensor_conformance"]
+    chosen = ["--clause=SHARE-1", "--start-method=spawn", "-q", "-pno:cacheprovider"]
+    done = subprocess.run(
+        [*command, f"--impl={file.stem}:conformance_adapter", *chosen],
+        env=os.environ | {"PYTHONPATH": paths(file.parent)},
+        cwd=file.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 clause held" in done.stdout
+
+
+def test_the_next_commands_are_printed(tmp_path):
+    printed = call("new-adapter", "mypkg", "--folder", tmp_path / "my tests").stdout
+    name = "mypkg_conformance:conformance_adapter"
+    path = f"PYTHONPATH='{tmp_path}/my tests'"
+    assert f"  {path} shared-tensor-spec check-adapter {name}\n" in printed
+    assert (
+        f"  {path} pytest --pyargs sharedtensor_conformance --impl={name}\n" in printed
+    )
+
+
+def test_it_has_every_field_with_its_default_and_a_line_that_explains_it(new_adapter):
+    lines = new_adapter("mypkg").read_text().splitlines()
+    for field in fields(Implementation):
+        (place,) = (n for n, line in enumerate(lines) if f"    {field.name}=" in line)
+        assert lines[place - 1].startswith("    # "), field.name
+        if field.name not in ("name", "operations", "claims"):
+            value = lines[place].partition("=")[2].removesuffix(",")
+            assert eval(value) == field.default, field.name
+
+
+def test_it_has_every_profile_and_operation_of_the_contract(new_adapter):
+    text = new_adapter("mypkg").read_text()
+    for profile in PROFILES:
+        assert re.search(rf'^ +(# )?"{profile}",', text, re.MULTILINE), profile
+        before = "" if profile == "core" else "# "
+        for name in operations_of(profile) - {"multiprocessing"}:
+            assert f"    {before}def {name}(self" in text, name
+
+
+def test_all_that_is_a_comment_is_code(new_adapter):
+    file = new_adapter("fine_arrays")
+    head, share, stubs = file.read_text().partition("    # Profile share:")
+    stubs = re.sub(r"^    # Profile .*\n", "", share + stubs, flags=re.MULTILINE)
+    compile(head + uncommented(stubs), str(file), "exec")
+
+
+def test_operations_that_are_unwritten_are_told_one_by_one(new_adapter):
+    file = new_adapter("fine_arrays")
+    text = file.read_text().replace('# "share",', '"share",')
+    head, _, stubs = text.partition("    # Profile share:")
+    share, identity, others = stubs.partition("    # Profile identity:")
+    share = uncommented(share.partition("\n")[2])
+    file.write_text(f"{head}\n{share}{identity}{others}")
+    lines = file.read_text().splitlines()
+    at = {
+        name: next(n for n, line in enumerate(lines, 1) if f"def {name}(" in line)
+        for name in ("clone", "is_shared", "share")
+    }
+    assert problems(file) == [
+        f"profile 'share' is claimed but the operation {name!r} is not written yet "
+        f"({file}, line {line}): write it, or drop the claim"
+        for name, line in at.items()
+    ]
+
+
+def test_what_the_package_has_otherwise_is_told_one_by_one(new_adapter):
+    file = new_adapter("other_arrays")
+    told = "\n".join(problems(file))
+    assert re.fullmatch(
+        rf"""the operation 'shape' raised AttributeError: .* 'shape' \({file}, line .*
+the operation 'dtype' returned 'object'; expected 'float32'
+the operation 'values' returned \[<other_.*\]; expected \[1, 0, 1\]
+the operation 'read' raised IndexError: .*
+the operation 'write' raised TypeError: .*: change it so that it works with .*""",
+        told,
+    ), told
+
+
+def test_what_makes_no_tensor_is_the_one_problem(new_adapter):
+    file = new_adapter("empty_package")
+    (problem,) = problems(file)
+    assert problem.startswith(
+        "the operation 'make' raised AttributeError: module 'empty_package' has no "
+        f"attribute 'asarray' ({file}, line "
+    )
+
+
+def test_package_that_is_not_installed_is_told_in_a_sentence(new_adapter):
+    done = check(new_adapter("no_such_package"))
+    assert done.returncode == 4
+    assert done.stderr.endswith("cannot be loaded: No module named 'no_such_package'\n")
+
+
+@pytest.mark.parametrize("package", ["my-pkg", "", "my.pkg", "import", "3d", "a b"])
+def test_name_of_no_package_is_wrong_use(package, tmp_path):
+    done = call("new-adapter", package, "--folder", tmp_path)
+    assert done.returncode == 4
+    assert done.stderr == (
+        f"shared-tensor-spec: {package!r} is no name of a package: give the name that "
+        f"follows `import`\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_nothing_is_overwritten(is_folder, tmp_path):
+    file = tmp_path / "mypkg_conformance.py"
+    file.mkdir() if is_folder else file.write_text("mine")
+    done = call("new-adapter", "mypkg", "--folder", tmp_path)
+    assert done.returncode == 4
+    assert done.stderr == (
+        f"shared-tensor-spec: {file} exists and is left as it is: give another "
+        f"--folder\n"
+    )
+    assert is_folder or file.read_text() == "mine"
+
+
+def test_folder_that_is_a_file_is_wrong_use(tmp_path):
+    (tmp_path / "here").write_text("mine")
+    done = call("new-adapter", "mypkg", "--folder", tmp_path / "here")
+    assert done.returncode == 4
+    assert done.stderr.endswith("here is no folder: give another --folder\n")
+
+
+def test_file_that_cannot_be_written_is_wrong_use():
+    done = call("new-adapter", "mypkg", "--folder", "/proc/1")
+    assert done.returncode == 4
+    assert re.search(r"cannot be written: \w.*\n$", done.stderr)
