@@ -1,7 +1,9 @@
 """The commands that README and guides show are run, so they stay true.
 
-A block of commands carries a comment before its fence: ``<!-- executed -->``, or
-``<!-- not executed: the reason -->``. A block without one fails here.
+A block of commands carries a comment before its fence: ``<!-- executed -->``,
+``<!-- executed, ends with STATUS -->``, or ``<!-- not executed: the reason -->``. A
+block without one fails here. Lines of a block that are no commands are lines of the
+output, in their order; others may stand between them, and versions may differ.
 """
 
 import importlib.util
@@ -22,6 +24,8 @@ BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^>]*) -->\n)?^```(?:console|bash|sh|shell)\n(?P<body>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
+EXECUTED = re.compile(r"executed(, ends with (?P<status>\d+))?")
+VERSION = re.compile(r"\d+(\.\d+)+")
 
 
 @dataclass(frozen=True)
@@ -31,17 +35,38 @@ class Block:
     where: str
     mark: str
     commands: tuple[str, ...]
+    output: tuple[str, ...] = ()
 
     @property
     def executed(self) -> bool:
-        return self.mark == "executed"
+        return bool(EXECUTED.fullmatch(self.mark))
+
+    @property
+    def status(self) -> int:
+        """With which each of the commands has to end."""
+        found = EXECUTED.fullmatch(self.mark)
+        return int(found["status"] or 0)
 
 
 def commands_in(body: str) -> tuple[str, ...]:
-    """Return what follows the prompts; other lines are output."""
+    """Return what follows the prompts."""
     return tuple(
         line.removeprefix("$ ") for line in body.splitlines() if line.startswith("$ ")
     )
+
+
+def output_in(body: str) -> tuple[str, ...]:
+    """Return the lines that follow no prompt."""
+    return tuple(line for line in body.splitlines() if not line.startswith("$ "))
+
+
+def missing_in(output: str, shown: tuple[str, ...]) -> list[str]:
+    """Return the first of the `shown` lines that the output lacks in this order."""
+    printed = iter(VERSION.sub("N", output).splitlines())
+    for line in shown:
+        if VERSION.sub("N", line) not in printed:
+            return [line]
+    return []
 
 
 def blocks_in(text: str, name: str) -> list[Block]:
@@ -51,6 +76,7 @@ def blocks_in(text: str, name: str) -> list[Block]:
             f"{name}:{text.count(chr(10), 0, found.start('body'))}",
             (found["mark"] or "").strip(),
             commands_in(found["body"]),
+            output_in(found["body"]),
         )
         for found in BLOCK.finditer(text)
     ]
@@ -115,10 +141,13 @@ def as_parameter(block: Block):
 
 
 @pytest.mark.parametrize("block", [as_parameter(each) for each in executed_blocks()])
-def test_command_ends_well(block):
+def test_commands_end_and_print_as_shown(block):
+    printed = ""
     for command in block.commands:
         status, output = run(command)
-        assert status == 0, f"{command}\n{output}"
+        assert status == block.status, f"{command}\n{output}"
+        printed += output
+    assert missing_in(printed, block.output) == [], printed
 
 
 @pytest.mark.parametrize("block", all_blocks(), ids=lambda block: block.where)
@@ -135,8 +164,38 @@ def test_blocks_are_found_with_their_marks():
         "```python\n$ no\n```\n\n```console\n$ bare\n```\n"
     )
     first, second = blocks_in(text, "page.md")
-    assert first == Block("page.md:4", "executed", ("true", "false"))
+    assert first == Block("page.md:4", "executed", ("true", "false"), ("output",))
     assert second.mark == ""
+
+
+@pytest.mark.parametrize(
+    ("mark", "executed", "status"),
+    [
+        ("executed", True, 0),
+        ("executed, ends with 1", True, 1),
+        ("executed, ends", False, None),
+        ("not executed: slow", False, None),
+    ],
+)
+def test_mark_says_how_commands_have_to_end(mark, executed, status):
+    block = Block("page.md:4", mark, ("true",))
+    assert block.executed is executed
+    if executed:
+        assert block.status == status
+
+
+@pytest.mark.parametrize(
+    ("shown", "missing"),
+    [
+        ((), []),
+        (("numpy 2.4.6 fails", "b"), []),
+        (("b", "numpy 2.4.6 fails"), ["numpy 2.4.6 fails"]),
+        (("numpy 2.4.6 holds",), ["numpy 2.4.6 holds"]),
+        (("b", "b"), ["b"]),
+    ],
+)
+def test_output_that_a_page_shows_is_printed_in_its_order(shown, missing):
+    assert missing_in("numpy 2.5.0 fails\na\nb\n", shown) == missing
 
 
 def test_run_reports_a_failing_command():
