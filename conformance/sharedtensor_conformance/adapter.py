@@ -52,7 +52,8 @@ class Implementation:
             of an installed distribution.
         strategies: the sharing strategies to judge, by their own names.
         start_methods: the start methods to judge.
-        dtypes: the dtypes that are claimed, by their NumPy names.
+        dtypes: the dtypes that are claimed, by their NumPy names; one that NumPy has
+            not by its usual name, such as ``bfloat16``.
         kinds: the kinds of tensors, beside the ordinary one, that the profile ``kinds``
             is judged on; by names of the adapter's own.
         negative_strides: whether a view may run backwards, as NumPy's may.
@@ -73,6 +74,9 @@ class Implementation:
         deadline: seconds that one operation in one process may take; it allows 60.
         patience: seconds that a process may take to start and to import the
             implementation; 600 at most.
+        trace_steps: the steps at which a process can be held, where the profile
+            ``trace-points`` is claimed; empty for all of them. At the others a fault
+            strikes between operations.
         preload: whether processes may be forked from one that has imported the
             implementation and done nothing else: owners, and those of fork servers.
         adapter_version: the version of this contract that the adapter was written for.
@@ -92,6 +96,7 @@ class Implementation:
     segment_pattern: str = ""
     manager_pattern: str = ""
     kept_segments: int = 0
+    trace_steps: tuple[str, ...] = ()
     grace: float = 3.0
     deadline: float = 20.0
     patience: float = 90.0
@@ -144,7 +149,10 @@ class CoreOperations(Protocol):
     """The drop-in module (`multiprocessing` itself where channels are plain)."""
 
     def enter_child(self, strategy: str) -> None:
-        """Prepare this process: called once in the owner and in each peer."""
+        """Prepare this process: called once in the owner and in each peer.
+
+        The owner is a child of the suite's.
+        """
 
     def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
         """Return a new tensor of `shape` with the flat row-major `values`."""
@@ -156,7 +164,7 @@ class CoreOperations(Protocol):
         """Return the shape."""
 
     def dtype(self, tensor: Tensor) -> str:
-        """Return the dtype by its NumPy name."""
+        """Return the dtype by its name in `dtypes`."""
 
     def values(self, tensor: Tensor) -> list[Number]:
         """Return all values, flat, row-major, as Python numbers."""
@@ -426,12 +434,12 @@ class TraceOperations(Protocol):
     def break_at(self, step: str, pause: Callable[[], str]) -> None:
         """Call `pause` when this process is about to perform `step` for the next time.
 
-        `step` is one of the steps in `sharedtensor_conformance.chapters.fault_table`
-        that an owner or a peer performs. What `pause` raises comes out of the step.
-        What it returns says how to go on: ``""`` performs the step, ``"twice"``
-        performs it twice, and ``"skip"`` returns as if it had been performed; the last
-        two are asked for where the fault table has the faults ``duplicate`` and
-        ``drop``.
+        `step` is one of `trace_steps`, or where that is empty any step of the table
+        in the chapter FAULT that an owner or a peer performs. What `pause` raises
+        comes out of the step. What it returns says how to go on: ``""`` performs the
+        step, ``"twice"`` performs it twice, and ``"skip"`` returns as if it had been
+        performed; the last two are asked for where the fault table has the faults
+        ``duplicate`` and ``drop``.
         """
 
 

@@ -56,6 +56,10 @@ WRONG = {
         "(",
         "segment_pattern has to be a regular expression; it is '(",
     ),
+    "trace_steps": (
+        ("share", "unlink"),
+        "trace_steps has to be some of share, register, export, announce, send, rec",
+    ),
     "kept_segments": (65, "kept_segments has to be a whole number from 0 to 64; it is"),
     "grace": (0, "grace has to be a positive number of seconds, at most 10; it is 0"),
     "deadline": (

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sharedtensor_conformance.adapter import Implementation
+
 OWNER, PEER, BYSTANDER, MANAGER = "owner", "peer", "bystander", "manager"
 
 ROLES = {
@@ -164,6 +166,13 @@ def _reason_against_repetition(step: Step, role: str, fault: str) -> str:
     if fault == "duplicate" and step.name not in REPEATABLE:
         return "nothing repeats a call that has returned; a repeated message is at send"
     return ""
+
+
+def can_be_held(implementation: Implementation, step: Step) -> bool:
+    """Return whether an implementation lets a process be held at a step."""
+    if "trace-points" not in implementation.claims:
+        return False
+    return not implementation.trace_steps or step.name in implementation.trace_steps
 
 
 def cells() -> list[Cell]:

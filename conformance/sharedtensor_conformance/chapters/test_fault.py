@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sharedtensor_conformance.chapters.fault_round import FaultRound
-from sharedtensor_conformance.chapters.fault_table import cells_of
+from sharedtensor_conformance.chapters.fault_table import can_be_held, cells_of
 from sharedtensor_conformance.harness import clause
 
 PLAIN: dict[str, Any] = {
@@ -33,8 +33,7 @@ def over(id: str, *, managed: bool = False) -> Any:
 def strike(cell, stage, implementation):
     """Run the cell in processes of its own."""
     with stage.fresh() as fresh:
-        exact = "trace-points" in implementation.claims
-        FaultRound(fresh, cell, exact=exact).run()
+        FaultRound(fresh, cell, exact=can_be_held(implementation, cell.step)).run()
 
 
 @clause("FAULT-1", **PLAIN)
