@@ -16,6 +16,7 @@ from sharedtensor_conformance.evidence import (
     citing,
     read_evidence,
 )
+from sharedtensor_conformance.examples import Example, read_examples
 
 TEACHING = """\
 Without an id: one line for each clause, with the number of its tests, of the places in
@@ -25,6 +26,7 @@ line of all these places. Nothing is imported, so the reference need not be inst
 examples:
   shared-tensor-spec clauses
   shared-tensor-spec clauses GRAD-2 GRAD-3
+  shared-tensor-spec clauses SHARE-1 --example
   shared-tensor-spec clauses --format json"""
 HEAD = ("clause", "level", "profile", "tests", "code", "mutants", "title")
 
@@ -33,6 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     text = "show everything that backs these clauses"
     parser.add_argument("ids", metavar="ID", nargs="*", help=text)
+    text = "show the steps of the simplest test of each, too"
+    parser.add_argument("--example", action="store_true", help=text)
     text = "text for people, or JSON (default %(default)s)"
     parser.add_argument("--format", choices=["text", "json"], default="text", help=text)
 
@@ -44,7 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(json.dumps([as_data(one, evidence) for one in clauses], indent=1))
     elif arguments.ids:
-        print("\n\n".join("\n".join(described(one, evidence)) for one in clauses))
+        examples = read_examples(Sources.installed()) if arguments.example else {}
+        shown = (
+            "\n".join([*described(one, evidence), *told(examples.get(one.id))])
+            for one in clauses
+        )
+        print("\n\n".join(shown))
     else:
         print("\n".join(table(clauses, evidence)))
     return YES
@@ -106,6 +115,17 @@ def described(clause: Clause, evidence: Evidence) -> Iterator[str]:
         for place in mutant.replaces:
             where = f"{place.file}:{place.line}  " if place.file else ""
             yield f"    replaces  {where}{place.name}"
+
+
+def told(example: Example | None) -> Iterator[str]:
+    """Yield the lines of an example."""
+    if example is None:
+        return
+    yield f"  example {example.test.file}:{example.test.line}  {example.story}"
+    for line in example.steps.splitlines():
+        yield f"    {line}".rstrip()
+    for place in example.calls:
+        yield f"    needs   {place.file}:{place.line}  {place.name}"
 
 
 def table(clauses: list[Clause], evidence: Evidence) -> Iterator[str]:

@@ -1,12 +1,12 @@
 """The Sphinx extension that shows the clauses with everything that backs them.
 
 A clause is written once, in ``spec/``. This extension renders it, and puts beside it
-what the rest of the repository says about it: the tests that cite it, the code of the
-reference that implements it, the mutants that break it with the lines that they
-replace, and what the committed reports say of each implementation. Nothing of this is
-kept by hand, so nothing of it can go stale: a clause without evidence, and a citation
-of a clause that does not exist, are warnings, and the site is built with warnings as
-errors.
+what the rest of the repository says about it: an example, the tests that cite it, the
+code of the reference that implements it, the mutants that break it with the lines that
+they replace, and what the committed reports say of each implementation. Nothing of this
+is kept by hand, so nothing of it can go stale: a clause without evidence, and a
+citation of a clause that does not exist, are warnings, and the site is built with
+warnings as errors.
 
 The evidence is the suite's (`sharedtensor_conformance.evidence`). The parts, in the
 order in which a build goes through them:
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.evidence import Sources, read_evidence
+from sharedtensor_conformance.examples import read_examples
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
@@ -63,6 +64,7 @@ def gather(app: Sphinx) -> None:
     env.clauses_root = root
     env.clauses_terms = read_terms(root)
     env.clauses_evidence = read_evidence(Sources.of_checkout(root))
+    env.clauses_examples = read_examples(Sources.of_checkout(root))
     env.clauses_reports = reports.read_all(root / "docs" / "reports", first)
     env.clauses_columns = reports.columns(env.clauses_reports)
     faults.verify_reports(faults.read(root), env.clauses_reports)

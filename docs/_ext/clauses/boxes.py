@@ -7,6 +7,7 @@ from elements import badge, between, folded, missing, paragraph
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.definitions import Place
 from sharedtensor_conformance.evidence import Citation
+from sharedtensor_conformance.examples import Example
 from sharedtensor_conformance.report.verdicts import Verdict
 
 from clauses.domain import reference
@@ -63,6 +64,26 @@ def links(citations: list[Citation], docname: str, otherwise: str) -> nodes.Node
     for citation in citations:
         items += nodes.list_item("", link_to(citation, docname))
     return items
+
+
+def example_of(example: Example | None, docname: str) -> nodes.Node:
+    """Return the story of a test, with its steps folded below it."""
+    if example is None:
+        return missing("no test cites this clause")
+    if not example.steps:
+        return paragraph(example.story)
+    steps = nodes.literal_block("", example.steps, language="python")
+    line = [nodes.Text("Steps of "), place_link(example.test, docname)]
+    called = [place_link(place, docname) for place in example.calls]
+    if called:
+        line += [nodes.Text(", which needs "), *between(called, ", ")]
+    told = nodes.paragraph("", "", *line, nodes.Text("."))
+    return folded([nodes.Text(example.story)], steps, told)
+
+
+def place_link(place: Place, docname: str) -> nodes.Node:
+    """Return the link to a place, by its name."""
+    return source_link(place, nodes.literal("", place.name), docname)
 
 
 def code(citations: list[Citation], clause: Clause, docname: str) -> nodes.Node:

@@ -66,7 +66,9 @@ class ClauseDirective(SphinxDirective):
         tests = citing(found.tests, clause.id)
         code = citing(found.code, clause.id)
         mutants = citing(found.mutants, clause.id)
+        example = self.env.clauses_examples.get(clause.id)
         rows = {
+            "Example": boxes.example_of(example, docname),
             "Tests": boxes.links(tests, docname, "no test cites this clause"),
             "Reference": boxes.code(code, clause, docname),
             "Mutants": boxes.links(mutants, docname, "no mutant breaks this clause"),

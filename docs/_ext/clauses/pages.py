@@ -22,6 +22,8 @@ def linked_files(env: BuildEnvironment) -> set[str]:
     citations = env.clauses_evidence.everything()
     found = {citation.file for citation in citations}
     found.update(place.file for one in citations for place in one.replaces)
+    examples = env.clauses_examples.values()
+    found.update(place.file for one in examples for place in one.calls)
     found.update(f"spec/{path.name}" for path in env.clauses_root.glob("spec/*.md"))
     for targets in env.domaindata[NAME]["sources"].values():
         found.update(target.partition("#")[0] for target in targets)

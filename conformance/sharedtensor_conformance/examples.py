@@ -1,0 +1,217 @@
+"""Finds an example for each clause: the steps of the simplest test that cites it.
+
+A test is a story about a few processes, told in the words of the suite, so its own
+lines are the example. They are read from the source, as the evidence for a clause is:
+nothing is copied that could differ from the test, and nothing is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from sharedtensor_conformance.definitions import Folder, Module, Place
+from sharedtensor_conformance.evidence import Sources, arguments_of, first_sentence
+
+LONGEST = 45
+"""How many lines an example has; what a test needs beyond that is a link."""
+
+INDIRECT = 100
+"""What a call of another module, or of a fixture, counts in lines: it tells nothing."""
+
+LOOP = 3
+"""What a loop counts, in lines, besides its own: one has to think of all rounds."""
+
+STORIES = "stories"
+"""The module of stories that several chapters tell; a link is enough for them."""
+
+CHAPTERS = "sharedtensor_conformance.chapters."
+
+Statement = ast.FunctionDef | ast.Assign | ast.AnnAssign
+
+
+@dataclass(frozen=True)
+class Example:
+    """The steps of one test.
+
+    Args:
+        story: what happens, in a sentence.
+        steps: the lines of the test below its docstring, and those of the functions and
+            constants of its chapter that they need.
+        calls: what else of the chapters they need.
+        test: where the test is.
+    """
+
+    story: str
+    steps: str
+    calls: tuple[Place, ...]
+    test: Place
+
+
+def read_examples(sources: Sources) -> dict[str, Example]:
+    """Return an example for each clause that a test cites, by its id."""
+    folder = Folder(sources.tests.path, sources.tests.root)
+    modules = {Path(one.file).stem: one for one in folder.modules()}
+    found: dict[str, tuple[int, Example]] = {}
+    for name, module in modules.items():
+        chapter = _Chapter(module, sources.tests.root, modules)
+        for test in chapter.tests if name.startswith("test_") else []:
+            for id in arguments_of(test, "clause"):
+                size = chapter.size_of(test)
+                if id not in found or size < found[id][0]:
+                    found[id] = size, chapter.example(test)
+    return {id: example for id, (_, example) in found.items()}
+
+
+class _Chapter:
+    """A module with tests: what it defines, what it imports, and its lines."""
+
+    def __init__(self, module: Module, root: Path, modules: dict[str, Module]) -> None:
+        self.module = module
+        self.file = root / module.file
+        self.modules = modules
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the module."""
+        return self.file.read_text(encoding="utf-8").splitlines()
+
+    @cached_property
+    def defined(self) -> dict[str, Statement]:
+        """What the module defines, by name."""
+        return _defined_in(self.module)
+
+    @cached_property
+    def imported(self) -> dict[str, str]:
+        """The names that the module has from others of the chapters, with those."""
+        return {
+            alias.asname or alias.name: node.module.removeprefix(CHAPTERS)
+            for node in self.module.tree.body
+            if isinstance(node, ast.ImportFrom)
+            and (node.module or "").startswith(CHAPTERS)
+            and node.module
+            for alias in node.names
+        }
+
+    @property
+    def tests(self) -> list[ast.FunctionDef]:
+        """The functions of the module that cite a clause."""
+        functions = self.defined.values()
+        return [
+            one
+            for one in functions
+            if isinstance(one, ast.FunctionDef) and arguments_of(one, "clause")
+        ]
+
+    def size_of(self, test: ast.FunctionDef) -> int:
+        """Return how much there is to read of a test, in lines."""
+        needed = self._needed(test)
+        others = self._imported_by([test, *needed])
+        far = [name for name in others if self.imported[name] != STORIES]
+        indirect = len(far) + len(_fixtures_called_by(test))
+        loops = sum(isinstance(node, ast.For | ast.While) for node in ast.walk(test))
+        lines = sum(map(_length, (test, *needed)))
+        return lines + LOOP * loops + INDIRECT * indirect
+
+    def example(self, test: ast.FunctionDef) -> Example:
+        """Return the example that a test is."""
+        needed = self._needed(test)
+        lengths = itertools.accumulate(map(_length, needed), initial=_length(test))
+        ends = zip(needed, itertools.islice(lengths, 1, None), strict=True)
+        shown = [each for each, end in ends if end <= LONGEST]
+        hidden = [each for each in needed if each not in shown]
+        in_order = sorted(shown, key=lambda each: each.lineno)
+        parts = [self._steps(test), *map(self._source, in_order)]
+        places = [Place(_name(each), self.module.file, each.lineno) for each in hidden]
+        places += map(self._place, self._imported_by([test, *shown]))
+        return Example(
+            story=first_sentence(test),
+            steps="\n\n".join(part for part in parts if part),
+            calls=tuple(places),
+            test=Place(test.name, self.module.file, test.lineno),
+        )
+
+    def _needed(self, test: ast.FunctionDef) -> list[Statement]:
+        """Return what a test needs of this module, in the order of its use."""
+        found: dict[str, Statement] = {}
+        waiting: list[Statement] = [test]
+        while waiting:
+            for name in _names_in(waiting.pop(0)):
+                if name in self.defined and name not in (*found, test.name):
+                    found[name] = self.defined[name]
+                    waiting.append(found[name])
+        return list(found.values())
+
+    def _imported_by(self, statements: Iterable[Statement]) -> list[str]:
+        """Return the names from other modules that statements need."""
+        names = [name for one in statements for name in _names_in(one)]
+        return [name for name in dict.fromkeys(names) if name in self.imported]
+
+    def _place(self, name: str) -> Place:
+        """Return where a name is defined that another module has."""
+        module = self.modules[self.imported[name]]
+        found = _defined_in(module).get(name)
+        return Place(name, module.file, found.lineno if found else 1)
+
+    def _steps(self, test: ast.FunctionDef) -> str:
+        """Return the lines of a test below its docstring."""
+        body = _body(test)
+        return self._text(body[0].lineno, test.end_lineno) if body else ""
+
+    def _source(self, statement: Statement) -> str:
+        """Return the lines of a function, below its decorators, or of a constant."""
+        return self._text(statement.lineno, statement.end_lineno)
+
+    def _text(self, first: int, last: int | None) -> str:
+        return textwrap.dedent("\n".join(self.lines[first - 1 : last]))
+
+
+def _defined_in(module: Module) -> dict[str, Statement]:
+    return {
+        _name(node): node for node in module.tree.body if isinstance(node, Statement)
+    }
+
+
+def _name(statement: Statement) -> str:
+    if isinstance(statement, ast.FunctionDef):
+        return statement.name
+    targets = statement.targets if isinstance(statement, ast.Assign) else None
+    target = targets[0] if targets else getattr(statement, "target", None)
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _body(function: ast.FunctionDef) -> list[ast.stmt]:
+    """Return the statements below the docstring."""
+    has_docstring = ast.get_docstring(function, clean=False) is not None
+    return function.body[1:] if has_docstring else function.body
+
+
+def _fixtures_called_by(test: ast.FunctionDef) -> set[str]:
+    """Return the parameters of a test that it calls: fixtures that do all of it."""
+    called = (node.func for node in ast.walk(test) if isinstance(node, ast.Call))
+    names = {function.id for function in called if isinstance(function, ast.Name)}
+    return names & {argument.arg for argument in test.args.args}
+
+
+def _length(statement: ast.stmt) -> int:
+    return (statement.end_lineno or statement.lineno) - statement.lineno + 1
+
+
+def _names_in(statement: Statement) -> Iterator[str]:
+    """Yield the names that a statement mentions, but for those of its decorators."""
+    parts: list[ast.stmt] = [statement]
+    if isinstance(statement, ast.FunctionDef):
+        parts = _body(statement)
+    names = [
+        node
+        for part in parts
+        for node in ast.walk(part)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    ]
+    for name in sorted(names, key=lambda node: (node.lineno, node.col_offset)):
+        yield name.id
