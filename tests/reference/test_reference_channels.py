@@ -50,6 +50,41 @@ def test_pipe_shares_and_polls(fork, strategy):
         ours.recv()
 
 
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_queue_that_was_used_and_closed_has_no_descriptors(fork, kind):
+    queue = getattr(fork, kind)()
+    queue.put("short")
+    queue.close()
+    queue.join_thread()
+    assert queue._reader.closed
+    assert queue._writer.closed
+    with pytest.raises(OSError, match="is closed"):
+        queue.empty()
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_queue_that_was_not_used_and_closed_is_empty(fork, kind):
+    queue = getattr(fork, kind)()
+    queue.close()
+    queue.join_thread()
+    assert queue.empty()
+
+
+def test_forked_child_has_not_used_the_queue_that_its_parent_has(fork):
+    queue = fork.Queue()
+    queue.put("short")
+    process = fork.Process(target=close_and_look, args=(queue,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert queue.get(timeout=30) == "short"
+
+
+def close_and_look(queue):
+    queue.close()
+    queue.empty()
+
+
 def answer(end):
     while (message := end.recv()) is not None:
         ((whole, rest),) = message["deep"]

@@ -62,7 +62,6 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     _notempty: threading.Condition
     _poll: Callable[..., bool]
     _reader: Connection
-    _reset: Callable[[], None]
     _sem: synchronize.Semaphore
     _thread: threading.Thread | None
     _writer: Connection
@@ -94,6 +93,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         with self._notempty:
             # An earlier message stays in the buffer until it is written.
             if not self._buffer and protocol.write_at_once(message, self._writer):
+                self._has_written = True
                 return
             if self._thread is None:
                 self._start_thread()
@@ -118,6 +118,21 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             self._sem.release()
             return protocol.unpack_message(*received)
         raise queue.Empty
+
+    def close(self) -> None:
+        """Put no more here, as the standard library documents it.
+
+        Where a thread has written, it closes both ends behind its last message. A queue
+        that nobody has put on in this process stays as it is.
+        """
+        super().close()
+        if self._has_written and self._thread is None:
+            self._reader.close()
+            self._writer.close()
+
+    def _reset(self, after_fork: bool = False) -> None:
+        super()._reset(after_fork)  # type: ignore[misc]  # the stubs leave it out
+        self._has_written = False  # by this process, without a thread
 
     def _arrives(self, block: bool, deadline: float | None) -> bool:
         """Return whether a message can be read, or is to be waited for without end.
