@@ -192,6 +192,14 @@ def stdlib(session: nox.Session) -> None:
 
 
 @nox.session
+def cpython(session: nox.Session) -> None:
+    """CPython's own tests of multiprocessing, on the drop-in (15 minutes)."""
+    session.install("-e", ".[conformance]")
+    out = "--out=docs/reports/cpython-tests.json"
+    session.run("python", "ci/cpython_tests.py", *(session.posargs or [out]))
+
+
+@nox.session
 def controls(session: nox.Session) -> None:
     """The controls, which have to fail what observes sharing and nothing else.
 

@@ -22,6 +22,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from .blind import BlindTrialDirective
+from .cpython import CPythonTestsDirective
 from .generated import GeneratedMutantsDirective
 from .gpu_checks import GpuChecksDirective
 from .machines import StateMachinesDirective
@@ -141,6 +142,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("clauses")
     app.add_directive("trust", TrustDirective)
     app.add_directive("blind-trial", BlindTrialDirective)
+    app.add_directive("cpython-tests", CPythonTestsDirective)
     app.add_directive("generated-mutants", GeneratedMutantsDirective)
     app.add_directive("gpu-checks", GpuChecksDirective)
     app.add_directive("precision", PrecisionDirective)

@@ -1,0 +1,398 @@
+"""Runs CPython's own tests of multiprocessing on the reference's drop-in module.
+
+    python ci/cpython_tests.py --out=docs/reports/cpython-tests.json
+
+The tests come with the interpreter (`test._test_multiprocessing`). Each class runs
+twice: on the standard library, which is the base line, and on a copy of the tests in
+which the name ``multiprocessing`` is `sharedtensor.multiprocessing`, with the standard
+library behind it for what a drop-in has not. Where the first passes, the second has to
+pass, but for the exceptions in `cpython_exceptions.toml`, each of which names the
+clause that asks for something else.
+
+Exit status: 0 no difference without an exception, and no exception without a
+difference; 1 otherwise; 4 wrong use. Nothing is left of a class that reaches its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import bounded
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.harness.process_tree import mount_private_shm
+
+HERE = Path(__file__).parent
+EXCEPTIONS = HERE / "cpython_exceptions.toml"
+METHODS = ("fork", "spawn", "forkserver")
+SUBJECTS = ("standard", "reference")
+TESTS = "test._test_multiprocessing"
+LAST_IMPORT = "\nfrom multiprocessing import util\n"
+"""After it the tests have imported all of `multiprocessing` under that name."""
+
+COPY = "_test_multiprocessing.py"  # some tests look for this name in a traceback
+THE_END = "(end of its process)"
+WRONG_USE = 4
+
+DROP_IN = '''"""The name `multiprocessing` as a program has it that uses the drop-in."""
+import importlib
+import multiprocessing as standard
+import types
+
+
+class Overlay(types.ModuleType):
+    """A module of the drop-in, and the standard library's for what it has not."""
+
+    def __init__(self, name, behind):
+        super().__init__(name)
+        vars(self).update(behind=behind)
+
+    def __getattr__(self, name):
+        return getattr(self.behind, name)
+
+
+def overlay(name, names):
+    found = Overlay(name, importlib.import_module(name))
+    module = importlib.import_module(f"sharedtensor.{name}")
+    for public in names:
+        setattr(found, public, getattr(module, public))
+    return found
+
+
+multiprocessing = overlay("multiprocessing", standard.__all__)
+# Where tests take channels from submodules, they get ours.
+multiprocessing.connection = overlay("multiprocessing.connection", ["Pipe"])
+channels = ["Queue", "JoinableQueue", "SimpleQueue"]
+multiprocessing.queues = overlay("multiprocessing.queues", channels)
+'''
+
+INSTALLED = """import os
+
+import _test_multiprocessing
+
+method = os.environ["CPYTHON_TESTS_METHOD"]
+_test_multiprocessing.install_tests_in_module_dict(globals(), method)
+"""
+
+Outcomes = dict[str, "Outcome"]
+
+
+class WrongUse(Exception):
+    """It cannot be run; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one test: pass, skip, fail, error, hang, crash or not run."""
+
+    kind: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """An exception: tests that may differ, and the clause that asks for it."""
+
+    tests: tuple[str, ...]
+    clause: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A test that the standard library passes and the reference does not."""
+
+    method: str
+    test: str
+    outcome: Outcome
+    allowed: Allowed | None = None
+
+    def as_data(self) -> dict[str, str]:
+        """Return it for the record."""
+        return {
+            "method": self.method,
+            "test": self.test,
+            "outcome": self.outcome.kind,
+            "said": self.outcome.text,
+            "clause": self.allowed.clause if self.allowed else "",
+            "reason": self.allowed.reason if self.allowed else "",
+        }
+
+
+@dataclass
+class MethodRun:
+    """What both subjects did under one start method."""
+
+    method: str
+    outcomes: dict[str, Outcomes] = field(
+        default_factory=lambda: {subject: {} for subject in SUBJECTS}
+    )
+    seconds: Counter[str] = field(default_factory=Counter)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return how many tests came to what, for the record."""
+        return {
+            "method": self.method,
+            "seconds": {name: round(self.seconds[name]) for name in SUBJECTS},
+            "outcomes": {
+                name: dict(Counter(one.kind for one in self.outcomes[name].values()))
+                for name in SUBJECTS
+            },
+        }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tests, compare, and write the record."""
+    given = _parser().parse_args(arguments)
+    bounded.end_with_signals()
+    mount_private_shm()
+    try:
+        allowed = read_exceptions(given.exceptions)
+        with tempfile.TemporaryDirectory(prefix="sts-cpython-") as folder:
+            prepare(Path(folder), given.tests)
+            runs = [
+                run_method(Path(folder), method, given.limit, given.only)
+                for method in given.method or METHODS
+            ]
+    except WrongUse as error:
+        print(f"cpython_tests: {error}", file=sys.stderr)
+        return WRONG_USE
+    found = [each for run in runs for each in differences(run, allowed)]
+    is_whole = not given.only and not given.method
+    unneeded = unneeded_tests(found, allowed) if is_whole else []
+    tell(runs, found, unneeded)
+    if given.out:
+        write_record(given.out, runs, found)
+    return 1 if unneeded or any(not each.allowed for each in found) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--method", action="append", choices=METHODS, help="default: all of them")
+    add("--only", default="", metavar="TEXT", help="classes with this in their names")
+    add("--limit", type=float, default=120.0, help="seconds for a class (%(default)g)")
+    text = "the module with the tests (default: %(default)s)"
+    add("--tests", metavar="MODULE", default=TESTS, help=text)
+    text = "the exceptions (default: %(default)s)"
+    add("--exceptions", metavar="FILE", type=Path, default=EXCEPTIONS, help=text)
+    add("--out", type=Path, help="write the record to this file")
+    return parser
+
+
+def read_exceptions(file: Path) -> list[Allowed]:
+    """Return the exceptions in a file.
+
+    Raises:
+        WrongUse: it cannot be read, or names a clause that does not exist.
+    """
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+        found = [
+            Allowed(tuple(one["tests"]), one["clause"], " ".join(one["reason"].split()))
+            for one in data.get("exception", [])
+        ]
+    except (OSError, ValueError, KeyError) as error:
+        raise WrongUse(f"{file} holds no exceptions: {error}") from error
+    clauses = load_clauses()
+    for each in found:
+        if each.clause not in clauses:
+            raise WrongUse(f"{file.name} names the clause {each.clause!r}; correct it")
+    return found
+
+
+def prepare(folder: Path, tests: str) -> None:
+    """Write the modules that both subjects import, a folder for each.
+
+    Raises:
+        WrongUse: this interpreter has no such tests, or not in the form that we know.
+    """
+    try:
+        found = importlib.util.find_spec(tests)
+    except ModuleNotFoundError:
+        found = None
+    if found is None or found.origin is None:
+        raise WrongUse(
+            f"this Python has no {tests}: use one that was installed with its tests"
+        )
+    original = Path(found.origin)
+    source = original.read_text(encoding="utf-8")
+    if source.count(LAST_IMPORT) != 1:
+        raise WrongUse(f"{tests} of this Python has another form: adapt LAST_IMPORT")
+    replaced = source.replace(
+        LAST_IMPORT, f"{LAST_IMPORT}from drop_in import multiprocessing\n"
+    )
+    for subject, text in zip(SUBJECTS, (source, replaced), strict=True):
+        place = folder / subject
+        place.mkdir()
+        (place / COPY).write_text(text, encoding="utf-8")
+        (place / "installed_tests.py").write_text(INSTALLED, encoding="utf-8")
+        (place / "drop_in.py").write_text(DROP_IN, encoding="utf-8")
+        for program in original.parent.glob("mp_*.py"):  # which some tests start
+            shutil.copy(program, place)
+
+
+def run_method(folder: Path, method: str, limit: float, only: str) -> MethodRun:
+    """Run the classes under one start method, each on both subjects in turn."""
+    run = MethodRun(method)
+    for name, tests in listed(folder, method).items():
+        if only not in name:
+            continue
+        for subject in SUBJECTS:
+            seconds, outcomes = run_class(folder / subject, method, name, limit)
+            run.seconds[subject] += seconds
+            for test in (*tests, THE_END):
+                told = f"{name}.{test}"
+                run.outcomes[subject][told] = outcomes.get(told, Outcome("not run"))
+            print(f"{method} {subject} {name}: {in_words(outcomes)}, {seconds:g} s")
+            sys.stdout.flush()
+    return run
+
+
+def in_words(outcomes: Outcomes) -> str:
+    """Return how many tests came to what; those that did not pass are named."""
+    kinds = Counter(each.kind for each in outcomes.values())
+    said = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    others = [
+        f"{test.partition('.')[2]}: {each.text:.80}"
+        for test, each in outcomes.items()
+        if each.kind not in ("pass", "skip")
+    ]
+    return f"{said} ({'; '.join(others)})" if others else said
+
+
+def listed(folder: Path, method: str) -> dict[str, list[str]]:
+    """Return the classes and their tests.
+
+    Raises:
+        WrongUse: the tests cannot be imported.
+    """
+    file = folder / "list.json"
+    command = [sys.executable, str(HERE / "cpython_class.py"), "--list"]
+    place = folder / SUBJECTS[0]
+    done = subprocess.run(
+        [*command, str(file)],
+        env=environment(place, method),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["it printed nothing"]
+        raise WrongUse(f"the tests cannot be listed: {lines[-1]}")
+    classes: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8"))
+    return classes
+
+
+def environment(place: Path, method: str) -> dict[str, str]:
+    """Return the environment of a class: what is imported, and temporary files."""
+    temporary = place / "tmp"
+    temporary.mkdir(exist_ok=True)
+    path = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {
+        "CPYTHON_TESTS_METHOD": method,
+        "PYTHONPATH": os.pathsep.join(path),
+        "TMPDIR": str(temporary),
+    }
+
+
+def run_class(
+    place: Path, method: str, name: str, limit: float
+) -> tuple[float, Outcomes]:
+    """Run one class on one subject; return how long it took and what came of it."""
+    file, log = place / "outcomes.jsonl", place / "log"
+    file.write_text("")
+    command = [sys.executable, HERE / "cpython_class.py", name, file]
+    with log.open("w", encoding="utf-8") as printed:
+        ended = bounded.run(
+            command,
+            limit,
+            cwd=place,
+            env=environment(place, method),
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+        )
+    lines = file.read_text(encoding="utf-8")
+    return ended.seconds, outcomes_in(name, lines, ended.status)
+
+
+def outcomes_in(name: str, lines: str, status: int | None) -> Outcomes:
+    """Return the outcomes that a class wrote before its process ended with `status`.
+
+    One more is that of the end: whether the process ended by itself, after its tests.
+    """
+    found: Outcomes = {f"{name}.{THE_END}": Outcome("pass" if status == 0 else "began")}
+    for line in map(json.loads, lines.splitlines()):
+        found[line["test"]] = Outcome(line["outcome"], line["text"])
+    unfinished = Outcome("hang")
+    if status is not None:
+        unfinished = Outcome("crash", f"the process ended with status {status}")
+    return {
+        test: unfinished if outcome.kind == "began" else outcome
+        for test, outcome in found.items()
+    }
+
+
+def differences(run: MethodRun, allowed: Sequence[Allowed]) -> Iterator[Difference]:
+    """Yield the tests that the standard library alone passes."""
+    standard, reference = (run.outcomes[subject] for subject in SUBJECTS)
+    for test, outcome in reference.items():
+        if standard[test].kind == "pass" and outcome.kind != "pass":
+            exception = next((one for one in allowed if test in one.tests), None)
+            yield Difference(run.method, test, outcome, exception)
+
+
+def unneeded_tests(
+    found: Sequence[Difference], allowed: Sequence[Allowed]
+) -> list[str]:
+    """Return the tests with an exception that differ under no start method."""
+    differing = {each.test for each in found}
+    return [test for one in allowed for test in one.tests if test not in differing]
+
+
+def tell(
+    runs: Sequence[MethodRun], found: Sequence[Difference], unneeded: Sequence[str]
+) -> None:
+    """Print what there is to know of the runs."""
+    for run in runs:
+        data = run.as_data()
+        for subject in SUBJECTS:
+            print(
+                f"{run.method}, {subject}: {data['outcomes'][subject]} in "
+                f"{data['seconds'][subject]} s"
+            )
+    for each in found:
+        how = f"{each.outcome.kind} ({each.outcome.text})".replace(" ()", "")
+        why = f"as {each.allowed.clause} asks" if each.allowed else "WITHOUT A REASON"
+        print(f"{each.method} {each.test}: {how}, {why}")
+    for test in unneeded:
+        print(f"{test}: passes, so it needs no exception any more")
+
+
+def write_record(
+    file: Path, runs: Sequence[MethodRun], found: Sequence[Difference]
+) -> None:
+    """Write what was found, for the site."""
+    data = {
+        "python": platform.python_version(),
+        "runs": [run.as_data() for run in runs],
+        "differences": [each.as_data() for each in found],
+    }
+    file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
