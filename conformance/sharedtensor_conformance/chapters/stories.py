@@ -116,6 +116,14 @@ def nothing_is_added(before: Holdings, stage: Any, *actors: Any) -> None:
     stage.check_given_back(before, *actors)
 
 
+def machinery(stage: Any, *actors: Any) -> list[int]:
+    """Count temporary files and processes, and threads and sockets of the actors."""
+    shown = stage.ledger.read()
+    held = [shown["processes"][str(actor.pid)] for actor in actors]
+    counts = [len(shown["files"]), len(shown["processes"])]
+    return counts + [one[what] for one in held for what in ("threads", "sockets")]
+
+
 def each_storage_has_a_segment(stage: Any) -> None:
     """See that a segment comes and goes with its storage, and has no other.
 

@@ -7,6 +7,7 @@ from sharedtensor_conformance.chapters.stories import (
     ROUNDS,
     each_sees_the_writes_of_the_others,
     hold_other_tensors,
+    machinery,
     nothing_is_added,
     opened,
     queues,
@@ -382,14 +383,6 @@ def lose(actor, channel, count=COUNT):
         check.equal(tensors[0].values(), [100 + number, 1], "sending keeps the values")
         for tensor in tensors:
             tensor.drop()
-
-
-def machinery(stage, *actors):
-    """Count temporary files and processes, and threads and sockets of the actors."""
-    shown = stage.ledger.read()
-    held = [shown["processes"][str(actor.pid)] for actor in actors]
-    counts = [len(shown["files"]), len(shown["processes"])]
-    return counts + [one[what] for one in held for what in ("threads", "sockets")]
 
 
 @clause("LIFE-12", vary=("strategy",))

@@ -20,6 +20,7 @@ from sharedtensor_conformance.harness import (
     actions,
     concurrency,
     exhaustion,
+    loading,
     tasks,
     wire,
 )
@@ -30,6 +31,9 @@ from sharedtensor_conformance.sanitize import printable
 
 PRELOADED = "sharedtensor_conformance.harness.preloaded"
 """The module that imports the implementation in a fork server."""
+
+ACTIONS = (actions, concurrency, loading)
+"""Where actions are."""
 
 
 class FromImplementation(Exception):
@@ -154,7 +158,7 @@ class Actor:
             return action()
 
     def do_act(self, name: str, *arguments: Any) -> Any:
-        module = actions if hasattr(actions, name) else concurrency
+        module = next(one for one in ACTIONS if hasattr(one, name))
         return getattr(module, name)(self, *arguments)
 
     # References

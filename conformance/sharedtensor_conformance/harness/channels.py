@@ -134,6 +134,25 @@ class Channel:
         except queue.Empty:
             return []
 
+    def has_message(self) -> bool:
+        """Return whether a message, or a part of one, is there to be received."""
+        poll = getattr(self.reader, "poll", None)
+        return bool(poll(0)) if poll else not self.reader.empty()
+
+    def close_writer(self) -> None:
+        """Close the writing end that this process has of a pipe."""
+        self.writer.close()
+
+    def flush(self) -> None:
+        """Close a queue, and wait until all that was put has been written."""
+        self.close()
+        if hasattr(self.writer, "join_thread"):  # else `put` has written it
+            self.writer.join_thread()
+
+    def cancel_join_thread(self) -> None:
+        """Let this process end though what it has put was not written."""
+        self.writer.cancel_join_thread()
+
     def put_bytes(self, text: str) -> None:
         """Send a text on a pipe as bare bytes."""
         self.writer.send_bytes(text.encode())

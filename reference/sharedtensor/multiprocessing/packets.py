@@ -59,7 +59,7 @@ def write(
     """Write one message. Raises `BrokenPipeError` when nobody can read it.
 
     Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`, and
-    `ResourceError`; nothing has been written then. Clauses FAIL-1, FD-6.
+    `ResourceError`; nothing has been written then. Clauses FAIL-1, FD-6, LOAD-4.
     """
     size = memoryview(payload).nbytes
     header = HEADER.pack(len(descriptors), size)
@@ -104,8 +104,9 @@ def read(end: socket.socket, wait: bool) -> tuple[Any, list[int]]:
     looked at, so one that cannot be rebuilt leaves the connection in step: clause
     GRAD-6. Descriptors are not inherited by other programs: clauses FD-5, LIFE-23.
 
-    Raises `EOFError`, `OSError`, `ResourceError`, or `BlockingIOError` if there is none
-    and the caller is not to `wait`. If this process has no room for the descriptors,
+    Raises `EOFError` when there is no writer any more (clause LOAD-5), `OSError`,
+    `ResourceError`, or `BlockingIOError` if there is none and the caller is not to
+    `wait`. If this process has no room for the descriptors,
     the message is lost, the ones that came are closed, and the connection stays in
     step. Clauses FAIL-2, FAIL-8, FAULT-4.
     """

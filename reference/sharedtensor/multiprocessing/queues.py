@@ -38,9 +38,9 @@ class SimpleQueue(queues.SimpleQueue[Any]):
         self._poll = self._reader.poll
 
     def put(self, obj: Any) -> None:
-        """Send an object; blocks while the pipe is full.
+        """Send an object, without a lock; blocks while the pipe is full.
 
-        Clauses CHAN-7, GRAD-5, LIFE-5.
+        Clauses CHAN-7, GRAD-5, LIFE-5, LOAD-1, LOAD-4.
         """
         protocol.write_message(protocol.pack_message(obj), self._writer)
 
@@ -76,6 +76,9 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
         """Send an object. Clauses CHAN-7, GRAD-5, GRAD-6, LIFE-5.
 
+        While there is no room, what was packed is this call's alone, and goes with its
+        process: clause LOAD-1.
+
         Raises what packing raises, or `queue.Full`; then the queue is as it was before:
         clauses FAIL-1, LIFE-18.
         """
@@ -103,7 +106,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Receive an object, without a lock. Raises `queue.Empty`.
 
-        Clauses CHAN-4, CHAN-12, LIFE-15, LIFE-16.
+        Clauses CHAN-4, CHAN-12, LIFE-15, LIFE-16, LOAD-3.
         """
         self._check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -150,6 +153,10 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             raise ValueError(f"Queue {self!r} is closed")
 
     def _start_thread(self) -> None:
+        """Start the thread that writes; the process waits for it at its end.
+
+        Unless the program has said otherwise: clause LOAD-2.
+        """
         # The thread must not refer to the queue, whose end is the thread's end.
         self._buffer.clear()
         arguments = (self._buffer, self._notempty, self._reader, self._writer)

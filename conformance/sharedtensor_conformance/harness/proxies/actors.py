@@ -240,8 +240,16 @@ class ActorProxy(Requester):
 
     def leave(self) -> int | None:
         """Let the process end normally; return its exit code."""
+        self.begin_to_leave()
+        return self.wait_for_exit()
+
+    def begin_to_leave(self) -> None:
+        """Let the process end normally, and do not wait for its end."""
         self.ensure_started()
         self.exchange("leave")
+
+    def wait_for_exit(self) -> int | None:
+        """Wait for the end of a process that is leaving; return its exit code."""
         return self.host.ends.wait_for_exit(self.process)
 
     def kill(self) -> None:
@@ -250,6 +258,13 @@ class ActorProxy(Requester):
         listener().killed(self)
         os.kill(self.pid, signal.SIGKILL)
         self.host.ends.wait(self.process)
+
+    def terminate(self) -> int | None:
+        """Send SIGTERM to the process, whatever it does; return its exit code."""
+        self.ensure_started()
+        listener().changed("end a process by SIGTERM")
+        os.kill(self.pid, signal.SIGTERM)
+        return self.host.ends.wait(self.process)
 
     def end(self, how: str) -> int | None:
         """Let the process end ``by os._exit``, ``by an exception``, ``by SIGTERM``."""

@@ -334,6 +334,22 @@ class ChannelProxy:
         """Let an actor wait so long for a payload: a list, empty if none came."""
         return Pending(actor, "channel_get_within", self, seconds)
 
+    def has_message(self, actor: Requester) -> bool:
+        """Return whether a message is there for an actor, or a part of one."""
+        return bool(actor.request("channel", self, "has_message"))
+
+    def close_writer(self, actor: Requester) -> None:
+        """Let an actor close its writing end, where this is a pipe."""
+        actor.request("channel", self, "close_writer")
+
+    def flush(self, actor: Requester) -> None:
+        """Let an actor close a queue when all that it has put was written."""
+        actor.request("channel", self, "flush")
+
+    def cancel_join_thread(self, actor: Requester) -> None:
+        """Let an actor end though nobody receives what it has put."""
+        actor.request("channel", self, "cancel_join_thread")
+
     def joining(self, actor: Requester) -> Pending:
         """Let an actor wait until all messages have been dealt with."""
         return Pending(actor, "channel", self, "join")

@@ -1,0 +1,301 @@
+"""Chapter LOAD: loaders that come to an end which their authors did not plan.
+
+The owner is the consumer, and starts the workers. Where a test cites clauses of other
+chapters, it asks for what these say in the way in which a loader needs it.
+"""
+
+import signal
+from contextlib import contextmanager
+
+import pytest
+
+from sharedtensor_conformance.chapters.stories import (
+    answers_of,
+    machinery,
+    nothing_is_added,
+    opened,
+    queues,
+)
+from sharedtensor_conformance.harness import attempt, check, clause, eventually
+from sharedtensor_conformance.harness.outcomes import Broken
+
+ENDLESS = 100_000
+"""Batches of a worker that is not meant to come to their end."""
+
+EPOCH = 100
+"""Batches of an epoch."""
+
+EACH = 3
+"""Batches of one worker among several."""
+
+SMALL, LARGE = 100, 30_000
+"""Bytes beside a tensor; of large batches few have room, and the last one partly."""
+
+BUFFERS, ELEMENTS, ROUNDS = 3, 16, 100
+
+
+def bounded(kind):
+    """Return the kind of queue whose `put` waits for room: a simple queue's does."""
+    return "queue_of_two" if kind == "queue" else kind
+
+
+def working(worker, channel, size=LARGE):
+    """Let a worker put batches without end."""
+    return worker.doing("put_batches", channel, 0, ENDLESS, size)
+
+
+def in_parts(kind):
+    """Return how many bytes a batch has, so that the last one has room in part.
+
+    A bounded queue takes two of them, and a pipe 64 KiB. Of smaller ones more wait.
+    """
+    return 100_000 if kind == "queue" else LARGE
+
+
+def waits_for_room(worker, pending, channel, consumer, stage):
+    """Wait until a worker waits in `put`, and batches are there.
+
+    Then a batch that is written in parts has been begun, and cannot be ended.
+    """
+    there = lambda: channel.has_message(consumer)  # noqa: E731
+    eventually(there, "batches can be received", within=stage.grace)
+    eventually(pending.is_waiting, f"{worker.name} waits for room", within=stage.grace)
+
+
+def end(worker, how):
+    """End a worker from outside, whatever it does, and see that it has ended."""
+    if how == "SIGKILL":
+        worker.kill()
+    else:
+        code = worker.terminate()
+        check.equal(code, -signal.SIGTERM, f"SIGTERM ends {worker.name}")
+
+
+@clause("LOAD-1", vary=("strategy",))
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
+def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
+    """The owner receives two of endless batches, ends two workers, drops the queue.
+
+    It keeps what it has received.
+    """
+
+    def leave_early(kind):
+        channel = owner.open_channel(bounded(kind))
+        workers = [owner.start_peer(arguments=channel) for _ in range(2)]
+        pending = [working(worker, channel) for worker in workers]
+        received = [channel.get(owner) for _ in range(2)]
+        for worker, waiting in zip(workers, pending, strict=True):
+            waits_for_room(worker, waiting, channel, owner, stage)
+        for worker in workers:
+            end(worker, how)
+        for number, tensor, _ in received:
+            check.equal(tensor.values(), [number, -number], "what was received stays")
+            tensor.write(0, 7)
+            onward = owner.send(tensor, peer)
+            check.equal(onward.values(), [7, -number], "it can be written and sent on")
+        channel.close(owner)
+        channel.drop(owner)
+        stage.end_extra()
+        for actor in (owner, peer):
+            actor.drop_all()
+
+    for kind in queues(stage):
+        leave_early(kind)
+    before = opened(stage, owner, peer)
+    for kind in queues(stage):
+        leave_early(kind)
+    nothing_is_added(before, stage, owner, peer)
+
+
+@clause("LOAD-2", channels=("queue",))
+def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
+    """A child puts 3 MB that nobody receives, calls `cancel_join_thread`, and exits."""
+    channel = owner.open_channel("queue")
+    worker = owner.start_peer(arguments=channel)
+    worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
+    channel.cancel_join_thread(worker)
+    check.equal(worker.leave(), 0, "it exits normally")
+
+
+@clause("LIFE-5", vary=("strategy",), channels=("queue",))
+def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
+    """A child puts 3 MB and returns; the owner receives all while it is exiting."""
+    channel = owner.open_channel("queue")
+    worker = owner.start_peer(arguments=channel)
+    worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
+    worker.begin_to_leave()
+    wrong = owner.request("act", "get_batches", channel, 0, EPOCH, LARGE)
+    check.equal(wrong, [], "each batch arrives")
+    check.equal(worker.wait_for_exit(), 0, "the worker exits normally")
+
+
+@clause("LOAD-3")
+def test_worker_that_was_killed_takes_nothing_from_the_others(owner, stage):
+    """Two children put three batches each, one is killed, the other puts more."""
+    for kind in queues(stage):
+        channel = owner.open_channel(kind)
+        killed, other = (owner.start_peer(arguments=channel) for _ in range(2))
+        for number in range(EACH):
+            for worker, first in ((killed, 0), (other, 10)):
+                worker.request("act", "put_batches", channel, first + number, 1, SMALL)
+        channel.flush(killed)
+        killed.kill()
+        other.request("act", "put_batches", channel, 10 + EACH, EACH, SMALL)
+        attempts = [attempt(lambda c=channel: c.get(owner)) for _ in range(3 * EACH)]
+        received = [arrived for arrived, refused in attempts if refused is None]
+        for number, tensor, _ in received:
+            check.equal(tensor.values(), [number, -number], "each has its values")
+        numbers = [number for number, _, _ in received]
+        others = [number for number in numbers if number >= 10]
+        check.equal(others, list(range(10, 10 + 2 * EACH)), "the other's are all there")
+        of_killed = [number for number in numbers if number < 10]
+        check.equal(of_killed, sorted(set(of_killed)), "each comes once, in order")
+        check.equal(channel.get_within(owner, 0), [], "the queue is empty then")
+        check.equal(other.leave(), 0, "the other ends")
+
+
+@clause("LOAD-4", vary=("strategy",))
+def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, stage):
+    """A child is killed while it waits in the middle of a batch; another puts one.
+
+    The owner receives until it has the other's.
+    """
+    for kind in queues(stage):
+        channel = owner.open_channel(bounded(kind))
+        killed, other = (owner.start_peer(arguments=channel) for _ in range(2))
+        pending = working(killed, channel, in_parts(kind))
+        waits_for_room(killed, pending, channel, owner, stage)
+        killed.kill()
+        waiting = other.doing("put_batches", channel, ENDLESS, 1, SMALL)
+        found = []
+        while ENDLESS not in found:
+            arrived, refused = attempt(lambda c=channel: c.get(owner))
+            found.append(None if refused else arrived[0])
+            check(len(found) < EPOCH * EACH, "the other's batch is received")
+        numbers = [number for number in found if number is not None]
+        check.equal(numbers, sorted(set(numbers)), "each batch is received once")
+        waiting.answer()
+        check.equal(other.leave(), 0, "the other ends")
+
+
+@clause("LOAD-5", channels=("pipe",))
+def test_pipe_whose_writers_have_gone_says_so(owner, stage):
+    """A child closes its writing end of one pipe, and is killed with that of another.
+
+    The second time the consumer, which is another child, waits already.
+    """
+    pipes = [owner.open_channel("pipe") for _ in range(2)]
+    consumer, worker = (owner.start_peer(arguments=pipes) for _ in range(2))
+    for pipe in pipes:
+        pipe.close(owner)
+        pipe.close_writer(consumer)
+        worker.request("act", "put_batches", pipe, 0, EACH, SMALL)
+    closed, killed = pipes
+    closed.close_writer(worker)
+    for pipe in pipes:
+        wrong = consumer.request("act", "get_batches", pipe, 0, EACH, SMALL)
+        check.equal(wrong, [], "what was sent arrives")
+    says_that_it_has_ended(lambda: closed.get(consumer), "its writing end was closed")
+    waiting = killed.waiting(consumer)
+    eventually(waiting.is_waiting, "the consumer waits", within=stage.grace)
+    worker.kill()
+    says_that_it_has_ended(waiting.answer, "its writer was killed")
+
+
+def says_that_it_has_ended(receive, why):
+    """Check that there is no more in a pipe, and that this is told."""
+    _, refused = attempt(receive)
+    found = refused.type if refused else None
+    check.equal(found, "EOFError", f"the pipe says that it has ended: {why}")
+
+
+@clause("LOAD-6")
+def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
+    """In each of three epochs a new child puts batches, the owner gets all of them."""
+
+    def epoch():
+        channels = [owner.open_channel(bounded(kind)) for kind in queues(stage)]
+        worker = owner.start_peer(arguments=channels)
+        for channel in channels:
+            pending = worker.doing("put_batches", channel, 0, EPOCH, SMALL)
+            wrong = owner.request("act", "get_batches", channel, 0, EPOCH, SMALL)
+            check.equal(wrong, [], "each batch arrives")
+            pending.answer()
+        check.equal(worker.leave(), 0, "the worker exits")
+        stage.end_extra()
+        for channel in channels:
+            channel.close(owner)
+            channel.drop(owner)
+
+    owner.send(owner.make([1, 2]), peer).drop()
+    epoch()
+    before = machinery(stage, owner, peer)
+    for _ in range(2):
+        epoch()
+    now = lambda: machinery(stage, owner, peer)  # noqa: E731
+    as_before = lambda: all(map(int.__le__, now(), before))  # noqa: E731
+    sentence = "threads, processes, sockets and temporary files are as before"
+    eventually(as_before, sentence, stage.grace, found=lambda: [before, now()])
+
+
+@clause("LIFE-7", vary=("strategy",), profiles=("lifetime",))
+def test_nothing_is_left_of_the_batches_of_a_worker_that_outlives_epochs(owner, stage):
+    """A child puts three hundred batches; after the first hundred, nothing is added."""
+    channels = [owner.open_channel(bounded(kind)) for kind in queues(stage)]
+    worker = owner.start_peer(arguments=channels)
+
+    def epoch():
+        for channel in channels:
+            pending = worker.doing("put_batches", channel, 0, EPOCH, SMALL)
+            wrong = owner.request("act", "get_batches", channel, 0, EPOCH, SMALL)
+            check.equal(wrong, [], "each batch arrives")
+            pending.answer()
+
+    epoch()
+    before = opened(stage, owner, worker)
+    for _ in range(2):
+        epoch()
+    nothing_is_added(before, stage, owner, worker)
+
+
+@contextmanager
+def buffers_in_use(owner, kind):
+    """Give a function that lets two children fill three buffers, and the children."""
+    empty, filled = owner.open_channel(kind), owner.open_channel(bounded(kind))
+    workers = [owner.start_peer(arguments=[empty, filled]) for _ in range(2)]
+    made = [owner.make([-1] * ELEMENTS) for _ in range(BUFFERS)]
+    pending = [worker.doing("fill_buffers", empty, filled) for worker in workers]
+
+    def use():
+        arguments = empty, filled, made, ROUNDS
+        wrong = owner.request("act", "use_buffers", *arguments)
+        check.equal(wrong, [], "each buffer has what was filled in last, in all places")
+
+    try:
+        yield use, workers
+    except Broken:
+        for worker in workers:
+            worker.kill()  # they wait for buffers
+        raise
+    for _ in workers:
+        empty.put(owner, None)
+    answers_of(*pending)
+
+
+@clause("RESHARE-2", "MEM-1")
+def test_buffers_that_come_back_are_the_same_memory(owner, stage):
+    """Two children fill three buffers of the owner a hundred times, in turn."""
+    for kind in queues(stage):
+        with buffers_in_use(owner, kind) as (use, _):
+            use()
+
+
+@clause("RESHARE-7", vary=("strategy",))
+def test_buffers_that_come_back_add_nothing(owner, stage):
+    """The same, twice: nothing is added the second time."""
+    for kind in queues(stage):
+        with buffers_in_use(owner, kind) as (use, workers):
+            use()
+            before = opened(stage, owner, *workers)
+            use()
+            nothing_is_added(before, stage, owner, *workers)

@@ -1,0 +1,185 @@
+"""Mutants of loaders that are left early, and of workers that are killed."""
+
+import os
+import signal
+import socket
+from contextlib import suppress
+
+from sharedtensor_conformance.mutants.registry import mutant
+
+
+@mutant(
+    "wait_for_room_cannot_be_ended",
+    "LOAD-1",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def wait_for_room_cannot_be_ended(put):
+    """SIGTERM ends no process that waits for room on a queue."""
+
+    def put_undisturbed(self, obj, *limits):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        put(self, obj, *limits)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    return put_undisturbed
+
+
+@mutant(
+    "message_waits_in_a_file",
+    "LOAD-1",
+    replaces=(
+        "multiprocessing.queues.Queue.put",
+        "multiprocessing.queues.SimpleQueue.put",
+    ),
+)
+def message_waits_in_a_file(*puts):
+    """What waits for room has a file, which is removed when `put` returns."""
+    from sharedtensor import segments
+
+    def with_a_file(put):
+        def put_from_a_file(self, obj, *limits):
+            path = f"{segments.DIRECTORY}/{segments.new_name()}"
+            open(path, "x").close()
+            try:
+                put(self, obj, *limits)
+            finally:
+                os.unlink(path)
+
+        return put_from_a_file
+
+    return [with_a_file(put) for put in puts]
+
+
+@mutant(
+    "end_waits_for_room_always",
+    "LOAD-2",
+    replaces="multiprocessing.queues.Queue._start_thread",
+)
+def end_waits_for_room_always(start_thread):
+    """A process waits at its end for what it has put, though it was told not to."""
+
+    def start(self):
+        start_thread(self)
+        self._jointhread = None  # so that nothing can cancel it
+
+    return start
+
+
+@mutant(
+    "end_waits_for_nobody",
+    "LIFE-5",
+    replaces="multiprocessing.queues.Queue._start_thread",
+)
+def end_waits_for_nobody(start_thread):
+    """What has no room yet is lost with the process that put it."""
+
+    def start(self):
+        start_thread(self)
+        self._jointhread.cancel()
+
+    return start
+
+
+def _with_senders(pack_message, unpack_message, note):
+    """Return steps that tell `note` from which process each message comes."""
+
+    def unpack(payload, descriptors):
+        sender, obj = unpack_message(payload, descriptors)
+        note(sender)
+        return obj
+
+    return lambda obj: pack_message((os.getpid(), obj)), unpack
+
+
+@mutant(
+    "consumer_ends_with_its_first_worker",
+    "LOAD-3",
+    replaces=(
+        "protocol.pack_message",
+        "protocol.unpack_message",
+        "protocol.read_message",
+    ),
+)
+def consumer_ends_with_its_first_worker(pack_message, unpack_message, read_message):
+    """Who gets a message of a process that has gone takes all messages for gone."""
+    gone = []
+
+    def note(sender):
+        with suppress(ProcessLookupError):
+            os.kill(sender, 0)
+            return
+        gone.append(sender)
+
+    def read(channel, wait=True):
+        if gone:
+            raise EOFError
+        return read_message(channel, wait)
+
+    return *_with_senders(pack_message, unpack_message, note), read
+
+
+@mutant(
+    "writers_of_a_simple_queue_have_a_lock",
+    "LOAD-4",
+    replaces="multiprocessing.queues.SimpleQueue.put",
+)
+def writers_of_a_simple_queue_have_a_lock(put):
+    """Who puts on a simple queue has its lock while there is no room."""
+
+    def put_under_the_lock(self, obj):
+        with self._wlock:
+            put(self, obj)
+
+    return put_under_the_lock
+
+
+@mutant(
+    "closed_end_stays_open",
+    "LOAD-5",
+    replaces="multiprocessing.connection.Connection._close",
+)
+def closed_end_stays_open(close):
+    """A process keeps another descriptor of each connection that it closes."""
+    kept = []
+
+    def close_one(connection, *ignored):
+        kept.append(os.dup(connection._handle))
+        close(connection, *ignored)
+
+    return close_one
+
+
+@mutant(
+    "keeps_a_socket_to_each_worker",
+    "LOAD-6",
+    replaces=("protocol.pack_message", "protocol.unpack_message"),
+)
+def keeps_a_socket_to_each_worker(pack_message, unpack_message):
+    """Who receives from a process opens a socket for it, and keeps it."""
+    sockets = {}
+
+    def note(sender):
+        if sender not in sockets:
+            sockets[sender] = socket.socket(socket.AF_UNIX)
+
+    return _with_senders(pack_message, unpack_message, note)
+
+
+@mutant(
+    "keeps_one_arrival_in_a_hundred",
+    "LIFE-7",
+    "RESHARE-7",
+    replaces="protocol.rebuild_storage",
+)
+def keeps_one_arrival_in_a_hundred(rebuild_storage):
+    """One storage in a hundred that arrive is never let go of."""
+    count, kept = [0], []
+
+    def rebuild(storage_class, handle):
+        storage = rebuild_storage(storage_class, handle)
+        count[0] += 1
+        if count[0] % 100 == 0:
+            kept.append(storage)
+        return storage
+
+    return rebuild
