@@ -1,0 +1,34 @@
+"""A worker starts a manager, which inherits the worker's end of a pipe.
+
+So the reader hears nothing when the worker has ended, as long as the manager runs: it
+does while the reader has what came from there.
+"""
+
+import sys
+
+import torch
+import torch.multiprocessing as mp
+
+LIMIT = 6
+"""Seconds: a manager ends two seconds after the last process that uses it."""
+
+
+def work(writer):
+    """Send a tensor by name, and end."""
+    mp.set_sharing_strategy("file_system")
+    writer.send(torch.ones(2))
+    writer.close()
+
+
+if __name__ == "__main__":
+    mp.set_sharing_strategy("file_system")
+    context = mp.get_context("spawn")
+    reader, writer = context.Pipe(duplex=False)
+    worker = context.Process(target=work, args=(writer,))
+    worker.start()
+    writer.close()
+    tensor = reader.recv()
+    worker.join()
+    if reader.poll(LIMIT):
+        sys.exit(1)
+    print(f"{LIMIT} seconds after the only writer has ended, its pipe is still open")
