@@ -97,7 +97,18 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+UNUSABLE = "See that /dev/shm is there and can be written to, or use 'file_descriptor'."
+FORBIDDEN = (
+    "A filter of system calls forbids it, perhaps that of a container. Let it be "
+    "allowed, or use the other sharing strategy."
+)
+
 ADVICE = {
+    errno.EACCES: UNUSABLE,
+    errno.ENOENT: UNUSABLE,
+    errno.ENOSYS: FORBIDDEN,
+    errno.EPERM: FORBIDDEN,
+    errno.EROFS: UNUSABLE,
     errno.EFBIG: "Raise the limit of the size of files (RLIMIT_FSIZE).",
     errno.EMFILE: "Raise the limit of open files, or use the strategy 'file_system'.",
     errno.ENFILE: "The whole system is out of open files; close some programs.",
@@ -108,7 +119,10 @@ ADVICE = {
 
 
 def resource_error(number: int | None, doing: str) -> ResourceError:
-    """Return the error for the refusal `number` of the system, met while `doing`."""
+    """Return the error for the refusal `number` of the system, met while `doing`.
+
+    It names the error of the system, and what to do about it. Clause ENV-2.
+    """
     code = number or 0  # the system always says why; an `OSError` need not
     advice = ADVICE.get(code, "The system gave no further reason.")
     return ResourceError(code, f"{doing} failed: {os.strerror(code)}. {advice}")

@@ -33,7 +33,8 @@ def new_token() -> str:
 def new_name() -> str:
     """Return a name that says what it is and which process made it.
 
-    Clauses FS-4, FS-5.
+    That is for people to read: no code looks at the process id. Clauses FS-4, FS-5,
+    ENV-4.
     """
     return f"sharedtensor-{os.getpid()}-{new_token()}"
 
@@ -47,7 +48,7 @@ def create_unnamed(token: str) -> int:
     """Return a new memory file without a name in any directory.
 
     No program that this process starts or becomes inherits it. Clauses FD-1, FD-5,
-    LIFE-23. Raises `ResourceError`: clause FAIL-1.
+    LIFE-23. Raises `ResourceError`: clauses FAIL-1, ENV-3.
     """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
@@ -68,7 +69,7 @@ def seal(fd: int) -> None:
 def created(name: str) -> Iterator[int]:
     """Give a new file of that name; if the block fails, the name is gone.
 
-    Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8.
+    Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8, ENV-1.
     """
     path = f"{DIRECTORY}/{name}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -90,15 +91,18 @@ def created(name: str) -> Iterator[int]:
 def opened(name: str) -> Iterator[int]:
     """Give the file of a name that came in a message, closed after the block.
 
-    Clauses FS-3, SEC-6. Raises `HandleError` or `ResourceError`.
+    Nothing is made where it is not found. Clauses FS-3, SEC-6, ENV-5. Raises
+    `HandleError` or `ResourceError`.
     """
     path = f"{DIRECTORY}/{name}"
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise HandleError(
-            f"The segment {path} is gone: every process that held it has ended, or its "
-            "manager was killed. Keep a tensor over it until the receiver has its own."
+            f"The segment {path} is gone: every process that held it has ended, its "
+            f"manager was killed, or the sender has another {DIRECTORY}. Keep a tensor "
+            "over it until the receiver has its own; between containers, use the "
+            "strategy 'file_descriptor'."
         ) from error
     except OSError as error:
         if error.errno == errno.ELOOP:

@@ -19,6 +19,7 @@ from sharedtensor_conformance.adapter import Layout, fits
 from sharedtensor_conformance.harness import (
     actions,
     concurrency,
+    confinement,
     exhaustion,
     loading,
     tasks,
@@ -32,7 +33,10 @@ from sharedtensor_conformance.sanitize import printable
 PRELOADED = "sharedtensor_conformance.harness.preloaded"
 """The module that imports the implementation in a fork server."""
 
-ACTIONS = (actions, concurrency, loading)
+CAUSES_AT_MOST = 20
+"""Causes of an exception that are looked at; they might be a circle."""
+
+ACTIONS = (actions, concurrency, confinement, loading)
 """Where actions are."""
 
 
@@ -70,8 +74,22 @@ def describe_error(error: BaseException) -> dict[str, Any]:
         "type": type(error).__name__,
         "bases": [kind.__name__ for kind in type(error).__mro__],
         "message": _shown(lambda: str(error)[:2000]),
+        "errnos": _errnos(error),
         "traceback": _shown(lambda: "".join(traceback.format_exception(error))[-4000:]),
     }
+
+
+def _errnos(error: BaseException | None) -> list[int]:
+    """Return the numbers that the system gave for an exception, and for its causes."""
+    found: list[int] = []
+    for _ in range(CAUSES_AT_MOST):
+        number = getattr(error, "errno", None)
+        if isinstance(number, int):
+            found.append(number)
+        if error is not None:
+            hidden = error.__suppress_context__  # by `from None`
+            error = error.__cause__ or (None if hidden else error.__context__)
+    return found
 
 
 def _shown(text: Callable[[], str]) -> str:

@@ -8,7 +8,7 @@ own fault or the adapter's (``error``), and so is any other exception. `NotRun` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class Broken(Exception):
@@ -66,13 +66,17 @@ class Unsupported(Exception):
 
 @dataclass
 class RemoteError:
-    """An exception of the implementation, as it was raised in an actor."""
+    """An exception of the implementation, as it was raised in an actor.
+
+    `errnos` are those of the exception and of what it was raised from.
+    """
 
     actor: str
     type: str
     bases: list[str]
     message: str
     traceback: str
+    errnos: list[int] = field(default_factory=list)
 
     def __str__(self) -> str:
         lines = self.message.strip().splitlines()

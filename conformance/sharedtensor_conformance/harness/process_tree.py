@@ -28,7 +28,8 @@ _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS, unshare(2)
 _RECURSIVE_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE, mount(2)
 _NO_SETUID_NO_DEVICES = 2 | 4  # MS_NOSUID | MS_NODEV
-_REMOUNT = 32  # MS_REMOUNT
+_REMOUNT, _BIND, _READ_ONLY = 32, 0x1000, 1  # MS_REMOUNT, MS_BIND, MS_RDONLY
+_DETACH = 2  # MNT_DETACH, umount(2)
 _MORTAL = "1000"  # oom_score_adj, proc(5)
 _READINGS = 10
 _PAUSE = 0.001
@@ -248,6 +249,43 @@ def mount_private_shm() -> bool:
     flags = _NO_SETUID_NO_DEVICES
     mounted = _libc.mount(b"tmpfs", SHM.encode(), b"tmpfs", flags, b"mode=1777")
     return bool(mounted == 0)
+
+
+def cover_private_shm(how: str, folder: str) -> None:
+    """Make the private ``/dev/shm`` unusable; `uncover_private_shm` ends that.
+
+    It is covered by itself where it is to be ``read-only``, and by a directory that has
+    been removed where it is to be ``absent``: nothing can be made in such a one. What
+    is open and mapped stays so.
+
+    Args:
+        how: ``read-only`` or ``absent``.
+        folder: where the directory may be.
+
+    Raises:
+        OSError: it cannot be covered.
+    """
+    source = SHM if how == "read-only" else os.path.join(folder, "absent")
+    if source != SHM:
+        os.mkdir(source)
+    try:
+        _mount(source.encode(), _BIND)
+    finally:
+        if source != SHM:
+            os.rmdir(source)
+    if how == "read-only":
+        _mount(None, _BIND | _REMOUNT | _READ_ONLY | _NO_SETUID_NO_DEVICES)
+
+
+def _mount(source: bytes | None, flags: int) -> None:
+    if _libc.mount(source, SHM.encode(), None, flags, None) != 0:
+        raise OSError(ctypes.get_errno(), "/dev/shm cannot be covered")
+
+
+def uncover_private_shm() -> None:
+    """Let the private ``/dev/shm`` be as before."""
+    if _libc.umount2(SHM.encode(), _DETACH) != 0:
+        raise OSError(ctypes.get_errno(), "/dev/shm cannot be uncovered")
 
 
 def limit_private_shm(spare: int | None) -> None:

@@ -168,6 +168,16 @@ class Supervisor:
         self.require_private_shm()
         process_tree.limit_private_shm(spare)
 
+    def do_cover_shm(self, how: str) -> None:
+        """Make ``/dev/shm`` unusable: ``read-only`` or ``absent``."""
+        self.require_private_shm()
+        process_tree.cover_private_shm(how, self.job["root"])
+
+    def do_uncover_shm(self) -> None:
+        """Let ``/dev/shm`` be as before."""
+        self.require_private_shm()
+        process_tree.uncover_private_shm()
+
     def do_as_nobody(self, action: str, path: str) -> str:
         """Let another user's process do something; return what came of it."""
         return other_user.as_nobody(action, path, self.job["folder"])

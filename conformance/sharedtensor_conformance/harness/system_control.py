@@ -37,6 +37,23 @@ class SystemControl:
             if self._supervision.is_started:
                 self._supervision.ask("limit_shm", spare=None)
 
+    @contextlib.contextmanager
+    def unusable_shm(self, how: str) -> Iterator[None]:
+        """Let ``/dev/shm`` be ``read-only`` or ``absent`` for a while.
+
+        Raises:
+            NotRun: the ``/dev/shm`` is not the stage's own.
+        """
+        if not self._supervision.private:
+            raise NotRun("the suite makes a /dev/shm of its own unusable only")
+        listener().changed(f"make /dev/shm {how}")
+        self._supervision.ask("cover_shm", how=how)
+        try:
+            yield
+        finally:
+            if self._supervision.is_started:
+                self._supervision.ask("uncover_shm")
+
     def as_nobody(self, action: str, path: str) -> str:
         """Let another user ``read``, ``write`` or ``connect`` to `path`.
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sharedtensor_conformance.harness.listening import listener
+from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.harness.proxies.calls import Requester
 
 
@@ -101,6 +102,34 @@ class SystemProxy:
     def close_descriptor(self, descriptor: int) -> None:
         """Close a descriptor in the process."""
         self.actor.request("close_descriptor", descriptor)
+
+    # Containers
+
+    def own_pid(self) -> int:
+        """Return the id of the process in its own namespace."""
+        return int(self.actor.request("act", "own_pid"))
+
+    def forbid_memfd_create(self, error: str) -> None:
+        """Let `memfd_create` fail in the process and in children that it starts."""
+        self._confine("forbid_memfd_create", error)
+
+    @contextmanager
+    def children_in_a_pid_namespace(self) -> Iterator[None]:
+        """Put the children that it starts in the block into a new PID namespace."""
+        self._confine("enter_pid_namespace")
+        try:
+            yield
+        finally:
+            if self.actor.is_alive():
+                self._confine("leave_pid_namespace")
+
+    def mount_own_shm(self) -> None:
+        """Give the process a ``/dev/shm`` of its own."""
+        self._confine("mount_own_shm")
+
+    def _confine(self, action: str, *arguments: object) -> None:
+        if why_not := self.actor.request("act", action, *arguments):
+            raise NotRun(why_not)
 
     # Other programs
 

@@ -1,0 +1,222 @@
+"""Chapter ENV: what surrounds a program, and what a container takes from it.
+
+A test that changes what cannot be changed back has processes of its own. Where the
+system does not let the suite make such surroundings, the case is not run.
+"""
+
+import errno
+import os
+
+import pytest
+
+from sharedtensor_conformance.chapters.stories import (
+    direct,
+    each_sees_the_writes_of_the_others,
+)
+from sharedtensor_conformance.harness import attempt, check, clause, eventually
+
+LENGTH = 4096
+SIZE = 4 * LENGTH
+"""Elements and bytes of a tensor of four pages."""
+
+SOON = 3.0
+"""Seconds within which a message that was accepted has left its sender."""
+
+
+def works_or_is_refused(tensor, values, sender, receiver, channel):
+    """Send a tensor: it arrives and is shared, or one of the two calls raises.
+
+    Returns whether it arrived.
+    """
+    _, refused = attempt(lambda: sender.put(tensor, receiver, channel))
+    check.equal(tensor.values(), values, "the sender's has its values")
+    if refused is not None:
+        return False
+    come = lambda: receiver.has_message(sender, channel)  # noqa: E731
+    eventually(come, "what put accepted can be received", within=SOON)
+    return received_or_refused(tensor, receiver, sender, channel)
+
+
+def received_or_refused(tensor, receiver, sender, channel):
+    """Receive a tensor, which is shared then, or see that the receive raises."""
+    arrived, refused = receiver.try_get(sender, channel)
+    if refused is None:
+        each_sees_the_writes_of_the_others(tensor, arrived)
+        arrived.drop()
+    return refused is None
+
+
+@clause("ENV-1", vary=("strategy",))
+@pytest.mark.parametrize("how", ["absent", "read-only"])
+def test_sharing_without_a_usable_shm_works_or_is_refused(sender, receiver, stage, how):
+    """A tensor is in flight, and others are sent, while `/dev/shm` is unusable."""
+    channel = direct(stage)
+    for number in range(2):
+        early = sender.make([number, 2, 3])
+        later = [sender.make([number, 10 + turn, 5]) for turn in range(3)]
+        sender.put(early, receiver, channel)
+        with stage.system.unusable_shm(how):
+            received_or_refused(early, receiver, sender, channel)
+            for turn, tensor in enumerate(later):
+                values = [number, 10 + turn, 5]
+                works_or_is_refused(tensor, values, sender, receiver, channel)
+        for tensor in (early, *later):
+            arrived = sender.send(tensor, receiver, channel)
+            check.equal(arrived.values(), tensor.values(), "it can be sent afterwards")
+            each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+UNUSABLE = {"absent": ("ENOENT", "ENOTDIR"), "read-only": ("EROFS", "EACCES")}
+SCARCE = {
+    "descriptors": ("EMFILE", "ENFILE"),
+    "memory": ("ENOMEM",),
+    "file_size": ("EFBIG",),
+}
+ERRORS = {"room": ("ENOSPC", "ENOMEM"), **UNUSABLE, **SCARCE}
+"""What can be missing, and the errors of which one names it."""
+
+
+def shortage(what, actor, stage):
+    """Return a context in which something is missing, of `actor` alone or of all."""
+    if what in UNUSABLE:
+        return stage.system.unusable_shm(what)
+    if what == "room":
+        return stage.system.little_shm(0)
+    return actor.system.exhausted(what, SIZE // 2 if what == "file_size" else 0)
+
+
+def names_its_cause(refused, errors):
+    """Check that an exception names one of these errors of the system, if it is one."""
+    if refused is None:
+        return
+    numbers = [getattr(errno, name) for name in errors]
+    texts = [os.strerror(number) for number in numbers]
+    found = (
+        any(number in refused.errnos for number in numbers)
+        or any(name in refused.message for name in errors)
+        or any(text in refused.message + refused.traceback for text in texts)
+        or ("ENOMEM" in errors and "MemoryError" in refused.bases)
+    )
+    check(found, f"the exception names {' or '.join(errors)}: {refused}")
+
+
+@clause("ENV-2", vary=("strategy",))
+@pytest.mark.parametrize("what", list(ERRORS))
+def test_refusal_to_send_names_its_cause(sender, receiver, stage, what):
+    """The sender puts a tensor of four pages while something is missing."""
+    channel = direct(stage)
+    tensor = sender.make([0.5] * LENGTH)
+    with shortage(what, sender, stage):
+        _, refused = attempt(lambda: sender.put(tensor, receiver, channel))
+    if refused is None:
+        receiver.get_or_lose(sender, channel)
+    names_its_cause(refused, ERRORS[what])
+    check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
+
+
+@clause("ENV-2", vary=("strategy",))
+@pytest.mark.parametrize("what", ["descriptors", "memory"])
+def test_refusal_to_receive_names_its_cause(sender, receiver, stage, what):
+    """The receiver gets a tensor of four pages while something is missing."""
+    channel = direct(stage)
+    tensor = sender.make([0.5] * LENGTH)
+    sender.put(tensor, receiver, channel)
+    with shortage(what, receiver, stage):
+        _, refused = receiver.try_get(sender, channel)
+    names_its_cause(refused, ERRORS[what])
+    check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
+
+
+def refusals_without_memfd_create(fresh, error):
+    """Let processes send each other tensors without `memfd_create`.
+
+    Returns the exceptions of those that were refused; others arrive and are shared.
+    """
+    fresh.owner.system.forbid_memfd_create(error)
+    refusals = []
+    for number, (sender, receiver) in enumerate(
+        ((fresh.owner, fresh.peer), (fresh.peer, fresh.owner))
+    ):
+        channel, values = direct(fresh), [number, 2, 3]
+        tensor = sender.make(values)
+        _, refused = attempt(
+            lambda s=sender, t=tensor, r=receiver, c=channel: s.put(t, r, c)
+        )
+        check.equal(tensor.values(), values, "the sender's has its values")
+        if refused is None:
+            arrived = receiver.get(sender, channel)
+            each_sees_the_writes_of_the_others(tensor, arrived)
+        else:
+            refusals.append(refused)
+        check.equal(sender.send("text", receiver, channel), "text", "plain text comes")
+    return refusals
+
+
+@clause("ENV-3", vary=("strategy",), isolated=True)
+@pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])
+def test_sharing_without_memfd_create_works_or_is_refused(stage, error):
+    """A filter forbids `memfd_create`; owner and peer send each other tensors."""
+    with stage.fresh(alone=True) as fresh:
+        refusals_without_memfd_create(fresh, error)
+
+
+@clause("ENV-2", vary=("strategy",), isolated=True)
+def test_refusal_without_memfd_create_names_its_cause(stage):
+    """A filter forbids `memfd_create`; those who are refused are told so."""
+    with stage.fresh(alone=True) as fresh:
+        for refused in refusals_without_memfd_create(fresh, "EPERM"):
+            names_its_cause(refused, ("EPERM",))
+
+
+@clause("ENV-4", start_methods=("fork", "spawn"), isolated=True)
+def test_processes_of_different_pid_namespaces_share(stage):
+    """Two children are number 1, each in a namespace of its own; all share tensors.
+
+    The first is killed, and the others go on.
+    """
+    with stage.fresh(alone=True) as fresh:
+        owner = fresh.owner
+        loop = owner.open_channel(direct(fresh))
+        loop.put(owner, owner.make([1, 2]))  # what serves all of them is started here
+        loop.get(owner).drop()
+        first, second = (child_in_a_namespace(owner) for _ in range(2))
+        of_owner, later = owner.make([4, 5, 6]), owner.make([7, 8, 9])
+        of_first, of_second = first.make([1, 2, 3]), second.make([2, 3, 4])
+        held = [owner.send([of_owner, later], first)[0], owner.send(of_owner, second)]
+        each_sees_the_writes_of_the_others(of_owner, *held)
+        arrived = first.send(of_first, owner)
+        onward = owner.send(arrived, second)
+        each_sees_the_writes_of_the_others(of_first, arrived, onward)
+        back = second.send(of_second, owner)
+        each_sees_the_writes_of_the_others(of_second, back, owner.send(back, first))
+        first.kill()
+        each_sees_the_writes_of_the_others(of_owner, held[1])
+        each_sees_the_writes_of_the_others(arrived, onward)
+        each_sees_the_writes_of_the_others(of_second, back)
+        each_sees_the_writes_of_the_others(later, owner.send(later, second))
+
+
+def child_in_a_namespace(owner):
+    """Return a child that has another process id for itself than for its parent."""
+    with owner.system.children_in_a_pid_namespace():
+        child = owner.start_peer()
+    check(child.system.own_pid() != child.pid, "it is in a PID namespace of its own")
+    return child
+
+
+@clause("ENV-5", vary=("strategy",), isolated=True)
+def test_receiver_with_another_shm_gets_the_memory_or_an_exception(stage):
+    """The peer has another `/dev/shm`; it and the owner send each other tensors."""
+    with stage.fresh() as fresh:
+        owner, peer, bystander = fresh.owner, fresh.peer, fresh.bystander
+        peer.system.mount_own_shm()
+        for number, channel in enumerate(fresh.implementation.channels):
+            for sender, receiver in ((owner, peer), (peer, owner)):
+                values = [number, 20, 30]
+                tensor = sender.make(values)
+                works_or_is_refused(tensor, values, sender, receiver, channel)
+                text = sender.send("text", receiver, channel)
+                check.equal(text, "text", "the next message arrives")
+            tensor = owner.make([number, 40, 50])
+            arrived = owner.send(tensor, bystander, channel)
+            each_sees_the_writes_of_the_others(tensor, arrived)

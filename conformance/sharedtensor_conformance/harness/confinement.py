@@ -1,0 +1,91 @@
+"""What a container does to a process: an actor lets the system take something from it.
+
+Namespaces and filters of system calls cannot be undone, so this is for processes of one
+case. Each action returns why it cannot be done here, or nothing where it was done. What
+it does is inherited by children that the process starts later.
+
+Each action gets the actor first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from multiprocessing import resource_tracker
+from typing import Any
+
+from sharedtensor_conformance.harness.process_tree import mount_private_shm
+
+NEW_PIDS = 0x20000000  # CLONE_NEWPID, unshare(2)
+MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}  # its number among the system calls
+
+_NO_NEW_PRIVILEGES, _SECCOMP, _FILTER = 38, 22, 2  # prctl(2)
+# Instructions of a filter, seccomp(2): load the number, compare, and return.
+_LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_REFUSE, _ALLOW = 0x00050000, 0x7FFF0000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def own_pid(actor: Any) -> int:
+    """Return the id of the process in its own namespace."""
+    return os.getpid()
+
+
+def forbid_memfd_create(actor: Any, error: str) -> str:
+    """Let `memfd_create` fail in this process with an error, such as ``EPERM``.
+
+    That is done by a filter of system calls, as the runtimes of containers have them.
+    """
+    number = MEMFD_CREATE.get(platform.machine())
+    if number is None:
+        return f"the number of memfd_create is not known on {platform.machine()}"
+    instructions = (
+        (_LOAD, 0, 0, 0),
+        (_JUMP_IF_EQUAL, 0, 1, number),
+        (_RETURN, 0, 0, _REFUSE | getattr(errno, error)),
+        (_RETURN, 0, 0, _ALLOW),
+    )
+    program = b"".join(struct.pack("HBBI", *one) for one in instructions)
+    content = ctypes.create_string_buffer(program)
+    # struct sock_fprog: how many instructions there are, and where
+    described = struct.pack("HP", len(instructions), ctypes.addressof(content))
+    _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    if _libc.prctl(_SECCOMP, _FILTER, described, 0, 0) != 0:
+        return f"the system sets no filter of system calls: {_refusal()}"
+    return ""
+
+
+def enter_pid_namespace(actor: Any) -> str:
+    """Let the children that this process starts be in a new namespace of process ids.
+
+    The first of them is number 1 there, and the others end with it; so what children
+    have in common is started before. Until `leave_pid_namespace` this process can
+    start no threads.
+    """
+    resource_tracker.ensure_running()
+    if leave_pid_namespace(actor) or _libc.unshare(NEW_PIDS) != 0:
+        return f"the system makes no namespace of process ids: {_refusal()}"
+    return ""
+
+
+def leave_pid_namespace(actor: Any) -> str:
+    """Let the next children be in the namespace of this process again."""
+    with open("/proc/self/ns/pid") as own:
+        if _libc.setns(own.fileno(), NEW_PIDS) != 0:
+            return f"a process cannot go back to its own namespace: {_refusal()}"
+    return ""
+
+
+def mount_own_shm(actor: Any) -> str:
+    """Give this process a ``/dev/shm`` of its own."""
+    if not mount_private_shm():
+        return f"the system mounts no /dev/shm for one process: {_refusal()}"
+    return ""
+
+
+def _refusal() -> str:
+    return os.strerror(ctypes.get_errno())

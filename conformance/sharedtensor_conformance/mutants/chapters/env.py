@@ -1,0 +1,121 @@
+"""Mutants of what surrounds a program."""
+
+import errno
+import itertools
+import os
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from sharedtensor_conformance.mutants.registry import mutant
+
+
+def _copy_of(storage_class, content):
+    storage = storage_class(len(content))
+    storage.bytes[:] = np.frombuffer(content, np.uint8)
+    return storage
+
+
+@mutant(
+    "sends_a_copy_where_the_system_refuses",
+    "ENV-1",
+    "ENV-3",
+    replaces="protocol.export_storage",
+)
+def sends_a_copy_where_the_system_refuses(export_storage):
+    """What cannot be moved into a segment is sent by value."""
+
+    def export(storage):
+        try:
+            return export_storage(storage)
+        except OSError:
+            return _copy_of, (type(storage), bytes(storage.bytes))
+
+    return export
+
+
+@mutant("takes_one_refusal_for_ever", "ENV-1", replaces="segments.created")
+def takes_one_refusal_for_ever(created):
+    """A process that could make no file in `/dev/shm` does not try again."""
+    refusals = []
+
+    @contextmanager
+    def create_unless_refused(name):
+        if refusals:
+            raise refusals[0]
+        try:
+            with created(name) as fd:
+                yield fd
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EROFS):
+                refusals.append(error)
+            raise
+
+    return create_unless_refused
+
+
+@mutant("refusal_without_a_cause", "ENV-2", replaces="protocol.share_storage")
+def refusal_without_a_cause(share_storage):
+    """Who cannot share a storage says so and no more."""
+
+    def share(storage):
+        try:
+            share_storage(storage)
+        except OSError:
+            raise RuntimeError("This storage cannot be shared.") from None
+
+    return share
+
+
+@mutant("lost_message_has_no_cause", "ENV-2", replaces="protocol.read_message")
+def lost_message_has_no_cause(read_message):
+    """Who has no room for the descriptors of a message says how many there are."""
+
+    def read(channel, wait=True):
+        try:
+            return read_message(channel, wait)
+        except BlockingIOError:
+            raise
+        except OSError:
+            raise RuntimeError("received 0 items of ancdata") from None
+
+    return read
+
+
+@mutant("names_have_a_process_id_and_a_count", "ENV-4", replaces="segments.new_name")
+def names_have_a_process_id_and_a_count(new_name):
+    """A process numbers its names: those of another with its id are the same."""
+    numbers = itertools.count()
+    return lambda: f"sharedtensor-{os.getpid()}-{next(numbers):032x}"
+
+
+@mutant("removes_names_of_unknown_processes", "ENV-4", replaces="segments.new_name")
+def removes_names_of_unknown_processes(new_name):
+    """Who makes a name removes those whose process id it does not find."""
+    from sharedtensor import segments
+
+    def remove_and_make():
+        for name in filter(segments.NAME.fullmatch, os.listdir(segments.DIRECTORY)):
+            with suppress(PermissionError):
+                try:
+                    os.kill(int(name.split("-")[1]), 0)
+                except ProcessLookupError:
+                    os.unlink(f"{segments.DIRECTORY}/{name}")
+        return new_name()
+
+    return remove_and_make
+
+
+@mutant("makes_what_it_does_not_find", "ENV-5", replaces="protocol.rebuild_storage")
+def makes_what_it_does_not_find(rebuild_storage):
+    """A receiver that does not find a segment has zeros of its own."""
+
+    def rebuild(storage_class, handle):
+        from sharedtensor.errors import HandleError
+
+        try:
+            return rebuild_storage(storage_class, handle)
+        except HandleError:
+            return storage_class(handle[2])
+
+    return rebuild
