@@ -425,6 +425,20 @@ class ForgeryOperations(Protocol):
         """
 
 
+class VersionOperations(Protocol):
+    """Profile ``versions``: handles say of which version they are."""
+
+    def handle_version(self) -> str:
+        """Return the version of the handles that this process makes and understands."""
+
+    def forge_version(self, tensor: Tensor, version: str) -> object:
+        """Return what is put on a channel to send `tensor` as another version would.
+
+        The message is the implementation's own, made when it is sent, but for the
+        version that its handle says.
+        """
+
+
 class TraceOperations(Protocol):
     """Profile ``trace-points``: a process can be held at each step of the protocol.
 
@@ -464,6 +478,7 @@ PROFILES: dict[str, type | None] = {
     "lifetime": None,
     "faults": None,
     "forgery": ForgeryOperations,
+    "versions": VersionOperations,
     "fault-table": None,
     "trace-points": TraceOperations,
 }

@@ -21,6 +21,12 @@ from .shareable import StorageLike, TensorLike, Window
 
 T = TypeVar("T", bound=TensorLike)
 
+HANDLE_VERSION = 1
+"""The version of handles: raised when what they say, or what is beside them, changes.
+
+The manager's messages have none: one is started by the processes that use it.
+"""
+
 
 class Message:
     """A pickled object, and what travels beside its bytes."""
@@ -194,12 +200,13 @@ def export_storage(storage: StorageLike) -> tuple[Any, ...]:
     """Share a storage and reduce it to its handle.
 
     The pickler's memo sends one handle for all its tensors. A storage that was received
-    is sent on by its handle like any other. Clauses SHARE-4, SHARE-6, VIEW-3,
-    RESHARE-5.
+    is sent on by its handle like any other. The version comes before all that depends
+    on it. Clauses SHARE-4, SHARE-6, VIEW-3, RESHARE-5, HANDLE-1, HANDLE-2.
     """
     share_storage(storage)
     assert storage.segment is not None, "a shared storage has a segment"
-    return _rebuild_storage, (type(storage), export_handle(storage.segment))
+    handle = export_handle(storage.segment)
+    return _rebuild_storage, (HANDLE_VERSION, type(storage), handle)
 
 
 def export_handle(segment: strategies.Segment) -> tuple[Any, ...]:
@@ -281,6 +288,19 @@ def unpack_message(payload: Any, descriptors: list[int]) -> Any:
 
 
 # Rebuilding
+
+
+def verify_version(version: Any) -> None:
+    """Verify that this process understands a handle of that version. Clause HANDLE-1.
+
+    Raises `HandleError`.
+    """
+    if version != HANDLE_VERSION:
+        raise HandleError(
+            f"A handle of version {version} came, and this process understands version "
+            f"{HANDLE_VERSION}. Sender and receiver have different releases of "
+            "sharedtensor: install the same one for both."
+        )
 
 
 def rebuild_storage(
@@ -391,7 +411,8 @@ def _rebuild_tensor(*arguments: Any) -> Any:
     return rebuild_tensor(*arguments)
 
 
-def _rebuild_storage(*arguments: Any) -> Any:
+def _rebuild_storage(version: Any, *arguments: Any) -> Any:
+    verify_version(version)
     return rebuild_storage(*arguments)
 
 

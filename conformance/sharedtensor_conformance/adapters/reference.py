@@ -285,6 +285,14 @@ class ReferenceOperations(TorchLike):
         """Return the tensor in a form that pickles as it does, but for one lie."""
         return Forgery(tensor, how, excess)
 
+    def handle_version(self) -> str:
+        """Return the version, which is a number."""
+        return str(import_module("sharedtensor.protocol").HANDLE_VERSION)
+
+    def forge_version(self, tensor: Tensor, version: str) -> object:
+        """Return the tensor with a handle of another version."""
+        return Forgery(tensor, "version", version=version)
+
     def break_at(self, step: str, pause: Callable[[], str]) -> None:
         """Call `pause` before the next performance of a step."""
         places = [_place(target) for target in TRACE_POINTS[step]]
@@ -321,12 +329,15 @@ def _place(target: str) -> tuple[Any, str]:
 class Forgery:
     """Pickles as a tensor of the reference, but for one lie."""
 
-    def __init__(self, tensor: Tensor, how: str, excess: int) -> None:
+    def __init__(
+        self, tensor: Tensor, how: str, excess: int = 0, version: str = ""
+    ) -> None:
         self.library = import_module("sharedtensor")
         self.protocol = import_module("sharedtensor.protocol")
         self.tensor: Any = tensor  # None once only its first handle is sent
         self.how = how
         self.excess = excess
+        self.version = version
         self.first: tuple[Any, ...] | None = None
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
@@ -353,19 +364,21 @@ class Forgery:
 
     def reduce_storage(self, storage: Any) -> tuple[Any, ...]:
         """Return the reduced storage with a handle that lies."""
-        rebuild, (kind, handle) = self.protocol.export_storage(storage)
+        rebuild, (version, kind, handle) = self.protocol.export_storage(storage)
         name, token, nbytes, where = handle
         if self.how == "size":
             nbytes += self.excess
+        elif self.how == "version":
+            version = self.version
         elif self.how == "truncated":
-            return rebuild, (kind, handle[:2])
+            return rebuild, (version, kind, handle[:2])
         elif self.how == "outside" and storage.segment.descriptor is None:
             path = other_file()
             weakref.finalize(self, os.unlink, path)
             token = os.path.relpath(path, "/dev/shm")
         elif self.how == "outside":
             where = self.protocol.export_handle(_decoy(storage.segment))[3]
-        return rebuild, (kind, (name, token, nbytes, where))
+        return rebuild, (version, kind, (name, token, nbytes, where))
 
 
 def _decoy(segment: Any) -> Any:

@@ -1,0 +1,103 @@
+"""Chapter HANDLE: what a handle says."""
+
+import re
+
+from sharedtensor_conformance.chapters.stories import (
+    direct,
+    each_sees_the_writes_of_the_others,
+    nothing_is_added,
+    opened,
+)
+from sharedtensor_conformance.harness import check, clause, refusal
+
+LARGE = 1 << 19
+"""Elements of a tensor of 2 MiB: more than a pipe or a socket takes."""
+
+
+def other_versions(own):
+    """Return versions that are not `own`, near ones and far ones."""
+    return [f"{own}0", f"{own}.1", "0.0", "from-another-world"]
+
+
+def names(text, version):
+    """Return whether a version stands in a text, and not as a part of another one."""
+    return re.search(rf"(?<![\w.-]){re.escape(version)}(?![\w-]|\.\w)", text)
+
+
+def is_refused(tensor, version, sender, receiver, channel):
+    """Send a tensor with a handle of another version; the refusal names both."""
+    own = receiver.handle_version()
+    forged = tensor.forge_version(version)
+    with refusal(f"a handle of version {version} is refused") as refused:
+        sender.put(forged, receiver, channel)
+        receiver.get_or_lose(sender, channel)
+    if refused.error is not None:
+        for named in (own, version):
+            sentence = f"the exception names version {named}: {refused.error}"
+            check(names(refused.error.message, named), sentence)
+    forged.drop()
+
+
+@clause("HANDLE-1", vary=("strategy",))
+def test_handle_of_another_version_is_refused(sender, receiver, channel):
+    """The sender sends handles of other versions, of a storage that nobody else has.
+
+    Then it sends the same tensor with a handle of its own version.
+    """
+    for version in other_versions(sender.handle_version()):
+        tensor = sender.make([1, 2, 3])
+        is_refused(tensor, version, sender, receiver, channel)
+        arrived = sender.send(tensor, receiver, channel)
+        check.equal(arrived.values(), [1, 2, 3], "the tensor itself can be received")
+        each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("HANDLE-1", vary=("strategy",))
+def test_handle_of_another_version_is_refused_by_who_has_the_storage(
+    sender, receiver, stage
+):
+    """The receiver has the tensor when the handle of another version comes."""
+    channel = direct(stage)
+    tensor = sender.make([4, 5, 6])
+    arrived = sender.send(tensor, receiver, channel)
+    for version in other_versions(sender.handle_version()):
+        is_refused(tensor, version, sender, receiver, channel)
+        each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("LIFE-19", vary=("strategy",), profiles=("versions",))
+def test_nothing_is_left_of_handles_of_another_version(sender, receiver, stage):
+    """Handles of other versions are refused, and their tensors dropped, twice."""
+    channel = direct(stage)
+
+    def go_round():
+        for version in other_versions(sender.handle_version()):
+            tensor = sender.make([7, 8, 9])
+            is_refused(tensor, version, sender, receiver, channel)
+            check.equal(tensor.values(), [7, 8, 9], "the sender's is as it was")
+            tensor.drop()
+
+    go_round()
+    before = opened(stage, sender, receiver)
+    go_round()
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("HANDLE-2", vary=("strategy",))
+def test_message_has_room_for_a_handle_and_not_for_the_values(
+    sender, receiver, channel
+):
+    """The sender puts a tensor of 2 MiB that nobody receives yet, and puts it again.
+
+    The second time it writes, so that what arrives is no copy that went elsewhere.
+    """
+    tensor = sender.request("act", "make_large", LARGE, 7)
+    sender.put(tensor, receiver, channel)
+    first = receiver.get(sender, channel)
+    check.equal(first.read(LARGE - 1), 7, "it arrives")
+    sender.put(tensor, receiver, channel)
+    tensor.write(LARGE - 1, 8)
+    second = receiver.get(sender, channel)
+    check.equal(second.read(LARGE - 1), 8, "it arrives, with what was written since")
+    for one in (tensor, first, second):
+        one.drop()

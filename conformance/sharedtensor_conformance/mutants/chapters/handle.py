@@ -1,0 +1,70 @@
+"""Mutants of what a handle says."""
+
+import fcntl
+import struct
+import termios
+import time
+
+from sharedtensor_conformance.mutants.registry import mutant
+
+
+@mutant("any_version_will_do", "HANDLE-1", replaces="protocol.verify_version")
+def any_version_will_do(verify_version):
+    """A handle of any version is read as one of the own."""
+    return lambda version: None
+
+
+@mutant("versions_are_not_named", "HANDLE-1", replaces="protocol.verify_version")
+def versions_are_not_named(verify_version):
+    """A handle of another version is refused as one that is damaged."""
+    from sharedtensor.errors import HandleError
+
+    def verify(version):
+        try:
+            verify_version(version)
+        except HandleError:
+            raise HandleError("The handle is damaged; send the tensor again.") from None
+
+    return verify
+
+
+@mutant(
+    "sender_waits_until_it_was_fetched",
+    "HANDLE-2",
+    replaces=(
+        "protocol.export_storage",
+        "protocol.write_message",
+        "protocol.write_at_once",
+    ),
+)
+def sender_waits_until_it_was_fetched(export_storage, write_message, write_at_once):
+    """Who sends a large storage stays until its message was read."""
+    large = []
+
+    def export(storage):
+        if storage.nbytes > 1 << 16:
+            large.append(storage.nbytes)
+        return export_storage(storage)
+
+    def wait(channel):
+        unread = bytes(4)
+        while (
+            large
+            and struct.unpack(
+                "i", unread := fcntl.ioctl(channel.fileno(), termios.TIOCOUTQ, unread)
+            )[0]
+        ):
+            time.sleep(0.001)
+        large.clear()
+
+    def write(message, channel):
+        write_message(message, channel)
+        wait(channel)
+
+    def write_now(message, channel):
+        written = write_at_once(message, channel)
+        if written:
+            wait(channel)
+        return written
+
+    return export, write, write_now
