@@ -6,6 +6,7 @@ system does not let the suite make such surroundings, the case is not run.
 
 import errno
 import os
+from itertools import permutations
 
 import pytest
 
@@ -221,3 +222,37 @@ def test_receiver_with_another_shm_gets_the_memory_or_an_exception(stage):
             tensor = owner.make([number, 40, 50])
             arrived = owner.send(tensor, bystander, channel)
             each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("ENV-6", vary=("strategy",), isolated=True)
+def test_program_after_one_that_was_killed_whole_shares(stage):
+    """All hold tensors, messages are in flight, and all are killed with the manager.
+
+    Then another program begins in the same directories, shares, and ends.
+    """
+    with stage.fresh() as fresh:
+        for number, (sender, receiver) in enumerate(each_other(fresh)):
+            tensor = sender.make([number, 1, 2])
+            arrived = sender.send(tensor, receiver)
+            check.equal(arrived.values(), [number, 1, 2], "the tensor arrives")
+            sender.put([tensor, sender.make([number, 3])], receiver)
+        left = fresh.kill_all()
+        check.equal(fresh.ledger.processes(), {}, "no process is left")
+        fresh.start_again()
+        for number, (sender, receiver) in enumerate(each_other(fresh)):
+            for channel in fresh.implementation.channels:
+                tensor = sender.make([number, 4, 5])
+                arrived = sender.send(tensor, receiver, channel)
+                each_sees_the_writes_of_the_others(tensor, arrived)
+        for actor in (fresh.peer, fresh.bystander, fresh.owner):
+            check.equal(actor.leave(), 0, "each ends normally")
+        new = lambda: fresh.ledger.segments() - left  # noqa: E731
+        sentence = "no segment of the second program is left"
+        eventually(lambda: not new(), sentence, fresh.grace, found=new)
+        gone = lambda: not fresh.ledger.processes()  # noqa: E731
+        eventually(gone, "no process of it is left", fresh.grace)
+
+
+def each_other(fresh):
+    """Return all pairs of a sender and a receiver."""
+    return list(permutations((fresh.owner, fresh.peer, fresh.bystander), 2))

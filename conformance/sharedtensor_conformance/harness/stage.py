@@ -176,6 +176,19 @@ class Stage:
 
     # The end
 
+    def kill_all(self) -> set[str]:
+        """Kill all processes at once, managers too; return the names that are left."""
+        listener().changed("kill everything")
+        names: list[str] = self.supervision.ask("kill_all")
+        for actor in self.actors:
+            actor.reset()
+        self.actors.extra.clear()
+        return set(names)
+
+    def start_again(self) -> None:
+        """Start another owner in the surroundings of those that were killed."""
+        self.starter.start_again()
+
     def leave_all(self) -> None:
         """Let all reused processes end normally, the owner last."""
         for actor in reversed(self.actors.running()):

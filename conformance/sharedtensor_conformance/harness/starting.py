@@ -85,10 +85,17 @@ class Starter:
         if process.name in STANDING and not process.was_started:
             self._start_standing(self._actors.named(process.name))
 
+    def start_again(self) -> None:
+        """Start another owner where all processes have ended."""
+        self._begin(self._supervision.ask("start_again"))
+
     def _start_owner(self) -> None:
+        self._begin(self._supervision.start())
+
+    def _begin(self, pid: int) -> None:
         owner = self._actors.owner
         enter = self._isolation.enter if self._isolation else True
-        self._connect(owner, self._supervision.start(), enter)
+        self._connect(owner, pid, enter)
         self._use_device(owner)
         names = ("owner", *STANDING)
         pairs = [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]]

@@ -192,6 +192,23 @@ class Supervisor:
         if not self.segments.private:
             raise ValueError("this /dev/shm is shared with others")
 
+    def do_kill_all(self) -> list[str]:
+        """Kill everything below at once; return the names that are left.
+
+        All are stopped first, so that none does anything about the end of another.
+        """
+        for pid in self.tree.living():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        self.tree.kill(before=self.note_semaphores)
+        return self.segments.names()
+
+    def do_start_again(self) -> int:
+        """Start another owner where everything has ended; return its pid."""
+        self.owner = self.start()
+        self.tree.seen.add(self.owner)
+        return self.owner
+
     def do_end(self) -> dict[str, list[str]]:
         """End everything; return what was killed, and the segments that are left."""
         return {"killed": self.end(), "segments": self.segments.names()}

@@ -70,7 +70,10 @@ def start_anywhere() -> tuple[str, Connected]:
 
 
 def new_directory(base: str) -> str:
-    """Return a path below `base` that no other manager has. Clause MGR-17."""
+    """Return a path below `base` that no other manager has, nor one that was killed.
+
+    Clauses MGR-17, ENV-6.
+    """
     return os.path.join(base, f"{daemon.TITLE}-{os.urandom(8).hex()}")
 
 

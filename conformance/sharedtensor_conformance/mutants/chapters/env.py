@@ -3,7 +3,10 @@
 import errno
 import itertools
 import os
+import tempfile
 from contextlib import contextmanager, suppress
+from multiprocessing import util
+from pathlib import Path
 
 import numpy as np
 
@@ -119,3 +122,19 @@ def makes_what_it_does_not_find(rebuild_storage):
             return storage_class(handle[2])
 
     return rebuild
+
+
+@mutant("lock_file_outlives_its_process", "ENV-6", replaces="protocol.move_storage")
+def lock_file_outlives_its_process(move_storage):
+    """A program that shares has a file, and refuses to begin if one was left there."""
+
+    def move(storage):
+        file = Path(tempfile.gettempdir(), "sharedtensor.pid")
+        if file.exists():
+            os.kill(int(file.read_text()), 0)  # it has to live
+        else:
+            file.write_text(str(os.getpid()))
+            util.Finalize(None, file.unlink, exitpriority=1)
+        move_storage(storage)
+
+    return move
