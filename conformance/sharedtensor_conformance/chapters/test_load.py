@@ -107,7 +107,7 @@ def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
     nothing_is_added(before, stage, owner, peer)
 
 
-@clause("LOAD-2", channels=("queue",))
+@clause("LOAD-2", vary=("strategy",), channels=("queue",))
 def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     """A child puts 3 MB that nobody receives, calls `cancel_join_thread`, and exits."""
     channel = owner.open_channel("queue")
@@ -129,7 +129,7 @@ def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
     check.equal(worker.wait_for_exit(), 0, "the worker exits normally")
 
 
-@clause("LOAD-3")
+@clause("LOAD-3", vary=("strategy",))
 def test_worker_that_was_killed_takes_nothing_from_the_others(owner, stage):
     """Two children put three batches each, one is killed, the other puts more."""
     for kind in queues(stage):
@@ -282,7 +282,7 @@ def buffers_in_use(owner, kind):
     answers_of(*pending)
 
 
-@clause("RESHARE-2", "MEM-1")
+@clause("RESHARE-2", "MEM-1", vary=("strategy",))
 def test_buffers_that_come_back_are_the_same_memory(owner, stage):
     """Two children fill three buffers of the owner a hundred times, in turn."""
     for kind in queues(stage):

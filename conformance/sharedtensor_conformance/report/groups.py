@@ -33,9 +33,12 @@ CHAPTERS = (
     "FS",
     "LIFE",
     "THREAD",
+    "LOAD",
     "FAIL",
+    "ENV",
     "MGR",
     "SEC",
+    "HANDLE",
     "FAULT",
     "CUDA",
 )
