@@ -16,13 +16,15 @@ SIZE = 1 << 20
 """Bytes: more than a pipe takes."""
 
 
-def put(messages, number, size):
+def put(messages, begun, number, size):
     """Put one message."""
+    begun.set()
     messages.put((number, torch.ones(2), bytes(size)))
 
 
-def get_all(messages):
+def get_all(messages, begun):
     """Receive until the message of the second process comes."""
+    begun.set()
     while messages.get()[0] != 2:
         pass
 
@@ -39,15 +41,18 @@ def wait_until_begun(messages):
 if __name__ == "__main__":
     context = mp.get_context("spawn")
     messages = context.SimpleQueue()
-    first = context.Process(target=put, args=(messages, 1, SIZE))
+    begun = [context.Event() for _ in range(3)]
+    first = context.Process(target=put, args=(messages, begun[0], 1, SIZE))
     first.start()
     wait_until_begun(messages)
     os.kill(first.pid, signal.SIGKILL)
     first.join()
-    second = context.Process(target=put, args=(messages, 2, 0))
-    reader = context.Process(target=get_all, args=(messages,))
+    second = context.Process(target=put, args=(messages, begun[1], 2, 0))
+    reader = context.Process(target=get_all, args=(messages, begun[2]))
     second.start()
     reader.start()
+    if not all(one.wait(LIMIT) for one in begun):
+        sys.exit("a process did not begin")
     reader.join(10)
     hangs = reader.exitcode is None
     for process in (reader, second):
