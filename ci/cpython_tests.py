@@ -147,11 +147,14 @@ class MethodRun:
         return {
             "method": self.method,
             "seconds": {name: round(self.seconds[name]) for name in SUBJECTS},
-            "outcomes": {
-                name: dict(Counter(one.kind for one in self.outcomes[name].values()))
-                for name in SUBJECTS
-            },
+            "outcomes": {name: kinds_of(self.outcomes[name]) for name in SUBJECTS},
         }
+
+
+def kinds_of(outcomes: Outcomes) -> dict[str, int]:
+    """Return how many tests came to what; the end of a process is no test."""
+    tests = {test for test in outcomes if not test.endswith(THE_END)}
+    return dict(Counter(outcomes[test].kind for test in sorted(tests)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -264,8 +267,7 @@ def run_method(folder: Path, method: str, limit: float, only: str) -> MethodRun:
 
 def in_words(outcomes: Outcomes) -> str:
     """Return how many tests came to what; those that did not pass are named."""
-    kinds = Counter(each.kind for each in outcomes.values())
-    said = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    said = ", ".join(f"{count} {kind}" for kind, count in kinds_of(outcomes).items())
     others = [
         f"{test.partition('.')[2]}: {each.text:.80}"
         for test, each in outcomes.items()
