@@ -18,6 +18,9 @@ MANY = 300
 LONG = 50_000
 """Bytes in one message: more than an implementation may write at once."""
 
+LENGTHS = tuple(4**power for power in range(11))
+"""Elements of a tensor: of each order of magnitude, up to 4 MiB."""
+
 ROOM = 16
 """Descriptors that a process near its limit may still open."""
 
@@ -145,6 +148,26 @@ def test_descriptors_are_counted_at_each_step(sender, receiver, channel, stage):
         kept.drop()
     check.equal(back.values(), [31, 32, 33], "it stays")
     costs_at_most("its drop frees the receiver's", 1, 0)
+
+
+@clause("FD-4", vary=("strategy",))
+def test_drop_gives_a_descriptor_back_however_large_the_storage_is(
+    sender, receiver, stage
+):
+    """A storage of each size is sent; one side drops, looks, and then the other."""
+    sender.send(sender.make([1, 2]), receiver).drop()
+    before = stage.holdings(sender, receiver)
+    for length in LENGTHS:
+        for first in (sender, receiver):
+            tensor = sender.make_long(length, 39)
+            arrived = sender.send(tensor, receiver)
+            check.equal(arrived.read(length - 1), 39, "the tensor arrives")
+            dropped, kept = (tensor, arrived)[:: 1 if first is sender else -1]
+            dropped.drop()
+            sentence = f"of {4 * length} bytes the {first.name} keeps nothing"
+            stage.check_descriptors(before, {first: 0, kept.actor: 1}, sentence)
+            check.equal(kept.read(0), 39, "the other keeps its tensor")
+            kept.drop()
 
 
 @clause("FD-4", start_methods=("fork",), vary=("strategy",))

@@ -2,9 +2,12 @@
 
 from collections import Counter
 
+import pytest
+
 from sharedtensor_conformance.chapters.stories import (
     KINDS,
     ROUNDS,
+    direct,
     each_sees_the_writes_of_the_others,
     hold_other_tensors,
     machinery,
@@ -13,9 +16,21 @@ from sharedtensor_conformance.chapters.stories import (
     queues,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.process_tree import wait_until
 
 MANY = 300
 """Storages in one message: more than the kernel takes descriptors at once."""
+
+
+ORDERS = 11
+"""Orders of magnitude that tensors have: of up to 4 MiB."""
+
+PILE = 1000
+LONG = 10_000
+"""So many messages, of so many bytes, are more than a pipe or a socket holds."""
+
+SOON = 0.5
+"""Seconds in which a process ends that waits for nothing."""
 
 
 def keeps_its_values(tensor, expected):
@@ -134,15 +149,55 @@ def test_tensor_of_a_killed_owner_is_kept_by_two_peers(stage):
 
 
 @clause("LIFE-5")
-def test_message_survives_the_exit_of_its_sender(owner, channel):
-    """A child puts two messages and exits; the owner receives them afterwards."""
-    child = owner.start_peer()
+def test_message_survives_the_exit_of_its_sender(owner, channel, stage):
+    """A child puts messages and exits; the owner receives them afterwards.
+
+    An object in the last one puts another message meanwhile, on a channel of its own
+    where there is one: so do objects that log what is sent.
+    """
+    child, logs = owner.start_peer(), direct(stage)
     child.put(child.make([41, 42, 43]), owner, channel)
     child.put({"later": child.make([44, 45])}, owner, channel)
+    logging = child.sending([child.make([46])], owner, logs)
+    child.put([child.make([47]), logging, child.make([48])], owner, channel)
     check.equal(child.leave(), 0, "the child exits normally")
     keeps_its_values(owner.get(child, channel), [41, 42, 43])
     later = owner.get(child, channel)["later"]
     check.equal(later.values(), [44, 45], "the second message arrives as well")
+    check.equal(owner.get(child, logs)[0].values(), [46], "and what the object put")
+    before, said, after = owner.get(child, channel)
+    check.equal(said, "it was sent", "and the object itself")
+    check.equal(before.values(), [47], "and the tensor before it")
+    check.equal(after.values(), [48], "and the one after it")
+
+
+@clause("LIFE-5", vary=("strategy",), channels=("queue",))
+@pytest.mark.parametrize("queues_are", ["closed", "open"])
+def test_messages_that_wait_for_room_survive_the_exit_of_their_sender(
+    owner, stage, queues_are
+):
+    """A child puts 10 MB on each of two queues, closes both or none, and exits.
+
+    It has to wait until all is written. One that does not is given the time to end
+    before the owner receives, and so makes room.
+    """
+    channels = [owner.open_channel(kind) for kind in ("queue", "joinable_queue")]
+    child = owner.start_peer(arguments=channels)
+    for channel in channels:
+        child.request("act", "put_pile", channel, 0, PILE, LONG)
+        channel.put(child, {"last": child.make([49, 50])})
+        if queues_are == "closed":
+            channel.close(child)
+    child.exchange("leave")
+    wait_until(child.process.has_ended, SOON)
+    for channel in channels:
+        pile = (channel, 0, PILE, LONG, stage.grace)
+        lost = owner.request("act", "get_pile", *pile)
+        check.equal(lost, [], "the numbers of messages that do not arrive")
+        arrived = channel.get(owner)["last"]
+        check.equal(arrived.values(), [49, 50], "the tensor behind them arrives")
+    status = stage.ends.wait_for_exit(child.process)
+    check.equal(status, 0, "the child exits normally")
 
 
 @clause("LIFE-5", vary=(), isolated=True)
@@ -194,9 +249,10 @@ def test_nothing_is_left_of_tensors_that_were_sent_and_dropped(
     """Both sides drop what they sent and got, now one first and now the other."""
 
     def send_and_drop(number):
-        tensor = sender.make([number, 62, 63])
+        length = 4 ** (number % ORDERS)
+        tensor = sender.make_long(length, number)
         arrived = sender.send([tensor, tensor], receiver, channel)[1]
-        check.equal(arrived.values(), [number, 62, 63], "the tensor arrives")
+        check.equal(arrived.read(length - 1), number, "the tensor arrives")
         for dropped in (tensor, arrived)[:: -1 if number % 2 else 1]:
             dropped.drop()
 

@@ -4,6 +4,7 @@ from itertools import chain
 
 from sharedtensor_conformance.chapters.stories import (
     answers_of,
+    direct,
     each_sees_the_writes_of_the_others,
     queues,
 )
@@ -81,7 +82,11 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
 
 @clause("THREAD-4", isolated=True, channels=("simple_queue",))
 def test_simple_queue_uses_no_thread(stage):
-    """Owner and peer send each other tensors, and have as many threads as before."""
+    """Owner and peer send each other tensors, and have as many threads as before.
+
+    An object beside the last one sends a tensor of its own while it is pickled.
+    """
+    logs = direct(stage)
     with stage.fresh() as fresh:
         pair = (fresh.owner, fresh.peer)
         for actor in pair:
@@ -94,6 +99,12 @@ def test_simple_queue_uses_no_thread(stage):
                 tensor = sender.make([number, 2, 3])
                 arrived = sender.send(tensor, receiver, "simple_queue")
                 check.equal(arrived.values(), [number, 2, 3], "it arrives")
+            logging = sender.sending([sender.make([4])], receiver, logs)
+            message = [logging, sender.make([5])]
+            sender.put(message, receiver, "simple_queue")
+            check.equal(receiver.get(sender, logs)[0].values(), [4], "it is sent")
+            arrived = receiver.get(sender, "simple_queue")[1]
+            check.equal(arrived.values(), [5], "and what is beside it arrives")
         after = [threads_of(fresh, actor) for actor in pair]
         check.equal(after, before, "neither has more threads")
 

@@ -49,6 +49,17 @@ def _refuse_to_arrive() -> None:
     raise ValueError("this object of the suite cannot be unpickled")
 
 
+class Sending:
+    """An object that sends something else while it is pickled, as one that logs."""
+
+    def __init__(self, send: Callable[[], None]) -> None:
+        self.send = send
+
+    def __reduce__(self) -> Any:
+        self.send()
+        return str, ("it was sent",)
+
+
 class Uncaught(Exception):
     """What ends a process that does not catch it."""
 
@@ -65,7 +76,7 @@ def content(size: int) -> bytes:
     return (b"%d," % size * (size // 2 + 1))[:size]
 
 
-# Objects that cannot be sent
+# Objects that cannot be sent, or that send
 
 
 def unpicklable(actor: Any) -> Unpicklable:
@@ -76,6 +87,15 @@ def unpicklable(actor: Any) -> Unpicklable:
 def unreceivable(actor: Any) -> Unreceivable:
     """Return an object that raises when it is received."""
     return Unreceivable()
+
+
+def sending(actor: Any, to: str, channel: str, payload: Any) -> Sending:
+    """Return an object that puts a payload on a channel while it is pickled.
+
+    That may be in a thread, and at the end of the process: it has what it needs.
+    """
+    message, pair = actor.outgoing(payload), actor.pair_with(to, channel)
+    return Sending(lambda: pair.put(actor.name, channel, message))
 
 
 # Messages of every size
@@ -89,6 +109,11 @@ def ballast(actor: Any, size: int) -> Ballast:
 def is_ballast(actor: Any, value: Any, size: int) -> bool:
     """Return whether this is what `ballast` returned in another process."""
     return isinstance(value, Ballast) and value.content == content(size)
+
+
+def make_long(actor: Any, length: int, value: int) -> Any:
+    """Return a tensor of so many elements of one value, which do not travel here."""
+    return actor.call("make", [value] * length, (length,), "float32")
 
 
 def make_many(actor: Any, count: int, first: int) -> list[Any]:
@@ -120,6 +145,24 @@ def put_pile(actor: Any, channel: Any, first: int, count: int, size: int) -> Non
     for number in range(first, first + count):
         message = {"number": number, "tensors": [], "ballast": Ballast(size)}
         actor.do_channel_put(channel, message)
+
+
+def get_pile(
+    actor: Any, channel: Any, first: int, count: int, size: int, seconds: float
+) -> list[int]:
+    """Get what `put_pile` has put; return the numbers of those that do not arrive so.
+
+    After one that does not come within so many seconds nothing is waited for.
+    """
+    for number in range(first, first + count):
+        found = actor.do_channel_get_within(channel, seconds)
+        if not found:
+            return list(range(number, first + count))
+        if found[0]["number"] != number or not is_ballast(
+            actor, found[0]["ballast"], size
+        ):
+            return [number]
+    return []
 
 
 def get_sizes(

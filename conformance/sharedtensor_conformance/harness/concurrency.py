@@ -364,6 +364,14 @@ def _size(thread: int, number: int) -> int:
     return LONG if (thread + number) % 10 == 0 else thread + number
 
 
+# Another thread
+
+
+def in_a_thread(actor: Any, what: str, *arguments: Any) -> Any:
+    """Do what the controller could ask for, such as ``module``, in a new thread."""
+    return at_once(partial(getattr(actor, f"do_{what}"), *arguments))[0]
+
+
 # A thread that goes on while its process does other things
 
 

@@ -156,6 +156,21 @@ class ActorProxy(Requester):
         made: Remote = self.request("act", "unreceivable")
         return made
 
+    def sending(self, payload: Any, to: ActorProxy, channel: str) -> Remote:
+        """Return an object that puts `payload` on a channel while it is pickled."""
+        made: Remote = self.request("act", "sending", to.name, channel, payload)
+        to.unreceived += 1
+        return made
+
+    def make_long(self, length: int, value: int) -> Remote:
+        """Return a tensor of so many elements of one value."""
+        made: Remote = self.request("act", "make_long", length, value)
+        return made
+
+    def in_a_thread(self, what: str, *arguments: Any) -> Any:
+        """Let a new thread of the process do what it could be asked for."""
+        return self.request("act", "in_a_thread", what, *arguments)
+
     def drop_all(self) -> None:
         """Drop everything that the process has for the suite."""
         self.request("drop_all")

@@ -182,3 +182,22 @@ def batch_is_inherited(open_batch):
             os.set_inheritable(fd, True)
 
     return open_for_all
+
+
+@mutant(
+    "last_large_storage_is_kept",
+    "FD-4",
+    "LIFE-7",
+    replaces="protocol.rebuild_storage",
+)
+def last_large_storage_is_kept(rebuild_storage):
+    """A receiver keeps the last storage of 1 MiB or more, should it come again."""
+    last = []
+
+    def rebuild_and_keep(storage_class, handle):
+        storage = rebuild_storage(storage_class, handle)
+        if storage.segment is not None and storage.segment.nbytes >= 1 << 20:
+            last[:] = [storage]
+        return storage
+
+    return rebuild_and_keep

@@ -482,3 +482,18 @@ def main_thread_alone_gives_back(release_segment):
             release_segment(segment)
 
     return release
+
+
+@mutant(
+    "closing_cancels_the_join",
+    "LIFE-5",
+    replaces="multiprocessing.queues.Queue.close",
+)
+def closing_cancels_the_join(close):
+    """A process that has closed a queue does not wait for the queue's thread."""
+
+    def close_and_cancel(self):
+        close(self)
+        self.cancel_join_thread()
+
+    return close_and_cancel

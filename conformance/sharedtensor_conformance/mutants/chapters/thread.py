@@ -110,3 +110,20 @@ def interrupted_reader_keeps_the_lock(get):
         return received
 
     return get_under_the_lock
+
+
+@mutant(
+    "message_in_a_message_ends_it",
+    "THREAD-4",
+    "LIFE-5",
+    replaces="transport.sending.__exit__",
+)
+def message_in_a_message_ends_it(leave):
+    """Who sends while it is pickled takes what is collected for the outer message."""
+    from sharedtensor import transport
+
+    def leave_without_the_outer_one(self, kind, *ignored):
+        leave(self, kind, *ignored)
+        transport._current.outbox = None
+
+    return leave_without_the_outer_one
