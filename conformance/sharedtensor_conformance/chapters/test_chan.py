@@ -33,6 +33,15 @@ RACES = 20
 """Tensors that two threads put: where they race, a good part of them goes wrong."""
 
 MANY = 100
+CROWD = 400
+"""Tensors in one message: more than one packet or request has room for."""
+
+UNCOUNTED = 1000
+"""The same, where no descriptor limits how many a process may have."""
+
+SIZES = (5, 0, 600_000, 1, 4096, 4097, 16_384, 16_385, 65_536, 65_537, 0)
+"""Bytes in one message: none, a few, more than a pipe holds, and around its limits."""
+
 TEXT = "x" * 30_000
 """So much text in so many messages is more than a pipe or a socket holds."""
 
@@ -106,6 +115,22 @@ def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
         found.write(0, 200 + number)
     for number, tensor in enumerate(tensors):
         check.equal(tensor.values(), [200 + number, number + 100], "each is its own")
+
+
+@clause("CHAN-3", vary=("strategy",))
+def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy):
+    """The sender sends hundreds of tensors at once; both write to some of them."""
+    counted = strategy == "file_descriptor"
+    for many in (CROWD,) if counted else (CROWD, UNCOUNTED):
+        tensors = sender.request("act", "make_many", many, 1)
+        arrived = sender.send(tensors, receiver)
+        check.equal(len(arrived), many, "all arrive")
+        wrong = receiver.request("act", "wrong_ones", arrived, 1)
+        check.equal(wrong, [], "the places of tensors that arrive with other values")
+        for place in (0, many // 2, many - 1):
+            each_sees_the_writes_of_the_others(tensors[place], arrived[place])
+        for actor in (sender, receiver):
+            actor.drop_all()
 
 
 @clause("CHAN-4", vary=("strategy",))
@@ -348,19 +373,22 @@ def test_queue_of_a_manager_carries_tensors(stage):
 
 @clause("CHAN-11", vary=("start_method",))
 def test_pipe_carries_bytes_and_their_receiver_waits(owner, stage):
-    """A child waits for bytes twice; then the owner sends a tensor and more bytes."""
+    """A child waits for bytes of each size; then come a tensor and more bytes."""
     channel = owner.open_channel("pipe")
     child = owner.start_peer(arguments=channel)
-    for content in ("first", "second" * 100_000):
+    for size in SIZES:
+        content = ("second" * size)[:size]
         waiting = channel.waiting_for_bytes(child)
         eventually(waiting.is_waiting, "the child waits for bytes", within=stage.grace)
         channel.put_bytes(owner, content)
-        check(waiting.answer() == content, f"{len(content)} bytes arrive whole")
+        check(waiting.answer() == content, f"{size} bytes arrive whole")
     channel.put(owner, {"tensor": owner.make([211, 212])})
-    channel.put_bytes(owner, "last")
+    for content in ("", "last"):
+        channel.put_bytes(owner, content)
     arrived = channel.get(child)["tensor"]
     check.equal(arrived.values(), [211, 212], "the tensor comes before the bytes")
-    check.equal(channel.get_bytes(child), "last", "the bytes after it")
+    check.equal(channel.get_bytes(child), "", "no bytes after it")
+    check.equal(channel.get_bytes(child), "last", "and some after those")
 
 
 @clause("CHAN-12", vary=("start_method",))

@@ -8,6 +8,7 @@ from typing import Any
 from sharedtensor_conformance.chapters.stories import (
     each_sees_the_writes_of_the_others,
     each_storage_has_a_segment,
+    files_of_storages,
     only_name,
     several_strategies,
     strategy_set,
@@ -20,8 +21,11 @@ MANY = 20
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
-COUNTS = (1, 3, 1023, 1024, 1025, 4096)
-"""Elements of four bytes: less than a page, whole pages, and a little more."""
+COUNTS = (1, 3, 1023, 1024, 1025, 4096, *(2**power + 1 for power in range(12, 21)))
+"""Elements of four bytes: less than a page, whole pages, and a little more.
+
+Up to 4 MiB, since who allocates may round to a power of two, or to huge pages.
+"""
 
 
 CHEAP: dict[str, Any] = {"vary": (), "prefers": "fork", "isolated": True}
@@ -237,17 +241,43 @@ def test_nothing_is_left_of_a_storage_without_elements(
     eventually(gone, "no file is left", within=stage.grace)
 
 
-@clause("FS-4", profiles=("share",), vary=("strategy",))
+def name_says_whose_it_is(actor, stage):
+    """Let `actor` share a tensor; see whom the name of its file tells.
+
+    Where segments are kept, the file may have been there before.
+    """
+    before = stage.ledger.segments()
+    tensor = actor.make([33, 34, 35])
+    tensor.share()
+    pattern = stage.implementation.segment_pattern.replace("{pid}", str(actor.pid))
+    names = files_of_storages(stage, before, 1)
+    theirs = [name for name in names if re.fullmatch(pattern, name)]
+    check(theirs, f"a name is the implementation's for this process: {sorted(names)}")
+    told = [name for name in theirs if str(actor.pid) in re.findall(r"\d+", name)]
+    check(told, f"and names the process: {theirs}")
+    uid = stage.ledger.segment_status(told[0])["uid"]
+    check.equal(uid, os.geteuid(), "the file is the user's")
+    return tensor
+
+
+@clause("FS-4", profiles=("share",))
 def test_name_says_whose_it_is(owner, peer, stage):
     """Owner and peer share tensors; each name has the process id of its maker."""
-    pattern = stage.implementation.segment_pattern
-    for actor in (owner, peer):
-        _, name = shared_and_its_name(actor, stage, [33, 34, 35])
-        expected = pattern.replace("{pid}", str(actor.pid))
-        check(re.fullmatch(expected, name), "the name is the implementation's")
-        check(str(actor.pid) in re.findall(r"\d+", name), "and names the process")
-        uid = stage.ledger.segment_status(name)["uid"]
-        check.equal(uid, os.geteuid(), "the file is the user's")
+    held = [name_says_whose_it_is(actor, stage) for actor in (owner, peer, owner)]
+    check.equal(len(held), 3, "all are shared at once")
+
+
+@clause("FS-4", profiles=("share",), vary=(), start_methods=("fork",))
+def test_name_says_that_a_forked_child_made_it(owner, peer, stage):
+    """The owner shares and receives, and forks; child and owner share in turn.
+
+    What a process knows of itself at its first use is not true in the child.
+    """
+    held = [name_says_whose_it_is(owner, stage)]
+    arrived = peer.send(peer.make([36, 37]), owner)
+    child = owner.start_peer(start_method="fork")
+    held += [name_says_whose_it_is(actor, stage) for actor in (child, owner, child)]
+    check.equal(arrived.values(), [36, 37], "what the owner received is as it was")
 
 
 @clause("FS-5", profiles=("share",), vary=("strategy",))
@@ -295,13 +325,13 @@ def test_file_is_as_large_as_its_storage(sender, receiver, stage):
     """The sender sends storages of less than a page, of whole pages, and of more."""
     for count in COUNTS:
         before = stage.ledger.segments()
-        tensor = sender.make([count] * count)
+        tensor = sender.make_long(count, count)
         arrived = sender.send(tensor, receiver)
         check.equal(arrived.read(count - 1), count, "the last element arrives")
         size = stage.ledger.segment_status(only_name(stage, before))["size"]
         pages = -(-4 * count // PAGE)
-        check(size >= 4 * count, "the file has room for the storage")
-        check(size <= (pages + 1) * PAGE, "and takes little more")
+        check(size >= 4 * count, f"the file has room for {count} elements")
+        check(size <= (pages + 1) * PAGE, f"and takes little more: {size} bytes")
 
 
 @clause("FS-8", vary=("strategy",))

@@ -1,5 +1,6 @@
 """Chapter VIEW: the window that a message describes, on the storage it shares."""
 
+from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.stories import each_sees_the_writes_of_the_others
 from sharedtensor_conformance.harness import attempt, check, clause
@@ -239,16 +240,41 @@ def test_empty_tensor_arrives_beside_a_full_one(sender, receiver):
 
 
 @clause("VIEW-8", vary=("strategy",))
-def test_tensor_of_no_dimensions_is_shared(sender, receiver, channel):
-    """Sender and receiver write in turn to a tensor of shape ()."""
-    tensor = sender.make([17], shape=())
-    arrived = sender.send(tensor, receiver, channel)
-    check.equal(arrived.shape(), (), "the shape is ()")
-    check.equal(arrived.values(), [17], "the value is the sender's")
-    tensor.write((), 18)
-    check.equal(arrived.read(()), 18, "the receiver reads the sender's write")
-    arrived.write((), 19)
-    check.equal(tensor.read(()), 19, "the sender reads the receiver's write")
+def test_tensor_of_no_dimensions_is_shared(sender, receiver, channel, implementation):
+    """Sender and receiver write in turn to tensors of shape () and of each dtype."""
+    for dtype in implementation.dtypes:
+        tensor = sender.make(one_of(dtype), shape=(), dtype=dtype)
+        arrived = sender.send(tensor, receiver, channel)
+        is_shared_without_dimensions(tensor, arrived, dtype)
+
+
+@clause("VIEW-8", profiles=("views",), vary=("strategy",))
+def test_view_of_no_dimensions_is_shared(sender, receiver, implementation):
+    """The sender sends one element of a base of each dtype as a view of shape ()."""
+    window = Layout("element", offset=5, shape=(), strides=())
+    for dtype in implementation.dtypes:
+        base = sender.make(numbered(dtype), dtype=dtype)
+        view = sender.view(base, window)
+        arrived = sender.send(view, receiver)
+        is_shared_without_dimensions(view, arrived, dtype)
+        check.equal(base.read(5), arrived.read(()), "it is that element of the base")
+
+
+def one_of(dtype):
+    """Return a value of a dtype, alone in a list."""
+    return [True] if dtype == "bool" else [17]
+
+
+def is_shared_without_dimensions(tensor, arrived, dtype):
+    """Check a tensor of shape () that has arrived, and write to both in turn."""
+    check.equal(arrived.shape(), (), f"the shape is () ({dtype})")
+    check.equal(arrived.dtype(), dtype, "the dtype is the sender's")
+    check.equal(arrived.values(), tensor.values(), "the value is the sender's")
+    value = tensor.read(())
+    for writer, reader in ((tensor, arrived), (arrived, tensor)):
+        value = not value if dtype == "bool" else value + 1
+        writer.write((), value)
+        check.equal(reader.read(()), value, f"one reads the other's write ({dtype})")
 
 
 def complex_dtype(implementation):

@@ -303,3 +303,34 @@ def put_passes_what_waits(append):
             append(self, message)
 
     return write_or_append
+
+
+@mutant("names_overfill_a_packet", "CHAN-3", replaces="manager.client.packets")
+def names_overfill_a_packet(packets):
+    """As many names are announced at once as fit without what separates them."""
+    from sharedtensor.manager import client, messages
+
+    def overfilled(names):
+        encoded = [client.checked(name) for name in names]
+        at_once = messages.LONGEST_MESSAGE // max(map(len, encoded), default=1)
+        for begin in range(0, len(encoded), at_once):
+            yield messages.SEPARATOR.join(encoded[begin : begin + at_once])
+
+    return overfilled
+
+
+@mutant(
+    "no_bytes_are_the_end",
+    "CHAN-11",
+    replaces="multiprocessing.connection.Connection._recv_bytes",
+)
+def no_bytes_are_the_end(recv_bytes):
+    """A message of no bytes is taken for the end of its pipe."""
+
+    def receive(self, maxsize=None):
+        stream = recv_bytes(self, maxsize)
+        if stream is not None and not stream.getbuffer():
+            raise EOFError
+        return stream
+
+    return receive

@@ -134,3 +134,29 @@ def sends_on_at_its_own_manager(export):
         return address, announcements.announce_name(segment.token, address, segment)
 
     return export_at_its_own
+
+
+@mutant("files_are_huge_pages", "FS-7", replaces="segments.map_shared")
+def files_are_huge_pages(map_shared):
+    """The file of a segment of 2 MiB or more is rounded up to whole huge pages."""
+    huge = 1 << 21
+
+    def round_and_map(target, fd):
+        size = os.fstat(fd).st_size
+        if _is_named(fd) and size >= huge:
+            os.ftruncate(fd, -(-size // huge) * huge)
+        map_shared(target, fd)
+
+    return round_and_map
+
+
+@mutant("name_keeps_the_first_pid", "FS-4", replaces="segments.new_name")
+def name_keeps_the_first_pid(new_name):
+    """A process asks for its id at its first name, and its forked children do not."""
+    own = []
+
+    def name_of_the_first():
+        own.append(os.getpid())
+        return new_name().replace(f"-{os.getpid()}-", f"-{own[0]}-")
+
+    return name_of_the_first

@@ -159,3 +159,11 @@ def one_storage_for_each_dtype(rebuild_tensor):
         return rebuild_tensor(tensor_class, own, window, flags)
 
     return rebuild
+
+
+@mutant("copies_counters", "VIEW-8", replaces="protocol.export_tensor")
+def copies_counters(export_tensor):
+    """A tensor of no dimensions arrives as a copy if it has whole numbers or bits."""
+    return _copy_where(
+        lambda tensor: tensor.shape == () and tensor.dtype.kind in "biu", export_tensor
+    )
