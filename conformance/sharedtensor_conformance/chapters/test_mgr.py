@@ -44,6 +44,9 @@ FLOOD = 2000
 MANY = 600
 """Names that a process drops: with a message for each a socket would be full."""
 
+IDLE = 1.5
+"""Seconds in which a manager that is not needed may end; it need not."""
+
 SILENT_STRANGERS = 200
 """Connections that strangers leave open."""
 
@@ -141,6 +144,35 @@ def test_manager_removes_the_names_when_its_starter_is_killed_first(stage):
         fresh.peer.kill()
         gone = lambda: not fresh.ledger.segments()  # noqa: E731
         eventually(gone, "the names are removed", within=stage.grace)
+
+
+def share_large(actor):
+    """Let `actor` hold a shared tensor of 4 MiB: no segment is kept for such ones."""
+    tensor = actor.make_long(1 << 20, 18)
+    tensor.share()
+    return tensor
+
+
+@clause("MGR-2", profiles=("share",), vary=(), prefers="fork", isolated=True)
+def test_manager_removes_the_names_of_clients_that_had_dropped_all(stage):
+    """Owner and peer share, drop all, share again, and are killed.
+
+    A manager that has nothing left to keep may end, and is given the time to.
+    """
+    with stage.fresh() as fresh:
+        actors = (fresh.owner, fresh.peer)
+        tensors = [share_large(actor) for actor in actors]
+        arrived = fresh.owner.send(tensors[0], fresh.peer)
+        names = fresh.ledger.segments()
+        check(names, "the names are there")
+        for dropped in (*tensors, arrived):
+            dropped.drop()
+        names_go(stage, fresh, names, "the names are removed")
+        wait_until(lambda: not fresh.ledger.managers(), IDLE)
+        again = [share_large(actor) for actor in actors]
+        check.equal([tensor.read(0) for tensor in again], [18, 18], "sharing works")
+        check(fresh.ledger.segments(), "there are names again")
+        end_all(stage, fresh)
 
 
 def users_leave(fresh):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 from sharedtensor_conformance.harness import check, clause, eventually
@@ -16,6 +17,28 @@ ENDING = [
     *(signal.SIGRTMAX - 1, signal.SIGRTMAX),
 ]
 """Signals that end a process, of each sort: few of those for real time have a name."""
+
+ENDS_OF: dict[str, tuple[str, dict[str, Any], str]] = {
+    "second raises": ("ProcessRaisedException", {}, TEXTS["short"]),
+    "second raises in many scripts": (
+        "ProcessRaisedException",
+        {},
+        TEXTS["in many scripts"],
+    ),
+    "second is killed": ("ProcessExitedException", {"exit_code": -9}, ""),
+    "second exits": ("ProcessExitedException", {"exit_code": 7}, ""),
+    "write index": ("", {}, ""),
+}
+"""What is told of groups that end in one way or another: nothing where all is well."""
+
+
+def in_each_order(ends: Sequence[str]) -> list[str]:
+    """Return ends, five of them, such that each comes right after each other one."""
+    places = [0]
+    for step in range(1, len(ends)):  # a prime number of them: each step meets all
+        places += [(step * (turn + 1)) % len(ends) for turn in range(len(ends))]
+    return [ends[place] for place in places]
+
 
 ENDS: dict[str, Any] = {"profiles": ("share",), "vary": (), "prefers": "fork"}
 """For how groups of processes end: those of `spawn()` do so under ``spawn``."""
@@ -161,18 +184,20 @@ def test_each_signal_is_told(owner, start_method):
         check(not any(map(runs, pids)), "no process runs any more")
 
 
-@clause("SPAWN-6", **ENDS)
-def test_join_is_bounded(owner, start_method):
-    """Two processes wait; the owner joins for a short while, and they still wait."""
-    payload = [shared(owner, 2)]
-    group = owner.start_group("wait", 2, payload, start_method)
-    pids = group.pids()
-    check.equal(group.join(SHORT), False, "joining says they run")
-    check(all(map(runs, pids)), "and they do")
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    told = group.join()
-    check.equal(told["exit_code"], -9, "and later, when they were killed, how they end")
+@clause("SPAWN-4", "SPAWN-5", **ENDS)
+def test_each_call_is_told_its_own_end(owner, start_method):
+    """One process starts groups that end well or badly, in each order, one by one.
+
+    Each pair of ends follows each other: nothing may be left of the one before.
+    """
+    for task in in_each_order(list(ENDS_OF)):
+        kind, fields, words = ENDS_OF[task]
+        told = owner.start_together(task, 2, [shared(owner, 2)], start_method)
+        if not kind:
+            check.equal(told, None, f"the call returns None ({task})")
+            continue
+        is_told(told, kind, error_index=1, **fields)
+        check(words in told["message"], f"its text is there ({task})")
 
 
 @clause("SPAWN-6", **ENDS)
@@ -181,12 +206,28 @@ def test_join_is_bounded_though_processes_end(owner, start_method):
     group = owner.start_group("end in turn", 6, [shared(owner, 6)], start_method)
     pids = group.pids()
     check(group.is_ready(6), "all have begun")
+    check.equal(group.join(0), False, "joining for no time says that some run")
     joined = group.join(2 * PACE)
     check.equal(joined, False, "joining says that some run")
     check(runs(pids[-1]), "and the last one does")
     for pid in filter(runs, pids):
         os.kill(pid, signal.SIGKILL)
     group.join()
+
+
+@clause("SPAWN-6", **ENDS)
+def test_join_is_bounded(owner, start_method):
+    """Two processes wait; the owner joins for a short while, or none; they wait on."""
+    payload = [shared(owner, 2)]
+    group = owner.start_group("wait", 2, payload, start_method)
+    pids = group.pids()
+    for timeout in (SHORT, 0, 0.0, SHORT / 1000):
+        check.equal(group.join(timeout), False, f"join({timeout}) says they run")
+        check(all(map(runs, pids)), "and they do")
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    told = group.join()
+    check.equal(told["exit_code"], -9, "and later, when they were killed, how they end")
 
 
 @clause("SPAWN-7", **ENDS)

@@ -36,6 +36,21 @@ def test_strategy_that_was_set_is_the_current_one(owner, peer):
 
 
 @clause("STRAT-2", vary=("strategy",))
+def test_strategy_that_was_set_is_that_of_each_thread(owner, peer):
+    """Owner and peer set each strategy in one thread, and read it in others."""
+    for actor in (owner, peer):
+        for name in all_strategies(actor):
+            with strategy_set(actor, name):
+                found = actor.in_a_thread("module", "get_sharing_strategy")
+                check.equal(found, name, "another thread has the one that was set")
+        with strategy_set(actor, actor.module.get_sharing_strategy()):
+            for name in all_strategies(actor):
+                actor.in_a_thread("module", "set_sharing_strategy", name)
+                found = actor.module.get_sharing_strategy()
+                check.equal(found, name, "what another thread sets is the current one")
+
+
+@clause("STRAT-2", vary=("strategy",))
 def test_strategy_that_was_saved_can_be_restored(owner):
     """The owner saves its strategy, sets each other one, and sets the saved again."""
     saved = owner.module.get_sharing_strategy()

@@ -62,6 +62,48 @@ def test_state_dict_and_module_are_one_memory_in_the_receiver(sender, receiver):
     each_sees_the_writes_of_the_others(received, state["weight"], own)
 
 
+def change(actor, module):
+    """Replace a parameter of a module and a buffer; return all values that it has."""
+    actor.tie(module, "weight", "bias")
+    actor.add_buffer(module, "mean", [26, 27, 28])
+    changed = {"bias": LAYER["weight"], "mean": [26, 27, 28]}
+    return LAYER | BUFFERS | changed
+
+
+@clause("TRAIN-2", "TRAIN-5", vary=("strategy",))
+def test_state_dict_has_what_the_module_has_at_each_send(sender, receiver):
+    """The sender sends a state_dict, replaces tensors of the module, and sends again.
+
+    The module has as many parameters and buffers as before, under the same names.
+    """
+    module = make_normalized(sender)
+    arrived = sender.send(sender.state_dict(module), receiver)
+    check.equal(values_of(arrived), LAYER | BUFFERS, "all are there")
+    expected = change(sender, module)
+    again = sender.send(sender.state_dict(module), receiver)
+    check.equal(values_of(again), expected, "those that were replaced are there")
+    own = sender.parameters(module) | sender.buffers(module)
+    for name in expected:
+        each_sees_the_writes_of_the_others(again[name], own[name])
+    check.equal(arrived["bias"].values(), LAYER["bias"], "the old one is as it was")
+
+
+@clause("TRAIN-1", "TRAIN-5", vary=("strategy",))
+def test_module_arrives_with_what_it_has_at_each_send(sender, receiver):
+    """The sender sends a module, replaces tensors of it, and sends it again."""
+    module = make_normalized(sender)
+    first = sender.send(module, receiver)
+    expected = change(sender, module)
+    second = sender.send(module, receiver)
+    arrived = receiver.parameters(second) | receiver.buffers(second)
+    check.equal(values_of(arrived), expected, "those that were replaced are there")
+    own = sender.parameters(module) | sender.buffers(module)
+    for name in expected:
+        each_sees_the_writes_of_the_others(arrived[name], own[name])
+    kept = receiver.parameters(first)["bias"]
+    check.equal(kept.values(), LAYER["bias"], "the first one is as it was")
+
+
 @clause("TRAIN-3", profiles=("grad",), vary=("strategy",))
 def test_parameter_arrives_as_a_parameter(sender, receiver, channel):
     """The sender sends one parameter that requires grad and one that does not."""

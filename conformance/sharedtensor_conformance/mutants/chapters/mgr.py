@@ -378,3 +378,26 @@ def release_is_told_once(deliver):
             deliver(self)
 
     return deliver_or_forget
+
+
+@mutant(
+    "names_of_a_second_time_are_not_told",
+    "MGR-2",
+    replaces=("strategies.register_name", "strategies.FileSystem.release"),
+)
+def names_of_a_second_time_are_not_told(register_name, release):
+    """A process tells its manager of no name any more once it has dropped all."""
+    held, dropped_all = set(), []
+
+    def register(name, address):
+        held.add(name)
+        if not dropped_all:
+            register_name(name, address)
+
+    def release_and_count(self, segment):
+        release(self, segment)
+        if segment.token in held:
+            held.discard(segment.token)
+            dropped_all.extend([] if held else [True])
+
+    return register, release_and_count

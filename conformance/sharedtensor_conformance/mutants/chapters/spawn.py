@@ -147,3 +147,33 @@ def spawn_tells_no_failure(spawn):
 def spawn_always_joins(spawn):
     """`spawn()` joins, though it was told not to."""
     return lambda *arguments, join, **options: spawn(*arguments, **options)
+
+
+@mutant(
+    "no_time_is_no_bound",
+    "SPAWN-6",
+    replaces="multiprocessing.spawning.ProcessContext.join",
+)
+def no_time_is_no_bound(join):
+    """A join with the timeout 0 waits as one without a timeout does."""
+    return lambda self, timeout=None, grace=None: join(self, timeout or None, grace)
+
+
+@mutant(
+    "earlier_report_is_told",
+    "SPAWN-5",
+    replaces="multiprocessing.spawning.ProcessContext._failure",
+)
+def earlier_report_is_told(failure):
+    """Of a process that left no report, that of an earlier one is told."""
+    from sharedtensor.errors import ProcessRaisedException
+
+    reports = {}
+
+    def failure_or_report(self, index):
+        error = failure(self, index)
+        if isinstance(error, ProcessRaisedException):
+            reports[index] = error
+        return reports.get(index, error)
+
+    return failure_or_report

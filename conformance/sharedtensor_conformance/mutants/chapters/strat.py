@@ -1,5 +1,7 @@
 """Mutants of the sharing strategies."""
 
+import threading
+
 from sharedtensor_conformance.mutants.registry import mutant
 
 
@@ -91,3 +93,19 @@ def copies_what_is_foreign(rebuild_storage):
 def defaults_to_file_system(strategy):
     """A fresh process has the strategy `file_system`."""
     return "file_system"
+
+
+@mutant(
+    "each_thread_has_a_strategy",
+    "STRAT-2",
+    replaces=("protocol.set_strategy", "multiprocessing.get_sharing_strategy"),
+)
+def each_thread_has_a_strategy(set_strategy, get_sharing_strategy):
+    """A strategy that one thread has set is not the current one of the others."""
+    own = threading.local()
+
+    def set_own(name):
+        own.name = name
+        set_strategy(name)
+
+    return set_own, lambda: getattr(own, "name", "file_descriptor")

@@ -1,5 +1,7 @@
 """Mutants of models."""
 
+import weakref
+
 from sharedtensor_conformance.mutants.registry import mutant
 
 
@@ -93,3 +95,17 @@ def shares_new_buffers(share_memory):
         return share_memory(self)
 
     return share
+
+
+@mutant("state_dict_is_made_once", "TRAIN-2", replaces="nn.Module.state_dict")
+def state_dict_is_made_once(state_dict):
+    """A `state_dict()` has what the module had at the first, unless there is more."""
+    first = weakref.WeakKeyDictionary()
+
+    def remembered(self):
+        now = state_dict(self)
+        if first.get(self, {}).keys() != now.keys():
+            first[self] = now
+        return dict(first[self])
+
+    return remembered
