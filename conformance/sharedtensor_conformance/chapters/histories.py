@@ -100,9 +100,16 @@ class Window:
         """Return what a tensor with this window holds."""
         return [self.memory.values[place] for place in self.places]
 
-    def sent(self) -> Window:
-        """Return the window of a tensor that arrives where this one was sent."""
-        return Window(self.memory, self.places, self.grad and self.grad.sent())
+    def sent(self, message: dict[int, Window]) -> Window:
+        """Return the window of a tensor that arrives where this one was sent.
+
+        `message` has what else is in the same message, by the identity of its window:
+        a tensor that is named twice, such as a grad beside its tensor, arrives as one.
+        """
+        if id(self) not in message:
+            arrives = message[id(self)] = Window(self.memory, self.places)
+            arrives.grad = self.grad and self.grad.sent(message)
+        return message[id(self)]
 
     def memories(self) -> Iterator[Memory]:
         """Return the memories that travel with it."""
@@ -180,7 +187,7 @@ class History:
         self.verify()
         if self.grads:
             for tensor in list(self.held):
-                self.take_grad(tensor)
+                self.take_grads(tensor)
             self.verify()
         self.drop_all()
 
@@ -324,6 +331,13 @@ class History:
         if tensor := self.pick(which, lambda t: len(self.held) < MAX_LIVE):
             self.take_grad(tensor)
 
+    def take_grads(self, tensor: HeldTensor) -> None:
+        """Take the grad of a tensor, and that of the grad, and so on to the last."""
+        while tensor.window.grad:
+            self.take_grad(tensor)
+            tensor = self.held[-1]
+        self.take_grad(tensor)
+
     def take_grad(self, tensor: HeldTensor) -> None:
         """Take the grad of a tensor, if it should have one, and hold it."""
         grad, due = tensor.remote.grad(), tensor.window.grad
@@ -374,7 +388,8 @@ class History:
         self.lines.append(f'{sender.name}.put({said}, {receiver.name}, "{route[2]}")')
         remotes = [tensor.remote for tensor in tensors]
         sender.put(remotes if is_list else remotes[0], receiver, route[2])
-        windows = [tensor.window.sent() for tensor in tensors]
+        together: dict[int, Window] = {}
+        windows = [tensor.window.sent(together) for tensor in tensors]
         for window in windows:
             for memory in window.memories():
                 memory.in_flight += 1

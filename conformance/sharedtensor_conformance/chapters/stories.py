@@ -29,6 +29,16 @@ KINDS = ("queue", "simple_queue")
 """Channels that several processes, or several threads, may receive from."""
 
 
+@contextmanager
+def about(*clauses: str) -> Iterator[None]:
+    """Say which of its clauses a case breaks where the block fails."""
+    try:
+        yield
+    except Broken as error:
+        error.clauses = clauses
+        raise
+
+
 def sender_and_receiver(fresh: Any, direction: str) -> tuple[Any, Any]:
     """Return who sends and who receives on an isolated stage."""
     owner, peer = fresh.owner, fresh.peer

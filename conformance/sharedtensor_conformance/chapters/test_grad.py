@@ -320,6 +320,24 @@ def test_grad_keeps_its_role_when_the_tensor_is_sent_on(
     each_sees_the_writes_of_the_others(grad, tensor.grad(), arrived.grad())
 
 
+@clause("GRAD-8", "GRAD-9", vary=("strategy",))
+def test_grad_that_has_a_grad_keeps_it(sender, receiver, bystander):
+    """The sender sends a tensor whose grad has a grad; the receiver sends it on."""
+    tensor, grad = make_leaf(sender, [1, 2, 3]), sender.make([4, 5, 6])
+    second = sender.make([7, 8, 9])
+    grad.set_grad(second)
+    tensor.set_grad(grad)
+    arrived = sender.send(tensor, receiver)
+    onward = receiver.send(arrived, bystander)
+    for there in (arrived, onward):
+        check(there.grad() is not None, "the grad has arrived")
+        check(there.grad().grad() is not None, "and has its own")
+        check(there.grad().grad().grad() is None, "which has none")
+    grads = [there.grad().grad() for there in (arrived, onward)]
+    each_sees_the_writes_of_the_others(second, *grads)
+    check.equal(onward.grad().values(), [4, 5, 6], "the grad is not its grad")
+
+
 @clause("GRAD-8", vary=("strategy",))
 def test_grad_keeps_its_role_when_the_tensor_comes_back(sender, receiver):
     """The receiver sends a tensor with a grad back to the sender; both write."""

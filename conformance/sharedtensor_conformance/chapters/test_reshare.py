@@ -1,7 +1,10 @@
 """Chapter RESHARE: what is shared already is neither moved nor copied again."""
 
+import itertools
+
 from sharedtensor_conformance.chapters.stories import (
     ROUNDS,
+    about,
     each_sees_the_writes_of_the_others,
     nothing_is_added,
     opened,
@@ -220,6 +223,27 @@ def test_tensor_named_twice_in_a_message_arrives_as_one_tensor(
     check(names["deep"][0].same_object_as(first), "and so is the third")
     check(not arrived[1].same_object_as(first), "the other is another tensor")
     check.equal(arrived[1].values(), [36, 37], "with its own values")
+
+
+@clause("RESHARE-6", "GRAD-9", profiles=("grad",), vary=("strategy",))
+def test_grad_named_beside_its_tensor_arrives_as_one_tensor(sender, receiver):
+    """The sender names a tensor, its grad, and the grad of that, in several orders."""
+    tensor, grad, second = (sender.make([n, 45, 46]) for n in range(3))
+    tensor.set_grad(grad)
+    grad.set_grad(second)
+    for message in itertools.permutations([tensor, grad, second]):
+        arrived = sender.send(list(message), receiver)
+        found = dict(zip((one.key for one in message), arrived, strict=True))
+        there, its_grad, its_second = (found[t.key] for t in (tensor, grad, second))
+        for one, name in ((there, its_grad), (its_grad, its_second)):
+            with about("GRAD-9"):
+                check(one.grad() is not None, "the grad has arrived")
+            check(one.grad().same_object_as(name), "both names are one tensor")
+        with about("GRAD-9"):
+            check(its_second.grad() is None, "the last one has none")
+            each_sees_the_writes_of_the_others(second, its_second)
+        for one in arrived:
+            one.drop()
 
 
 @clause("RESHARE-6", profiles=("modules",), vary=("strategy",))

@@ -130,3 +130,15 @@ def round_trip_keeps_a_mapping(verify_known):
 def child_remembers_the_last_message(find):
     """A forked child takes what its parent has for the last message for its own."""
     return lambda self, name: self.owned if self.name == name else None
+
+
+@mutant(
+    "grad_arrives_as_a_view", "RESHARE-6", "GRAD-9", replaces="protocol.attach_grad"
+)
+def grad_arrives_as_a_view(attach_grad):
+    """A grad arrives as a view of itself: another object, without its own grad."""
+
+    def attach_view(tensor, grad):
+        attach_grad(tensor, None if grad is None else grad.detach())
+
+    return attach_view
