@@ -25,6 +25,9 @@ ROUNDS = 20
 """Rounds of a leak test: one thing lost in ten rounds shows."""
 
 
+LENGTHS = tuple(4**power for power in range(11))
+"""Elements of a tensor: of each order of magnitude, up to 4 MiB."""
+
 KINDS = ("queue", "simple_queue")
 """Channels that several processes, or several threads, may receive from."""
 

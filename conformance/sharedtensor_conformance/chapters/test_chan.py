@@ -33,7 +33,7 @@ RACES = 20
 """Tensors that two threads put: where they race, a good part of them goes wrong."""
 
 MANY = 100
-CROWD = 400
+TENSORS = 400
 """Tensors in one message: more than one packet or request has room for."""
 
 UNCOUNTED = 1000
@@ -121,7 +121,7 @@ def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
 def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy):
     """The sender sends hundreds of tensors at once; both write to some of them."""
     counted = strategy == "file_descriptor"
-    for many in (CROWD,) if counted else (CROWD, UNCOUNTED):
+    for many in (TENSORS,) if counted else (TENSORS, UNCOUNTED):
         tensors = sender.request("act", "make_many", many, 1)
         arrived = sender.send(tensors, receiver)
         check.equal(len(arrived), many, "all arrive")

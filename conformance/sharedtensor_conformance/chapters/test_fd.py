@@ -3,6 +3,7 @@
 from collections import Counter
 
 from sharedtensor_conformance.chapters.stories import (
+    LENGTHS,
     ROUNDS,
     each_sees_the_writes_of_the_others,
 )
@@ -17,9 +18,6 @@ MANY = 300
 
 LONG = 50_000
 """Bytes in one message: more than an implementation may write at once."""
-
-LENGTHS = tuple(4**power for power in range(11))
-"""Elements of a tensor: of each order of magnitude, up to 4 MiB."""
 
 ROOM = 16
 """Descriptors that a process near its limit may still open."""

@@ -529,6 +529,11 @@ class Translation:
         self.needs.add("unreceivable")
         return self._bound(event, "bad", "Unreceivable()", False)
 
+    def _act_make_long(self, event: Event, length: int, value: int) -> list[str]:
+        values, shape = f"[{value}] * {length}", f"({length},)"
+        line = self.operations.written("make", values, shape, "'float32'")
+        return self._bound(event, NAMES.get("make", "make"), line, False)
+
     def _act_collect_garbage(self, event: Event) -> list[str]:
         return ["gc.collect()"]
 
