@@ -485,7 +485,7 @@ def test_tensor_that_is_received_where_it_was_sent_is_shared_or_refused(owner, d
         are_shared(both, values_after_waiting(tensor))
 
 
-@clause("CUDA-4", vary=(), dtypes=("float64",))
+@clause("CUDA-4", vary=(), dtypes=("float64",), channels=("simple_queue",))
 def test_allocation_that_its_owner_received_is_freed(owner, stage, device):
     """The owner gets a message of its own, if it can, and drops both tensors."""
     warm_up(owner)
