@@ -44,14 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     report = read_report(given.report)
     cases = [case for case in chosen(report) if given.only in case.id]
-    kept = rows_of(given.record, report) if given.missing else {}
+    earlier = read(given.record)
+    kept = rows_of(earlier, report) if given.missing else {}
 
     def found_of(case: Case) -> Row:
         return kept.get((case.id, str(case.verdict))) or row_of(report, case)
 
     with ThreadPoolExecutor(given.jobs) as pool:
         rows = list(pool.map(found_of, cases))
-    before = known(given.record)
+    before = {row["case"] for row in earlier["programs"] if row["shown"]}
     if not given.only:
         write(given.record, report, rows)
     print(f"{sum(row['shown'] for row in rows)} of {len(rows)} programs show it.")
@@ -104,22 +105,19 @@ def row(case: Case, shown: bool, said: str, lines: int = 0) -> Row:
     }
 
 
-def known(record: Path) -> set[str]:
-    """Return the cases that an earlier record says are shown."""
+def read(record: Path) -> Row:
+    """Return what an earlier record says; one that is not there has no rows."""
     if not record.exists():
-        return set()
-    rows = json.loads(record.read_text(encoding="utf-8"))["programs"]
-    return {row["case"] for row in rows if row["shown"]}
+        return {"programs": []}
+    found: Row = json.loads(record.read_text(encoding="utf-8"))
+    return found
 
 
-def rows_of(record: Path, report: Report) -> dict[tuple[str, str], Row]:
+def rows_of(earlier: Row, report: Report) -> dict[tuple[str, str], Row]:
     """Return the rows of a record by case and verdict; none of another version."""
-    if not record.exists():
+    if earlier.get("version") != report.run.implementation.version:
         return {}
-    data = json.loads(record.read_text(encoding="utf-8"))
-    if data.get("version") != report.run.implementation.version:
-        return {}
-    return {(row["case"], row["verdict"]): row for row in data["programs"]}
+    return {(row["case"], row["verdict"]): row for row in earlier["programs"]}
 
 
 def write(record: Path, report: Report, rows: list[Row]) -> None:

@@ -91,7 +91,7 @@ def test_message_has_room_for_a_handle_and_not_for_the_values(
 
     The second time it writes, so that what arrives is no copy that went elsewhere.
     """
-    tensor = sender.request("act", "make_large", LARGE, 7)
+    tensor = sender.make_long(LARGE, 7)
     sender.put(tensor, receiver, channel)
     first = receiver.get(sender, channel)
     check.equal(first.read(LARGE - 1), 7, "it arrives")

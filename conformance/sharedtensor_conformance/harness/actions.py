@@ -122,11 +122,6 @@ def make_many(actor: Any, count: int, first: int) -> list[Any]:
     return [actor.call("make", [number], (1,), "float32") for number in numbers]
 
 
-def make_large(actor: Any, count: int, value: int) -> Any:
-    """Return a tensor of so many elements, all with one value."""
-    return actor.call("make", [value] * count, (count,), "float32")
-
-
 def wrong_ones(actor: Any, tensors: list[Any], first: int) -> list[int]:
     """Return the places of the tensors that `make_many` has not made like this."""
     found = [actor.call("values", tensor) for tensor in tensors]

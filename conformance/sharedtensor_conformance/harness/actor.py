@@ -83,12 +83,13 @@ def _errnos(error: BaseException | None) -> list[int]:
     """Return the numbers that the system gave for an exception, and for its causes."""
     found: list[int] = []
     for _ in range(CAUSES_AT_MOST):
+        if error is None:
+            break
         number = getattr(error, "errno", None)
         if isinstance(number, int):
             found.append(number)
-        if error is not None:
-            hidden = error.__suppress_context__  # by `from None`
-            error = error.__cause__ or (None if hidden else error.__context__)
+        hidden = error.__suppress_context__  # by `from None`
+        error = error.__cause__ or (None if hidden else error.__context__)
     return found
 
 

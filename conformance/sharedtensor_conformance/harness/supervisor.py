@@ -198,8 +198,8 @@ class Supervisor:
         All are stopped first, so that none does anything about the end of another.
         """
         for pid in self.tree.living():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+            with suppress(ProcessLookupError, FileNotFoundError):  # it has ended
+                process_tree.stop(pid)
         self.tree.kill(before=self.note_semaphores)
         return self.segments.names()
 
