@@ -442,6 +442,14 @@ def soak_loaded(session: nox.Session) -> None:
     session.run("python", "soak/loaded.py", out, *session.posargs)
 
 
+@nox.session
+def soak_histories(session: nox.Session) -> None:
+    """A hundred thousand random histories with deaths (some hours on two cores)."""
+    session.install("-e", ".[conformance]")
+    out = f"--out={RECORDS}/histories.json"
+    session.run("python", "soak/histories.py", out, *session.posargs)
+
+
 @nox.session(python=PYTHONS)
 def soak_shuffled(session: nox.Session) -> None:
     """The suite in random orders, with workers and without (25 minutes for each)."""

@@ -6,7 +6,10 @@ import pytest
 import tiny_project
 
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["soak"]\n'
-KINDS = ("rounds", "plot", "kills", "killed-runs", "fuzz", "loaded", "shuffled")
+KINDS = (
+    *("rounds", "plot", "kills", "killed-runs", "fuzz", "histories"),
+    *("loaded", "shuffled"),
+)
 PAGE = "---\norphan: true\n---\n# Runs\n\n" + "".join(
     f"```{{soak}} {kind}\n```\n\n" for kind in KINDS
 )
@@ -64,7 +67,7 @@ def page_of(site_of):
 def test_what_was_not_run_is_said_to_be_missing(page_of):
     page, warnings = page_of()
     assert warnings == ""
-    assert page.count("not run yet") == 13
+    assert page.count("not run yet") == 14
     assert "There is nothing to draw yet." in page
 
 

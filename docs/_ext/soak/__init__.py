@@ -40,6 +40,7 @@ RENDERERS: dict[str, Callable[[Records], list[nodes.Node]]] = {
     "kills": tables.kills,
     "killed-runs": tables.killed_runs,
     "fuzz": tables.fuzz,
+    "histories": tables.histories,
     "loaded": partial(tables.runs, "loaded"),
     "shuffled": partial(tables.runs, "shuffled"),
 }

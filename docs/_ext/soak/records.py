@@ -15,6 +15,7 @@ EXPECTED = {
     "kills": ("kills",),
     "killed-runs": ("killed-runs",),
     "fuzz": ("fuzz",),
+    "histories": ("histories",),
     "loaded": ("loaded", "loaded-nobody"),
     "shuffled": (
         *("shuffled-3.11", "shuffled-3.12", "shuffled-3.13"),

@@ -85,6 +85,17 @@ def fuzz(records: Records) -> list[nodes.Node]:
     return [*found, table(["What", "Figure"], rows)]
 
 
+def histories(records: Records) -> list[nodes.Node]:
+    """Return how many random histories were taken, by what they are made of."""
+    found = of_all(records, "histories")
+    record = records.read("histories")
+    if record is None or "histories" not in record:
+        return found
+    counts = record["histories"].items()
+    rows = [[name.replace("_", " "), f"{count:,}"] for name, count in counts]
+    return [*found, table(["Histories", "Taken"], rows)]
+
+
 def runs(kind: str, records: Records) -> list[nodes.Node]:
     """Return the runs of the suite of a kind, each with its circumstances."""
     found = []

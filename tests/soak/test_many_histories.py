@@ -1,0 +1,70 @@
+"""Random histories in number: few of them, and of an implementation that is wrong."""
+
+import json
+
+import pytest
+
+FEW = ("--count=1", "--each=3", "--suite=--start-method=fork")
+ONE_FAMILY = (
+    *FEW,
+    "--suite=--strategy=file_descriptor",
+    "--suite=--clause=FD-5",
+    "--suite=-n0",
+)
+
+
+def test_histories_that_pass_are_counted(run):
+    done = run("histories.py", *ONE_FAMILY)
+    assert done.status == 0, done.said
+    assert done.record["histories"] == {"with_programs": 3}
+    assert "3 histories with deaths" in done.said
+    assert done.left == []
+
+
+def test_a_history_that_fails_is_a_finding_and_is_not_counted(run):
+    wrong = ("--suite=--impl=mutant:swaps_messages", "--suite=--clause=CHAN-8")
+    done = run("histories.py", *FEW, "--suite=-n0", *wrong)
+    assert done.status == 1, done.said
+    (verdicts,) = (one["verdicts"] for one in done.record["runs"])
+    assert verdicts["fail"] > 0
+    assert sum(done.record["histories"].values()) == 3 * verdicts.get("pass", 0)
+    assert "no plain pass, first test_histories.py::" in done.said
+    assert "as the model says" not in done.said
+
+
+@pytest.mark.parametrize("given", ["--count=0", "--each=-3", "--minutes=long"])
+def test_wrong_numbers_are_answered_in_one_sentence(run, given):
+    done = run("histories.py", given)
+    assert done.status == 4
+    assert len(done.said.strip().splitlines()) == 1
+
+
+def test_only_what_passed_is_counted(scripts, tmp_path):
+    import histories
+
+    def case(family, verdict, start_method):
+        test = histories.TEST.format(family)
+        axes = {"start_method": start_method}
+        return {"type": "case", "test": test, "verdict": verdict, "axes": axes}
+
+    report = tmp_path / "report.jsonl"
+    lines = [
+        {"type": "run"},
+        case("of_queues", "pass", "fork"),
+        case("of_queues", "pass", "spawn"),
+        case("with_deaths", "fail", "fork"),
+    ]
+    report.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    cost = histories.COST["spawn"] // histories.COST["fork"]
+    asked = histories.COST["spawn"]
+    assert histories.histories_of(report, asked) == {"of_queues": 1 + cost}
+
+
+def test_no_run_begins_when_the_time_is_over(scripts):
+    import time
+
+    import histories
+
+    assert not histories.is_over(time.monotonic(), None)
+    assert not histories.is_over(time.monotonic(), 1)
+    assert histories.is_over(time.monotonic() - 61, 1)
