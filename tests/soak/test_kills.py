@@ -39,14 +39,14 @@ def test_episodes_on_a_broken_reference_do_not_hold(
 
 
 def test_plans_depend_on_seed_and_number_alone(scripts):
-    from kills import Plan
+    from kills import Episode
 
-    plans = [Plan.planned(1, number) for number in range(40)]
-    assert plans == [Plan.planned(1, number) for number in range(40)]
-    assert plans != [Plan.planned(2, number) for number in range(40)]
-    victims = {s.victim for plan in plans for s in plan.strikes}
+    episodes = [Episode.planned(1, number) for number in range(40)]
+    assert episodes == [Episode.planned(1, number) for number in range(40)]
+    assert episodes != [Episode.planned(2, number) for number in range(40)]
+    victims = {s.victim for episode in episodes for s in episode.strikes}
     assert victims == {"owner", "peer", "manager"}
-    assert {plan.start_method for plan in plans} == {"fork", "spawn"}
+    assert {episode.plan.start_method for episode in episodes} == {"fork", "spawn"}
 
 
 def test_each_array_describes_itself(scripts):

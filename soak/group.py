@@ -1,0 +1,191 @@
+"""A group of processes that share and send in a ring, seen from outside.
+
+`kills.py` kills its members, `hostile.py` takes away what they need. This side is not
+one of them: it starts them (see `kills_group`), tells them to work, and looks at what
+they report: survivors answer in time, every value was right, and whatever error they
+saw is one of the package's own or says that somebody has gone. In the end they leave,
+or are killed, and nothing may be left of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import tempfile
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from records import NotHeld
+from sandbox import Sandbox
+from sharedtensor_conformance.harness.process_tree import wait_until
+
+GROUP = Path(__file__).with_name("kills_group.py")
+STRATEGIES = ("file_descriptor", "file_system")
+CHANNELS = ("queue", "simple_queue", "pipe")
+SPAWNED = 8  # one episode in so many is one of spawned processes
+OPERATIONS = 24  # of each member between two looks
+UNTIL_KILLED = 1_000_000
+DEADLINE = 30.0  # seconds for whatever a survivor is asked
+GRACE = 5.0  # seconds for what has to go by itself, unless an option says otherwise
+MANAGER_GRACE = "0.2"
+LONGEST_REPORT = 1 << 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a group is: the seed and the number of its episode decide."""
+
+    number: int
+    strategy: str
+    start_method: str
+    channels: tuple[str, ...]
+    ends_with: str
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether there is a manager."""
+        return self.strategy == "file_system"
+
+
+def planned(seed: int, number: int, choose: random.Random) -> Plan:
+    """Return the group of an episode; `choose` is what else the episode is drawn by."""
+    members = choose.choice((3, 4))
+    return Plan(
+        number,
+        STRATEGIES[number % 2],
+        "spawn" if number % SPAWNED == SPAWNED - 1 else "fork",
+        tuple(choose.choice(CHANNELS) for _ in range(members)),
+        random.Random(f"{seed}/{number}/end").choice(("leave", "leave", "kill")),
+    )
+
+
+class Group:
+    """The processes of one episode, from their start until nothing of them is left.
+
+    Args:
+        sandbox: what they run in.
+        plan: strategy, start method, channels and end.
+        grace: seconds until nothing may be left.
+        mutant: a fault of the reference that is applied in all of them, or none.
+    """
+
+    def __init__(self, sandbox: Sandbox, plan: Plan, grace: float, mutant: str) -> None:
+        self.sandbox, self.plan, self.grace = sandbox, plan, grace
+        self.members: dict[int, socket.socket] = {}
+        self.pids: dict[int, int] = {}
+        self.errors: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.resources = ExitStack()
+        self.log = self.resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.resources.enter_context(self.listener)
+        address = f"sts-{os.urandom(8).hex()}"
+        self.listener.bind("\0" + address)
+        self.listener.listen()
+        self.listener.settimeout(DEADLINE)
+        self.config = {
+            "address": address,
+            "strategy": plan.strategy,
+            "start_method": plan.start_method,
+            "channels": plan.channels,
+            "mutant": mutant,
+        }
+
+    def __enter__(self) -> Self:
+        self.resources.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        for connection in self.members.values():
+            connection.close()
+        self.resources.__exit__(*raised)
+
+    def start(self) -> None:
+        """Start the group and let it work once."""
+        environment = self.sandbox.environment(SHAREDTENSOR_MANAGER_GRACE=MANAGER_GRACE)
+        command = (sys.executable, str(GROUP), json.dumps(self.config))
+        self.sandbox.start(*command, env=environment, stdout=self.log, stderr=self.log)
+        for _ in self.plan.channels:
+            self.accept_member()
+        self.work(seed=self.plan.number)
+
+    def accept_member(self) -> None:
+        """Wait for a member to say who it is."""
+        try:
+            connection, _ = self.listener.accept()
+        except TimeoutError:
+            raise NotHeld("a member did not start") from None
+        place = json.loads(connection.recv(LONGEST_REPORT))["place"]
+        form = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        self.members[place] = connection
+        self.pids[place] = int.from_bytes(form[:4], sys.byteorder)
+        self.sandbox.seen.add(self.pids[place])
+
+    # Work
+
+    def send_order(self, place: int, **words: Any) -> None:
+        """Tell a member what to do."""
+        with suppress(ConnectionError):  # seen when it has to report
+            self.members[place].send(json.dumps(words).encode())
+
+    def receive_report(self, place: int) -> dict[str, Any]:
+        """Return what a member says. Raises `NotHeld` if it hangs or has ended."""
+        connection = self.members[place]
+        if not select.select([connection], [], [], DEADLINE)[0]:
+            os.kill(self.pids[place], signal.SIGUSR1)  # it says where it hangs
+            wait_until(lambda: "most recent call" in self.end_of_log(), GRACE)
+            raise NotHeld(f"member {place} did not answer for {DEADLINE:g} seconds")
+        message = connection.recv(LONGEST_REPORT)
+        if not message:
+            raise NotHeld(f"member {place} ended though nobody killed it")
+        report: dict[str, Any] = json.loads(message)
+        return report
+
+    def work(self, seed: int) -> None:
+        """Have all members work once."""
+        for place in self.members:
+            order = {"do": "work", "operations": OPERATIONS}
+            self.send_order(place, **order, seed=f"{seed}/{place}")
+        self.collect()
+
+    def collect(self) -> None:
+        """Receive the members' reports and judge them."""
+        for place in self.members:
+            report = self.receive_report(place)
+            if report["faults"]:
+                raise NotHeld(f"member {place} saw {report['faults'][0]}")
+            self.counts.update(report["counts"])
+            self.errors.update(report["errors"])
+
+    def manager(self) -> int:
+        """Return the manager. Raises `NotHeld` unless there is exactly one."""
+        found = self.sandbox.managers()
+        if len(found) != 1:
+            raise NotHeld(f"there were {len(found)} managers at work")
+        return found[0]
+
+    # The end
+
+    def end(self) -> None:
+        """Have the survivors leave, or kill them; then nothing may be left."""
+        for place in self.members:
+            if self.plan.ends_with == "leave":
+                self.send_order(place, do="leave")
+            else:
+                os.kill(self.pids[place], signal.SIGKILL)
+        if left := self.sandbox.left_after(self.grace):
+            raise NotHeld(f"{self.grace:g} seconds after the end there is {left}")
+
+    def end_of_log(self) -> str:
+        """Return the end of what the group has written."""
+        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 2000))
+        text = self.log.read().decode(errors="replace").strip()
+        return f"; the group wrote:\n{text}" if text else ""
