@@ -450,6 +450,22 @@ def soak_histories(session: nox.Session) -> None:
     session.run("python", "soak/histories.py", out, *session.posargs)
 
 
+@nox.session
+def soak_hostile(session: nox.Session) -> None:
+    """Sixty groups in a hostile environment: all go on afterwards (some 10 minutes)."""
+    session.install("-e", ".[conformance]")
+    out = f"--out={RECORDS}/hostile.json"
+    session.run("python", "soak/hostile.py", out, *session.posargs)
+
+
+@nox.session
+def soak_mixed(session: nox.Session) -> None:
+    """All soak runs at once, for two hours."""
+    session.install("-e", ".[conformance]")
+    out = f"--out={RECORDS}/mixed.json"
+    session.run("python", "soak/mixed.py", out, *session.posargs)
+
+
 @nox.session(python=PYTHONS)
 def soak_shuffled(session: nox.Session) -> None:
     """The suite in random orders, with workers and without (25 minutes for each)."""

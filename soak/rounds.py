@@ -21,6 +21,7 @@ import select
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ import records
 from records import NotHeld
 from sandbox import ResourceCounts, Sandbox, resources_of
 from sharedtensor_conformance.harness.process_tree import wait_until
+from subjects import THE_LAST
 
 PAIR = Path(__file__).with_name("rounds_pair.py")
 COUNTED = ("descriptors", "mappings", "threads")
@@ -45,6 +47,12 @@ def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="rounds")
     parser.add_argument("--rounds", type=positive, default=10_000)
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=None,
+        help="go on for that time, however many rounds it takes",
+    )
     parser.add_argument("--every", type=positive, help="rounds between samples")
     parser.add_argument(
         "--strategy",
@@ -71,32 +79,35 @@ def positive(text: str) -> int:
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     """Run the rounds; return the sentence of what holds."""
+    rounds = given.rounds if given.minutes is None else sys.maxsize
     every = given.every or max(1, given.rounds // 100)
     chosen = {
-        "rounds": given.rounds,
+        "rounds": rounds,
         "every": every,
         "strategy": given.strategy,
         "start_method": given.start_method,
         "seed": given.seed,
         "mutant": given.mutant,
     }
-    record |= {**chosen, "warm_up": min(WARM_UP, given.rounds // 10), "bound": BOUND}
+    record |= {**chosen, "warm_up": min(WARM_UP, rounds // 10), "bound": BOUND}
     with Sandbox() as sandbox:
         record["private_shm"] = sandbox.has_private_shm
         record["samples"] = {"round": [], "names": [], "semaphores": []}
-        observe(sandbox, chosen, record)
+        record["rounds"] = observe(sandbox, chosen, record, given.minutes)
         if left := sandbox.left_after(GRACE):
             raise NotHeld(f"{GRACE:g} seconds after the end there is still {left}.")
     judge(record)
     return (
-        f"{given.rounds} rounds under {given.strategy}: all values were right, counts "
-        f"stayed as they were after {record['warm_up']} rounds, memory rose by no more "
-        f"than {BOUND} KiB, and nothing was left."
+        f"{record['rounds']} rounds under {given.strategy}: all values were right, "
+        f"counts stayed as they were after {record['warm_up']} rounds, memory rose by "
+        f"no more than {BOUND} KiB, and nothing was left."
     )
 
 
-def observe(sandbox: Sandbox, chosen: dict[str, Any], record: Samples) -> None:
-    """Let the pair run, and take a sample at each of its stops."""
+def observe(
+    sandbox: Sandbox, chosen: dict[str, Any], record: Samples, minutes: float | None
+) -> int:
+    """Let the pair run, and take a sample at each of its stops; return the rounds."""
     process = sandbox.start(
         sys.executable,
         str(PAIR),
@@ -105,24 +116,38 @@ def observe(sandbox: Sandbox, chosen: dict[str, Any], record: Samples) -> None:
         stdout=subprocess.PIPE,
         env=sandbox.environment(),
     )
-    progress = records.Progress(chosen["rounds"], "rounds")
+    progress = progress_of(chosen["rounds"], minutes)
+    began, is_over = time.monotonic(), False
     with process.stdin, process.stdout:
         for stop in stops(process):
             if "failed" in stop:
                 raise NotHeld(f"With seed {chosen['seed']}, {stop['failed']}")
             sample(sandbox, stop, record["samples"])
-            progress.at(stop["round"])
-            process.stdin.write(b"\n")
+            passed = time.monotonic() - began
+            if minutes is None:
+                progress.at(stop["round"])
+            else:
+                progress.at(round(passed), f", {stop['round']} rounds")
+                is_over = passed > 60 * minutes
+            process.stdin.write(f"{THE_LAST if is_over else ''}\n".encode())
             process.stdin.flush()
     progress.end()
     wait_until(lambda: sandbox.status_of(process.pid) is not None, GRACE)
     status = sandbox.status_of(process.pid)
-    reached = max(record["samples"]["round"], default=0)
-    if status != 0 or reached != chosen["rounds"]:
+    reached: int = max(record["samples"]["round"], default=0)
+    if status != 0 or (reached != chosen["rounds"] and not is_over):
         raise NotHeld(
             f"The owner ended with status {status} after round {reached}; what it "
             "wrote is above."
         )
+    return reached
+
+
+def progress_of(rounds: int, minutes: float | None) -> records.Progress:
+    """Return what says how far a run is, by what ends it."""
+    if minutes is None:
+        return records.Progress(rounds, "rounds")
+    return records.Progress(round(60 * minutes), "seconds")
 
 
 def stops(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ import sharedtensor.multiprocessing as mp
 from patterns import HEADER, WrongValue, make, verify
 from sharedtensor import NonLeafError
 from sharedtensor.manager import client
-from subjects import break_reference, make_channel, receive, send
+from subjects import GO_ON, THE_LAST, break_reference, make_channel, receive, send
 
 CHANNELS = ("simple_queue", "queue", "pipe")
 ROLES = ("owner", "peer")
@@ -164,6 +164,13 @@ class Side:
         if heard != word:
             raise WrongValue(heard)
 
+    def hears_the_last(self) -> bool:
+        """Wait until the other side says whether there is another round."""
+        heard = self.words.recv()
+        if heard not in (GO_ON, THE_LAST):
+            raise WrongValue(heard)
+        return bool(heard == THE_LAST)
+
     def run(self, this: Round) -> None:
         """Do this side's part in a round; afterwards it holds nothing."""
         if this.kind == "refused":
@@ -250,7 +257,8 @@ def run_peer(words: Any, channels: dict[Any, Any], options: dict[str, Any]) -> N
             if stops:
                 side.settle()
                 side.say("settled")
-                side.expect("go on")
+                if side.hears_the_last():
+                    return
     except EOFError:
         pass  # the owner has ended, and has said why
     except Exception as error:
@@ -285,8 +293,10 @@ def run_owner(options: dict[str, Any]) -> None:
             break
         if stops:
             tell(round=this.number, owner=os.getpid(), peer=peer.pid)
-            sys.stdin.readline()
-            side.say("go on")
+            said = sys.stdin.readline().strip() or GO_ON
+            side.say(said)
+            if said == THE_LAST:
+                break
     peer.join()
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+GO_ON, THE_LAST = "go on", "that was the last round"
+"""What the two sides of `rounds.py` are told at a stop."""
+
 
 def break_reference(mutant: str) -> None:
     """Apply a mutant, if one is named, in this process."""

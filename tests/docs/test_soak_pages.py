@@ -8,7 +8,7 @@ import tiny_project
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["soak"]\n'
 KINDS = (
     *("rounds", "plot", "kills", "killed-runs", "fuzz", "histories"),
-    *("loaded", "shuffled"),
+    *("hostile", "mixed", "mixed-plot", "loaded", "shuffled"),
 )
 PAGE = "---\norphan: true\n---\n# Runs\n\n" + "".join(
     f"```{{soak}} {kind}\n```\n\n" for kind in KINDS
@@ -67,7 +67,7 @@ def page_of(site_of):
 def test_what_was_not_run_is_said_to_be_missing(page_of):
     page, warnings = page_of()
     assert warnings == ""
-    assert page.count("not run yet") == 14
+    assert page.count("not run yet") == 16
     assert "There is nothing to draw yet." in page
 
 
@@ -99,6 +99,31 @@ def test_kills_are_counted_by_victim_and_outcome(page_of):
     assert "<td><p>manager</p></td><td><p>0</p></td>" in cells
     assert "6 HandleError" in page
     assert "--seed 9" in page.replace("</span>", "").replace('<span class="pre">', "")
+
+
+def test_histories_hostile_environments_and_turns_are_counted(page_of):
+    turn = {"script": "kills", "held": True, "seconds": 30.4}
+    page, warnings = page_of(
+        histories={"histories": {"with_deaths": 1200}, "runs": []},
+        hostile={
+            "hardships": {"no descriptors": 7},
+            "errors": {"ResourceError": 90},
+            "not_done": {"no memory": "no control group can be made"},
+        },
+        mixed={
+            "turns": [turn, turn, {**turn, "script": "hostile"}],
+            "watched": {"file_system": ROUNDS},
+        },
+    )
+    assert warnings == ""
+    cells = "".join(page.split())
+    assert "<td><p>withdeaths</p></td><td><p>1,200</p></td>" in cells
+    assert "<td><p>nodescriptors</p></td><td><p>7</p></td>" in cells
+    assert "Errors meanwhile: 90 ResourceError." in page
+    assert "Not done, no memory: no control group can be made." in page
+    kills = "<td><p>kills.py</p></td><td><p>2</p></td><td><p>2</p></td><td><p>61</p>"
+    assert kills in cells
+    assert page.count("<svg") == 1
 
 
 def test_a_run_that_did_not_hold_is_marked(page_of):

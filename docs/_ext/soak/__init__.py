@@ -41,6 +41,9 @@ RENDERERS: dict[str, Callable[[Records], list[nodes.Node]]] = {
     "killed-runs": tables.killed_runs,
     "fuzz": tables.fuzz,
     "histories": tables.histories,
+    "hostile": tables.hostile,
+    "mixed": tables.mixed,
+    "mixed-plot": plot.mixed,
     "loaded": partial(tables.runs, "loaded"),
     "shuffled": partial(tables.runs, "shuffled"),
 }

@@ -45,11 +45,18 @@ KIB = 1024
 
 def rounds(records: Records) -> list[nodes.Node]:
     """Return the picture of the rounds under all strategies that were recorded."""
-    found = [
-        record
-        for record in records.of("rounds").values()
-        if record and has_data(record)
-    ]
+    return picture_of([record for record in records.of("rounds").values() if record])
+
+
+def mixed(records: Records) -> list[nodes.Node]:
+    """Return the picture of the rounds beside which everything else went on."""
+    record = records.read("mixed") or {}
+    return picture_of(list(record.get("watched", {}).values()))
+
+
+def picture_of(rounds: list[Record]) -> list[nodes.Node]:
+    """Return the picture of some records of rounds, or that there is none."""
+    found = [record for record in rounds if has_data(record)]
     if not found:
         return [missing("There is nothing to draw yet.")]
     label = "What owner, peer and manager hold over the rounds, by strategy"

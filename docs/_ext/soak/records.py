@@ -16,6 +16,8 @@ EXPECTED = {
     "killed-runs": ("killed-runs",),
     "fuzz": ("fuzz",),
     "histories": ("histories",),
+    "hostile": ("hostile",),
+    "mixed": ("mixed",),
     "loaded": ("loaded", "loaded-nobody"),
     "shuffled": (
         *("shuffled-3.11", "shuffled-3.12", "shuffled-3.13"),

@@ -96,6 +96,38 @@ def histories(records: Records) -> list[nodes.Node]:
     return [*found, table(["Histories", "Taken"], rows)]
 
 
+def hostile(records: Records) -> list[nodes.Node]:
+    """Return what was taken away how often, and what could not be done."""
+    found = of_all(records, "hostile")
+    record = records.read("hostile")
+    if record is None or "hardships" not in record:
+        return found
+    rows = [[name, count] for name, count in record["hardships"].items()]
+    found.append(table(["What was done", "Times"], rows))
+    named = ", ".join(f"{count} {name}" for name, count in record["errors"].items())
+    found.append(paragraph(f"Errors meanwhile: {named or 'none'}."))
+    found += [
+        paragraph(f"Not done, {name}: {why}.")
+        for name, why in record["not_done"].items()
+    ]
+    return found
+
+
+def mixed(records: Records) -> list[nodes.Node]:
+    """Return what took turns beside the processes that were watched."""
+    found = of_all(records, "mixed")
+    record = records.read("mixed")
+    if record is None or "turns" not in record:
+        return found
+    rows: list[list[object]] = []
+    for script in sorted({turn["script"] for turn in record["turns"]}):
+        turns = [turn for turn in record["turns"] if turn["script"] == script]
+        held = sum(turn["held"] for turn in turns)
+        seconds = round(sum(turn["seconds"] for turn in turns))
+        rows.append([f"{script}.py", len(turns), held, seconds])
+    return [*found, table(["What took turns", "Turns", "Held", "Seconds"], rows)]
+
+
 def runs(kind: str, records: Records) -> list[nodes.Node]:
     """Return the runs of the suite of a kind, each with its circumstances."""
     found = []

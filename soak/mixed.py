@@ -1,0 +1,166 @@
+"""Everything at once, for two hours.
+
+Under each strategy one pair of processes shares and sends for the whole time, and what
+they hold is counted (see `rounds`). Beside them the other soak runs take turns, in an
+order that the seed decides: processes are killed, lose what they need, are lied to,
+take random histories, and the suite runs whole. So what lives long is watched on a
+machine where everything else goes wrong; nothing that the others do may reach it.
+
+Each run has a sandbox of its own and says what it has found, as when it runs alone.
+Ctrl-C ends all of them; nothing is written then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import records
+from records import NotHeld
+from sharedtensor_conformance.bounded_run import Runs
+
+HERE = Path(__file__).parent
+STRATEGIES = ("file_descriptor", "file_system")
+TURNS: dict[str, tuple[str, ...]] = {
+    "kills": ("--kills=100",),
+    "hostile": ("--episodes=8", "--hold=5"),
+    "fuzz_manager": ("--minutes=2",),
+    "histories": ("--count=1", "--each=30"),
+    "loaded": ("--runs=1", "--busy=0"),
+}
+"""What takes turns, each a script beside this one, and how long a turn is."""
+
+SEED_OF = {"histories": "--first-seed", "loaded": ""}
+"""The option that has the seed, where it is another one or there is none."""
+
+LONGEST = 3600.0  # seconds that a turn may take
+SLACK = 600.0  # seconds that those who are watched may take to end
+
+
+def options() -> records.Parser:
+    """Return the parser of the command line."""
+    parser = records.Parser(__doc__, prog="mixed")
+    parser.add_argument("--minutes", type=float, default=120.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--every",
+        type=int,
+        default=10_000,
+        metavar="ROUNDS",
+        help="rounds of the watched between samples",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=tuple(TURNS),
+        default=[],
+        help="let this one take all turns (may be repeated)",
+    )
+    parser.add_argument(
+        "--mutant", default="", help="break the reference that is watched"
+    )
+    return parser
+
+
+def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
+    """Watch and take turns; return what holds."""
+    record |= {"minutes": given.minutes, "seed": given.seed}
+    record |= {"turns": [], "watched": {}}
+    runs = Runs()
+    with (
+        tempfile.TemporaryDirectory(prefix="sts-mixed-") as place,
+        ThreadPoolExecutor(len(STRATEGIES)) as pool,
+    ):
+        folder = Path(place)
+        try:
+            watched = {
+                strategy: pool.submit(watch, runs, folder, strategy, given)
+                for strategy in STRATEGIES
+            }
+            take_turns(runs, folder, given, watched, record["turns"])
+            for strategy, found in watched.items():
+                record["watched"][strategy] = found.result()
+        finally:
+            runs.end_all()
+    return judge(record)
+
+
+def watch(
+    runs: Runs, folder: Path, strategy: str, given: argparse.Namespace
+) -> dict[str, Any]:
+    """Let a pair go on for the whole time; return the record of its rounds."""
+    chosen = [f"--strategy={strategy}", f"--minutes={given.minutes:g}"]
+    chosen += [f"--every={given.every}", f"--seed={given.seed}", "--start-method=spawn"]
+    chosen += [f"--mutant={given.mutant}"] if given.mutant else []
+    limit = 60 * given.minutes + SLACK
+    return one_run(runs, folder / f"{strategy}.json", "rounds", chosen, limit)
+
+
+def take_turns(
+    runs: Runs,
+    folder: Path,
+    given: argparse.Namespace,
+    watched: dict[str, Future[dict[str, Any]]],
+    turns: list[dict[str, Any]],
+) -> None:
+    """Write down what came of each turn, until the time is over or one is not held."""
+    choose = random.Random(given.seed)
+    progress = records.Progress(round(60 * given.minutes), "seconds")
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < 60 * given.minutes:
+        script = choose.choice(given.only or list(TURNS))
+        progress.at(round(passed), f", {len(turns)} turns, now {script}")
+        seed = choose.randrange(1, 10_000)
+        option = SEED_OF.get(script, "--seed")
+        chosen = [*TURNS[script], *([f"{option}={seed}"] if option else [])]
+        found = one_run(runs, folder / "turn.json", script, chosen, LONGEST)
+        kept = ("command", "sentence", "held", "seconds")
+        turns.append({"script": script, **{key: found[key] for key in kept}})
+        ended = [one for one in watched.values() if one.done()]
+        if not found["held"] or any(not one.result()["held"] for one in ended):
+            break
+    progress.end()
+
+
+def one_run(
+    runs: Runs, out: Path, script: str, chosen: list[str], limit: float
+) -> dict[str, Any]:
+    """Run a script; return its record, or what it said where it has written none."""
+    out.unlink(missing_ok=True)
+    began = time.monotonic()
+    command = [sys.executable, str(HERE / f"{script}.py"), f"--out={out}", *chosen]
+    ended = runs.run(command, limit)
+    with suppress(OSError, ValueError):
+        found: dict[str, Any] = json.loads(out.read_text())
+        return found
+    return {
+        "command": records.command_line(chosen),
+        "sentence": f"It ended with status {ended.status}: {ended.last_line}",
+        "held": False,
+        "seconds": records.seconds_since(began),
+    }
+
+
+def judge(record: dict[str, Any]) -> str:
+    """Return what holds of all. Raises `NotHeld` if one of them did not hold."""
+    for found in (*record["watched"].values(), *record["turns"]):
+        if not found["held"]:
+            raise NotHeld(f"{found['command']}: {found['sentence']}")
+    rounds = sum(found["rounds"] for found in record["watched"].values())
+    return (
+        f"{record['minutes']:g} minutes: {rounds:,} rounds under two strategies, whose "
+        f"counts stayed as they were, beside {len(record['turns'])} turns of kills, "
+        "hostile environments, bad clients, random histories and the suite; all held."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(records.run(None, options(), work))
