@@ -205,7 +205,7 @@ class Starter:
             for strategy in reversed(self._implementation.strategies):
                 self._exchange_under(strategy, others[0], peer)
         for actor in self._actors:
-            actor.unreceived = 0
+            actor.unreceived.clear()
 
     def _exchange_tensors(
         self, one: ActorProxy, other: ActorProxy, channel: str
