@@ -38,6 +38,11 @@ class Marking:
         return self.starts or self.isolated
 
     @property
+    def sets_strategies(self) -> bool:
+        """Whether the test may use other strategies than that of its configuration."""
+        return "strategies" in self.profiles
+
+    @property
     def on_device(self) -> bool:
         """Whether the test is about device memory."""
         return "cuda" in self.profiles
