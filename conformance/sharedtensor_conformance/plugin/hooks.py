@@ -150,14 +150,17 @@ def pytest_configure_node(node: Any) -> None:
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_xdist_auto_num_workers() -> int | None:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Return how many workers ``-n auto`` has: two for each processor, as cases wait.
 
-    Where xdist's own environment variable says how many, that holds.
+    It has four where one case stands for a clause: more of those wait in full, for what
+    is known to hang or to stay. Where xdist's own environment variable says how many,
+    that holds.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return min(2 * len(os.sched_getaffinity(0)), MOST_WORKERS)
+    each = 4 if config.option.one_per_clause else 2
+    return min(each * len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
