@@ -773,7 +773,7 @@ def chain(owner, channel):
     return maker, middle
 
 
-@clause("LIFE-21", vary=("strategy",), prefers="spawn")  # forked: one manager
+@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # forked: one manager
 def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage):
     """First the middle exits and then the maker, before the owner receives."""
     kind = carriers(stage)[0]
@@ -786,7 +786,7 @@ def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage
     each_sees_the_writes_of_the_others(arrived, onward)
 
 
-@clause("LIFE-21", vary=("strategy",), prefers="spawn")  # forked: one manager
+@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # forked: one manager
 def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage):
     """The maker is killed before the owner receives, the middle after that."""
     kind = carriers(stage)[:2][-1]
