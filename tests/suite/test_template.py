@@ -15,12 +15,13 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters import reference
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness import preloading, process_tree
+from sharedtensor_conformance.harness import ledger, preloading, process_tree
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.stage import Stage
 from sharedtensor_conformance.harness.supervisor_client import marked
 from sharedtensor_conformance.harness.template import Template
+from suites import NOTHING_LEFT
 
 SPAWN = Configuration("file_descriptor", "spawn")
 PRELOADED = replace(reference.conformance_adapter, preload=True)
@@ -140,6 +141,80 @@ def test_template_that_was_killed_is_a_fault_of_the_suite(stage, template):
     template._process.wait()
     with pytest.raises(HarnessFault, match="the template process gave no answer"):
         stage.owner.ensure_started()
+
+
+# The template of another process: of the controller, for workers
+
+
+@pytest.fixture
+def joined(template):
+    assert template.is_ready()
+    made = Template("reference", PRELOADED, template.address)
+    yield made
+    made.close()
+
+
+def owner_from(template):
+    return Stage("reference", PRELOADED, SPAWN, template)
+
+
+def test_owners_of_several_processes_are_forked_from_one_template(template, joined):
+    own, other = owner_from(template), owner_from(joined)
+    try:
+        assert [stage.owner.make([1.0]).values() for stage in (own, other)] == [[1]] * 2
+        assert joined._process is None
+        parents = {
+            int(process_tree.stat(int(process_tree.stat(stage.owner.pid)[1]))[1])
+            for stage in (own, other)
+        }
+        assert parents == {template._process.pid}, "of the supervisors of both"
+        assert template.address in ledger.sockets(template._process.pid)
+        assert template.address not in ledger.sockets(other.owner.pid)
+    finally:
+        other.close()
+        own.close()
+
+
+def test_template_goes_on_when_another_process_has_left(template, joined):
+    assert joined.is_ready()
+    joined.close()
+    for _ in range(2):  # it has noticed when it forks the second one
+        stage = owner_from(template)
+        try:
+            assert stage.owner.make([1.0]).values() == [1]
+        finally:
+            stage.close()
+
+
+def test_template_of_another_process_that_has_gone_is_replaced(template, joined):
+    template.close()
+    stage = owner_from(joined)
+    try:
+        assert stage.owner.make([1.0]).values() == [1]
+        assert joined._process is not None
+    finally:
+        stage.close()
+
+
+def test_template_ends_with_who_started_it_and_removes_its_folder(template, joined):
+    assert joined.is_ready()
+    folder = Path(template.address).parent
+    assert folder.is_dir()
+    template._socket.close()  # as where its controller is killed
+    template._process.wait(timeout=20)
+    assert not folder.exists()
+
+
+def test_run_with_workers_imports_the_implementation_once(suite):
+    chosen = "--case=test_share.py::test_receiver_finds_values_shape_and_dtype*"
+    workers = ("-n2", f"--basetemp={suite.folder / 'b'}")
+    done = suite("--impl=noted_imports:preloaded", chosen, *workers)
+    assert set(done.verdicts.values()) == {"pass"}
+    lines = (suite.folder / "imports").read_text().splitlines()
+    owners = [line for line in lines if "harness.owner" in line]
+    assert len(owners) == 1, "all owners were forked from one template"
+    assert "--template" in owners[0]
+    assert done.left == NOTHING_LEFT
 
 
 # Refusals

@@ -112,6 +112,25 @@ def test_strategies_are_set_where_they_are_claimed():
     } == set()
 
 
+STARTING = {"fresh", "new_peer", "pool", "start_group", "start_peer", "start_together"}
+
+
+def test_tests_that_start_processes_say_so():
+    """Where the start method is chosen for them, each process might cost an import."""
+    starting = [
+        test.name
+        for test in TESTS
+        if STARTING & test.attributes
+        and "start_method" not in test.marking.vary
+        and not test.marking.start_methods
+        and not test.marking.prefers
+        and not test.marking.on_device
+    ]
+    assert len(starting) > 50
+    markings = {test.name: test.marking for test in TESTS}
+    assert [name for name in starting if not markings[name].starts_processes] == []
+
+
 def test_dtypes_are_named():
     dtypes = set(whole.dtypes) - {"float32"}
     # Those that vary over dtypes compare with names of some.
@@ -201,6 +220,40 @@ def test_start_method_that_is_preferred_is_not_required(claimed, found):
     marking = marked(prefers="fork", vary=())
     where = configurations(marking, replace(whole, start_methods=claimed), Selection())
     assert [one.start_method for one in where] == [found]
+
+
+FORK, SPAWN, SERVER = "fork", "spawn", "forkserver"
+START_METHODS = {
+    "by the strategy": ({}, (SPAWN, FORK)),
+    "started": ({"starts": True}, (SERVER, FORK)),
+    "isolated": ({"isolated": True}, (SERVER, FORK)),
+    "preferred": ({"starts": True, "prefers": SPAWN}, (SPAWN, SPAWN)),
+    "of one strategy": ({"strategies": ("file_system",)}, (SPAWN,)),
+    "started of one": ({"strategies": ("file_system",), "starts": True}, (SERVER,)),
+    "alone": ({"start_methods": (SPAWN,), "starts": True}, (SPAWN, SPAWN)),
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "methods"), START_METHODS.values(), ids=START_METHODS
+)
+def test_start_method_of_a_test_that_does_not_vary_over_them(options, methods):
+    marking = marked(vary=("strategy",), **options)
+    where = configurations(marking, whole, Selection())
+    assert tuple(one.start_method for one in where) == methods
+
+
+def test_processes_are_spawned_where_no_fork_server_is_claimed():
+    marking = marked(vary=("strategy",), starts=True)
+    claiming = replace(whole, start_methods=(FORK, SPAWN))
+    where = configurations(marking, claiming, Selection())
+    assert [one.start_method for one in where] == [SPAWN, FORK]
+
+
+def test_one_case_of_a_clause_forks():
+    marking = marked(vary=("strategy",), starts=True, prefers=SPAWN)
+    where = configurations(marking, whole, Selection(one_per_clause=True))
+    assert [one.start_method for one in where] == [FORK, FORK]
 
 
 NARROW = (

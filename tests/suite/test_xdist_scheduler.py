@@ -75,14 +75,22 @@ def test_worker_that_is_free_soon_has_the_longest_that_is_left(scheduled):
     assert first.given == [0, 1, 2, 4]
 
 
+def with_options(**options):
+    return SimpleNamespace(option=SimpleNamespace(**options))
+
+
+ALL, ONE_PER_CLAUSE = (with_options(one_per_clause=one) for one in (False, True))
+
+
 def test_there_are_more_workers_than_processors(monkeypatch):
     monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
     monkeypatch.setattr(hooks.os, "sched_getaffinity", lambda pid: {0, 1})
-    assert hooks.pytest_xdist_auto_num_workers() == 4
+    assert hooks.pytest_xdist_auto_num_workers(ALL) == 4
+    assert hooks.pytest_xdist_auto_num_workers(ONE_PER_CLAUSE) == 8
     monkeypatch.setattr(hooks.os, "sched_getaffinity", lambda pid: set(range(64)))
-    assert hooks.pytest_xdist_auto_num_workers() == hooks.MOST_WORKERS
+    assert hooks.pytest_xdist_auto_num_workers(ALL) == hooks.MOST_WORKERS
 
 
 def test_user_says_how_many_workers(monkeypatch):
     monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "3")
-    assert hooks.pytest_xdist_auto_num_workers() is None
+    assert hooks.pytest_xdist_auto_num_workers(ALL) is None

@@ -58,7 +58,7 @@ def test_pool_worker_shares_the_tensors_of_its_tasks(owner):
         check.equal(other.values(), [4, 5, 30], "to both of its tensors")
 
 
-@clause("CHAN-1", vary=("strategy",))
+@clause("CHAN-1", vary=("strategy",), starts=True)
 def test_pool_worker_shares_a_tensor_that_the_peer_holds(owner, peer):
     """The owner submits a tensor that it got from the peer; all three share it."""
     tensor = peer.make([7, 8, 9])
@@ -82,7 +82,7 @@ def test_pool_result_is_shared_with_its_worker(owner):
         check.equal(pool.read_kept(1), 11, "and its own value beside it")
 
 
-@clause("CHAN-2", vary=("strategy",))
+@clause("CHAN-2", vary=("strategy",), starts=True)
 def test_later_results_of_a_pool_are_shared_with_its_worker(owner):
     """The worker returns three tensors, one after another, and writes to each."""
     with owner.pool() as pool:
@@ -148,7 +148,7 @@ def test_messages_arrive_in_the_order_in_which_they_were_sent(
         check.equal(arrived["tensor"].values(), expected, "with its own tensor")
 
 
-@clause("CHAN-4", vary=("strategy",), channels=("queue",))
+@clause("CHAN-4", vary=("strategy",), channels=("queue",), starts=True)
 def test_order_is_kept_when_more_is_put_than_the_system_takes(owner):
     """The owner puts two messages for each that a child gets, until 3 MB wait.
 
@@ -272,7 +272,9 @@ def test_what_is_written_after_put_has_returned_is_seen(sender, receiver, channe
     each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("CHAN-7", profiles=("share",), vary=("strategy",), channels=("queue",))
+@clause(
+    "CHAN-7", profiles=("share",), vary=("strategy",), channels=("queue",), starts=True
+)
 def test_tensor_is_shared_when_put_returns_to_a_queue_that_is_full(owner):
     """The owner puts 3 MB on a queue, and a tensor behind it, before a child gets any.
 

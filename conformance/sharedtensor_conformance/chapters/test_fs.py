@@ -350,7 +350,7 @@ def test_name_stays_when_its_maker_has_dropped(sender, receiver, bystander, stag
     check.equal(only_name(stage, before), name, "under its name")
 
 
-@clause("FS-8", vary=("strategy",))
+@clause("FS-8", vary=("strategy",), starts=True)
 def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
     """Children send a tensor and exit or are killed; the receiver sends it on."""
     for end in ("leave", "kill"):
@@ -452,7 +452,7 @@ def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
         each_sees_the_writes_of_the_others(inherited, back)
 
 
-@clause("FS-9", vary=("strategy",))
+@clause("FS-9", vary=("strategy",), starts=True)
 def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
     """Children hold a storage that the owner has dropped, and exit or are killed."""
     for end in ("leave", "kill"):
@@ -467,7 +467,7 @@ def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
         name_goes(stage, name)
 
 
-@clause("FS-9", profiles=("share",), vary=("strategy",))
+@clause("FS-9", profiles=("share",), vary=("strategy",), starts=True)
 def test_name_goes_with_the_process_that_alone_held_the_storage(owner, stage):
     """Children share tensors that they never send, and exit or are killed."""
     for end in ("leave", "kill"):

@@ -277,7 +277,7 @@ def test_refused_message_leaves_the_channel_usable(sender, receiver, channel):
         check.equal(arrived["good"].values(), good.values(), "with its values")
 
 
-@clause("GRAD-6", vary=("strategy",), channels=("queue",))
+@clause("GRAD-6", vary=("strategy",), channels=("queue",), starts=True)
 def test_refused_message_takes_no_place_in_a_bounded_queue(owner):
     """The owner puts non-leaves on a queue with one place, then a good message."""
     channel = owner.open_channel("queue_of_one")

@@ -169,7 +169,7 @@ def test_message_survives_the_exit_of_its_sender(owner, channel, stage):
     check.equal(after.values(), [48], "and the one after it")
 
 
-@clause("LIFE-5", vary=("strategy",), channels=("queue",))
+@clause("LIFE-5", vary=("strategy",), channels=("queue",), starts=True)
 @pytest.mark.parametrize("queues_are", ["closed", "open"])
 def test_messages_that_wait_for_room_survive_the_exit_of_their_sender(
     owner, stage, queues_are
@@ -337,7 +337,7 @@ def test_receiver_that_is_killed_leaves_nothing_behind(owner, peer, stage):
     nothing_is_added(before, stage, owner, peer)
 
 
-@clause("LIFE-8", vary=("strategy",))
+@clause("LIFE-8", vary=("strategy",), starts=True)
 def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, stage):
     """A child is killed when it is the last that holds the owner's tensor."""
     child = owner.start_peer()
@@ -503,7 +503,7 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
     nothing_is_added(before, stage, owner, peer)
 
 
-@clause("LIFE-13", vary=("strategy",))
+@clause("LIFE-13", vary=("strategy",), starts=True)
 def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     """A child is killed before it receives; the owner drops what it has put."""
     before = opened(stage, owner)
@@ -547,7 +547,7 @@ def messages_are_everywhere(fresh):
 # Several consumers of one queue
 
 
-@clause("LIFE-15", vary=())
+@clause("LIFE-15", vary=(), starts=True)
 def test_message_is_received_by_one_of_two_consumers(owner, stage):
     """Two children wait for messages at the same time; the owner puts two, and again.
 
@@ -567,7 +567,7 @@ def test_message_is_received_by_one_of_two_consumers(owner, stage):
             each_sees_the_writes_of_the_others(tensor, received)
 
 
-@clause("LIFE-16", vary=())
+@clause("LIFE-16", vary=(), starts=True)
 def test_consumer_that_is_killed_while_it_waits_takes_no_message(owner, stage):
     """Two children wait on one queue; whoever did so first or last is killed."""
     channels = [owner.open_channel(kind) for kind in queues(stage)]
@@ -707,7 +707,7 @@ ENDS = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
 """How processes end, besides returning, and their exit codes."""
 
 
-@clause("LIFE-20", vary=("strategy",))
+@clause("LIFE-20", vary=("strategy",), starts=True)
 def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
     """Children that hold their own and the owner's tensors end; the others drop."""
     owner.send(owner.make([1, 2]), peer).drop()
@@ -773,7 +773,7 @@ def chain(owner, channel):
     return maker, middle
 
 
-@clause("LIFE-21", vary=("strategy",), prefers="spawn")  # forked: one manager
+@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # forked: one manager
 def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage):
     """First the middle exits and then the maker, before the owner receives."""
     kind = carriers(stage)[0]
@@ -786,7 +786,7 @@ def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage
     each_sees_the_writes_of_the_others(arrived, onward)
 
 
-@clause("LIFE-21", vary=("strategy",), prefers="spawn")  # forked: one manager
+@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # forked: one manager
 def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage):
     """The maker is killed before the owner receives, the middle after that."""
     kind = carriers(stage)[:2][-1]
@@ -831,7 +831,7 @@ def has_only(own, program, stage):
     check.equal(program.system.mappings(), 0, "it has no mapping of shared memory")
 
 
-@clause("LIFE-23", vary=("strategy",))
+@clause("LIFE-23", vary=("strategy",), starts=True)
 def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, stage):
     """A child holds its own and many of the owner's tensors; it becomes a program."""
     owner.send(owner.make([1, 2]), peer).drop()
@@ -852,7 +852,7 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
         nothing_is_added(counts, stage, owner, peer)
 
 
-@clause("LIFE-24", vary=("strategy",))
+@clause("LIFE-24", vary=("strategy",), starts=True)
 def test_received_tensor_outlives_its_channel(owner, peer, stage):
     """A child gets tensors on a queue, both close it, and the tensors stay."""
     kinds = stage.implementation.channels

@@ -71,7 +71,7 @@ def end(worker, how):
         check.equal(code, -signal.SIGTERM, f"SIGTERM ends {worker.name}")
 
 
-@clause("LOAD-1", vary=("strategy",))
+@clause("LOAD-1", vary=("strategy",), starts=True)
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
 def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
     """The owner receives two of endless batches, ends two workers, drops the queue.
@@ -107,7 +107,7 @@ def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
     nothing_is_added(before, stage, owner, peer)
 
 
-@clause("LOAD-2", vary=("strategy",), channels=("queue",))
+@clause("LOAD-2", vary=("strategy",), channels=("queue",), starts=True)
 def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     """A child puts 3 MB that nobody receives, calls `cancel_join_thread`, and exits."""
     channel = owner.open_channel("queue")
@@ -117,7 +117,7 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     check.equal(worker.leave(), 0, "it exits normally")
 
 
-@clause("LIFE-5", vary=("strategy",), channels=("queue",))
+@clause("LIFE-5", vary=("strategy",), channels=("queue",), starts=True)
 def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
     """A child puts 3 MB and returns; the owner receives all while it is exiting."""
     channel = owner.open_channel("queue")
@@ -129,7 +129,7 @@ def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
     check.equal(worker.wait_for_exit(), 0, "the worker exits normally")
 
 
-@clause("LOAD-3", vary=("strategy",))
+@clause("LOAD-3", vary=("strategy",), starts=True)
 def test_worker_that_was_killed_takes_nothing_from_the_others(owner, stage):
     """Two children put three batches each, one is killed, the other puts more."""
     for kind in queues(stage):
@@ -154,7 +154,7 @@ def test_worker_that_was_killed_takes_nothing_from_the_others(owner, stage):
         check.equal(other.leave(), 0, "the other ends")
 
 
-@clause("LOAD-4", vary=("strategy",))
+@clause("LOAD-4", vary=("strategy",), starts=True)
 def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, stage):
     """A child is killed while it waits in the middle of a batch; another puts one.
 
@@ -238,7 +238,7 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
     eventually(as_before, sentence, stage.grace, found=lambda: [before, now()])
 
 
-@clause("LIFE-7", vary=("strategy",), profiles=("lifetime",))
+@clause("LIFE-7", vary=("strategy",), profiles=("lifetime",), starts=True)
 def test_nothing_is_left_of_the_batches_of_a_worker_that_outlives_epochs(owner, stage):
     """A child puts three hundred batches; after the first hundred, nothing is added."""
     channels = [owner.open_channel(bounded(kind)) for kind in queues(stage)]
@@ -282,7 +282,7 @@ def buffers_in_use(owner, kind):
     answers_of(*pending)
 
 
-@clause("RESHARE-2", "MEM-1", vary=("strategy",))
+@clause("RESHARE-2", "MEM-1", vary=("strategy",), starts=True)
 def test_buffers_that_come_back_are_the_same_memory(owner, stage):
     """Two children fill three buffers of the owner a hundred times, in turn."""
     for kind in queues(stage):
@@ -290,7 +290,7 @@ def test_buffers_that_come_back_are_the_same_memory(owner, stage):
             use()
 
 
-@clause("RESHARE-7", vary=("strategy",))
+@clause("RESHARE-7", vary=("strategy",), starts=True)
 def test_buffers_that_come_back_add_nothing(owner, stage):
     """The same, twice: nothing is added the second time."""
     for kind in queues(stage):

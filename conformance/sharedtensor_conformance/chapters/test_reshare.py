@@ -171,6 +171,7 @@ def test_tensor_that_comes_back_from_a_third_is_the_memory_of_its_owner(
     profiles=("strategies",),
     vary=(),
     several_strategies=True,
+    prefers="fork",
     isolated=True,
 )
 def test_change_of_strategy_maps_nothing_again(stage, direction):

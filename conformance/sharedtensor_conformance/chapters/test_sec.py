@@ -70,7 +70,7 @@ def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage
     check_that_owner_alone_has_access(stage, names)
 
 
-@clause("SEC-2", profiles=("share",), vary=("strategy",), isolated=True)
+@clause("SEC-2", profiles=("share",), vary=(), prefers="fork", isolated=True)
 def test_socket_of_the_manager_lies_in_a_directory_of_its_user_alone(stage):
     """The owner shares a tensor; the directories of the manager's sockets are read."""
     with stage.fresh() as fresh:
@@ -124,7 +124,7 @@ def test_segment_is_closed_to_others_under_a_umask_of_zero(sender, receiver, sta
     each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("SEC-2", "SEC-5", profiles=("share",), vary=(), isolated=True)
+@clause("SEC-2", "SEC-5", profiles=("share",), vary=(), prefers="fork", isolated=True)
 def test_manager_is_closed_to_others_under_a_umask_of_zero(stage):
     """An owner that forbids nothing shares; another user tries to connect."""
     with stage.fresh() as fresh:
@@ -171,7 +171,7 @@ def is_random(parts):
     )
 
 
-@clause("SEC-6", vary=("strategy",), isolated=True)
+@clause("SEC-6", vary=("strategy",), prefers="fork", isolated=True)
 def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
     """While a message is in flight its file is replaced; then it is received."""
     with stage.fresh() as fresh:

@@ -87,7 +87,7 @@ def test_spawn_is_called_with_index_and_arguments(owner):
     check.equal(tensor.values(), [100, 101, 0], "each has written at its index")
 
 
-@clause("SPAWN-2", profiles=("share",), vary=())
+@clause("SPAWN-2", profiles=("share",), vary=(), starts=True)
 def test_tensor_that_was_received_is_shared_with_every_process(
     owner, peer, start_method
 ):

@@ -1,6 +1,7 @@
 """Chapter STRAT: the strategy decides cost and failure modes, never what is shared."""
 
 import itertools
+from typing import Any
 
 from sharedtensor_conformance.chapters.stories import (
     all_strategies,
@@ -11,6 +12,14 @@ from sharedtensor_conformance.chapters.stories import (
     strategy_set,
 )
 from sharedtensor_conformance.harness import check, clause, refusal
+
+CHEAP: dict[str, Any] = {
+    "vary": (),
+    "several_strategies": True,
+    "prefers": "fork",
+    "isolated": True,
+}
+"""For stages on which it does not matter how processes are started."""
 
 
 @clause("STRAT-1", vary=("strategy",))
@@ -61,7 +70,7 @@ def test_strategy_that_was_saved_can_be_restored(owner):
         check.equal(found, saved, "the strategy is the saved one again")
 
 
-@clause("STRAT-2", vary=(), several_strategies=True, isolated=True)
+@clause("STRAT-2", **CHEAP)
 def test_strategy_stays_when_a_tensor_of_another_one_arrives(stage, direction):
     """Both sides set each pair of strategies; a tensor crosses, and all read back."""
     with stage.fresh() as fresh:
@@ -112,7 +121,7 @@ def test_wrong_arguments_are_refused_where_assertions_are_removed(stage):
         check.equal(arrived.values(), [1, 2, 3], "a leaf is sent")
 
 
-@clause("STRAT-4", vary=(), several_strategies=True, isolated=True)
+@clause("STRAT-4", **CHEAP)
 def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and sends to both others."""
     with stage.fresh() as fresh:
@@ -126,7 +135,7 @@ def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direc
             each_sees_the_writes_of_the_others(tensor, first, again, other)
 
 
-@clause("STRAT-4", profiles=("share",), vary=(), several_strategies=True, isolated=True)
+@clause("STRAT-4", profiles=("share",), **CHEAP)
 def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and shares the tensor again."""
     with stage.fresh() as fresh:
@@ -139,7 +148,7 @@ def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, dir
             each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-4", profiles=("share",), vary=(), several_strategies=True, isolated=True)
+@clause("STRAT-4", profiles=("share",), **CHEAP)
 def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, direction):
     """The sender shares under each strategy and sends under each other one."""
     with stage.fresh() as fresh:
@@ -154,7 +163,7 @@ def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, dire
                 each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-4", vary=(), several_strategies=True, isolated=True)
+@clause("STRAT-4", **CHEAP)
 def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, direction):
     """The receiver changes its strategy and sends what it received to the third."""
     with stage.fresh() as fresh:
@@ -181,7 +190,7 @@ def test_processes_with_different_strategies_share(stage, direction, implementat
                         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-@clause("STRAT-5", vary=(), several_strategies=True, isolated=True)
+@clause("STRAT-5", **CHEAP)
 def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direction):
     """The receiver, under every strategy, sends back what it got under every other."""
     with stage.fresh() as fresh:

@@ -21,7 +21,7 @@ ALL = sorted(
 """What is received in all: who put it, its number there, and that it is whole."""
 
 
-@clause("THREAD-1", vary=("strategy",))
+@clause("THREAD-1", vary=("strategy",), starts=True)
 def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
     """Four threads of the owner put forty messages each; a child gets all of them."""
     for kind in queues(stage):
@@ -37,7 +37,7 @@ def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
             check.equal(numbers, sorted(numbers), "those of a thread are in order")
 
 
-@clause("THREAD-2", vary=("strategy",))
+@clause("THREAD-2", vary=("strategy",), starts=True)
 def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage):
     """A child puts 160 messages from four threads; four of the owner get them."""
     for kind in queues(stage):

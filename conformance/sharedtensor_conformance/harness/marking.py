@@ -30,6 +30,17 @@ class Marking:
     several_strategies: bool = False
     forks: bool = False
     prefers: str = ""
+    starts: bool = False
+
+    @property
+    def starts_processes(self) -> bool:
+        """Whether the test starts processes besides those that cases share."""
+        return self.starts or self.isolated
+
+    @property
+    def sets_strategies(self) -> bool:
+        """Whether the test may use other strategies than that of its configuration."""
+        return "strategies" in self.profiles
 
     @property
     def on_device(self) -> bool:
@@ -52,6 +63,7 @@ def clause(
     several_strategies: bool = False,
     forks: bool = False,
     prefers: str = "",
+    starts: bool = False,
 ) -> Callable[[Test], Test]:
     """Tie a test to the clauses `ids`.
 
@@ -75,6 +87,7 @@ def clause(
         forks: the test forks, under whichever start method it runs.
         prefers: the start method of a test that does not vary over them and that could
             run under any.
+        starts: the test starts processes besides those that cases share.
 
     Raises:
         KeyError: the spec has no such clause.
@@ -96,6 +109,7 @@ def clause(
         several_strategies,
         forks,
         prefers,
+        starts,
     )
 
     def decorate(test: Test) -> Test:

@@ -39,11 +39,11 @@ Where one case stands for a clause it is `fork`, if it can be: an import of the
 implementation costs more than most cases do.
 """
 
-ALTERNATING = ("spawn", "fork")
-"""The same for a test that runs under each strategy, one after the other.
+PREFERRED_BY_STARTS = ("forkserver", "spawn", "fork")
+"""The same for a test that starts processes itself.
 
-With the first strategy its processes inherit nothing, with the second one everything,
-and that costs half as many imports as `spawn` with both.
+They inherit nothing either way, and of those of a fork server none has to import the
+implementation.
 """
 
 
@@ -195,9 +195,11 @@ def _methods(
     first = ["fork"] if selection.one_per_clause else []
     first.append(marking.prefers)
     if "strategy" in marking.vary and not marking.strategies:
+        # With every other strategy they inherit everything, which costs no imports.
         place = implementation.strategies.index(strategy)
-        first.append(ALTERNATING[place % len(ALTERNATING)])
-    return [method for method in (*first, *PREFERRED) if method in methods][:1]
+        first.append("fork" if place % 2 else "")
+    preferred = PREFERRED_BY_STARTS if marking.starts_processes else PREFERRED
+    return [method for method in (*first, *preferred) if method in methods][:1]
 
 
 def _possible_methods(

@@ -2,8 +2,9 @@
 
 Importing a framework takes seconds, and every stage needs an owner. Where the adapter
 declares `preload`, one process of each run imports the implementation and does nothing
-else; each owner is forked from it, below a supervisor of its own, and goes on as one
-that was started from a clean interpreter would after its imports.
+else, for all workers of pytest-xdist; each owner is forked from it, below a supervisor
+of its own, and goes on as one that was started from a clean interpreter would after its
+imports.
 
 The kernel gives a process no new parent. So what is forked from the template forks the
 owner, and then becomes the supervisor's program, which keeps its children (execve(2)).
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import gc
 import os
+import select
+import shutil
 import signal
 import socket
 import sys
@@ -26,7 +29,8 @@ from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
 ARGUMENT = "--template"
-"""Followed by the descriptor of a socket: the owner's main program is a template."""
+"""Followed by the descriptor of a socket, and by the address of another one: the
+owner's main program is a template."""
 
 MARK = "SHAREDTENSOR_CONFORMANCE_STAGE"
 """A variable that is long enough for the path of a stage's folder."""
@@ -39,41 +43,76 @@ _ENVIRONMENT_START = 47
 
 
 class Template:
-    """Answers the controller; forks a supervisor with an owner for each job."""
+    """Answers the controllers; forks a supervisor with an owner for each job.
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
-        self.wire = Wire(sock)
+    Args:
+        first: the socket of who started it: it ends with that one.
+        address: where the others connect, the workers of pytest-xdist.
+    """
+
+    def __init__(self, first: socket.socket, address: str) -> None:
+        self.first = first
+        self.address = address
+        self.controllers = {first: Wire(first)}
 
     def serve(self) -> bool:
-        """Return True in each owner, and False here when the controller has gone."""
-        self.wire.send({"refused": preload()})
-        while True:
-            try:
-                job, control = self._next_job()
-            except WireClosed:
-                return False
-            self._reap()
-            pid = os.fork()
-            if pid == 0:
-                self.socket.close()
-                _supervise(job, control)  # returns in the owner alone
-                return True
-            os.close(control)
-            self.wire.send({"pid": pid})
+        """Return True in each owner, and False here when the first one has gone."""
+        why_not = preload()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.address)
+        self.listener.listen()
+        self.controllers[self.first].send({"refused": why_not})
+        while self.first in self.controllers:
+            for ready in select.select([self.listener, *self.controllers], [], [])[0]:
+                if ready is self.listener:
+                    self._accept()
+                elif self._serve_one(ready):
+                    return True
+        return False
 
-    def _next_job(self) -> tuple[dict[str, Any], int]:
-        """Return what a supervisor is told, and the descriptor of its socket."""
-        _, descriptors, _, _ = socket.recv_fds(self.socket, 1, 1)
-        if not descriptors:
-            raise WireClosed("the controller has gone")
-        return self.wire.receive(), descriptors[0]
+    def _accept(self) -> None:
+        controller, _ = self.listener.accept()
+        self.controllers[controller] = Wire(controller)
 
-    def _reap(self) -> None:
-        """Let go of the supervisors that have ended; nobody asks how."""
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+    def _serve_one(self, controller: socket.socket) -> bool:
+        """Do what a controller asks for; return True in the owner alone."""
+        wire = self.controllers[controller]
+        try:
+            job, control = _next_job(wire)
+        except WireClosed:
+            del self.controllers[controller]
+            controller.close()
+            return False
+        _reap()
+        pid = os.fork()
+        if pid == 0:
+            for sock in (self.listener, *self.controllers):
+                sock.close()
+            _supervise(job, control)  # returns in the owner alone
+            return True
+        os.close(control)
+        with suppress(WireClosed):  # the next request says so
+            wire.send({"pid": pid})
+        return False
+
+
+def _next_job(wire: Wire) -> tuple[dict[str, Any], int]:
+    """Return what a supervisor is told, and the descriptor of its socket.
+
+    Raises:
+        WireClosed: the controller has gone.
+    """
+    _, descriptors, _, _ = socket.recv_fds(wire.socket, 1, 1)
+    if not descriptors:
+        raise WireClosed("the controller has gone")
+    return wire.receive(), descriptors[0]
+
+
+def _reap() -> None:
+    """Let go of the supervisors that have ended; nobody asks how."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def preload() -> str:
@@ -195,9 +234,10 @@ def restore_ignored_signals() -> None:
 def main(own: Callable[[], None]) -> None:
     """Serve as the template; in each owner, go on with `own`."""
     restore_ignored_signals()
-    sock = socket.socket(fileno=int(sys.argv[2]))
+    sock, address = socket.socket(fileno=int(sys.argv[2])), sys.argv[3]
     sock.set_inheritable(False)
-    if Template(sock).serve():
+    if Template(sock, address).serve():
         own()
     else:
+        shutil.rmtree(os.path.dirname(address), ignore_errors=True)
         os._exit(0)  # nothing of the implementation was used, so nothing has to end

@@ -98,7 +98,7 @@ class Stage:
     @property
     def in_flight(self) -> int:
         """How many messages were put and not received by those for whom they are."""
-        return sum(actor.unreceived for actor in self.actors)
+        return sum(actor.unreceived.total() for actor in self.actors)
 
     @contextlib.contextmanager
     def fresh(
@@ -219,7 +219,10 @@ class Stage:
             actor.exchange("drop_all")
 
     def end_extra(self) -> None:
-        """End the peers that were started for one case."""
+        """End the peers that were started for one case, and their channels.
+
+        What they had put and nobody has received is under way no more.
+        """
         extra = self.actors.extra
         while extra:
             actor = extra[-1]  # until it has ended, for `close`
@@ -229,6 +232,8 @@ class Stage:
                 self.owner.exchange("close_pairs", actor.name)
             actor.reset()
             extra.remove(actor)
+            for other in self.actors:
+                other.unreceived.pop(actor.name, None)
 
     def settle(self) -> Growth:
         """Clean up after a case; return what the ledger shows more of than before.

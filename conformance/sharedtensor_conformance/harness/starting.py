@@ -66,10 +66,12 @@ class Starter:
         self._isolation = isolation
         self._warmed = warmed
         self._numbers = count(1)
+        self._uses_all_strategies = False
 
     def reset(self) -> None:
         """Begin anew when everything has ended."""
         self._numbers = count(1)
+        self._uses_all_strategies = False
 
     # Owner and standing peers
 
@@ -201,11 +203,31 @@ class Starter:
         for channel in self._implementation.channels:
             for other in others:
                 self._exchange_tensors(other, peer, channel)
+        if self._uses_all_strategies:
+            self._exchange_under_all(peer)
+        for actor in self._actors:
+            actor.unreceived.clear()
+
+    def use_all_strategies(self) -> None:
+        """Let the shared processes use every strategy from now on, once each.
+
+        Cases that set strategies need that before, and others do not: a strategy may
+        have processes of its own.
+        """
+        if self._uses_all_strategies:
+            return
+        self._uses_all_strategies = True
+        for actor in self._actors.running():
+            if actor.name in STANDING:
+                self._exchange_under_all(actor)
+                actor.unreceived.clear()
+                self._actors.owner.unreceived.clear()
+                self._warmed()
+
+    def _exchange_under_all(self, peer: ActorProxy) -> None:
         if "strategies" in self._implementation.claims:
             for strategy in reversed(self._implementation.strategies):
-                self._exchange_under(strategy, others[0], peer)
-        for actor in self._actors:
-            actor.unreceived = 0
+                self._exchange_under(strategy, self._actors.owner, peer)
 
     def _exchange_tensors(
         self, one: ActorProxy, other: ActorProxy, channel: str

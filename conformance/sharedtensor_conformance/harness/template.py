@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -63,19 +64,32 @@ class Template:
     Args:
         name: the adapter's name.
         implementation: what the adapter declares.
+        address: that of one which another process has started; empty where there is
+            none.
     """
 
-    def __init__(self, name: str, implementation: Implementation) -> None:
+    def __init__(
+        self, name: str, implementation: Implementation, address: str = ""
+    ) -> None:
         self.name = name
         self.implementation = implementation
         self.why_not = "" if implementation.preload else "it is not declared"
+        self._others = address
         self._mark = f"sts-template-{os.getpid()}-{id(self):x}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._folder = ""
         self._socket: socket.socket | None = None
+
+    @property
+    def address(self) -> str:
+        """Where another process of this run can use it; empty where it does not run."""
+        return os.path.join(self._folder, "t") if self._folder else ""
 
     def is_ready(self) -> bool:
         """Start it where that has not been done; return whether it can fork owners."""
-        if not self.why_not and self._process is None:
+        if self.why_not or self._socket is not None:
+            return not self.why_not
+        if not self._use_the_others():
             self._start()
             self.why_not = self._refusal()
             if self.why_not:
@@ -83,12 +97,26 @@ class Template:
                 kill_marked(self._mark)  # what the import has started
         return not self.why_not
 
+    def _use_the_others(self) -> bool:
+        """Connect to the template of another process; return whether it is there."""
+        if not self._others:
+            return False
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.connect(self._others)
+        except OSError:
+            sock.close()
+            return False
+        self._socket = sock
+        return True
+
     def _start(self) -> None:
+        self._folder = wire.folder_for_sockets()
         self._socket, theirs = socket.socketpair()
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", OWNER),
-                *(preloading.ARGUMENT, str(theirs.fileno())),
+                *(preloading.ARGUMENT, str(theirs.fileno()), self.address),
             ],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
@@ -141,13 +169,16 @@ class Template:
             ) from None
 
     def close(self) -> None:
-        """End it; what was forked from it goes on."""
-        if self._process is None or self._socket is None:
-            return
-        self._socket.close()
-        self._process.kill()
-        self._process.wait()
-        self._process = self._socket = None
+        """End it, if it was started here; what was forked from it goes on."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = ""
 
 
 def why_not_preloaded(name: str, implementation: Implementation) -> str:

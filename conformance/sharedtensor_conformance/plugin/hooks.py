@@ -73,6 +73,7 @@ def _configure_controller(config: pytest.Config) -> None:
         "implementation": implementation.as_data(),
         "expectations": recorder.expectations_file,
         "blocked": "",
+        "template": "",
     }
     stages = _stages(shared)
     if not config.option.collectonly:
@@ -80,7 +81,8 @@ def _configure_controller(config: pytest.Config) -> None:
         shared["blocked"], recorder.private_shm = found.blocked, found.private_shm
         recorder.why_not_preloaded = stages.template.why_not
     if config.getoption("dist", "no") != "no":
-        stages.close()  # its workers have processes of their own
+        stages.retire()  # its workers have processes of their own, but for the template
+        shared["template"] = stages.template.address
     _configure(config, shared, stages)
     if config.option.tbstyle == "auto" and not selection.cases:
         config.option.tbstyle = "no"  # the end of the run says what is broken
@@ -109,7 +111,8 @@ def _described(config: pytest.Config) -> Implementation:
 
 
 def _stages(shared: dict[str, Any]) -> Stages:
-    return Stages(shared["name"], Implementation.from_data(shared["implementation"]))
+    implementation = Implementation.from_data(shared["implementation"])
+    return Stages(shared["name"], implementation, shared["template"])
 
 
 def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) -> None:
@@ -147,14 +150,17 @@ def pytest_configure_node(node: Any) -> None:
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_xdist_auto_num_workers() -> int | None:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Return how many workers ``-n auto`` has: two for each processor, as cases wait.
 
-    Where xdist's own environment variable says how many, that holds.
+    It has four where one case stands for a clause: more of those wait in full, for what
+    is known to hang or to stay. Where xdist's own environment variable says how many,
+    that holds.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return min(2 * len(os.sched_getaffinity(0)), MOST_WORKERS)
+    each = 4 if config.option.one_per_clause else 2
+    return min(each * len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

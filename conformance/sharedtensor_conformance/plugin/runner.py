@@ -207,7 +207,7 @@ class Runner:
             stage.timeouts.restore()
         try:
             if not story.marking.isolated:
-                _make_ready(stage)
+                _make_ready(stage, story.marking)
         except Exception as error:
             return self._failed_start(track, self._outcome_of(error))
         track.failed_starts = 0
@@ -276,8 +276,10 @@ class Runner:
         return case
 
 
-def _make_ready(stage: Stage) -> None:
+def _make_ready(stage: Stage, marking: Marking) -> None:
     """Start the owner and its peer, and note what they hold."""
+    if marking.sets_strategies:
+        stage.starter.use_all_strategies()
     stage.peer.ensure_started()
     if not stage.baseline.is_taken:  # else nobody knows what its first case adds
         stage.baseline.take()

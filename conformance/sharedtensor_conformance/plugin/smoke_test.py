@@ -50,7 +50,8 @@ def _first_configuration(
 ) -> Configuration:
     strategies = selection.strategies or implementation.strategies
     methods = selection.start_methods or implementation.start_methods
-    method = next(one for one in (*PREFERRED, *methods) if one in methods)
+    first = ("fork",) if selection.one_per_clause else ()
+    method = next(one for one in (*first, *PREFERRED, *methods) if one in methods)
     return Configuration(strategies[0], method)
 
 

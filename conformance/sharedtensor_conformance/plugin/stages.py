@@ -14,12 +14,15 @@ class Stages:
     Args:
         name: the adapter's name.
         implementation: what the adapter declares.
+        template: the address of a template that another process has started.
     """
 
-    def __init__(self, name: str, implementation: Implementation) -> None:
+    def __init__(
+        self, name: str, implementation: Implementation, template: str = ""
+    ) -> None:
         self.name = name
         self.implementation = implementation
-        self.template = Template(name, implementation)
+        self.template = Template(name, implementation, template)
         self.current: Stage | None = None
         self._known: dict[tuple[Configuration, int], Stage] = {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -33,15 +34,15 @@ from sharedtensor_conformance.harness.proxies.workers import GroupProxy, PoolPro
 class ActorProxy(Requester):
     """An actor. Every operation of the adapter is a method.
 
-    `unreceived` is how many messages for it are under way: they were put, and it has
-    not received them.
+    `unreceived` is how many messages for it are under way, by the name of who put them:
+    it has not received them.
     """
 
     def __init__(self, host: Host, name: str) -> None:
         super().__init__(host, name)
         self.module = ModuleProxy(self)
         self.system = SystemProxy(self)
-        self.unreceived = 0
+        self.unreceived: Counter[str] = Counter()
         self._pools = count(1)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -71,7 +72,7 @@ class ActorProxy(Requester):
         """
         to.ensure_started()
         self.request("put", to.name, channel or self._first_channel, payload)
-        to.unreceived += arrives
+        to.unreceived[self.name] += arrives
 
     def put_at_once(self, payload: Any, *to: ActorProxy, channel: str) -> None:
         """Let as many threads put `payload`, each for one of the other actors.
@@ -84,12 +85,12 @@ class ActorProxy(Requester):
         routes = [[actor.name, channel] for actor in to]
         self.request("act", "put_at_once", routes, payload)
         for actor in to:
-            actor.unreceived += 1
+            actor.unreceived[self.name] += 1
 
     def get(self, sender: ActorProxy, channel: str = "") -> Any:
         """Return the next payload from another actor, as it arrived here."""
         payload = self.request("get", sender.name, channel or self._first_channel)
-        self._received()
+        self._received(sender)
         return payload
 
     def get_or_lose(self, sender: ActorProxy, channel: str = "") -> Any:
@@ -100,7 +101,7 @@ class ActorProxy(Requester):
         try:
             return self.request("get", sender.name, channel or self._first_channel)
         finally:
-            self._received()
+            self._received(sender)
 
     def try_get(
         self, sender: ActorProxy, channel: str = ""
@@ -108,8 +109,8 @@ class ActorProxy(Requester):
         """Return what `get_or_lose` returned, or the implementation's exception."""
         return attempt(lambda: self.get_or_lose(sender, channel))
 
-    def _received(self) -> None:
-        self.unreceived = max(0, self.unreceived - 1)
+    def _received(self, sender: ActorProxy) -> None:
+        self.unreceived -= Counter({sender.name: 1})  # it keeps no negative counts
 
     def send(self, payload: Any, to: ActorProxy, channel: str = "") -> Any:
         """Put `payload` and return it as it arrived."""
@@ -131,7 +132,7 @@ class ActorProxy(Requester):
         pending = Pending(self, "get", sender.name, channel or self._first_channel)
         yield pending
         pending.answer()
-        self._received()
+        self._received(sender)
 
     @property
     def _first_channel(self) -> str:
@@ -159,7 +160,7 @@ class ActorProxy(Requester):
     def sending(self, payload: Any, to: ActorProxy, channel: str) -> Remote:
         """Return an object that puts `payload` on a channel while it is pickled."""
         made: Remote = self.request("act", "sending", to.name, channel, payload)
-        to.unreceived += 1
+        to.unreceived[self.name] += 1
         return made
 
     def make_long(self, length: int, value: int) -> Remote:
@@ -314,4 +315,4 @@ class ActorProxy(Requester):
     def reset(self) -> None:
         """Forget a process that has gone; another one can be started."""
         self.process.close()
-        self.unreceived = 0
+        self.unreceived.clear()
