@@ -21,7 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sharedtensor_conformance.harness import tasks
+from sharedtensor_conformance.harness import bundles, tasks
+from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.checks import wait_until
 
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
@@ -172,6 +173,45 @@ def get_sizes(
             wrong.append(size)
         del message
     return wrong
+
+
+# Bundles: a process that has none of grads does not ask for them
+
+
+def make_bundle(actor: Any, plan: list[dict[str, Any]], plain: Any) -> Bundle:
+    """Return a bundle with the tensors of a plan: see `bundles.make`."""
+    return bundles.make(actor.call, plan, plain)
+
+
+def describe_bundle(actor: Any, bundle: Bundle, with_grads: bool) -> dict[str, Any]:
+    """Return what can be seen of a bundle: see `bundles.describe`."""
+    return bundles.describe(actor.call, bundle, with_grads)
+
+
+def strides_of_bundle(actor: Any, bundle: Bundle) -> list[list[int]]:
+    """Return the strides of what is not contiguous in a bundle."""
+    return bundles.strides(actor.call, bundle)
+
+
+def write_bundle(actor: Any, bundle: Bundle, with_grads: bool) -> None:
+    """Write to every tensor of a bundle."""
+    bundles.write(actor.call, bundle, with_grads)
+
+
+def share_bundle(actor: Any, bundle: Bundle) -> None:
+    """Share every tensor of a bundle."""
+    for tensor in bundles.tensors_in(actor.call, bundle):
+        actor.call("share", tensor)
+
+
+def get_and_write_bundle(
+    actor: Any, sender: str, channel: str, with_grads: bool
+) -> list[Any]:
+    """Get a bundle, look at it, write to it, and look again."""
+    bundle = actor.do_get(sender, channel)
+    found = [describe_bundle(actor, bundle, with_grads)]
+    write_bundle(actor, bundle, with_grads)
+    return [*found, describe_bundle(actor, bundle, with_grads)]
 
 
 # Hiding places

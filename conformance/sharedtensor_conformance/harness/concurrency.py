@@ -8,6 +8,7 @@ Each action gets the actor first.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -370,6 +371,49 @@ def _size(thread: int, number: int) -> int:
 def in_a_thread(actor: Any, what: str, *arguments: Any) -> Any:
     """Do what the controller could ask for, such as ``module``, in a new thread."""
     return at_once(partial(getattr(actor, f"do_{what}"), *arguments))[0]
+
+
+# Another process
+
+
+class ChildFailed(Exception):
+    """What a forked child was to do raised an exception, or ended it."""
+
+
+def in_a_child(actor: Any, what: str, *arguments: Any) -> Any:
+    """Do what the controller could ask for, such as ``put``, in a new forked child.
+
+    The child has all that this process has. What it returns has to be plain. It ends
+    normally then, and this process waits for it: a child of its own is over by then,
+    since ``in_a_child`` can be what it does.
+    """
+    context = actor.context("fork")
+    reader, writer = multiprocessing.Pipe(duplex=False)
+
+    def do() -> None:
+        try:
+            writer.send(["returned", getattr(actor, f"do_{what}")(*arguments)])
+        except BaseException as error:
+            said = error.__cause__ or error
+            writer.send(["raised", f"{type(said).__name__}: {said}"])
+
+    with reader:
+        with writer:
+            child = context.Process(target=do, daemon=False)
+            actor.by_implementation(child.start)
+        try:
+            outcome, value = reader.recv()
+        except EOFError:
+            outcome, value = "raised", "it ended before it was done"
+    child.join(THREAD_TIMEOUT)
+    status = child.exitcode
+    if outcome == "returned" and status == 0:
+        return value
+
+    def fail() -> None:
+        raise ChildFailed(f"a forked child: {value} (its status is {status})")
+
+    return actor.by_implementation(fail)
 
 
 # A thread that goes on while its process does other things

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from multiprocessing.synchronize import Semaphore
 from typing import Any
 
+from sharedtensor_conformance.harness import bundles
+from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import PLAIN
 
@@ -39,6 +41,8 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
             return type(item)(walk(part) for part in item)
         if isinstance(item, dict):
             return {walk(key): walk(part) for key, part in item.items()}
+        if isinstance(item, Bundle):
+            return Bundle(walk(item.content))
         if id(item) not in memo:
             memo[id(item)] = (item, change(item))  # keeps `item`, so its id, alive
         return memo[id(item)][1]
@@ -65,6 +69,10 @@ def _decode(value: Any) -> Any:
     return _operations.decode(value) if _operations.is_tensor(value) else value
 
 
+def _call(name: str, *arguments: Any) -> Any:
+    return getattr(_operations, name)(*arguments)
+
+
 def write_and_return(payload: Any, index: tuple[int, ...], value: Any) -> Any:
     """Write `value` at `index` of every tensor, and return the payload."""
     tensors = mapped(payload, _decode)
@@ -76,6 +84,15 @@ def write_and_return(payload: Any, index: tuple[int, ...], value: Any) -> Any:
 
     mapped(tensors, write)
     return mapped(tensors, _encode)
+
+
+def look_and_write(payload: Any, with_grads: bool) -> list[Any]:
+    """Look at a bundle, write to all of its tensors, look again, and return it."""
+    bundle = mapped(payload, _decode)
+    found = [bundles.describe(_call, bundle, with_grads)]
+    bundles.write(_call, bundle, with_grads)
+    found.append(bundles.describe(_call, bundle, with_grads))
+    return [mapped(bundle, _encode), *found]
 
 
 def make_and_keep(values: list[Any], dtype: str) -> Any:

@@ -171,6 +171,10 @@ class ActorProxy(Requester):
         """Let a new thread of the process do what it could be asked for."""
         return self.request("act", "in_a_thread", what, *arguments)
 
+    def in_a_child(self, what: str, *arguments: Any) -> Any:
+        """Let a forked child of the process do what it could be asked for, and end."""
+        return self.request("act", "in_a_child", what, *arguments)
+
     def drop_all(self) -> None:
         """Drop everything that the process has for the suite."""
         self.request("drop_all")

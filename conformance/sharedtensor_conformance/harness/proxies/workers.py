@@ -31,6 +31,11 @@ class PoolProxy:
         """Let a worker write one element of every tensor; return its result."""
         return self._run("write_and_return", payload, index_tuple(index), value)
 
+    def look_and_write(self, bundle: Remote, with_grads: bool = False) -> list[Any]:
+        """Let a worker write to a bundle; return its result, and what it saw of it."""
+        found: list[Any] = self._run("look_and_write", bundle, with_grads)
+        return found
+
     def make_and_keep(self, values: list[Any], dtype: str = "float32") -> Remote:
         """Let the worker make a tensor, keep it and return it."""
         made: Remote = self._run("make_and_keep", values, dtype)
