@@ -150,6 +150,12 @@ def make_bundle_with_grads(actor: Any, implementation: Implementation) -> Bundle
     return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN), True)
 
 
+def make_bundle_with_flags(actor: Any, implementation: Implementation) -> Bundle:
+    """Let a process make a bundle whose tensors have flags, and no grads."""
+    rows = [row | {"grads": []} for row in plan_with_grads(implementation)]
+    return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN), True)
+
+
 # Judging
 
 

@@ -14,6 +14,7 @@ from sharedtensor_conformance.chapters.bundle_stories import (
     each_reads_the_writes,
     is_private,
     make_bundle,
+    make_bundle_with_flags,
     make_bundle_with_grads,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
@@ -55,6 +56,7 @@ def go_all_ways(bundle, receiver, bystander, channel):
 @clause(
     *(*VIEWED, "SHARE-4", "RESHARE-2", "RESHARE-5", "VIEW-4", "CHAN-5"),
     vary=("strategy",),
+    pairwise=True,
 )
 def test_bundle_is_one_memory_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
@@ -65,7 +67,7 @@ def test_bundle_is_one_memory_however_often_it_is_sent(
     go_all_ways(bundle, receiver, bystander, channel)
 
 
-@clause(*GRADS, "GRAD-8", profiles=("views",), vary=("strategy",))
+@clause(*GRADS, "GRAD-8", profiles=("views",), vary=("strategy",), pairwise=True)
 def test_bundle_keeps_its_grads_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
 ):
@@ -74,7 +76,25 @@ def test_bundle_keeps_its_grads_however_often_it_is_sent(
     go_all_ways(bundle, receiver, bystander, channel)
 
 
-@clause(*VIEWED, "CHAN-4", "CHAN-5", "LIFE-2", "LIFE-17", vary=("strategy",))
+@clause(
+    "GRAD-1",
+    "GRAD-4",
+    "RESHARE-6",
+    profiles=("views",),
+    vary=("strategy",),
+    pairwise=True,
+)
+def test_bundle_keeps_its_flags_however_often_it_is_sent(
+    sender, receiver, bystander, channel, implementation
+):
+    """A bundle of leaves with flags and without grads goes over one channel, and on."""
+    bundle = make_bundle_with_flags(sender, implementation)
+    go_all_ways(bundle, receiver, bystander, channel)
+
+
+@clause(
+    *VIEWED, "CHAN-4", "CHAN-5", "LIFE-2", "LIFE-17", vary=("strategy",), pairwise=True
+)
 def test_bundles_in_flight_keep_what_they_have(
     sender, receiver, channel, implementation
 ):
@@ -154,47 +174,74 @@ def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, implementation
     is_private(bundle, arrived, "START-4")
 
 
+def in_a_child(actor, what, *arguments):
+    """Let a forked child of a process do what it could be asked for."""
+    return actor.in_a_child(what, *arguments)
+
+
 def in_a_grandchild(actor, what, *arguments):
     """Let a forked child of a forked child of a process do what it could be asked."""
     return actor.in_a_child("act", "in_a_child", what, *arguments)
 
 
 @clause(
-    *(*VIEWED, "START-3", "LIFE-11", "LIFE-22", "RESHARE-2", "LIFE-5"),
+    *(*VIEWED, "START-3", "LIFE-11", "LIFE-22", "RESHARE-5"),
     profiles=("share",),
     vary=("strategy",),
+    pairwise=True,
     forks=True,
     prefers="fork",
 )
-def test_forked_children_of_forked_children_send_and_receive(
+def test_forked_children_of_forked_children_receive(
     sender, receiver, channel, implementation
 ):
-    """Children and grandchildren send a bundle, receive one, and end.
+    """Children and grandchildren of the receiver get a bundle, write to it, and end.
 
-    One kind of bundle was shared before the fork, and another one was not.
+    The first two get one that they have inherited, the others one that is new to them.
     """
-    for number, descend in enumerate((type(sender).in_a_child, in_a_grandchild)):
-        for turn, is_shared in enumerate((True, False)):
-            bundle = make_bundle(sender, implementation, 2 * number + turn)
-            if is_shared:
-                bundle.share()
-            descend(sender, "put", receiver.name, channel, bundle.remote)
-            arrived = bundle.there(receiver, receiver.get(sender, channel))
-            due = bundle.description()
-            arrives_as(arrived.description(), due, "LIFE-22", "LIFE-5")
-            if is_shared:
-                each_reads_the_writes([bundle, arrived], "START-3")
-            else:
-                is_private(arrived, bundle, "START-4")
-            receiver.put(arrived.remote, sender, channel)
-            found = descend(
-                *(sender, "act", "get_and_write_bundle"),
-                *(receiver.name, channel, False),
-            )
-            receiver.unreceived = sender.unreceived = 0
-            arrives_as(found[1], arrived.description(), "RESHARE-5", "START-3")
-            back = send(arrived, sender, channel)
-            arrives_and_is_shared(back, arrived, "LIFE-11")
+    for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
+        bundle = make_bundle(sender, implementation, turn)
+        held = send(bundle, receiver, channel) if turn < 2 else None
+        due = bundle.description()
+        sender.put(bundle.remote, receiver, channel)
+        arguments = sender.name, channel, bundle.with_grads
+        found = in_a_descendant(receiver, "act", "get_and_write_bundle", *arguments)
+        receiver.unreceived = 0
+        arrives_as(found[0], due, "START-3")
+        moment = "after the write of a forked child"
+        arrives_as(bundle.description(), found[1], "SHARE-2", moment=moment)
+        if held is not None:
+            arrives_as(held.description(), found[1], "START-3", moment=moment)
+        arrives_and_is_shared(send(bundle, receiver, channel), bundle, "LIFE-11")
+
+
+@clause(
+    *(*VIEWED, "START-3", "LIFE-5", "LIFE-22", "RESHARE-2"),
+    profiles=("share",),
+    vary=("strategy",),
+    pairwise=True,
+    forks=True,
+    prefers="fork",
+)
+def test_forked_children_of_forked_children_send_and_end(
+    sender, receiver, channel, implementation
+):
+    """Children and grandchildren of the sender put what they have inherited, and end.
+
+    The first two have a bundle that is shared, the others one that is not.
+    """
+    for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
+        bundle = make_bundle(sender, implementation, turn)
+        if turn < 2:
+            bundle.share()
+        in_a_descendant(sender, "put", receiver.name, channel, bundle.remote)
+        arrived = bundle.there(receiver, receiver.get(sender, channel))
+        arrives_as(arrived.description(), bundle.description(), "LIFE-5")
+        if turn < 2:
+            each_reads_the_writes([bundle, arrived], "START-3")
+        else:
+            is_private(arrived, bundle, "LIFE-5")
+        arrives_and_is_shared(send(arrived, sender, channel), arrived, "LIFE-22")
 
 
 # Pools, executors and the other queues

@@ -22,6 +22,7 @@ from sharedtensor_conformance.harness import (
     confinement,
     exhaustion,
     loading,
+    storages,
     tasks,
     wire,
 )
@@ -36,7 +37,7 @@ PRELOADED = "sharedtensor_conformance.harness.preloaded"
 CAUSES_AT_MOST = 20
 """Causes of an exception that are looked at; they might be a circle."""
 
-ACTIONS = (actions, concurrency, confinement, loading)
+ACTIONS = (actions, concurrency, confinement, loading, storages)
 """Where actions are."""
 
 

@@ -23,8 +23,8 @@ READY_TIMEOUT = 20.0
 PACE = 0.5
 """Seconds between the ends of two processes that end in turn."""
 
-Failure = Callable[[], None]
 Action = Callable[[int], None]
+Failure = Action
 
 _operations: Any = None
 _kept: Any = None
@@ -118,15 +118,16 @@ def run_in_group(
     """Do a task as one of a group of processes.
 
     Each says when it is `ready`. Where process 1 fails, it waits for process 0 before,
-    which is then the only one that says so.
+    which is then the only one that says so; another one that fails waits for nobody.
     """
     enter(setting)
     fails, others = GROUP_TASKS[task]
     if task.endswith("refuse to end"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if index == 1 and fails:
-        ready.acquire(timeout=READY_TIMEOUT)
-        fails()
+    if fails and index in FAILING.get(task, [1]):
+        if task not in FAILING:
+            ready.acquire(timeout=READY_TIMEOUT)
+        fails(index)
         return
     _write_index(index, mapped(payload, _decode))
     if index == 0 or not fails:
@@ -156,8 +157,17 @@ def _end_in_turn(index: int) -> None:
     time.sleep(PACE * (index + 1))
 
 
-def _raise() -> None:
+def _raise(index: int) -> None:
     raise LookupError("the worker's own words")
+
+
+def _raise_own_words(index: int) -> None:
+    raise LookupError(words_of(index))
+
+
+def words_of(index: int) -> str:
+    """Return what a process of a group says that raises with words of its own."""
+    return f"the words of process {index} alone"
 
 
 TEXTS = {
@@ -182,32 +192,47 @@ class Unsendable(Exception):
 
 
 def _raise_text(text: str) -> Failure:
-    def fail() -> None:
+    def fail(index: int) -> None:
         raise LookupError(TEXTS[text])
 
     return fail
 
 
-def _raise_below(frames: int = FRAMES) -> None:
+def _raise_below(index: int, frames: int = FRAMES) -> None:
     """Raise in a call of a call; lines alternate, since equal ones are told as one."""
     if frames == 0:
-        _raise()
+        _raise(index)
     elif frames % 2:
-        _raise_below(frames - 1)
+        _raise_below(index, frames - 1)
     else:
-        _raise_below(frames - 1)
+        _raise_below(index, frames - 1)
 
 
-def _raise_unsendable() -> None:
+def _raise_unsendable(index: int) -> None:
     raise Unsendable(TEXTS["short"])
 
 
-def _exit() -> None:
+def _exit(index: int) -> None:
     sys.exit(7)
 
 
-def _die() -> None:
+def _exit_with(status: object) -> Failure:
+    def fail(index: int) -> None:
+        sys.exit(status)  # type: ignore[arg-type]
+
+    return fail
+
+
+def _exit_at_once(index: int) -> None:
+    os._exit(STATUSES[-1])
+
+
+def _die(index: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+STATUSES = (1, 2, 127, 128, 254, 255)
+"""Statuses with which processes exit that fail."""
 
 
 GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
@@ -221,5 +246,25 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "second exits": (_exit, _wait),
     "second is killed": (_die, _wait),
     "second raises, others refuse to end": (_raise, _wait),
+    **{f"second exits with {n}": (_exit_with(n), _wait) for n in STATUSES},
+    "second exits with a text": (_exit_with("a text"), _wait),
+    "second exits with None": (_exit_with(None), _end),
+    "second ends at once": (_exit_at_once, _wait),
+    "first raises": (_raise_own_words, _wait),
+    "third raises": (_raise_own_words, _wait),
+    "last of five raises": (_raise_own_words, _wait),
+    "third raises, others end": (_raise_own_words, _end),
+    "all raise": (_raise_own_words, _end),
+    "first and third are killed": (_die, _wait),
 }
-"""How process 1 fails, if it does, and what those do that have written."""
+"""How those fail that do, process 1 or others, and what those do that have written."""
+
+FAILING: dict[str, list[int]] = {
+    "first raises": [0],
+    "third raises": [2],
+    "last of five raises": [4],
+    "third raises, others end": [2],
+    "all raise": [0, 1, 2, 3],
+    "first and third are killed": [0, 2],
+}
+"""Which processes fail where it is not process 1."""

@@ -72,6 +72,13 @@ class GroupProxy:
         timeout = self.context.actor.host.timeouts.start
         return bool(self._request("group_is_ready", count, timeout, slower=2))
 
+    def join_in_a_thread(self) -> Any:
+        """Let another thread than the one that started them join them."""
+        actor = self.context.actor
+        deadline = actor.host.timeouts.start
+        what = ("in_a_thread", "act", "join_group", self.context, None, None)
+        return actor.request("act", *what, deadline=deadline)
+
     def join(self, timeout: float | None = None, grace: float | None = None) -> Any:
         """Join them: what the call returns, or a dictionary of what it raised.
 
