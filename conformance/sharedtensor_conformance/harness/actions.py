@@ -136,6 +136,44 @@ def put_sizes(actor: Any, channel: Any, tensor: Any, first: int, count: int) -> 
         actor.do_channel_put(channel, [tensor, content(size)])
 
 
+def put_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int], form: str) -> None:
+    """Send bare bytes of each size, in one of the forms of `channels.FORMS`."""
+    for size in sizes:
+        actor.by_implementation(
+            lambda size=size: channel.put_bytes_as(form, content(size))
+        )
+
+
+def get_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int]) -> list[int]:
+    """Receive bare bytes of each size; return the sizes that arrive otherwise."""
+
+    def arrives(size: int) -> bool:
+        received: bytes = actor.by_implementation(channel.reader.recv_bytes)
+        return received == content(size)
+
+    return [size for size in sizes if not arrives(size)]
+
+
+def put_of_sizes(actor: Any, channel: Any, tensor: Any, sizes: list[int]) -> None:
+    """Put a message of each size: a tensor, or None, and bytes."""
+    for size in sizes:
+        actor.do_channel_put(channel, [tensor, content(size)])
+
+
+def get_of_sizes(
+    actor: Any, channel: Any, values: list[Any] | None, sizes: list[int]
+) -> list[int]:
+    """Get these messages; return the sizes of those that arrive otherwise."""
+    wrong = []
+    for size in sizes:
+        tensor, beside = actor.do_channel_get(channel)
+        found = None if tensor is None else actor.call("values", tensor)
+        if beside != content(size) or found != values:
+            wrong.append(size)
+        del tensor
+    return wrong
+
+
 def put_pile(actor: Any, channel: Any, first: int, count: int, size: int) -> None:
     """Put `count` messages of this size without tensors, numbered from `first` on."""
     for number in range(first, first + count):

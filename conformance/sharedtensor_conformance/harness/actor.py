@@ -387,10 +387,17 @@ class Actor:
             message = channel.get()
         return self.incoming(message)
 
-    def do_channel_offer(self, channel: Channel, payload: Any) -> bool:
+    def do_channel_offer(
+        self, channel: Channel, payload: Any, how: dict[str, Any] | None = None
+    ) -> bool:
         message = self.outgoing(payload)
         with from_implementation():
-            return channel.offer(message)
+            return channel.offer(message, how)
+
+    def do_channel_get_as(self, channel: Channel, how: dict[str, Any]) -> list[Any]:
+        with from_implementation():
+            messages = channel.get_as(how)
+        return [self.incoming(message) for message in messages]
 
     def do_channel_get_within(self, channel: Channel, seconds: float) -> list[Any]:
         with from_implementation():

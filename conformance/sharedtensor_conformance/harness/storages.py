@@ -1,4 +1,4 @@
-"""Storages of every size that come and go: many at once, made and judged where they are.
+"""Storages of every size that come and go, made and judged where they are.
 
 Each tensor has one value in all of its elements, which no other has. So a storage that
 lies where another one is, or was taken for it, shows; and nothing travels to a test but
