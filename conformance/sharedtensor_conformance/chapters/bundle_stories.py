@@ -126,6 +126,11 @@ class Bundle:
         """Let its process share every tensor in it."""
         self._act("share_bundle")
 
+    def addresses(self) -> list[int]:
+        """Return where the tensors in it that have elements lie in its process."""
+        found: list[int] = self._act("addresses_in_bundle")
+        return found
+
     def drop(self) -> None:
         """Let its process drop it."""
         self.remote.drop()

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import each_sees_the_writes_of_the_others
+from sharedtensor_conformance.chapters.stories import (
+    each_sees_the_writes_of_the_others,
+    several_strategies,
+    strategy_set,
+)
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 
 PLAIN = [
@@ -406,6 +410,47 @@ def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     channel.put(owner, {"tensor": owner.make([221])})
     arrived = channel.get(owner)["tensor"]
     check.equal(arrived.values(), [221], "what was put after that arrives")
+
+
+WAYS = (
+    *("apply", "apply_async", "map", "map in chunks", "map_async", "starmap"),
+    *("imap", "imap in chunks"),
+)
+"""How a program may submit tasks to a pool."""
+
+
+@clause("CHAN-1", "CHAN-2", vary=("strategy",), prefers="fork")
+def test_tasks_are_shared_however_they_are_submitted(owner, peer):
+    """Two workers get five tasks in each way, in which tensors are nested; some twice.
+
+    After each way a task raises, and the next one is done as ever.
+    """
+    received = peer.send(peer.make([0, 5]), owner)
+    with owner.pool(2) as pool:
+        for number, way in enumerate(WAYS):
+            own = [owner.make([10 * number + n, 3]) for n in range(3)]
+            payloads = [own[0], {"deep": [own[1]]}, own[2], (received,), [own[0]]]
+            results = pool.add_and_return(way, payloads)
+            check.equal(len(results), len(payloads), f"each has a result ({way})")
+            expected = [[10 * number + n + 1 + (n == 0), 3] for n in range(3)]
+            found = [tensor.values() for tensor in own]
+            check.equal(found, expected, f"the owner reads the writes ({way})")
+            check.equal(received.read(0), number + 1, "also to what came from the peer")
+            there = [results[0], results[1]["deep"][0], results[2], results[4][0]]
+            for tensor, result in zip([*own, own[0]], there, strict=True):
+                each_sees_the_writes_of_the_others(result, tensor)
+            with refusal("a task that raises does so where it was submitted"):
+                pool.add_and_return(way, [None])
+
+
+@clause("START-6", vary=("start_method",), several_strategies=True, isolated=True)
+def test_worker_of_a_pool_starts_with_the_strategy_of_its_parent(stage):
+    """The owner opens pools under each strategy; each worker says which it has."""
+    with stage.fresh() as fresh:
+        for name in several_strategies(fresh.owner):
+            with strategy_set(fresh.owner, name), fresh.owner.pool(kind="bare") as pool:
+                found = pool.strategy()
+            check.equal(found, name, "the worker has the strategy of its parent")
 
 
 AROUND = (-17, -16, -9, -8, -1, 0, 1)

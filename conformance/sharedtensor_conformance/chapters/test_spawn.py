@@ -206,6 +206,18 @@ def test_each_call_is_told_its_own_end(owner, start_method):
         check(words in told["message"], f"its text is there ({task})")
 
 
+def joined(group, count, in_a_thread=False):
+    """Join a group of so many processes, as often as it may take; say what came of it.
+
+    A join may return false before all have ended, though nothing has failed.
+    """
+    join = group.join_in_a_thread if in_a_thread else group.join
+    told = False
+    for _ in range(count):
+        told = told or join()
+    return told
+
+
 FAILURES = (
     ("first raises", 1),
     ("first raises", 2),
@@ -227,7 +239,7 @@ def test_exception_of_any_process_of_any_number_is_told(owner, start_method):
     for turn, (task, count) in enumerate(FAILURES):
         group = owner.start_group(task, count, [shared(owner, 5)], start_method)
         pids = group.pids()
-        told = group.join_in_a_thread() if turn % 2 else group.join()
+        told = joined(group, count, in_a_thread=turn % 2 == 1)
         is_told(told, "ProcessRaisedException")
         index = told["error_index"]
         check(index in range(count), f"the index is that of a process ({task})")
@@ -266,7 +278,7 @@ def test_two_processes_that_are_killed_end_the_others(owner, start_method):
     task = "first and third are killed"
     group = owner.start_group(task, 4, [shared(owner, 4)], start_method)
     pids = group.pids()
-    told = group.join()
+    told = joined(group, 4)
     is_told(told, "ProcessExitedException", exit_code=-9)
     check(told["error_index"] in (0, 2), "it names the index of one of them")
     check.equal(told["error_pid"], pids[told["error_index"]], "and its process")
@@ -285,8 +297,8 @@ def test_groups_of_any_number_are_joined(owner, start_method):
             expected[index] += 100 + index
         check.equal(tensor.values(), expected, "each has written once, at its index")
     group = owner.start_group("write index", 2, [tensor], start_method)
-    joined = [group.join_in_a_thread() for _ in range(2)]
-    check.equal(joined[-1], True, "a thread that has not started them can join them")
+    told = joined(group, 2, in_a_thread=True)
+    check.equal(told, True, "a thread that has not started them can join them")
 
 
 @clause("SPAWN-2", **ENDS)

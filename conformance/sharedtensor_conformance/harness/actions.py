@@ -13,6 +13,7 @@ import atexit
 import gc
 import inspect
 import os
+import resource
 import signal
 import sys
 import threading
@@ -213,6 +214,28 @@ def get_sizes(
     return wrong
 
 
+# Descriptors
+
+
+def occupy_descriptors(actor: Any, below: int) -> None:
+    """Occupy all descriptors below a number, so that what is opened next is above."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * below), hard))
+    taken = actor.taken = []
+    while not taken or taken[-1] < below:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(taken.pop())
+    actor.soft_limit = soft
+
+
+def vacate_descriptors(actor: Any) -> None:
+    """Close these again."""
+    while actor.taken:
+        os.close(actor.taken.pop())
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (actor.soft_limit, hard))
+
+
 # Bundles: a process that has none of grads does not ask for them
 
 
@@ -229,6 +252,13 @@ def describe_bundle(actor: Any, bundle: Bundle, with_grads: bool) -> dict[str, A
 def strides_of_bundle(actor: Any, bundle: Bundle) -> list[list[int]]:
     """Return the strides of what is not contiguous in a bundle."""
     return bundles.strides(actor.call, bundle)
+
+
+def addresses_in_bundle(actor: Any, bundle: Bundle) -> list[int]:
+    """Return the addresses of the tensors in a bundle that have elements."""
+    tensors = bundles.tensors_in(actor.call, bundle)
+    full = [one for one in tensors if 0 not in actor.call("shape", one)]
+    return [actor.call("address", one) for one in full]
 
 
 def write_bundle(actor: Any, bundle: Bundle, with_grads: bool) -> None:

@@ -86,6 +86,47 @@ def write_and_return(payload: Any, index: tuple[int, ...], value: Any) -> Any:
     return mapped(tensors, _encode)
 
 
+def add_and_return(payload: Any) -> Any:
+    """Add 1 to the first element of every tensor, and return the payload.
+
+    Raises:
+        LookupError: there is no tensor in it.
+    """
+    if payload is None:
+        raise LookupError("the worker's own words")
+    tensors = mapped(payload, _decode)
+
+    def add(tensor: Any) -> Any:
+        _operations.write(tensor, (0,), _operations.read(tensor, (0,)) + 1)
+        return tensor
+
+    mapped(tensors, add)
+    return mapped(tensors, _encode)
+
+
+Way = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
+
+WAYS: dict[str, Way] = {
+    "apply": lambda pool, do, each: [pool.apply(do, (one,)) for one in each],
+    "apply_async": lambda pool, do, each: [
+        result.get() for result in [pool.apply_async(do, (one,)) for one in each]
+    ],
+    "map": lambda pool, do, each: pool.map(do, each),
+    "map in chunks": lambda pool, do, each: pool.map(do, each, chunksize=2),
+    "map_async": lambda pool, do, each: pool.map_async(do, each).get(),
+    "starmap": lambda pool, do, each: pool.starmap(do, [(one,) for one in each]),
+    "imap": lambda pool, do, each: list(pool.imap(do, each)),
+    "imap in chunks": lambda pool, do, each: list(pool.imap(do, each, chunksize=3)),
+}
+"""How a program may submit tasks to a pool; results come in the order of the tasks."""
+
+
+def strategy(setting: Setting) -> str:
+    """Return the strategy that a worker has which has not been told one."""
+    found: str = setting.operations().multiprocessing.get_sharing_strategy()
+    return found
+
+
 def look_and_write(payload: Any, with_grads: bool) -> list[Any]:
     """Look at a bundle, write to all of its tensors, look again, and return it."""
     bundle = mapped(payload, _decode)

@@ -137,9 +137,9 @@ class ActorProxy(Requester):
     def _first_channel(self) -> str:
         return self.host.channels[0]
 
-    def open_channel(self, kind: str) -> ChannelProxy:
+    def open_channel(self, kind: str, method: str = "") -> ChannelProxy:
         """Make a channel that belongs to no pair of actors; it can be an argument."""
-        method = self.host.configuration.start_method
+        method = method or self.host.configuration.start_method
         timeout = self.host.timeouts.start  # a manager is a process of its own
         made: ChannelProxy = self.request(
             "open_channel", kind, method, deadline=timeout
@@ -215,16 +215,19 @@ class ActorProxy(Requester):
             yield peer
 
     @contextmanager
-    def pool(self, processes: int = 1, kind: str = "pool") -> Iterator[PoolProxy]:
+    def pool(
+        self, processes: int = 1, kind: str = "pool", method: str = ""
+    ) -> Iterator[PoolProxy]:
         """A pool of workers whose tasks this process submits.
 
-        `kind` is ``"pool"``, or ``"executor"`` for one of `concurrent.futures` that was
-        given the drop-in's context.
+        `kind` is ``"pool"``; ``"executor"`` for one of `concurrent.futures` that was
+        given the drop-in's context; or ``"bare"`` for a pool whose workers do nothing
+        before their first task.
         """
         pool = PoolProxy(self, f"pool-{next(self._pools)}")
         self.request(
             *("open_pool", pool.name, processes),
-            *(self.host.configuration.start_method, kind),
+            *(method or self.host.configuration.start_method, kind),
             deadline=self.host.timeouts.start,
         )
         try:

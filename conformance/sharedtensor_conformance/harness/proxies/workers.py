@@ -31,6 +31,18 @@ class PoolProxy:
         """Let a worker write one element of every tensor; return its result."""
         return self._run("write_and_return", payload, index_tuple(index), value)
 
+    def add_and_return(self, way: str, payloads: list[Any]) -> Any:
+        """Let workers add 1 to the first element of all tensors, each a task."""
+        timeout = self.actor.host.timeouts.start
+        return self.actor.request(
+            "run_tasks", self.name, way, payloads, deadline=timeout
+        )
+
+    def strategy(self) -> str:
+        """Return the strategy of a worker, where nobody has set it."""
+        timeout = self.actor.host.timeouts.start
+        return str(self.actor.request("strategy_in_pool", self.name, deadline=timeout))
+
     def look_and_write(self, bundle: Remote, with_grads: bool = False) -> list[Any]:
         """Let a worker write to a bundle; return its result, and what it saw of it."""
         found: list[Any] = self._run("look_and_write", bundle, with_grads)
