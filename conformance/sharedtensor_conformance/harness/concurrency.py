@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
+from sharedtensor_conformance.harness import tasks
 from sharedtensor_conformance.harness.actions import THREAD_TIMEOUT, content, end
 
 WRONG_AT_MOST = 5
@@ -297,6 +298,47 @@ def put_at_once(actor: Any, routes: list[list[str]], payload: Any) -> None:
         return lambda: actor.do_put(*route, payload)
 
     at_once(*map(put, routes))
+
+
+def share_and_put_at_once(
+    actor: Any, tensor: Any, routes: list[list[str]]
+) -> list[Any]:
+    """Let threads share a tensor, put it on each route and read it, all at once.
+
+    Returns:
+        Its addresses when each thread was done with it, what was read meanwhile, and
+        whether it was shared after those calls that share it.
+    """
+
+    def put(route: list[str]) -> bool:
+        actor.do_put(*route, tensor)
+        return True
+
+    def share() -> list[Any]:
+        actor.call("share", tensor)
+        return [actor.call("is_shared", tensor), actor.call("address", tensor)]
+
+    (first, one), (second, other), values, *_ = at_once(
+        *(share, share, partial(actor.call, "values", tensor)),
+        *(partial(put, route) for route in routes),
+    )
+    last = actor.call("address", tensor)
+    return [[one, other, last], values, [first, second]]
+
+
+def start_at_once(actor: Any, payloads: list[Any], method: str) -> list[int | None]:
+    """Let a thread for each payload start a process with it; return how they ended."""
+    context = actor.context(method)
+
+    def start(payload: Any) -> int | None:
+        arguments = (actor.setting, actor.outgoing(payload))
+        process = context.Process(target=tasks.run_one, args=arguments)
+        actor.by_implementation(process.start)
+        process.join()
+        status: int | None = process.exitcode
+        return status
+
+    return at_once(*(partial(start, payload) for payload in payloads))
 
 
 def put_from_threads(actor: Any, channel: Any, threads: int, each: int) -> list[Any]:

@@ -104,6 +104,12 @@ def add_and_return(payload: Any) -> Any:
     return mapped(tensors, _encode)
 
 
+def run_one(setting: Setting, payload: Any) -> None:
+    """Do as `add_and_return`, as a process with these arguments."""
+    enter(setting)
+    add_and_return(payload)
+
+
 Way = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
 
 WAYS: dict[str, Way] = {
