@@ -162,7 +162,8 @@ class Tensor:
     def _values(self) -> np.ndarray:
         """Return the elements as they are read; the same memory unless conjugated."""
         array = self._array()
-        return array.conj() if self._conjugated else array
+        # NumPy makes a number of the conjugate of an array of no dimensions.
+        return np.asarray(array.conj()) if self._conjugated else array
 
     # Other libraries' views of the memory
 

@@ -2,7 +2,11 @@
 
 import multiprocessing
 
+from sharedtensor_conformance.chapters.stories import each_sees_the_writes_of_the_others
 from sharedtensor_conformance.harness import check, clause
+
+MODULE = "module"
+"""Whose processes and channels are those of the module itself, without a context."""
 
 
 @clause("API-1", vary=())
@@ -48,3 +52,34 @@ def test_context_says_its_start_method(owner, start_method):
     """The owner asks a context for its start method."""
     found = owner.module.context_start_method(start_method)
     check.equal(found, start_method, "the context is that of the method asked for")
+
+
+@clause(
+    *("API-1", "CHAN-1", "CHAN-3", "CHAN-8", "START-1"),
+    profiles=("share",),
+    channels=("queue", "simple_queue", "pipe"),
+    vary=("start_method",),
+    isolated=True,
+)
+def test_functions_of_the_module_make_what_those_of_a_context_make(stage, start_method):
+    """The owner sets the start method, and makes all without a context.
+
+    A child gets a tensor as an argument and from each channel, and a worker in a task.
+    """
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        owner.module.set_start_method(start_method, True)
+        kinds = ("queue", "simple_queue", "pipe", "joinable_queue", "queue_of_two")
+        channels = [owner.open_channel(kind, MODULE) for kind in kinds]
+        tensor = owner.make([1, 2, 3])
+        tensor.share()
+        child = owner.start_peer([channels, tensor], MODULE)
+        arrived = [child.arguments[1]]
+        for channel in channels:
+            channel.put(owner, {"tensor": tensor})
+            arrived.append(channel.get(child)["tensor"])
+        each_sees_the_writes_of_the_others(tensor, *arrived)
+        with owner.pool(method=MODULE) as pool:
+            (result,) = pool.add_and_return("map", [tensor])
+            each_sees_the_writes_of_the_others(result, arrived[0], tensor)
+        check.equal(child.leave(), 0, "the child exits normally")

@@ -2,11 +2,16 @@
 
 from functools import partial
 from itertools import count
+from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import each_sees_the_writes_of_the_others
-from sharedtensor_conformance.harness import attempt, check, clause, eventually
+from sharedtensor_conformance.chapters.stories import (
+    each_sees_the_writes_of_the_others,
+    several_strategies,
+    strategy_set,
+)
+from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 
 PLAIN = [
     None,
@@ -407,3 +412,235 @@ def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     channel.put(owner, {"tensor": owner.make([221])})
     arrived = channel.get(owner)["tensor"]
     check.equal(arrived.values(), [221], "what was put after that arrives")
+
+
+WAYS = (
+    *("apply", "apply_async", "map", "map in chunks", "map_async", "starmap"),
+    *("imap", "imap in chunks"),
+)
+"""How a program may submit tasks to a pool."""
+
+
+@clause("CHAN-1", "CHAN-2", vary=("strategy",), prefers="fork")
+def test_tasks_are_shared_however_they_are_submitted(owner, peer):
+    """Two workers get five tasks in each way, in which tensors are nested; some twice.
+
+    After each way a task raises, and the next one is done as ever.
+    """
+    received = peer.send(peer.make([0, 5]), owner)
+    with owner.pool(2) as pool:
+        for number, way in enumerate(WAYS):
+            own = [owner.make([10 * number + n, 3]) for n in range(3)]
+            payloads = [own[0], {"deep": [own[1]]}, own[2], (received,), [own[0]]]
+            results = pool.add_and_return(way, payloads)
+            check.equal(len(results), len(payloads), f"each has a result ({way})")
+            expected = [[10 * number + n + 1 + (n == 0), 3] for n in range(3)]
+            found = [tensor.values() for tensor in own]
+            check.equal(found, expected, f"the owner reads the writes ({way})")
+            check.equal(received.read(0), number + 1, "also to what came from the peer")
+            there = [results[0], results[1]["deep"][0], results[2], results[4][0]]
+            for tensor, result in zip([*own, own[0]], there, strict=True):
+                each_sees_the_writes_of_the_others(result, tensor)
+            with refusal("a task that raises does so where it was submitted"):
+                pool.add_and_return(way, [None])
+
+
+@clause("START-6", vary=("start_method",), several_strategies=True, isolated=True)
+def test_worker_of_a_pool_starts_with_the_strategy_of_its_parent(stage):
+    """The owner opens pools under each strategy; each worker says which it has."""
+    with stage.fresh() as fresh:
+        for name in several_strategies(fresh.owner):
+            with strategy_set(fresh.owner, name), fresh.owner.pool(kind="bare") as pool:
+                found = pool.strategy()
+            check.equal(found, name, "the worker has the strategy of its parent")
+
+
+AROUND = (-17, -16, -9, -8, -1, 0, 1)
+"""Bytes from a power of two at which something may change: a header may come first."""
+
+POWERS = [1 << power for power in range(5, 22)]
+
+FORMS = (
+    *("bytes", "bytearray", "memoryview", "large items", "array"),
+    *("from an offset", "a part"),
+)
+"""How a program may hand bytes to `send_bytes`."""
+
+
+@clause("CHAN-11", vary=("strategy",), prefers="fork")
+def test_bytes_of_every_size_and_form_arrive_whole(owner):
+    """A child receives bytes of sizes about each power of two, and of each form."""
+    channel = owner.open_channel("pipe")
+    child = owner.start_peer(arguments=channel)
+    sizes = sorted({0, *(power + step for power in POWERS for step in AROUND)})
+    for number, form in enumerate(FORMS):
+        part = sizes if form == "bytes" else [*sizes[number : 60 : len(FORMS)], 65_536]
+        waiting = child.doing("get_bytes_of_sizes", channel, part)
+        owner.request("act", "put_bytes_of_sizes", channel, part, form)
+        check.equal(waiting.answer(), [], f"the sizes that arrive otherwise ({form})")
+
+
+BEFORE_A_LIMIT = 48
+"""Bytes that a list with bytes in it may take besides, when it is pickled."""
+
+LIMITS = (4096, 1 << 15, 1 << 16, 1 << 18, 1 << 20)
+
+
+@clause("CHAN-4", "CHAN-6", vary=("strategy",), prefers="fork")
+def test_messages_of_every_size_about_a_limit_arrive_whole(
+    owner, channel, implementation
+):
+    """A child gets messages of each size below each of some powers of two.
+
+    What pickling adds is not known here, so each size is sent that it could make full.
+    """
+    own = owner.open_channel(channel)
+    child = owner.start_peer(arguments=own)
+    for limit in LIMITS:
+        sizes = list(range(limit - BEFORE_A_LIMIT, limit + 3))
+        waiting = child.doing("get_of_sizes", own, None, sizes)
+        owner.request("act", "put_of_sizes", own, None, sizes)
+        check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
+
+
+WITH_A_TENSOR = 450
+"""Bytes that a tensor may take beside them."""
+
+
+@clause("CHAN-4", "CHAN-6", "SHARE-3", vary=("strategy",), prefers="fork")
+def test_messages_of_every_size_with_a_tensor_arrive_whole(owner, implementation):
+    """The same with a tensor in each message, below two of the limits."""
+    own = owner.open_channel(implementation.channels[0])
+    child = owner.start_peer(arguments=own)
+    tensor = owner.make([231, 232])
+    for limit in LIMITS[1:3]:
+        sizes = list(range(limit - WITH_A_TENSOR, limit + 3))
+        waiting = child.doing("get_of_sizes", own, [231, 232], sizes)
+        owner.request("act", "put_of_sizes", own, tensor, sizes)
+        check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
+
+
+IMPATIENT: list[dict[str, Any]] = [
+    {},
+    {"block": False},
+    {"timeout": 0},
+    {"timeout": 0.0},
+    {"timeout": -1},
+    {"timeout": 1e-9},
+    {"block": False, "timeout": 1000},
+    {"block": True, "timeout": 0.01},
+]
+"""How a program may ask a queue and not wait for ever; `get_nowait` is the first."""
+
+
+@clause("CHAN-12", "CHAN-4", vary=("strategy",), prefers="fork", channels=("queue",))
+@pytest.mark.parametrize("kind", ["queue", "joinable_queue", "queue_of_two"])
+def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(
+    owner, kind, stage
+):
+    """Owner, child and threads of both ask a queue that is empty, and one that is not.
+
+    It is empty before anything was put, and again whenever all has been received.
+    """
+    channel = owner.open_channel(kind)
+    child = owner.start_peer(arguments=channel)
+    for number, how in enumerate([*IMPATIENT, {"timeout": 1000}]):
+        reader, writer = (owner, child)[:: 1 if number % 2 else -1]
+        if how.get("timeout") != 1000 or "block" in how:
+            check.equal(channel.get_as(reader, how), [], f"it is empty ({how})")
+        channel.put(writer, {"tensor": writer.make([number, 241])})
+        there = lambda actor=reader: channel.has_message(actor)  # noqa: E731
+        eventually(there, "the message can be received", within=stage.grace)
+        if number % 3:
+            found = channel.get_as(reader, how)
+        else:
+            found = reader.in_a_thread("channel_get_as", channel, how)
+        check.equal(len(found), 1, f"what is there is received ({how})")
+        check.equal(found[0]["tensor"].values(), [number, 241], "with its values")
+        if how.get("timeout") != 1000 or "block" in how:
+            check.equal(channel.get_as(reader, how), [], f"it is empty again ({how})")
+
+
+BOUNDED = ("queue_of_one", "queue_of_two", "joinable_queue_of_three")
+
+
+@clause("GRAD-6", "LIFE-18", vary=("strategy",), prefers="fork", channels=("queue",))
+def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner, stage):
+    """A child offers bounded queues what they have no room for, in several ways.
+
+    It puts what cannot be pickled as well. As many messages as ever have room then, and
+    who joins a queue waits for those alone.
+    """
+    channels = [owner.open_channel(kind) for kind in BOUNDED]
+    child = owner.start_peer(arguments=channels)
+    bad = child.unpicklable()
+    for bound, channel in enumerate(channels, 1):
+        unseen = 0
+        for turn in range(3):
+            _, refused = attempt(
+                lambda c=channel: c.put(child, [child.make([1, 2]), bad])
+            )
+            unseen += refused is None
+            for number in range(bound):
+                channel.put(child, child.make([turn, number]))
+            for how in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
+                more = child.make([turn, 90])
+                taken = channel.offer(child, more, how)
+                check.equal(taken, False, f"it has room for no more ({how})")
+                check.equal(more.values(), [turn, 90], "what is refused has its values")
+            for number in range(bound):
+                found = channel.get(owner).values()
+                check.equal(found, [turn, number], "what had room arrives, in order")
+            check.equal(channel.get_within(owner, 0), [], "and nothing else")
+        if "joinable" in BOUNDED[bound - 1]:
+            for _ in range(3 * bound):
+                channel.task_done(owner)
+            if not unseen:  # else put has accepted what nobody can receive
+                channel.join(child)
+
+
+@clause("LIFE-19", "CHAN-8", vary=("strategy",), prefers="fork", channels=("queue",))
+def test_message_that_cannot_be_rebuilt_gives_its_place_back(owner):
+    """A child gets messages from bounded queues, of which every second one raises."""
+    channels = [owner.open_channel(kind) for kind in BOUNDED]
+    child = owner.start_peer(arguments=channels)
+    bad = owner.unreceivable()
+    for channel, kind in zip(channels, BOUNDED, strict=True):
+        for turn in range(4):
+            channel.put(owner, [owner.make([turn]), bad, owner.make([turn, 2])])
+            with refusal("receiving raises the exception of the object"):
+                channel.get(child)
+            channel.put(owner, owner.make([turn, 251]))
+            arrived = channel.get(child)
+            check.equal(arrived.values(), [turn, 251], "the next message arrives")
+            if "joinable" in kind:
+                channel.task_done(child)
+                channel.task_done(child)
+        if "joinable" in kind:
+            channel.join(owner)
+            channel.join(owner)
+
+
+@clause("CHAN-8", vary=("strategy",), prefers="fork")
+def test_joinable_queue_is_joined_again_and_again(owner, stage):
+    """Owner and child join a queue on which nothing was put, and after each tasks.
+
+    Who joins waits for the last task, be it put while it waits.
+    """
+    channel = owner.open_channel("joinable_queue")
+    child = owner.start_peer(arguments=channel)
+    for actor in (owner, child):
+        channel.join(actor)
+    for turn in range(3):
+        for number in range(turn + 1):
+            channel.put(owner, owner.make([turn, number]))
+        waiting = channel.joining(child)
+        eventually(waiting.is_waiting, "the child waits", within=stage.grace)
+        channel.put(owner, owner.make([turn, turn + 1]))
+        for number in range(turn + 2):
+            check.equal(waiting.has_answered(), False, "it waits for the last task")
+            found = channel.get(owner).values()
+            check.equal(found, [turn, number], "each message arrives")
+            channel.task_done(owner)
+        waiting.answer()
+        channel.join(owner)

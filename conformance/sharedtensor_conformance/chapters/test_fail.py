@@ -463,3 +463,63 @@ def test_shortage_of_one_process_leaves_the_others_unharmed(
             each_sees_the_writes_of_the_others(shared, first, second)
     each_sees_the_writes_of_the_others(first, shared, second)
     have_values(refused, rows, "the sender's other tensors have their values")
+
+
+TEXTS = (0, 60_000)
+"""Bytes beside a tensor: few, and more than travel in one piece."""
+
+
+@clause("FAIL-1", vary=("strategy",), prefers="fork", channels=("queue",))
+def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
+    """The owner puts on queues with few places while it has too few descriptors.
+
+    What put accepts arrives; what it refuses takes no place, and counts as no task.
+    """
+    kinds = ("queue_of_one", "joinable_queue_of_three")
+    channels = [owner.open_channel(kind) for kind in kinds]
+    child = owner.start_peer(arguments=channels)
+    for channel, kind in zip(channels, kinds, strict=True):
+        channel.put(owner, owner.make([1]))  # what is made once is made here
+        channel.get(child).drop()
+        if kind.startswith("joinable"):
+            channel.task_done(child)
+        for size, spare in product(TEXTS, (0, 1, 2, 3)):
+            tensor = owner.make([size, spare])
+            payload = ["x" * size, tensor]
+            with owner.system.exhausted("descriptors", spare):
+                _, refused = attempt(lambda c=channel, p=payload: c.put(owner, p))
+                check.equal(tensor.values(), [size, spare], "it has its values")
+                found = channel.get_within(child, 0 if refused else SOON)
+            arrived = [tensor.values() for _, tensor in found]
+            due = [] if refused else [[size, spare]]
+            check.equal(arrived, due, "what put accepted arrives, and nothing else")
+            channel.put(owner, payload)
+            text, arrived = channel.get(child)
+            check.equal(len(text), size, "afterwards all of it arrives")
+            check.equal(arrived.values(), [size, spare], "with its tensor")
+            if kind.startswith("joinable"):
+                for _ in (0,) * (1 if refused else 2):
+                    channel.task_done(child)
+                channel.join(owner)
+
+
+@clause("FAIL-2", vary=("strategy",), prefers="fork", channels=("queue",))
+def test_message_that_is_lost_for_want_of_descriptors_gives_its_place_back(owner):
+    """A child gets from a queue with two places while it has too few descriptors."""
+    channel = owner.open_channel("queue_of_two")
+    child = owner.start_peer(arguments=channel)
+    channel.put(owner, owner.make([1]))
+    channel.get(child).drop()
+    for spare in (0, 1, 0, 2, 1, 0):
+        tensors = [owner.make([spare, number]) for number in range(3)]
+        channel.put(owner, ["x" * TEXTS[spare % 2], *tensors])
+        with child.system.exhausted("descriptors", spare):
+            got, refused = attempt(lambda: channel.get(child))
+        if refused is None:
+            rows = [[spare, number] for number in range(3)]
+            have_values(got[1:], rows, "what is received is all of the message")
+        for number in range(2):
+            channel.put(owner, owner.make([spare, 40 + number]))
+        for number in range(2):
+            arrived = channel.get(child)
+            check.equal(arrived.values(), [spare, 40 + number], "the next ones arrive")

@@ -298,3 +298,55 @@ def test_process_near_its_limit_goes_on(sender, receiver, channel):
             check.equal(arrived.values(), [number, 61], "the tensor arrives")
             for dropped in (tensor, arrived)[:: -1 if number % 2 else 1]:
                 dropped.drop()
+
+
+NUMBER = 1100
+"""More descriptors than `select` can wait for, FD_SETSIZE, select(2)."""
+
+
+@clause(
+    *("FD-2", "FD-4", "LIFE-2", "RESHARE-2"),
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
+)
+def test_descriptors_may_have_any_numbers(stage, channel):
+    """Owner and peer close 0, 1 and 2, or occupy all below 1100; both send tensors.
+
+    What is opened next has the least number that is free.
+    """
+    for numbers_are in ("least", "large"):
+        with stage.fresh() as fresh:
+            pair = (fresh.owner, fresh.peer)
+            for sender, receiver in (pair, pair[::-1]):
+                sender.send(sender.make([1, 2]), receiver, channel).drop()
+            for actor in pair:
+                if numbers_are == "large":
+                    actor.request("act", "occupy_descriptors", NUMBER)
+                for descriptor in range(3) if numbers_are == "least" else ():
+                    actor.system.close_descriptor(descriptor)
+            before = fresh.holdings(*pair)
+            for sender, receiver in (pair, pair[::-1]):
+                goes_there_and_back(sender, receiver, channel)
+            sentence = "nothing is left of what was sent"
+            fresh.check_descriptors(before, dict.fromkeys(pair, 0), sentence)
+            if numbers_are == "large":
+                for actor in pair:
+                    actor.request("act", "vacate_descriptors")
+
+
+def goes_there_and_back(sender, receiver, channel):
+    """Send tensors twice, one at a time and several at once, back, and drop all."""
+    made = [sender.make([number, 71, 72]) for number in range(4)]
+    sender.put(made[0], receiver, channel)
+    made[0].drop()
+    arrived = [receiver.get(sender, channel)]
+    check.equal(arrived[0].values(), [0, 71, 72], "the tensor arrives")
+    arrived += sender.send(made[1:], receiver, channel)
+    again = sender.send(made[1], receiver, channel)
+    back = receiver.send(arrived, sender, channel)
+    each_sees_the_writes_of_the_others(made[1], arrived[1], again, back[1])
+    for number, tensor in enumerate(arrived):
+        check.equal(tensor.values(), back[number].values(), "each has its values")
+    for actor in (sender, receiver):
+        actor.drop_all()

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 from functools import partial
-from math import nan
+from math import nan, prod
 
 from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.stories import (
@@ -347,3 +347,84 @@ def test_grad_keeps_its_role_when_the_tensor_comes_back(sender, receiver):
     grad = back.grad()
     check(grad is not None, "the grad has come back")
     each_sees_the_writes_of_the_others(tensor.grad(), grad, arrived.grad())
+
+
+@clause("GRAD-2", "GRAD-4", "GRAD-9", vary=("strategy",), pairwise=True)
+def test_grad_that_was_taken_away_does_not_arrive(sender, receiver, channel):
+    """The sender sends a leaf, takes its grad away, sends it, and gives it another."""
+    tensor = make_leaf(sender, [21, 22, 23], grad=[1, 2, 3])
+    first = sender.send(tensor, receiver, channel)
+    check(first.grad() is not None, "the grad has arrived")
+    tensor.set_grad(None)
+    second = sender.send(tensor, receiver, channel)
+    check(second.grad() is None, "what was taken away does not arrive")
+    check(first.grad() is not None, "and stays where it has arrived")
+    tensor.set_grad(sender.make([4, 5, 6]))
+    third = sender.send(tensor, receiver, channel)
+    check(third.grad() is not None, "another grad arrives")
+    check.equal(third.grad().values(), [4, 5, 6], "with its own values")
+    check(second.grad() is None, "and only with the message that it is in")
+    each_keeps_its_writes_to_itself(first.grad(), third.grad())
+    each_sees_the_writes_of_the_others(third.grad(), tensor.grad())
+
+
+@clause("GRAD-4", vary=("strategy",))
+def test_taking_a_grad_away_is_private_and_leaves_nothing_behind(sender, receiver):
+    """Neither the sender's nor the receiver's grad is seen, nor that it is gone."""
+    tensor = make_leaf(sender, [24, 25, 26])
+    for turn in range(3):
+        arrived = sender.send(tensor, receiver)
+        check(arrived.grad() is None, "the receiver's grad is None")
+        arrived.set_grad(receiver.make([turn, 27, 28]))
+        again = sender.send(tensor, receiver)
+        check(again.grad() is None, "and so is that of the next one")
+        check(tensor.grad() is None, "the sender's is None")
+        arrived.set_grad(None)
+        back = receiver.send(arrived, sender)
+        check(back.grad() is None, "one that was taken away does not come back")
+
+
+@clause("GRAD-7", profiles=("views",), vary=("strategy",), pairwise=True)
+def test_detached_views_of_each_dtype_share_their_memory(
+    sender, receiver, channel, implementation
+):
+    """The sender detaches leaves and views of leaves, of each dtype that has grads."""
+    for name in set(DIFFERENTIABLE) & set(implementation.dtypes):
+        leaf = sender.make(list(range(24)), dtype=name)
+        leaf.set_requires_grad(True)
+        for layout in LAYOUTS:
+            original = sender.view(leaf, layout)
+            detached = sender.detach(original)
+            arrived = sender.send(detached, receiver, channel)
+            check.equal(arrived.requires_grad(), False, "what arrives requires none")
+            check.equal(arrived.is_leaf(), True, "and is a leaf")
+            check.equal(original.requires_grad(), True, "the view is as it was")
+            first = (0,) * len(layout.shape)
+            arrived.write(first, 29)
+            found = leaf.read(layout.offset)
+            check.equal(found, 29, f"the leaf reads the write ({layout.name})")
+            leaf.write(layout.offset, layout.offset)
+            check.equal(arrived.values(), original.values(), "both are one memory")
+
+
+@clause("GRAD-5", "GRAD-6", profiles=("views",), vary=("strategy",), pairwise=True)
+def test_non_leaf_of_each_sort_is_refused_wherever_it_is(
+    sender, receiver, channel, implementation
+):
+    """Non-leaves of each dtype and of several shapes are last in a message, or deep.
+
+    The leaf that they came from, and each message after them, is sent as ever.
+    """
+    dtypes = [name for name in DIFFERENTIABLE if name in implementation.dtypes]
+    for number, shape in enumerate([(), (1,), (0,), (2, 2), (3,)]):
+        name, count = dtypes[number % len(dtypes)], prod(shape)
+        leaf = sender.make([1] * count, shape=shape, dtype=name)
+        leaf.set_requires_grad(True)
+        non_leaf = sender.non_leaf(leaf)
+        other = sender.make([number, 31])
+        for message in ([other, leaf, non_leaf], {"a": ({"b": [non_leaf]}, other)}):
+            with refusal(f"the put of a {name} of shape {shape} raises"):
+                sender.put(message, receiver, channel)
+        there, beside = sender.send([leaf, other], receiver, channel)
+        check.equal(there.requires_grad(), True, "the leaf arrives with its flag")
+        check.equal(beside.values(), [number, 31], "and what is beside it")

@@ -2,6 +2,7 @@
 
 import re
 
+from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.stories import (
     direct,
     each_sees_the_writes_of_the_others,
@@ -101,3 +102,27 @@ def test_message_has_room_for_a_handle_and_not_for_the_values(
     check.equal(second.read(LARGE - 1), 8, "it arrives, with what was written since")
     for one in (tensor, first, second):
         one.drop()
+
+
+@clause("HANDLE-2", profiles=("views",), vary=("strategy",), pairwise=True)
+def test_message_of_large_views_has_room_for_handles(sender, receiver, channel):
+    """The sender puts views with gaps, and several large tensors in one message."""
+    long = sender.make_long(LARGE, 9)
+    half = LARGE // 2
+    step = Layout("step", offset=1, shape=(half,), strides=(2,))
+    turned = Layout("turned", offset=0, shape=(2, half), strides=(1, 2))
+    expected = [half - 1, (1, half - 1)]
+    payload = [sender.view(long, step), sender.view(long, turned)]
+    payload += [sender.make_long(LARGE, 10), sender.make_long(LARGE + 1, 11)]
+    for _ in range(2):
+        sender.put(payload, receiver, channel)
+        long.write(LARGE - 1, 12)
+        arrived = receiver.get(sender, channel)
+        for tensor, last in zip(arrived[:2], expected, strict=True):
+            check.equal(
+                tensor.read(last), 12, "it arrives, with what was written since"
+            )
+        check.equal(arrived[2].read(LARGE - 1), 10, "and so do the others")
+        check.equal(arrived[3].read(LARGE), 11, "to the last element")
+        for one in arrived:
+            one.drop()

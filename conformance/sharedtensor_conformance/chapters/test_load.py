@@ -117,6 +117,40 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     check.equal(worker.leave(), 0, "it exits normally")
 
 
+ORDERS = (
+    ("cancel", "put", "put a pile"),
+    ("put", "cancel", "put a pile"),
+    ("put a pile", "cancel", "close"),
+    ("put a pile", "close", "cancel"),
+    ("cancel", "put a pile", "close"),
+)
+"""What a worker does with a queue before it exits, in this order."""
+
+
+@clause("LOAD-2", vary=("strategy",), prefers="fork", channels=("queue",))
+@pytest.mark.parametrize("kind", ["queue", "joinable_queue"])
+def test_worker_may_cancel_the_join_at_any_time(owner, kind):
+    """Children put on two queues, cancel the join of both, now earlier and now later.
+
+    Nobody receives what they put.
+    """
+    does = {
+        "cancel": lambda worker, channel: channel.cancel_join_thread(worker),
+        "close": lambda worker, channel: channel.close(worker),
+        "put": lambda worker, channel: channel.put(worker, worker.make([1, 2])),
+        "put a pile": lambda worker, channel: worker.request(
+            "act", "put_batches", channel, 0, EPOCH, LARGE
+        ),
+    }
+    for order in ORDERS:
+        channels = [owner.open_channel(kind) for _ in range(2)]
+        worker = owner.start_peer(arguments=channels)
+        for step in order:
+            for channel in channels:
+                does[step](worker, channel)
+        check.equal(worker.leave(), 0, f"it exits normally ({', '.join(order)})")
+
+
 @clause("LIFE-5", vary=("strategy",), channels=("queue",), starts=True)
 def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
     """A child puts 3 MB and returns; the owner receives all while it is exiting."""

@@ -305,3 +305,38 @@ def received_or_refused(message, sender, receiver, channel, stage):
     _, refused = attempt(put)
     arrived = None if refused else receiver.try_get(sender, channel)[0]
     return arrived
+
+
+OF_PAGES: dict[str, int] = {"float64": PAGE // 8, "uint8": 2 * PAGE, "int16": 1}
+"""Elements by dtype: storages that end where a page does, and one of two bytes."""
+
+
+@clause("SEC-7", vary=("strategy",), dtypes=tuple(OF_PAGES))
+def test_claim_on_a_storage_of_any_dtype_and_size_is_refused(sender, receiver, stage):
+    """Claims are too large by little; the receiver has the storage the second time."""
+    channel = direct(stage)
+    for name, count in OF_PAGES.items():
+        tensor = sender.make([7] * count, dtype=name)
+        held = None
+        for how, excess in (("size", 1), ("size", PAGE), ("window", 1), ("window", 2)):
+            for _ in range(2):
+                forged = sender.forge(tensor, how, excess)
+                with refusal(
+                    f"a claim of {excess} too much is refused ({how}, {name})"
+                ):
+                    sender.put(forged, receiver, channel)
+                    receiver.get_or_lose(sender, channel)
+                forged.drop()
+                if held is None:
+                    held = sender.send(tensor, receiver, channel)
+                else:
+                    each_sees_the_writes_of_the_others_at_the_end(tensor, held, count)
+                    held.drop()
+                    held = None
+
+
+def each_sees_the_writes_of_the_others_at_the_end(one, other, count):
+    """Write to the last element on both sides, and read it on the other."""
+    for value, writer, reader in ((8, one, other), (9, other, one)):
+        writer.write(count - 1, value)
+        check.equal(reader.read(count - 1), value, "the storage is as it was")

@@ -9,7 +9,7 @@ from sharedtensor_conformance.chapters.stories import (
     each_sees_the_writes_of_the_others,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
-from sharedtensor_conformance.harness.matrix import LAYOUTS
+from sharedtensor_conformance.harness.matrix import LAYOUTS, layouts_of
 
 
 @clause("SHARE-1")
@@ -318,3 +318,104 @@ def test_first_tensors_of_new_processes_are_told_apart(stage):
         found = [tensor.values() for tensor in made]
         expected = [[number, 20 + number, 8] for number in range(3)]
         check.equal(found, expected, "and none is another's memory")
+
+
+@clause("SHARE-11", profiles=("views",), vary=("strategy",))
+def test_clones_of_shared_views_are_private(sender, receiver, implementation):
+    """Both sides clone a view of each layout, and the clones; the base is as it was."""
+    dtypes = implementation.dtypes
+    for number, layout in enumerate(layouts_of(implementation)):
+        dtype = dtypes[number % len(dtypes)]
+        values = [bool(n % 2) if dtype == "bool" else n for n in range(24)]
+        base = sender.make(values, dtype=dtype)
+        view = sender.view(base, layout)
+        for original in (view, sender.send(view, receiver)):
+            clones_are_private(original, layout, dtype)
+            check.equal(base.values(), values, "the base is as it was")
+
+
+def clones_are_private(original, layout, dtype):
+    """Clone a view, clone the clone, and write to each of the three."""
+    before = original.values()
+    clone = original.clone()
+    second = clone.clone()
+    for one in (clone, second):
+        check.equal(one.values(), before, "a clone has the values of the view")
+        check.equal(one.shape(), layout.shape, "and its shape")
+        check.equal(one.dtype(), dtype, "and its dtype")
+        check.equal(one.is_shared(), False, "it is not shared")
+    first = (0,) * len(layout.shape)
+    changed = not before[0] if dtype == "bool" else before[0] + 50
+    clone.write(first, changed)
+    check.equal(second.values(), before, "the clone of the clone is as it was")
+    check.equal(original.values(), before, "and so is the view")
+    original.write(first, changed)
+    check.equal(second.read(first), before[0], "it does not read the view's writes")
+    original.write(first, before[0])
+    clone.share()
+    check.equal(second.is_shared(), False, "nor is it shared with the other clone")
+
+
+@clause("SHARE-11", profiles=("share",), vary=("strategy",), start_methods=("fork",))
+def test_clones_in_forked_children_are_private(owner, peer):
+    """A child clones tensors that it has inherited; of a clone it inherits a copy."""
+    tensor = owner.make([61, 62, 63])
+    there = owner.send(tensor, peer)
+    clone = tensor.clone()
+    child = owner.start_peer(arguments=[tensor, clone])
+    inherited, its_clone = child.arguments
+    check.equal(its_clone.is_shared(), False, "the clone is private there too")
+    own = inherited.clone()
+    check.equal(own.is_shared(), False, "and so is one that the child has made")
+    each_keeps_its_writes_to_itself(tensor, clone, its_clone, own)
+    each_sees_the_writes_of_the_others(tensor, inherited, there)
+
+
+@clause("SHARE-5", "SHARE-6", "RESHARE-1", vary=("strategy",), start_methods=("fork",))
+def test_forked_child_says_what_is_shared(owner, peer):
+    """A child that inherited tensors asks them, and shares those that are not."""
+    shared, sent, private = (owner.make([number, 64]) for number in range(3))
+    shared.share()
+    there = owner.send(sent, peer)
+    received = peer.send(peer.make([3, 64]), owner)
+    child = owner.start_peer(arguments=[shared, sent, received, private])
+    *inherited, its_own = child.arguments
+    for one in inherited:
+        check.equal(one.is_shared(), True, "what was shared is shared in the child")
+        check(one.share().same_object_as(one), "sharing it again returns it")
+    check.equal(its_own.is_shared(), False, "what was not is not")
+    check(its_own.share().same_object_as(its_own), "sharing returns the tensor")
+    check.equal(its_own.is_shared(), True, "and shares it in the child")
+    check.equal(private.is_shared(), False, "and not in its parent")
+    each_keeps_its_writes_to_itself(private, its_own)
+    each_sees_the_writes_of_the_others(sent, there, inherited[1])
+    each_sees_the_writes_of_the_others(shared, inherited[0])
+
+
+GROWING = {
+    "one element": (1,),
+    "several dimensions": (2, 3),
+    "no dimensions": (),
+    "a page": (1024,),
+}
+"""Shapes of tensors that are asked to grow."""
+
+
+@clause("SHARE-8", may_corrupt=True, profiles=("share",), vary=("strategy",))
+def test_growing_by_one_element_is_refused_for_any_dtype_and_shape(
+    sender, receiver, implementation
+):
+    """Both sides ask shared tensors of each dtype and of each shape for one more."""
+    for number, dtype in enumerate(implementation.dtypes):
+        shape = list(GROWING.values())[number % len(GROWING)]
+        count = prod(shape)
+        value = True if dtype == "bool" else 7
+        tensor = sender.make([value] * count, shape=shape, dtype=dtype)
+        tensor.share()
+        arrived = sender.send(tensor, receiver)
+        for asked in (tensor, arrived):
+            for more in (count + 1, count + 4096):
+                with refusal(f"growing a {dtype} of shape {shape} is refused"):
+                    asked.resize(more)
+                check.equal(asked.shape(), shape, "the shape is as before")
+                check.equal(asked.values(), [value] * count, "and so are the values")

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from sharedtensor_conformance.harness import check, clause, eventually
-from sharedtensor_conformance.harness.tasks import PACE, TEXTS
+from sharedtensor_conformance.harness.tasks import (
+    FAILING,
+    PACE,
+    STATUSES,
+    TEXTS,
+    words_of,
+)
 
 SHORT = 0.2
 """Seconds in which processes that wait for ever do not end."""
@@ -198,6 +204,116 @@ def test_each_call_is_told_its_own_end(owner, start_method):
             continue
         is_told(told, kind, error_index=1, **fields)
         check(words in told["message"], f"its text is there ({task})")
+
+
+def joined(group, count, in_a_thread=False):
+    """Join a group of so many processes, as often as it may take; say what came of it.
+
+    A join may return false before all have ended, though nothing has failed.
+    """
+    join = group.join_in_a_thread if in_a_thread else group.join
+    told = False
+    for _ in range(count):
+        told = told or join()
+    return told
+
+
+FAILURES = (
+    ("first raises", 1),
+    ("first raises", 2),
+    ("third raises", 3),
+    ("first raises", 5),
+    ("last of five raises", 5),
+    ("third raises, others end", 4),
+    ("all raise", 4),
+)
+"""Groups in which one or all raise words of their own, and how many there are."""
+
+
+@clause("SPAWN-4", "SPAWN-7", **ENDS)
+def test_exception_of_any_process_of_any_number_is_told(owner, start_method):
+    """One of a group raises, whichever it is, or all do; the owner joins.
+
+    Every second time a thread joins that has not started them.
+    """
+    for turn, (task, count) in enumerate(FAILURES):
+        group = owner.start_group(task, count, [shared(owner, 5)], start_method)
+        pids = group.pids()
+        told = joined(group, count, in_a_thread=turn % 2 == 1)
+        is_told(told, "ProcessRaisedException")
+        index = told["error_index"]
+        check(index in range(count), f"the index is that of a process ({task})")
+        if task != "all raise":
+            check.equal(
+                index, FAILING[task][0], f"it names the one that raised ({task})"
+            )
+        check.equal(told["error_pid"], pids[index], f"and its process ({task})")
+        check(words_of(index) in told["message"], f"and what it raised ({task})")
+        check(not any(map(runs, pids)), f"no process runs any more ({task})")
+
+
+STATUS_OF: dict[str, int] = {
+    **{f"second exits with {status}": status for status in STATUSES},
+    "second exits with a text": 1,
+    "second ends at once": STATUSES[-1],
+}
+"""Statuses with which process 1 exits."""
+
+
+@clause("SPAWN-3", "SPAWN-5", **ENDS)
+def test_each_status_is_told(owner, start_method):
+    """Process 1 exits with one status or another, or with that of a good end."""
+    for task, status in STATUS_OF.items():
+        told = owner.start_together(task, 2, [shared(owner, 2)], start_method)
+        is_told(told, "ProcessExitedException", error_index=1, exit_code=status)
+    tensor = shared(owner, 2)
+    told = owner.start_together("second exits with None", 2, [tensor], start_method)
+    check.equal(told, None, "sys.exit(None) is a good end")
+    check.equal(tensor.values(), [100, 0], "and the other one has written")
+
+
+@clause("SPAWN-5", "SPAWN-7", **ENDS)
+def test_two_processes_that_are_killed_end_the_others(owner, start_method):
+    """Processes 0 and 2 of four are killed; the owner joins."""
+    task = "first and third are killed"
+    group = owner.start_group(task, 4, [shared(owner, 4)], start_method)
+    pids = group.pids()
+    told = joined(group, 4)
+    is_told(told, "ProcessExitedException", exit_code=-9)
+    check(told["error_index"] in (0, 2), "it names the index of one of them")
+    check.equal(told["error_pid"], pids[told["error_index"]], "and its process")
+    check(not any(map(runs, pids)), "no process runs any more")
+
+
+@clause("SPAWN-1", "SPAWN-3", **ENDS)
+def test_groups_of_any_number_are_joined(owner, start_method):
+    """Groups of one, of five and of twelve processes, one after another."""
+    tensor = shared(owner, 13)
+    expected = [0] * 13
+    for count in (1, 5, 12, 1):
+        told = owner.start_together("write index", count, [tensor], start_method)
+        check.equal(told, None, "the call returns None when all have ended")
+        for index in range(count):
+            expected[index] += 100 + index
+        check.equal(tensor.values(), expected, "each has written once, at its index")
+    group = owner.start_group("write index", 2, [tensor], start_method)
+    told = joined(group, 2, in_a_thread=True)
+    check.equal(told, True, "a thread that has not started them can join them")
+
+
+@clause("SPAWN-2", **ENDS)
+def test_tensors_of_each_dtype_are_shared_with_every_process(
+    owner, start_method, implementation
+):
+    """Two processes write to tensors of each dtype, and of a view, at their places."""
+    dtypes = [name for name in implementation.dtypes if name != "bool"]
+    tensors = [owner.make([0, 1, 2], dtype=name) for name in dtypes]
+    for tensor in tensors:
+        tensor.share()
+    told = owner.start_together("write index", 2, tensors, start_method)
+    check.equal(told, None, "all have ended well")
+    for name, tensor in zip(dtypes, tensors, strict=True):
+        check.equal(tensor.values(), [100, 102, 2], f"{name} has what both wrote")
 
 
 @clause("SPAWN-6", **ENDS)

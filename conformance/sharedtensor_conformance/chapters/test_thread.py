@@ -156,3 +156,44 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
         tensor = owner.make([8, 9])
         channel.put(owner, tensor)
         check.equal(both[1].answer().values(), [8, 9], "the other receives it")
+
+
+RACES = 8
+
+
+@clause(
+    *("CHAN-5", "RESHARE-1", "SHARE-5"),
+    profiles=("share", "identity"),
+    vary=("strategy",),
+    pairwise=True,
+)
+def test_threads_that_share_and_put_one_tensor_move_it_once(
+    sender, receiver, bystander, channel
+):
+    """Threads share a new tensor, put it for both others, and read it, all at once."""
+    for number in range(RACES):
+        tensor = sender.make([number, 51, 52])
+        routes = [[actor.name, channel] for actor in (receiver, bystander)]
+        found = sender.request("act", "share_and_put_at_once", tensor, routes)
+        addresses, values, shared = found
+        check.equal(shared, [True, True], "it is shared when each call has returned")
+        check.equal(len(set(addresses)), 1, "and stays where it is then")
+        check.equal(values, [number, 51, 52], "who reads it meanwhile reads its values")
+        arrived = [receiver.get(sender, channel), bystander.get(sender, channel)]
+        each_sees_the_writes_of_the_others(tensor, *arrived)
+        for one in (tensor, *arrived):
+            one.drop()
+
+
+@clause("START-1", "START-2", start_methods=("spawn", "forkserver"), vary=())
+def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_method):
+    """Three threads start a process each, with tensors of which each has its own."""
+    tensors = [[owner.make([n, 53]), owner.make([10 + n, 54, 55])] for n in range(3)]
+    codes = owner.request(
+        *("act", "start_at_once", tensors, start_method),
+        deadline=3 * owner.host.timeouts.start,
+    )
+    check.equal(codes, [0, 0, 0], "each process found its tensors, and ended")
+    for number, (short, long) in enumerate(tensors):
+        check.equal(short.values(), [number + 1, 53], "each has written to its own")
+        check.equal(long.values(), [11 + number, 54, 55], "once, to each of them")

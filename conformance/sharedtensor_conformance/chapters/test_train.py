@@ -1,6 +1,9 @@
 """Chapter TRAIN: models, whose parameters several processes train."""
 
-from sharedtensor_conformance.chapters.stories import each_sees_the_writes_of_the_others
+from sharedtensor_conformance.chapters.stories import (
+    each_keeps_its_writes_to_itself,
+    each_sees_the_writes_of_the_others,
+)
 from sharedtensor_conformance.harness import check, clause
 
 LAYER = {"weight": [1, 2, 3], "bias": [4, 5]}
@@ -219,3 +222,174 @@ def test_buffers_of_a_module_shared_before_a_fork_are_shared(owner):
     check.equal(values_of(theirs), BUFFERS, "the names and values are the owner's")
     for name in BUFFERS:
         each_sees_the_writes_of_the_others(theirs[name], ours[name])
+
+
+def tensors_of(actor, module):
+    """Return parameters and buffers of a module by their names."""
+    return actor.parameters(module) | actor.buffers(module)
+
+
+@clause("TRAIN-4", "TRAIN-6", profiles=("share",), start_methods=("fork",))
+def test_module_that_is_shared_again_shares_what_is_new(owner):
+    """The owner shares a module, replaces tensors and adds some, and shares it again.
+
+    A child that is forked then writes to all of them, and so does one forked before.
+    """
+    module = make_normalized(owner)
+    owner.share_module(module)
+    first = owner.start_peer(arguments=module)
+    before = tensors_of(owner, module)
+    change(owner, module)
+    owner.add_buffer(module, "count", [29.0])
+    owner.share_module(module)
+    second = owner.start_peer(arguments=module)
+    now = tensors_of(owner, module)
+    for name, tensor in now.items():
+        check.equal(tensor.is_shared(), True, f"{name} is shared")
+    theirs = tensors_of(second, second.arguments)
+    check.equal(sorted(theirs), sorted(now), "the later child has all of them")
+    for name, tensor in now.items():
+        each_sees_the_writes_of_the_others(tensor, theirs[name])
+    for name, tensor in tensors_of(first, first.arguments).items():
+        each_sees_the_writes_of_the_others(tensor, before[name])
+
+
+@clause(
+    "TRAIN-1", "TRAIN-5", "RESHARE-2", "RESHARE-5", vary=("strategy",), pairwise=True
+)
+def test_module_is_one_memory_however_often_it_is_sent(
+    sender, receiver, bystander, channel
+):
+    """A module goes to the receiver twice, back, and on to a third process."""
+    module = make_normalized(sender)
+    first = sender.send(module, receiver, channel)
+    second = sender.send({"deep": [module]}, receiver, channel)["deep"][0]
+    back = receiver.send(second, sender, channel)
+    onward = receiver.send(first, bystander, channel)
+    places = [
+        *((sender, module), (receiver, first), (receiver, second)),
+        *((sender, back), (bystander, onward)),
+    ]
+    found = [tensors_of(*place) for place in places]
+    for one in found:
+        check.equal(values_of(one), LAYER | BUFFERS, "it has its names and values")
+    for name in (*LAYER, *BUFFERS):
+        each_sees_the_writes_of_the_others(*(one[name] for one in found))
+
+
+@clause("TRAIN-1", "TRAIN-2", "TRAIN-5", "RESHARE-6", vary=("strategy",))
+def test_module_named_with_its_tensors_arrives_as_one(sender, receiver):
+    """A message names a module twice, one of its tensors, and its state_dict."""
+    module = make_normalized(sender)
+    own = tensors_of(sender, module)
+    message = [own["mean"], module, own["weight"], {"again": module}]
+    arrived = sender.send([*message, sender.state_dict(module)], receiver)
+    mean, there, weight, names, state = arrived
+    check(names["again"].same_object_as(there), "both names are one module")
+    theirs = tensors_of(receiver, there)
+    check(mean.same_object_as(theirs["mean"]), "its buffer is the one named before it")
+    check(weight.same_object_as(theirs["weight"]), "its parameter that behind it")
+    check.equal(values_of(state), LAYER | BUFFERS, "all are in the state_dict")
+    for name, tensor in state.items():
+        each_sees_the_writes_of_the_others(tensor, theirs[name], own[name])
+
+
+SIZES_OF_PARAMETERS = (1, 0, 2, 1023, 1024, 1025, 5000)
+
+
+@clause("TRAIN-1", "TRAIN-5", "TRAIN-6", vary=("strategy",), pairwise=True)
+def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
+    """Modules have many parameters and buffers, of no elements and of more than a page.
+
+    The first is shared before it is sent, the second is not.
+    """
+    sizes = {f"p{n}": count for n, count in enumerate(3 * SIZES_OF_PARAMETERS)}
+    values = {name: [float(n) for n in range(count)] for name, count in sizes.items()}
+    for number in range(2):
+        module = sender.make_module(values)
+        for name in ("none", "one", "many"):
+            count = {"none": 0, "one": 1, "many": 3000}[name]
+            sender.add_buffer(module, name, [2.0] * count)
+        if number == 0:
+            sender.share_module(module)
+        arrived = sender.send(module, receiver)
+        ours, theirs = tensors_of(sender, module), tensors_of(receiver, arrived)
+        check.equal(list(theirs), list(ours), "all have their names, in order")
+        for name, tensor in theirs.items():
+            check.equal(tensor.values(), ours[name].values(), f"{name} has its values")
+            if length := tensor.shape()[0]:
+                for writer, reader in ((tensor, ours[name]), (ours[name], tensor)):
+                    writer.write(length - 1, -writer.read(length - 1) - 1)
+                    found = reader.read(length - 1)
+                    check.equal(found, writer.read(length - 1), f"{name} is shared")
+
+
+@clause(
+    *("TRAIN-1", "TRAIN-5", "START-2"),
+    start_methods=("spawn", "forkserver"),
+    vary=("start_method",),
+)
+def test_module_among_the_arguments_of_a_process_is_shared(owner):
+    """The owner ties two parameters of a module and starts a child with it."""
+    module = make_normalized(owner)
+    owner.tie(module, "weight", "bias")
+    child = owner.start_peer(arguments={"module": module})
+    there = child.arguments["module"]
+    ours, theirs = tensors_of(owner, module), tensors_of(child, there)
+    check.equal(values_of(theirs), values_of(ours), "it has its names and values")
+    check(theirs["bias"].same_object_as(theirs["weight"]), "which are tied there too")
+    for name, tensor in ours.items():
+        each_sees_the_writes_of_the_others(tensor, theirs[name])
+
+
+@clause("TRAIN-1", "START-4", start_methods=("fork",))
+def test_module_that_was_not_shared_is_private_after_a_fork(owner):
+    """A child inherits a module that nobody has shared, and sends its own back."""
+    module = make_normalized(owner)
+    child = owner.start_peer(arguments=module)
+    ours, theirs = tensors_of(owner, module), tensors_of(child, child.arguments)
+    for name, tensor in ours.items():
+        each_keeps_its_writes_to_itself(tensor, theirs[name])
+    back = tensors_of(owner, child.send(child.arguments, owner))
+    for name, tensor in back.items():
+        each_sees_the_writes_of_the_others(tensor, theirs[name])
+        each_keeps_its_writes_to_itself(tensor, ours[name])
+
+
+@clause("TRAIN-3", profiles=("grad",), vary=("strategy",), pairwise=True)
+def test_parameter_is_one_each_time_it_arrives(sender, receiver, bystander, channel):
+    """Parameters are frozen and freed between sends, and go back and on."""
+    module = sender.make_module(LAYER)
+    for turn, flag in enumerate((True, False, False, True)):
+        own = sender.parameters(module)
+        own["weight"].set_requires_grad(flag)
+        first = sender.send(own["weight"], receiver, channel)
+        back = receiver.send(first, sender, channel)
+        onward = receiver.send([first], bystander, channel)[0]
+        whole = sender.send(module, receiver, channel)
+        inside = receiver.parameters(whole)
+        for one in (first, back, onward, inside["weight"]):
+            check.equal(one.is_parameter(), True, f"it is a parameter ({turn})")
+            check.equal(one.requires_grad(), flag, f"with its flag ({turn})")
+            check.equal(one.is_leaf(), True, f"and a leaf ({turn})")
+        check.equal(inside["bias"].requires_grad(), True, "the other one has its own")
+        receiver.parameters(whole)["weight"].set_requires_grad(not flag)
+        check.equal(own["weight"].requires_grad(), flag, "the sender's is as it was")
+
+
+@clause("GRAD-2", "GRAD-3", profiles=("modules",), vary=("strategy",), pairwise=True)
+def test_grads_of_parameters_arrive_with_their_module(sender, receiver, channel):
+    """The sender sends a module of which one parameter has a grad, twice."""
+    module = sender.make_module(LAYER)
+    grad = sender.make([7, 8, 9])
+    sender.parameters(module)["weight"].set_grad(grad)
+    for _ in range(2):
+        theirs = receiver.parameters(sender.send(module, receiver, channel))
+        check(theirs["bias"].grad() is None, "the other parameter has none")
+        arrived = theirs["weight"].grad()
+        check(arrived is not None, "the grad has arrived")
+        check.equal(arrived.values(), grad.values(), "with its values")
+        each_sees_the_writes_of_the_others(grad, arrived)
+    sender.parameters(module)["weight"].set_grad(None)
+    theirs = receiver.parameters(sender.send(module, receiver, channel))
+    check(theirs["weight"].grad() is None, "one that was taken away does not arrive")

@@ -364,3 +364,63 @@ def test_tensors_of_two_dtypes_are_shared_beside_each_other(sender, receiver, ch
     arrived = sender.send((wide, narrow), receiver, channel)
     each_sees_the_writes_of_the_others(narrow, arrived[1])
     each_sees_the_writes_of_the_others(wide, arrived[0])
+
+
+CONJUGATED = (
+    Layout("step", offset=1, shape=(4,), strides=(2,)),
+    Layout("turned", offset=0, shape=(2, 3), strides=(1, 2)),
+    Layout("element", offset=5, shape=(), strides=()),
+    Layout("empty", offset=3, shape=(0,), strides=(1,)),
+)
+
+
+@clause("VIEW-9", profiles=("views",), vary=("strategy",), pairwise=True)
+def test_conjugated_views_of_each_sort_arrive_equal_or_are_refused(
+    sender, receiver, channel, implementation
+):
+    """The sender sends conjugates of views of each complex dtype, twice, and back.
+
+    Between the sends it writes to the base.
+    """
+    names = [name for name in implementation.dtypes if name.startswith("complex")]
+    for name in names:
+        base = sender.make([n + 1j * (n + 1) for n in range(9)], dtype=name)
+        for turn, layout in enumerate(CONJUGATED):
+            view = sender.conjugate(sender.view(base, layout))
+            held = []
+            for _ in range(2):
+                base.write(layout.offset, 20j + turn)
+                arrived, refused = attempt(
+                    lambda view=view: sender.send(view, receiver, channel)
+                )
+                if refused is None:
+                    held.append(arrived)
+            for arrived in held:
+                check.equal(arrived.values(), view.values(), "they are the sender's")
+                back, refused = attempt(
+                    lambda a=arrived: receiver.send(a, sender, channel)
+                )
+                if refused is None:
+                    check.equal(back.values(), view.values(), "also when it comes back")
+
+
+@clause("VIEW-10", vary=("strategy",), pairwise=True, dtypes=("float64",))
+def test_views_of_every_dtype_alias_in_one_message_and_in_several(
+    sender, receiver, channel, implementation
+):
+    """A base is sent with views of its bytes of every dtype, and later once more each.
+
+    The receiver writes to the base, the sender reads through the views, and vice versa.
+    """
+    base = sender.make([0.5 * n for n in range(8)], dtype="float64")
+    names = [name for name in implementation.dtypes if name != "bool"]
+    views = [base.reinterpret(name) for name in names]
+    arrived, *there = sender.send([base, *views], receiver, channel)
+    apart = [sender.send(view, receiver, channel) for view in views]
+    for turn, writer in enumerate((arrived, base)):
+        writer.write(7 * turn, 1234.5678 + turn)
+        for name, view, one, other in zip(names, views, there, apart, strict=True):
+            expected = repr(view.values())
+            check.equal(one.dtype(), name, "the view has its dtype")
+            check.equal(repr(one.values()), expected, f"{name} reads the same bytes")
+            check.equal(repr(other.values()), expected, "so does one sent by itself")

@@ -13,6 +13,7 @@ import atexit
 import gc
 import inspect
 import os
+import resource
 import signal
 import sys
 import threading
@@ -21,7 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sharedtensor_conformance.harness import tasks
+from sharedtensor_conformance.harness import bundles, tasks
+from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.checks import wait_until
 
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
@@ -135,6 +137,44 @@ def put_sizes(actor: Any, channel: Any, tensor: Any, first: int, count: int) -> 
         actor.do_channel_put(channel, [tensor, content(size)])
 
 
+def put_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int], form: str) -> None:
+    """Send bare bytes of each size, in one of the forms of `channels.FORMS`."""
+    for size in sizes:
+        actor.by_implementation(
+            lambda size=size: channel.put_bytes_as(form, content(size))
+        )
+
+
+def get_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int]) -> list[int]:
+    """Receive bare bytes of each size; return the sizes that arrive otherwise."""
+
+    def arrives(size: int) -> bool:
+        received: bytes = actor.by_implementation(channel.reader.recv_bytes)
+        return received == content(size)
+
+    return [size for size in sizes if not arrives(size)]
+
+
+def put_of_sizes(actor: Any, channel: Any, tensor: Any, sizes: list[int]) -> None:
+    """Put a message of each size: a tensor, or None, and bytes."""
+    for size in sizes:
+        actor.do_channel_put(channel, [tensor, content(size)])
+
+
+def get_of_sizes(
+    actor: Any, channel: Any, values: list[Any] | None, sizes: list[int]
+) -> list[int]:
+    """Get these messages; return the sizes of those that arrive otherwise."""
+    wrong = []
+    for size in sizes:
+        tensor, beside = actor.do_channel_get(channel)
+        found = None if tensor is None else actor.call("values", tensor)
+        if beside != content(size) or found != values:
+            wrong.append(size)
+        del tensor
+    return wrong
+
+
 def put_pile(actor: Any, channel: Any, first: int, count: int, size: int) -> None:
     """Put `count` messages of this size without tensors, numbered from `first` on."""
     for number in range(first, first + count):
@@ -172,6 +212,74 @@ def get_sizes(
             wrong.append(size)
         del message
     return wrong
+
+
+# Descriptors
+
+
+def occupy_descriptors(actor: Any, below: int) -> None:
+    """Occupy all descriptors below a number, so that what is opened next is above."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * below), hard))
+    taken = actor.taken = []
+    while not taken or taken[-1] < below:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(taken.pop())
+    actor.soft_limit = soft
+
+
+def vacate_descriptors(actor: Any) -> None:
+    """Close these again."""
+    while actor.taken:
+        os.close(actor.taken.pop())
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (actor.soft_limit, hard))
+
+
+# Bundles: a process that has none of grads does not ask for them
+
+
+def make_bundle(actor: Any, plan: list[dict[str, Any]], plain: Any) -> Bundle:
+    """Return a bundle with the tensors of a plan: see `bundles.make`."""
+    return bundles.make(actor.call, plan, plain)
+
+
+def describe_bundle(actor: Any, bundle: Bundle, with_grads: bool) -> dict[str, Any]:
+    """Return what can be seen of a bundle: see `bundles.describe`."""
+    return bundles.describe(actor.call, bundle, with_grads)
+
+
+def strides_of_bundle(actor: Any, bundle: Bundle) -> list[list[int]]:
+    """Return the strides of what is not contiguous in a bundle."""
+    return bundles.strides(actor.call, bundle)
+
+
+def addresses_in_bundle(actor: Any, bundle: Bundle) -> list[int]:
+    """Return the addresses of the tensors in a bundle that have elements."""
+    tensors = bundles.tensors_in(actor.call, bundle)
+    full = [one for one in tensors if 0 not in actor.call("shape", one)]
+    return [actor.call("address", one) for one in full]
+
+
+def write_bundle(actor: Any, bundle: Bundle, with_grads: bool) -> None:
+    """Write to every tensor of a bundle."""
+    bundles.write(actor.call, bundle, with_grads)
+
+
+def share_bundle(actor: Any, bundle: Bundle) -> None:
+    """Share every tensor of a bundle."""
+    for tensor in bundles.tensors_in(actor.call, bundle):
+        actor.call("share", tensor)
+
+
+def get_and_write_bundle(
+    actor: Any, sender: str, channel: str, with_grads: bool
+) -> list[Any]:
+    """Get a bundle, look at it, write to it, and look again."""
+    bundle = actor.do_get(sender, channel)
+    found = [describe_bundle(actor, bundle, with_grads)]
+    write_bundle(actor, bundle, with_grads)
+    return [*found, describe_bundle(actor, bundle, with_grads)]
 
 
 # Hiding places

@@ -22,6 +22,7 @@ from sharedtensor_conformance.harness import (
     confinement,
     exhaustion,
     loading,
+    storages,
     tasks,
     wire,
 )
@@ -33,10 +34,13 @@ from sharedtensor_conformance.sanitize import printable
 PRELOADED = "sharedtensor_conformance.harness.preloaded"
 """The module that imports the implementation in a fork server."""
 
+MODULE = "module"
+"""In the place of a start method: the drop-in module itself, with its own one."""
+
 CAUSES_AT_MOST = 20
 """Causes of an exception that are looked at; they might be a circle."""
 
-ACTIONS = (actions, concurrency, confinement, loading)
+ACTIONS = (actions, concurrency, confinement, loading, storages)
 """Where actions are."""
 
 
@@ -292,9 +296,12 @@ class Actor:
         self.context(method)
 
     def context(self, method: str) -> Any:
-        """Return the implementation's context for a start method."""
+        """Return the implementation's context for a start method, or its module."""
+        module = self.operations.multiprocessing
+        if method == MODULE:
+            return module
         with from_implementation():
-            return self.operations.multiprocessing.get_context(method)
+            return module.get_context(method)
 
     def do_set_umask(self, mask: int) -> int:
         return os.umask(mask)
@@ -386,10 +393,17 @@ class Actor:
             message = channel.get()
         return self.incoming(message)
 
-    def do_channel_offer(self, channel: Channel, payload: Any) -> bool:
+    def do_channel_offer(
+        self, channel: Channel, payload: Any, how: dict[str, Any] | None = None
+    ) -> bool:
         message = self.outgoing(payload)
         with from_implementation():
-            return channel.offer(message)
+            return channel.offer(message, how)
+
+    def do_channel_get_as(self, channel: Channel, how: dict[str, Any]) -> list[Any]:
+        with from_implementation():
+            messages = channel.get_as(how)
+        return [self.incoming(message) for message in messages]
 
     def do_channel_get_within(self, channel: Channel, seconds: float) -> list[Any]:
         with from_implementation():
@@ -484,10 +498,9 @@ class Actor:
 
     def do_open_pool(self, name: str, processes: int, method: str, kind: str) -> None:
         context = self.context(method)
-        entrance: dict[str, Any] = {
-            "initializer": tasks.enter,
-            "initargs": (self.setting,),
-        }
+        entrance: dict[str, Any] = {}
+        if kind != "bare":
+            entrance = {"initializer": tasks.enter, "initargs": (self.setting,)}
         with from_implementation():
             if kind == "executor":
                 from sharedtensor_conformance.harness.executor import Executor
@@ -502,6 +515,17 @@ class Actor:
             outgoing = [self.outgoing(argument) for argument in arguments]
             result = self.pools[name].apply(getattr(tasks, task), outgoing)
         return self.incoming(result)
+
+    def do_run_tasks(self, name: str, way: str, payloads: list[Any]) -> Any:
+        arguments = [self.outgoing(payload) for payload in payloads]
+        with from_implementation():
+            results = tasks.WAYS[way](self.pools[name], tasks.add_and_return, arguments)
+        return self.incoming(results)
+
+    def do_strategy_in_pool(self, name: str) -> str:
+        with from_implementation():
+            found: str = self.pools[name].apply(tasks.strategy, (self.setting,))
+        return found
 
     def do_close_pool(self, name: str) -> None:
         pool = self.pools.pop(name)

@@ -7,9 +7,26 @@ processes that get it among their arguments share it.
 from __future__ import annotations
 
 import queue
+from array import array
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from sharedtensor_conformance.harness.process_tree import wait_until
+
+FORMS: dict[str, Callable[[Any, bytes], None]] = {
+    "bytes": lambda end, content: end.send_bytes(content),
+    "bytearray": lambda end, content: end.send_bytes(bytearray(content)),
+    "memoryview": lambda end, content: end.send_bytes(memoryview(content)),
+    "large items": lambda end, content: end.send_bytes(
+        memoryview(content).cast("Q") if len(content) % 8 == 0 else content
+    ),
+    "array": lambda end, content: end.send_bytes(array("B", content)),
+    "from an offset": lambda end, content: end.send_bytes(b"abc" + content, 3),
+    "a part": lambda end, content: end.send_bytes(
+        b"abc" + content + b"defg", 3, len(content)
+    ),
+}
+"""How a program may hand bytes to `send_bytes`."""
 
 
 class PairChannels:
@@ -114,10 +131,13 @@ class Channel:
         get = getattr(self.reader, "get", None) or self.reader.recv
         return get()
 
-    def offer(self, message: object) -> bool:
-        """Put a message on a queue if it has room; return whether it had."""
+    def offer(self, message: object, how: dict[str, Any] | None = None) -> bool:
+        """Put a message on a queue if it has room; return whether it had.
+
+        `how` is how `put` is told not to wait for ever.
+        """
         try:
-            self.writer.put(message, block=False)
+            self.writer.put(message, **(how or {"block": False}))
         except queue.Full:
             return False
         return True
@@ -161,6 +181,20 @@ class Channel:
         """Receive bare bytes from a pipe, as a text."""
         received: bytes = self.reader.recv_bytes()
         return received.decode()
+
+    def get_as(self, how: dict[str, Any]) -> list[Any]:
+        """Return the next message of a queue, alone in a list; nothing if it is empty.
+
+        `how` is how `get` is told not to wait for ever; nothing for `get_nowait`.
+        """
+        try:
+            return [self.reader.get(**how) if how else self.reader.get_nowait()]
+        except queue.Empty:
+            return []
+
+    def put_bytes_as(self, form: str, content: bytes) -> None:
+        """Send bytes on a pipe, by one of the `FORMS`."""
+        FORMS[form](self.writer, content)
 
     def count_empty(self, times: int, how: dict[str, Any]) -> int:
         """Ask a queue a number of times; return how often it was empty."""

@@ -8,6 +8,7 @@ Each action gets the actor first.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
+from sharedtensor_conformance.harness import tasks
 from sharedtensor_conformance.harness.actions import THREAD_TIMEOUT, content, end
 
 WRONG_AT_MOST = 5
@@ -298,6 +300,47 @@ def put_at_once(actor: Any, routes: list[list[str]], payload: Any) -> None:
     at_once(*map(put, routes))
 
 
+def share_and_put_at_once(
+    actor: Any, tensor: Any, routes: list[list[str]]
+) -> list[Any]:
+    """Let threads share a tensor, put it on each route and read it, all at once.
+
+    Returns:
+        Its addresses when each thread was done with it, what was read meanwhile, and
+        whether it was shared after those calls that share it.
+    """
+
+    def put(route: list[str]) -> bool:
+        actor.do_put(*route, tensor)
+        return True
+
+    def share() -> list[Any]:
+        actor.call("share", tensor)
+        return [actor.call("is_shared", tensor), actor.call("address", tensor)]
+
+    (first, one), (second, other), values, *_ = at_once(
+        *(share, share, partial(actor.call, "values", tensor)),
+        *(partial(put, route) for route in routes),
+    )
+    last = actor.call("address", tensor)
+    return [[one, other, last], values, [first, second]]
+
+
+def start_at_once(actor: Any, payloads: list[Any], method: str) -> list[int | None]:
+    """Let a thread for each payload start a process with it; return how they ended."""
+    context = actor.context(method)
+
+    def start(payload: Any) -> int | None:
+        arguments = (actor.setting, actor.outgoing(payload))
+        process = context.Process(target=tasks.run_one, args=arguments)
+        actor.by_implementation(process.start)
+        process.join()
+        status: int | None = process.exitcode
+        return status
+
+    return at_once(*(partial(start, payload) for payload in payloads))
+
+
 def put_from_threads(actor: Any, channel: Any, threads: int, each: int) -> list[Any]:
     """Let so many threads put so many messages each; return the tensors in them."""
     return at_once(*_putting(actor, channel, threads, each))
@@ -370,6 +413,49 @@ def _size(thread: int, number: int) -> int:
 def in_a_thread(actor: Any, what: str, *arguments: Any) -> Any:
     """Do what the controller could ask for, such as ``module``, in a new thread."""
     return at_once(partial(getattr(actor, f"do_{what}"), *arguments))[0]
+
+
+# Another process
+
+
+class ChildFailed(Exception):
+    """What a forked child was to do raised an exception, or ended it."""
+
+
+def in_a_child(actor: Any, what: str, *arguments: Any) -> Any:
+    """Do what the controller could ask for, such as ``put``, in a new forked child.
+
+    The child has all that this process has. What it returns has to be plain. It ends
+    normally then, and this process waits for it: a child of its own is over by then,
+    since ``in_a_child`` can be what it does.
+    """
+    context = actor.context("fork")
+    reader, writer = multiprocessing.Pipe(duplex=False)
+
+    def do() -> None:
+        try:
+            writer.send(["returned", getattr(actor, f"do_{what}")(*arguments)])
+        except BaseException as error:
+            said = error.__cause__ or error
+            writer.send(["raised", f"{type(said).__name__}: {said}"])
+
+    with reader:
+        with writer:
+            child = context.Process(target=do, daemon=False)
+            actor.by_implementation(child.start)
+        try:
+            outcome, value = reader.recv()
+        except EOFError:
+            outcome, value = "raised", "it ended before it was done"
+    child.join(THREAD_TIMEOUT)
+    status = child.exitcode
+    if outcome == "returned" and status == 0:
+        return value
+
+    def fail() -> None:
+        raise ChildFailed(f"a forked child: {value} (its status is {status})")
+
+    return actor.by_implementation(fail)
 
 
 # A thread that goes on while its process does other things

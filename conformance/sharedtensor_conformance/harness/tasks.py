@@ -12,6 +12,8 @@ from collections.abc import Callable
 from multiprocessing.synchronize import Semaphore
 from typing import Any
 
+from sharedtensor_conformance.harness import bundles
+from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import PLAIN
 
@@ -21,8 +23,8 @@ READY_TIMEOUT = 20.0
 PACE = 0.5
 """Seconds between the ends of two processes that end in turn."""
 
-Failure = Callable[[], None]
 Action = Callable[[int], None]
+Failure = Action
 
 _operations: Any = None
 _kept: Any = None
@@ -39,6 +41,8 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
             return type(item)(walk(part) for part in item)
         if isinstance(item, dict):
             return {walk(key): walk(part) for key, part in item.items()}
+        if isinstance(item, Bundle):
+            return Bundle(walk(item.content))
         if id(item) not in memo:
             memo[id(item)] = (item, change(item))  # keeps `item`, so its id, alive
         return memo[id(item)][1]
@@ -65,6 +69,10 @@ def _decode(value: Any) -> Any:
     return _operations.decode(value) if _operations.is_tensor(value) else value
 
 
+def _call(name: str, *arguments: Any) -> Any:
+    return getattr(_operations, name)(*arguments)
+
+
 def write_and_return(payload: Any, index: tuple[int, ...], value: Any) -> Any:
     """Write `value` at `index` of every tensor, and return the payload."""
     tensors = mapped(payload, _decode)
@@ -76,6 +84,62 @@ def write_and_return(payload: Any, index: tuple[int, ...], value: Any) -> Any:
 
     mapped(tensors, write)
     return mapped(tensors, _encode)
+
+
+def add_and_return(payload: Any) -> Any:
+    """Add 1 to the first element of every tensor, and return the payload.
+
+    Raises:
+        LookupError: there is no tensor in it.
+    """
+    if payload is None:
+        raise LookupError("the worker's own words")
+    tensors = mapped(payload, _decode)
+
+    def add(tensor: Any) -> Any:
+        _operations.write(tensor, (0,), _operations.read(tensor, (0,)) + 1)
+        return tensor
+
+    mapped(tensors, add)
+    return mapped(tensors, _encode)
+
+
+def run_one(setting: Setting, payload: Any) -> None:
+    """Do as `add_and_return`, as a process with these arguments."""
+    enter(setting)
+    add_and_return(payload)
+
+
+Way = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
+
+WAYS: dict[str, Way] = {
+    "apply": lambda pool, do, each: [pool.apply(do, (one,)) for one in each],
+    "apply_async": lambda pool, do, each: [
+        result.get() for result in [pool.apply_async(do, (one,)) for one in each]
+    ],
+    "map": lambda pool, do, each: pool.map(do, each),
+    "map in chunks": lambda pool, do, each: pool.map(do, each, chunksize=2),
+    "map_async": lambda pool, do, each: pool.map_async(do, each).get(),
+    "starmap": lambda pool, do, each: pool.starmap(do, [(one,) for one in each]),
+    "imap": lambda pool, do, each: list(pool.imap(do, each)),
+    "imap in chunks": lambda pool, do, each: list(pool.imap(do, each, chunksize=3)),
+}
+"""How a program may submit tasks to a pool; results come in the order of the tasks."""
+
+
+def strategy(setting: Setting) -> str:
+    """Return the strategy that a worker has which has not been told one."""
+    found: str = setting.operations().multiprocessing.get_sharing_strategy()
+    return found
+
+
+def look_and_write(payload: Any, with_grads: bool) -> list[Any]:
+    """Look at a bundle, write to all of its tensors, look again, and return it."""
+    bundle = mapped(payload, _decode)
+    found = [bundles.describe(_call, bundle, with_grads)]
+    bundles.write(_call, bundle, with_grads)
+    found.append(bundles.describe(_call, bundle, with_grads))
+    return [mapped(bundle, _encode), *found]
 
 
 def make_and_keep(values: list[Any], dtype: str) -> Any:
@@ -101,15 +165,16 @@ def run_in_group(
     """Do a task as one of a group of processes.
 
     Each says when it is `ready`. Where process 1 fails, it waits for process 0 before,
-    which is then the only one that says so.
+    which is then the only one that says so; another one that fails waits for nobody.
     """
     enter(setting)
     fails, others = GROUP_TASKS[task]
     if task.endswith("refuse to end"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if index == 1 and fails:
-        ready.acquire(timeout=READY_TIMEOUT)
-        fails()
+    if fails and index in FAILING.get(task, [1]):
+        if task not in FAILING:
+            ready.acquire(timeout=READY_TIMEOUT)
+        fails(index)
         return
     _write_index(index, mapped(payload, _decode))
     if index == 0 or not fails:
@@ -139,8 +204,17 @@ def _end_in_turn(index: int) -> None:
     time.sleep(PACE * (index + 1))
 
 
-def _raise() -> None:
+def _raise(index: int) -> None:
     raise LookupError("the worker's own words")
+
+
+def _raise_own_words(index: int) -> None:
+    raise LookupError(words_of(index))
+
+
+def words_of(index: int) -> str:
+    """Return what a process of a group says that raises with words of its own."""
+    return f"the words of process {index} alone"
 
 
 TEXTS = {
@@ -165,32 +239,47 @@ class Unsendable(Exception):
 
 
 def _raise_text(text: str) -> Failure:
-    def fail() -> None:
+    def fail(index: int) -> None:
         raise LookupError(TEXTS[text])
 
     return fail
 
 
-def _raise_below(frames: int = FRAMES) -> None:
+def _raise_below(index: int, frames: int = FRAMES) -> None:
     """Raise in a call of a call; lines alternate, since equal ones are told as one."""
     if frames == 0:
-        _raise()
+        _raise(index)
     elif frames % 2:
-        _raise_below(frames - 1)
+        _raise_below(index, frames - 1)
     else:
-        _raise_below(frames - 1)
+        _raise_below(index, frames - 1)
 
 
-def _raise_unsendable() -> None:
+def _raise_unsendable(index: int) -> None:
     raise Unsendable(TEXTS["short"])
 
 
-def _exit() -> None:
+def _exit(index: int) -> None:
     sys.exit(7)
 
 
-def _die() -> None:
+def _exit_with(status: object) -> Failure:
+    def fail(index: int) -> None:
+        sys.exit(status)  # type: ignore[arg-type]
+
+    return fail
+
+
+def _exit_at_once(index: int) -> None:
+    os._exit(STATUSES[-1])
+
+
+def _die(index: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+STATUSES = (1, 2, 127, 128, 254, 255)
+"""Statuses with which processes exit that fail."""
 
 
 GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
@@ -204,5 +293,25 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "second exits": (_exit, _wait),
     "second is killed": (_die, _wait),
     "second raises, others refuse to end": (_raise, _wait),
+    **{f"second exits with {n}": (_exit_with(n), _wait) for n in STATUSES},
+    "second exits with a text": (_exit_with("a text"), _wait),
+    "second exits with None": (_exit_with(None), _end),
+    "second ends at once": (_exit_at_once, _wait),
+    "first raises": (_raise_own_words, _wait),
+    "third raises": (_raise_own_words, _wait),
+    "last of five raises": (_raise_own_words, _wait),
+    "third raises, others end": (_raise_own_words, _end),
+    "all raise": (_raise_own_words, _end),
+    "first and third are killed": (_die, _wait),
 }
-"""How process 1 fails, if it does, and what those do that have written."""
+"""How those fail that do, process 1 or others, and what those do that have written."""
+
+FAILING: dict[str, list[int]] = {
+    "first raises": [0],
+    "third raises": [2],
+    "last of five raises": [4],
+    "third raises, others end": [2],
+    "all raise": [0, 1, 2, 3],
+    "first and third are killed": [0, 2],
+}
+"""Which processes fail where it is not process 1."""

@@ -138,9 +138,9 @@ class ActorProxy(Requester):
     def _first_channel(self) -> str:
         return self.host.channels[0]
 
-    def open_channel(self, kind: str) -> ChannelProxy:
+    def open_channel(self, kind: str, method: str = "") -> ChannelProxy:
         """Make a channel that belongs to no pair of actors; it can be an argument."""
-        method = self.host.configuration.start_method
+        method = method or self.host.configuration.start_method
         timeout = self.host.timeouts.start  # a manager is a process of its own
         made: ChannelProxy = self.request(
             "open_channel", kind, method, deadline=timeout
@@ -171,6 +171,10 @@ class ActorProxy(Requester):
     def in_a_thread(self, what: str, *arguments: Any) -> Any:
         """Let a new thread of the process do what it could be asked for."""
         return self.request("act", "in_a_thread", what, *arguments)
+
+    def in_a_child(self, what: str, *arguments: Any) -> Any:
+        """Let a forked child of the process do what it could be asked for, and end."""
+        return self.request("act", "in_a_child", what, *arguments)
 
     def drop_all(self) -> None:
         """Drop everything that the process has for the suite."""
@@ -212,16 +216,19 @@ class ActorProxy(Requester):
             yield peer
 
     @contextmanager
-    def pool(self, processes: int = 1, kind: str = "pool") -> Iterator[PoolProxy]:
+    def pool(
+        self, processes: int = 1, kind: str = "pool", method: str = ""
+    ) -> Iterator[PoolProxy]:
         """A pool of workers whose tasks this process submits.
 
-        `kind` is ``"pool"``, or ``"executor"`` for one of `concurrent.futures` that was
-        given the drop-in's context.
+        `kind` is ``"pool"``; ``"executor"`` for one of `concurrent.futures` that was
+        given the drop-in's context; or ``"bare"`` for a pool whose workers do nothing
+        before their first task.
         """
         pool = PoolProxy(self, f"pool-{next(self._pools)}")
         self.request(
             *("open_pool", pool.name, processes),
-            *(self.host.configuration.start_method, kind),
+            *(method or self.host.configuration.start_method, kind),
             deadline=self.host.timeouts.start,
         )
         try:

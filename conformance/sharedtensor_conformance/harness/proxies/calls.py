@@ -321,9 +321,14 @@ class ChannelProxy:
         """Let an actor wait for a payload."""
         return Pending(actor, "channel_get", self)
 
-    def offer(self, actor: Requester, payload: Any) -> bool:
+    def offer(self, actor: Requester, payload: Any, how: Any = None) -> bool:
         """Let an actor put a payload on a queue if it has room, and say if it had."""
-        return bool(actor.request("channel_offer", self, payload))
+        return bool(actor.request("channel_offer", self, payload, how))
+
+    def get_as(self, actor: Requester, how: dict[str, Any]) -> list[Any]:
+        """Return what an actor gets from a queue that it asks so, in a list."""
+        found: list[Any] = actor.request("channel_get_as", self, how)
+        return found
 
     def get_within(self, actor: Requester, seconds: float) -> list[Any]:
         """Return what an actor gets in time: a payload in a list, or nothing."""

@@ -31,6 +31,23 @@ class PoolProxy:
         """Let a worker write one element of every tensor; return its result."""
         return self._run("write_and_return", payload, index_tuple(index), value)
 
+    def add_and_return(self, way: str, payloads: list[Any]) -> Any:
+        """Let workers add 1 to the first element of all tensors, each a task."""
+        timeout = self.actor.host.timeouts.start
+        return self.actor.request(
+            "run_tasks", self.name, way, payloads, deadline=timeout
+        )
+
+    def strategy(self) -> str:
+        """Return the strategy of a worker, where nobody has set it."""
+        timeout = self.actor.host.timeouts.start
+        return str(self.actor.request("strategy_in_pool", self.name, deadline=timeout))
+
+    def look_and_write(self, bundle: Remote, with_grads: bool = False) -> list[Any]:
+        """Let a worker write to a bundle; return its result, and what it saw of it."""
+        found: list[Any] = self._run("look_and_write", bundle, with_grads)
+        return found
+
     def make_and_keep(self, values: list[Any], dtype: str = "float32") -> Remote:
         """Let the worker make a tensor, keep it and return it."""
         made: Remote = self._run("make_and_keep", values, dtype)
@@ -66,6 +83,13 @@ class GroupProxy:
         """Wait until so many of them run the task; return whether they do."""
         timeout = self.context.actor.host.timeouts.start
         return bool(self._request("group_is_ready", count, timeout, slower=2))
+
+    def join_in_a_thread(self) -> Any:
+        """Let another thread than the one that started them join them."""
+        actor = self.context.actor
+        deadline = actor.host.timeouts.start
+        what = ("in_a_thread", "act", "join_group", self.context, None, None)
+        return actor.request("act", *what, deadline=deadline)
 
     def join(self, timeout: float | None = None, grace: float | None = None) -> Any:
         """Join them: what the call returns, or a dictionary of what it raised.

@@ -1,0 +1,265 @@
+"""What tests say of bundles: messages with tensors of every dtype and layout.
+
+A bundle arrives as it was if two processes describe it alike, and is shared if they do
+so again after the writes of one, and after those of the other. Where descriptions
+differ, the case breaks the clause of what differs first, if it cites that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, nan, prod
+from typing import Any
+
+from sharedtensor_conformance.adapter import Implementation, Layout
+from sharedtensor_conformance.chapters.stories import about
+from sharedtensor_conformance.harness import check
+from sharedtensor_conformance.harness.matrix import BASE, layouts_of
+
+ARRIVAL = ("VIEW-1", "VIEW-5", "VIEW-7", "VIEW-8", "SHARE-3", "CHAN-6", "RESHARE-6")
+"""The clauses on what arrives, whatever the way."""
+
+SHARING = ("SHARE-1", "SHARE-2", "VIEW-2", "VIEW-3", "VIEW-6", "CHAN-3")
+"""The clauses on who sees what is written, whatever the way."""
+
+VIEWED = (*ARRIVAL, *SHARING)
+
+GRADS = ("GRAD-1", "GRAD-2", "GRAD-3", "GRAD-9", "RESHARE-6")
+"""The clauses on flags and grads, whatever the way."""
+
+PLAIN = [None, True, -7, 2**70, -0.0, "grüße \x00", b"\x00\xff", (), {}, [[], {3: ""}]]
+"""Plain values beside the tensors."""
+
+DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
+"""The dtypes of which every library with grads has leaves that require them."""
+
+SHAPES = ((), (1,), (0,), (3, 0, 2), (1, 5, 1), (2, 3, 4), (24,))
+"""Shapes of tensors that are no views."""
+
+UNUSUAL = (
+    Layout("empty", offset=7, shape=(0,), strides=(1,)),
+    Layout("last", offset=23, shape=(), strides=()),
+    Layout("repeated", offset=23, shape=(4,), strides=(0,)),
+    Layout("of_ones", offset=2, shape=(1, 3, 1), strides=(9, 2, 5)),
+    Layout("turned", offset=1, shape=(2, 3, 2), strides=(1, 8, 3)),
+)
+"""Windows besides those that other tests vary over."""
+
+
+def _values(dtype: str, count: int, first: int) -> list[Any]:
+    numbers = range(first, first + count)
+    return [bool(n * n % 3) if dtype == "bool" else n % 90 for n in numbers]
+
+
+def _row(dtype: str, place: Layout | tuple[int, ...], first: int) -> dict[str, Any]:
+    is_view = isinstance(place, Layout)
+    shape = (BASE,) if isinstance(place, Layout) else place
+    return {
+        "dtype": dtype,
+        "values": _values(dtype, prod(shape), first),
+        "shape": shape,
+        "layout": place if is_view else None,
+        "flag": False,
+        "grads": [],
+    }
+
+
+def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
+    """Return the rows of a bundle: each dtype, and each layout; others at each turn."""
+    dtypes = implementation.dtypes
+    places = [*layouts_of(implementation), *UNUSUAL, *SHAPES]
+    return [
+        _row(dtypes[(number + turn) % len(dtypes)], place, 5 * number + turn)
+        for number, place in enumerate(places)
+    ]
+
+
+def plan_with_grads(implementation: Implementation) -> list[dict[str, Any]]:
+    """Return rows with flags and grads of each sort; beside them some without."""
+    dtypes = [name for name in DIFFERENTIABLE if name in implementation.dtypes]
+    sorts = [
+        lambda count: [],
+        lambda count: [[0.0] * count],
+        lambda count: [[-0.0, nan, inf, *range(count)][:count]],
+        lambda count: [list(range(count)), [1.0] * count, [2.0] * count],
+    ]
+    places: list[Any] = [(), (3,), (0,), (2, 3), *layouts_of(implementation)[:5]]
+    rows = []
+    for number, place in enumerate(places):
+        row = _row(dtypes[number % len(dtypes)], place, 3 * number)
+        count = prod(place.shape if isinstance(place, Layout) else place)
+        for step, flag in enumerate((True, False)):
+            grads = sorts[(number + step) % len(sorts)](count)
+            rows.append(row | {"flag": flag, "grads": grads})
+    return rows
+
+
+class Bundle:
+    """A bundle in one process, as a test sees it.
+
+    Args:
+        actor: the process that has it.
+        remote: what it is there.
+        with_grads: whether it is one with grads.
+    """
+
+    def __init__(self, actor: Any, remote: Any, with_grads: bool = False) -> None:
+        self.actor = actor
+        self.remote = remote
+        self.with_grads = with_grads
+
+    def description(self) -> dict[str, Any]:
+        """Return what its process sees of it."""
+        found: dict[str, Any] = self._act("describe_bundle", self.with_grads)
+        return found
+
+    def strides(self) -> list[list[int]]:
+        """Return the strides of what is not contiguous in it."""
+        found: list[list[int]] = self._act("strides_of_bundle")
+        return found
+
+    def write(self) -> None:
+        """Let its process write to every tensor in it."""
+        self._act("write_bundle", self.with_grads)
+
+    def share(self) -> None:
+        """Let its process share every tensor in it."""
+        self._act("share_bundle")
+
+    def addresses(self) -> list[int]:
+        """Return where the tensors in it that have elements lie in its process."""
+        found: list[int] = self._act("addresses_in_bundle")
+        return found
+
+    def drop(self) -> None:
+        """Let its process drop it."""
+        self.remote.drop()
+
+    def there(self, actor: Any, remote: Any) -> Bundle:
+        """Return it as it arrived in another process."""
+        return Bundle(actor, remote, self.with_grads)
+
+    def _act(self, what: str, *arguments: Any) -> Any:
+        return self.actor.request("act", what, self.remote, *arguments)
+
+
+def make_bundle(actor: Any, implementation: Implementation, turn: int = 0) -> Bundle:
+    """Let a process make a bundle."""
+    rows = plan(implementation, turn)
+    return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN))
+
+
+def make_bundle_with_grads(actor: Any, implementation: Implementation) -> Bundle:
+    """Let a process make a bundle whose tensors have flags and grads."""
+    rows = plan_with_grads(implementation)
+    return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN), True)
+
+
+def make_bundle_with_flags(actor: Any, implementation: Implementation) -> Bundle:
+    """Let a process make a bundle whose tensors have flags, and no grads."""
+    rows = [row | {"grads": []} for row in plan_with_grads(implementation)]
+    return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN), True)
+
+
+# Judging
+
+
+def _shapes_of(tree: Any) -> Any:
+    """Return a tree without saying which tensor is where."""
+    if isinstance(tree, list):
+        return [_shapes_of(part) for part in tree]
+    return "tensor" if isinstance(tree, int) else tree
+
+
+def _clauses_of(field: str, facts: dict[str, Any], is_grad: bool) -> tuple[str, ...]:
+    """Return the clauses on what arrives otherwise, the nearest first."""
+    if field in ("flag", "leaf"):
+        return ("GRAD-1",)
+    if field == "grad" or is_grad:
+        return ("GRAD-2",)
+    by_shape = {True: "VIEW-7"}.get(0 in facts["shape"], "VIEW-1")
+    by_shape = "VIEW-8" if facts["shape"] == [] else by_shape
+    return {
+        "dtype": ("VIEW-5",),
+        "shape": (by_shape,),
+        "values": ("SHARE-3",),
+    }[field]
+
+
+def _grads_in(description: dict[str, Any]) -> set[int]:
+    return {facts.get("grad") for facts in description["tensors"]} - {None}
+
+
+def arrives_as(
+    found: dict[str, Any], due: dict[str, Any], *ways: str, moment: str = "it arrives"
+) -> None:
+    """Check that a bundle is as it was where it came from.
+
+    Args:
+        found: the description of the one.
+        due: that of the other.
+        ways: the clauses of the way that it took.
+        moment: when that is.
+    """
+    with about("CHAN-3", *ways):
+        is_like = _shapes_of(found["tree"]) == _shapes_of(due["tree"])
+        check(is_like, f"{moment} with all that it has in its place")
+    with about("RESHARE-6", *ways):
+        sentence = f"{moment} with the same object where it was the same"
+        check.equal(found["tree"], due["tree"], sentence)
+    grads = _grads_in(due)
+    pairs = zip(found["tensors"], due["tensors"], strict=False)
+    for number, (one, other) in enumerate(pairs):
+        for field, value in other.items():
+            if one[field] != value:  # a check for each would be most of the work
+                what = f"{other['dtype']} of shape {tuple(other['shape'])}"
+                with about(*_clauses_of(field, other, number in grads), *ways):
+                    sentence = f"{moment}, the {field} of its {what} is right"
+                    check.equal(one[field], value, sentence)
+    check.equal(len(found["tensors"]), len(due["tensors"]), "all tensors are there")
+
+
+def _reads_the_writes(
+    found: dict[str, Any], due: dict[str, Any], who: str, *clauses: str
+) -> None:
+    """Check that a process reads what another has written to a bundle."""
+    grads = _grads_in(due)
+    pairs = zip(found["tensors"], due["tensors"], strict=True)
+    for number, (one, other) in enumerate(pairs):
+        if one["values"] != other["values"]:
+            what = f"{other['dtype']} of shape {tuple(other['shape'])}"
+            nearest = ("GRAD-3",) if number in grads else clauses
+            with about(*nearest, *clauses):
+                sentence = f"{who} reads what was written to its {what}"
+                check.equal(one["values"], other["values"], sentence)
+    check(len(found["tensors"]), f"{who} reads what was written to all of them")
+
+
+def each_reads_the_writes(bundles: Sequence[Bundle], *ways: str) -> None:
+    """Let each process write in turn, and see that all read the same."""
+    for turn, writer in enumerate(bundles):
+        writer.write()
+        due = writer.description()
+        for number, reader in enumerate(bundles):
+            if reader is not writer:
+                nearest = "SHARE-1" if turn == 0 else "SHARE-2"
+                who = f"after write {turn} bundle {number} of {reader.actor.name}"
+                clauses = (*ways, nearest, "VIEW-6")
+                _reads_the_writes(reader.description(), due, who, *clauses)
+
+
+def arrives_and_is_shared(there: Bundle, here: Bundle, *ways: str) -> None:
+    """Check that a bundle has arrived as it was, and is the same memory."""
+    arrives_as(there.description(), here.description(), *ways)
+    with about("VIEW-1", *ways):
+        check.equal(there.strides(), here.strides(), "its views have their strides")
+    each_reads_the_writes([here, there], *ways)
+
+
+def is_private(there: Bundle, here: Bundle, *ways: str) -> None:
+    """Check that a bundle is a copy: nobody reads what the other writes."""
+    for writer, other in ((here, there), (there, here)):
+        before = other.description()
+        writer.write()
+        with about(*ways):
+            check.equal(other.description(), before, "it keeps its own values")

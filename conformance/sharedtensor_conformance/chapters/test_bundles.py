@@ -1,0 +1,376 @@
+"""Messages with tensors of every dtype and layout, on every way, and again.
+
+A clause names no dtype, no channel and no number of times, so it binds for all of them
+together. Here each way carries all that can be sent: the first time, again, by another
+thread, back and on, from forked children and theirs, and past the end of its sender.
+"""
+
+from sharedtensor_conformance.chapters.bundle_stories import (
+    ARRIVAL,
+    GRADS,
+    VIEWED,
+    arrives_and_is_shared,
+    arrives_as,
+    each_reads_the_writes,
+    is_private,
+    make_bundle,
+    make_bundle_with_flags,
+    make_bundle_with_grads,
+)
+from sharedtensor_conformance.harness import attempt, check, clause
+
+BY_FORK = ("fork",)
+BY_MESSAGE = ("spawn", "forkserver")
+
+
+def send(bundle, receiver, channel=""):
+    """Send a bundle; return it as it arrived."""
+    return bundle.there(receiver, bundle.actor.send(bundle.remote, receiver, channel))
+
+
+def send_between_threads(bundle, receiver, channel):
+    """Let a new thread of each side send and receive a bundle."""
+    sender = bundle.actor
+    receiver.ensure_started()
+    sender.in_a_thread("put", receiver.name, channel, bundle.remote)
+    return bundle.there(receiver, receiver.in_a_thread("get", sender.name, channel))
+
+
+def go_all_ways(bundle, receiver, bystander, channel):
+    """Send a bundle again and again, back and on; all of them are one memory."""
+    first = send(bundle, receiver, channel)
+    arrives_and_is_shared(first, bundle)
+    again = send_between_threads(bundle, receiver, channel)
+    arrives_and_is_shared(again, bundle, "RESHARE-2")
+    first.drop()
+    third = send(bundle, receiver, channel)
+    arrives_and_is_shared(third, again, "RESHARE-2")
+    again.drop()
+    back = send(third, bundle.actor, channel)
+    arrives_and_is_shared(back, third, "RESHARE-5")
+    onward = send(third, bystander, channel)
+    arrives_as(onward.description(), bundle.description(), "RESHARE-5")
+    each_reads_the_writes([bundle, third, onward, back], "SHARE-4", "RESHARE-5")
+
+
+@clause(
+    *(*VIEWED, "SHARE-4", "RESHARE-2", "RESHARE-5", "VIEW-4", "CHAN-5"),
+    vary=("strategy",),
+    pairwise=True,
+)
+def test_bundle_is_one_memory_however_often_it_is_sent(
+    sender, receiver, bystander, channel, implementation
+):
+    """A bundle goes over one channel, again, between threads, back and on."""
+    turn = implementation.channels.index(channel) + 3 * (sender.name == "owner")
+    bundle = make_bundle(sender, implementation, turn)
+    go_all_ways(bundle, receiver, bystander, channel)
+
+
+@clause(*GRADS, "GRAD-8", profiles=("views",), vary=("strategy",), pairwise=True)
+def test_bundle_keeps_its_grads_however_often_it_is_sent(
+    sender, receiver, bystander, channel, implementation
+):
+    """A bundle with flags and grads goes over one channel, again, back and on."""
+    bundle = make_bundle_with_grads(sender, implementation)
+    go_all_ways(bundle, receiver, bystander, channel)
+
+
+@clause(
+    "GRAD-1",
+    "GRAD-4",
+    "RESHARE-6",
+    profiles=("views",),
+    vary=("strategy",),
+    pairwise=True,
+)
+def test_bundle_keeps_its_flags_however_often_it_is_sent(
+    sender, receiver, bystander, channel, implementation
+):
+    """A bundle of leaves with flags and without grads goes over one channel, and on."""
+    bundle = make_bundle_with_flags(sender, implementation)
+    go_all_ways(bundle, receiver, bystander, channel)
+
+
+@clause(
+    *VIEWED, "CHAN-4", "CHAN-5", "LIFE-2", "LIFE-17", vary=("strategy",), pairwise=True
+)
+def test_bundles_in_flight_keep_what_they_have(
+    sender, receiver, channel, implementation
+):
+    """Three bundles, one of them twice, are dropped before the first is received."""
+    sent = [make_bundle(sender, implementation, turn) for turn in range(3)]
+    sent.insert(1, sent[2])
+    due = [bundle.description() for bundle in sent]
+    for bundle in sent:
+        sender.put(bundle.remote, receiver, channel)
+    for bundle in sent[1:]:
+        bundle.drop()
+    arrived = [bundle.there(receiver, receiver.get(sender, channel)) for bundle in sent]
+    for one, described in zip(arrived, due, strict=True):
+        arrives_as(one.description(), described, "LIFE-2")
+    each_reads_the_writes(arrived[1::2], "CHAN-5")
+    arrived[1].drop()
+    each_reads_the_writes([sent[0], arrived[0]], "LIFE-17")
+    back = send(arrived[3], sender, channel)
+    arrives_and_is_shared(back, arrived[3], "LIFE-17")
+
+
+@clause(*VIEWED, "START-1", "START-2", start_methods=BY_MESSAGE)
+def test_bundle_among_the_arguments_of_a_process_is_shared(
+    owner, peer, implementation, start_method
+):
+    """A child gets a bundle, and one that the peer has made and still has."""
+    bundle = make_bundle(owner, implementation, BY_MESSAGE.index(start_method))
+    made = make_bundle(peer, implementation, 5)
+    passed_on = send(made, owner)
+    child = owner.start_peer(arguments=[bundle.remote, passed_on.remote])
+    first, second = child.arguments
+    arrives_and_is_shared(bundle.there(child, first), bundle, "START-1", "START-2")
+    second = made.there(child, second)
+    arrives_as(second.description(), made.description(), "START-1")
+    each_reads_the_writes([made, second, passed_on], "START-2")
+
+
+@clause(*GRADS, "START-1", profiles=("views",), start_methods=BY_MESSAGE)
+def test_bundle_with_grads_among_the_arguments_keeps_them(owner, implementation):
+    """A child gets a bundle with flags and grads."""
+    bundle = make_bundle_with_grads(owner, implementation)
+    child = owner.start_peer(arguments=[bundle.remote])
+    arrives_and_is_shared(bundle.there(child, child.arguments[0]), bundle)
+
+
+@clause(*VIEWED, "START-3", "LIFE-22", profiles=("share",), start_methods=BY_FORK)
+def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implementation):
+    """A child inherits bundles that its parent has shared, sent and received."""
+    shared, sent = (make_bundle(owner, implementation, turn) for turn in range(2))
+    shared.share()
+    there = send(sent, peer)
+    received = send(make_bundle(peer, implementation, 2), owner)
+    held = [shared, sent, received]
+    child = owner.start_peer(arguments=[one.remote for one in held])
+    inherited = [
+        one.there(child, remote)
+        for one, remote in zip(held, child.arguments, strict=True)
+    ]
+    for here, in_child in zip(held, inherited, strict=True):
+        arrives_and_is_shared(in_child, here, "START-3")
+        back = send(in_child, owner)
+        arrives_and_is_shared(back, in_child, "LIFE-22", "RESHARE-2")
+    each_reads_the_writes([there, sent, inherited[1]], "START-3")
+
+
+@clause("START-4", profiles=("views",), start_methods=BY_FORK)
+def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, implementation):
+    """Children inherit a bundle that nobody has shared; one of them sends its own."""
+    bundle = make_bundle(owner, implementation)
+    children = [owner.start_peer(arguments=[bundle.remote]) for _ in range(2)]
+    own = [bundle.there(child, child.arguments[0]) for child in children]
+    for one in own:
+        is_private(one, bundle, "START-4")
+    arrived = send(own[0], owner)
+    arrives_and_is_shared(arrived, own[0], "START-4")
+    is_private(own[1], arrived, "START-4")
+    is_private(bundle, arrived, "START-4")
+
+
+def in_a_child(actor, what, *arguments):
+    """Let a forked child of a process do what it could be asked for."""
+    return actor.in_a_child(what, *arguments)
+
+
+def in_a_grandchild(actor, what, *arguments):
+    """Let a forked child of a forked child of a process do what it could be asked."""
+    return actor.in_a_child("act", "in_a_child", what, *arguments)
+
+
+@clause(
+    *(*VIEWED, "START-3", "LIFE-11", "LIFE-22", "RESHARE-5"),
+    profiles=("share",),
+    vary=("strategy",),
+    pairwise=True,
+    forks=True,
+    prefers="fork",
+)
+def test_forked_children_of_forked_children_receive(
+    sender, receiver, channel, implementation
+):
+    """Children and grandchildren of the receiver get a bundle, write to it, and end.
+
+    The first two get one that they have inherited, the others one that is new to them.
+    """
+    for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
+        bundle = make_bundle(sender, implementation, turn)
+        held = send(bundle, receiver, channel) if turn < 2 else None
+        due = bundle.description()
+        sender.put(bundle.remote, receiver, channel)
+        arguments = sender.name, channel, bundle.with_grads
+        found = in_a_descendant(receiver, "act", "get_and_write_bundle", *arguments)
+        receiver.unreceived = 0
+        arrives_as(found[0], due, "START-3")
+        moment = "after the write of a forked child"
+        arrives_as(bundle.description(), found[1], "SHARE-2", moment=moment)
+        if held is not None:
+            arrives_as(held.description(), found[1], "START-3", moment=moment)
+        arrives_and_is_shared(send(bundle, receiver, channel), bundle, "LIFE-11")
+
+
+@clause(
+    *(*VIEWED, "START-3", "LIFE-5", "LIFE-22", "RESHARE-2"),
+    profiles=("share",),
+    vary=("strategy",),
+    pairwise=True,
+    forks=True,
+    prefers="fork",
+)
+def test_forked_children_of_forked_children_send_and_end(
+    sender, receiver, channel, implementation
+):
+    """Children and grandchildren of the sender put what they have inherited, and end.
+
+    The first two have a bundle that is shared, the others one that is not.
+    """
+    for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
+        bundle = make_bundle(sender, implementation, turn)
+        if turn < 2:
+            bundle.share()
+        in_a_descendant(sender, "put", receiver.name, channel, bundle.remote)
+        arrived = bundle.there(receiver, receiver.get(sender, channel))
+        arrives_as(arrived.description(), bundle.description(), "LIFE-5")
+        if turn < 2:
+            each_reads_the_writes([bundle, arrived], "START-3")
+        else:
+            is_private(arrived, bundle, "LIFE-5")
+        arrives_and_is_shared(send(arrived, sender, channel), arrived, "LIFE-22")
+
+
+# Pools, executors and the other queues
+
+
+def tasks_share(pool, owner, peer, implementation, *ways):
+    """Submit bundles, one of them twice, and one that the peer has; look at results."""
+    made = make_bundle(peer, implementation, 1)
+    for number, bundle in enumerate((make_bundle(owner, implementation), made, made)):
+        here = send(bundle, owner) if bundle.actor is peer else bundle
+        due = here.description()
+        result, before, after = pool.look_and_write(here.remote)
+        arrives_as(before, due, *ways, moment=f"in task {number} it arrives")
+        returned = here.there(owner, result)
+        for one in {bundle, here, returned}:
+            arrives_as(one.description(), after, *ways, moment="when it is returned")
+        each_reads_the_writes([returned, here], *ways)
+
+
+@clause(*VIEWED, "CHAN-1", vary=("strategy",), prefers="fork")
+def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation):
+    """A pool's worker looks at bundles, writes to them, and returns them."""
+    with owner.pool() as pool:
+        tasks_share(pool, owner, peer, implementation, "CHAN-1")
+
+
+@clause(*GRADS, "CHAN-1", profiles=("views",), vary=("strategy",), prefers="fork")
+def test_bundle_with_grads_of_a_task_keeps_them(owner, implementation):
+    """A pool's worker looks at a bundle with flags and grads, and writes to it."""
+    with owner.pool() as pool:
+        bundle = make_bundle_with_grads(owner, implementation)
+        due = bundle.description()
+        result, before, after = pool.look_and_write(bundle.remote, True)
+        arrives_as(before, due, "GRAD-2")
+        arrives_as(bundle.description(), after, "GRAD-3", moment="after the write")
+        returned = bundle.there(owner, result)
+        arrives_as(returned.description(), after, "GRAD-2", moment="it is returned")
+
+
+@clause(*VIEWED, "CHAN-9", vary=("strategy",), prefers="fork", isolated=True)
+def test_bundles_of_calls_are_shared_with_the_executor(stage, implementation):
+    """An executor's worker looks at bundles, writes to them, and returns them."""
+    with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
+        tasks_share(pool, fresh.owner, fresh.peer, implementation, "CHAN-9")
+
+
+QUEUES = ("joinable_queue", "queue_of_two")
+"""Queues besides those that are claimed."""
+
+
+@clause(
+    *(*VIEWED, "CHAN-8", "RESHARE-2"),
+    vary=("strategy",),
+    prefers="fork",
+    channels=("queue",),
+)
+def test_bundles_on_other_queues_are_shared(owner, implementation):
+    """Bundles go to a child and back on queues that count or have a bound, twice."""
+    channels = [owner.open_channel(kind) for kind in QUEUES]
+    child = owner.start_peer(arguments=channels)
+    for turn, channel in enumerate(2 * channels):
+        bundle = make_bundle(owner, implementation, turn)
+        for _ in range(2):
+            channel.put(owner, bundle.remote)
+        arrived = [bundle.there(child, channel.get(child)) for _ in range(2)]
+        for one in arrived:
+            arrives_and_is_shared(one, bundle, "CHAN-8")
+        channel.put(child, arrived[0].remote)
+        back = bundle.there(owner, channel.get(owner))
+        arrives_and_is_shared(back, arrived[1], "CHAN-8", "RESHARE-5")
+
+
+@clause(*VIEWED, "CHAN-10", vary=("strategy",), prefers="fork", isolated=True)
+def test_bundle_on_the_queue_of_a_manager_is_shared_or_refused(stage, implementation):
+    """The owner puts a bundle on a manager's queue for a child, twice."""
+    with stage.fresh() as fresh:
+        channel = fresh.owner.open_channel("proxy")
+        child = fresh.owner.start_peer(arguments=channel)
+        bundle = make_bundle(fresh.owner, implementation)
+        before = bundle.description()
+        for _ in range(2):
+            _, refused = attempt(lambda: channel.put(fresh.owner, bundle.remote))
+            if refused:
+                check.equal(bundle.description(), before, "it is as it was")
+                return
+            arrived = bundle.there(child, channel.get(child))
+            arrives_and_is_shared(arrived, bundle, "CHAN-10")
+            before = bundle.description()
+
+
+# Bundles whose sender has ended
+
+
+@clause(*VIEWED, "LIFE-3", "LIFE-5", vary=("strategy",), prefers="fork")
+def test_bundle_survives_the_exit_of_its_sender(owner, peer, channel, implementation):
+    """A child puts bundles of its own and of the peer, receives one, and exits.
+
+    The owner receives afterwards what the child had put, and sends it on.
+    """
+    child = owner.start_peer()
+    made = make_bundle(peer, implementation, 1)
+    passed_on = send(send(made, owner), child)
+    own, kept = (make_bundle(child, implementation, turn) for turn in (2, 3))
+    held = send(kept, owner)
+    due = [bundle.description() for bundle in (own, passed_on, kept)]
+    for bundle in (own, passed_on, kept):
+        child.put(bundle.remote, owner, channel)
+    check.equal(child.leave(), 0, "the child exits normally")
+    arrived = [own.there(owner, owner.get(child, channel)) for _ in due]
+    for one, described in zip(arrived, due, strict=True):
+        arrives_as(one.description(), described, "LIFE-5")
+        arrives_and_is_shared(send(one, peer, channel), one, "LIFE-3")
+    each_reads_the_writes([made, arrived[1]], "LIFE-5")
+    each_reads_the_writes([held, arrived[2]], "LIFE-3")
+
+
+@clause(*ARRIVAL, "LIFE-4", vary=("strategy",), prefers="fork")
+def test_bundle_survives_the_killing_of_its_sender(owner, peer, implementation):
+    """The owner has received bundles from a child, which is killed; it sends them on.
+
+    One of them the child had received from the owner, who has dropped it since.
+    """
+    child = owner.start_peer()
+    held = send(make_bundle(child, implementation, 4), owner)
+    first = make_bundle(owner, implementation, 5)
+    back = send(send(first, child), owner)
+    due = [one.description() for one in (held, back)]
+    first.drop()
+    child.kill()
+    for one, described in zip((held, back), due, strict=True):
+        arrives_as(one.description(), described, "LIFE-4")
+        arrives_and_is_shared(send(one, peer), one, "LIFE-4")

@@ -1,0 +1,200 @@
+"""Bundles: messages with tensors of many sorts, made and looked at where they are.
+
+A test of one tensor sees what goes wrong with every tensor. What goes wrong with one
+dtype in one layout on one way is seen by a message that has all of them, and such a
+message is too large to be asked for value by value. So a process describes its bundle
+as plain data, and a test compares the descriptions of two processes: before a write,
+after the writes of one, after those of the other. What is one memory reads the same.
+
+Functions get `call`, which calls an operation of the adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Call = Callable[..., Any]
+
+LARGEST = 100
+"""What is written is at most this, which every dtype holds exactly."""
+
+DEPTH = 40
+"""How deep the deepest tensor of a bundle lies."""
+
+
+class Bundle:
+    """A message that stays in its process as one object, whatever is in it."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+# Making
+
+
+def make(call: Call, plan: list[dict[str, Any]], plain: Any) -> Bundle:
+    """Return a bundle with the tensors of a plan, and plain values beside them.
+
+    Each of the plan's rows says how a tensor is made: ``dtype``, ``values``, ``shape``;
+    the ``layout`` of the view that is sent in its place, or None; whether it requires
+    grad (``flag``); and the values of its grad, of the grad of that, and so on
+    (``grads``).
+
+    The tensors are in lists, tuples and dictionaries, one of them deep down. Some are
+    named twice, and of every second view the base is there too, behind it.
+    """
+    tensors, bases = [], []
+    for number, row in enumerate(plan):
+        base = call("make", row["values"], row["shape"], row["dtype"])
+        tensor = base
+        if row["layout"] is not None:
+            tensor = call("view", base, row["layout"])
+            bases += [base] if number % 2 else []
+        if row["flag"]:
+            call("set_requires_grad", tensor, True)
+        _set_grads(call, tensor, row["grads"], row["dtype"])
+        tensors.append(tensor)
+    deep: Any = tensors[-1]
+    for level in range(DEPTH):
+        deep = ([deep], (deep,), {level: deep})[level % 3]
+    third = len(tensors) // 3
+    return Bundle(
+        {
+            "list": tensors[:third],
+            "before": plain,
+            "tuple": tuple(tensors[third : 2 * third]),
+            "numbers": dict(enumerate(tensors[2 * third :])),
+            ("a", 1): {None: tensors[0], "bases": bases},
+            "after": [plain, plain],
+            "deep": deep,
+            "again": [tensors[0], tensors[-1], tensors[0]],
+        }
+    )
+
+
+def _set_grads(call: Call, tensor: Any, grads: list[list[Any]], dtype: str) -> None:
+    for values in grads:
+        grad = call("make", values, call("shape", tensor), dtype)
+        call("set_grad", tensor, grad)
+        tensor = grad
+
+
+# Looking
+
+
+def describe(call: Call, bundle: Bundle, with_grads: bool) -> dict[str, Any]:
+    """Return all that can be seen of a bundle as plain data.
+
+    Returns:
+        ``tree`` has a text for each plain value and a number for each tensor, the same
+        one where it is the same object; ``tensors`` has the facts about each number.
+    """
+    found: list[Any] = []
+    numbers: dict[int, int] = {}
+
+    def number_of(tensor: Any) -> int:
+        if id(tensor) not in numbers:
+            numbers[id(tensor)] = len(found)
+            found.append(tensor)
+        return numbers[id(tensor)]
+
+    def walk(item: Any) -> Any:
+        if isinstance(item, list | tuple):
+            return [type(item).__name__, *map(walk, item)]
+        if isinstance(item, dict):
+            return ["dict", *([repr(key), walk(one)] for key, one in item.items())]
+        return number_of(item) if call("is_tensor", item) else repr(item)
+
+    tree = walk(bundle.content)
+    facts: list[dict[str, Any]] = []
+    for tensor in found:  # which gets longer where a tensor has a grad
+        facts.append(_facts(call, tensor))
+        if with_grads:
+            grad = call("grad", tensor)
+            facts[-1] |= {
+                "flag": bool(call("requires_grad", tensor)),
+                "leaf": bool(call("is_leaf", tensor)),
+                "grad": None if grad is None else number_of(grad),
+            }
+    return {"tree": tree, "tensors": facts}
+
+
+def _facts(call: Call, tensor: Any) -> dict[str, Any]:
+    return {
+        "dtype": call("dtype", tensor),
+        "shape": list(call("shape", tensor)),
+        "values": [repr(value) for value in call("values", tensor)],
+    }
+
+
+def strides(call: Call, bundle: Bundle) -> list[list[int]]:
+    """Return the strides of each tensor that is not contiguous, as they are met.
+
+    Those of dimensions of one element, which lead nowhere, are left out.
+    """
+    return [
+        steps for tensor in tensors_in(call, bundle) if (steps := _gaps(call, tensor))
+    ]
+
+
+def _gaps(call: Call, tensor: Any) -> list[int]:
+    shape = call("shape", tensor)
+    pairs = list(zip(shape, call("strides", tensor), strict=True))
+    expected = 1
+    for length, stride in reversed(pairs):
+        if length != 1 and stride != expected and 0 not in shape:
+            return [stride for length, stride in pairs if length != 1]
+        expected *= length
+    return []
+
+
+def tensors_in(call: Call, bundle: Bundle) -> list[Any]:
+    """Return the tensors of a bundle, each object once, as they are met."""
+    found: dict[int, Any] = {}
+
+    def walk(item: Any) -> None:
+        if isinstance(item, list | tuple):
+            for part in item:
+                walk(part)
+        elif isinstance(item, dict):
+            walk(list(item.values()))
+        elif call("is_tensor", item):
+            found.setdefault(id(item), item)
+
+    walk(bundle.content)
+    return list(found.values())
+
+
+def grads_of(call: Call, tensors: list[Any]) -> list[Any]:
+    """Return the grads of tensors, the grads of those, and so on."""
+    found: list[Any] = []
+    for tensor in [*tensors]:
+        grad = call("grad", tensor)
+        while grad is not None and not any(grad is one for one in found):
+            found.append(grad)
+            grad = call("grad", grad)
+    return found
+
+
+# Writing
+
+
+def write(call: Call, bundle: Bundle, with_grads: bool) -> None:
+    """Write another value to the first and the last element of every tensor."""
+    tensors = tensors_in(call, bundle)
+    for tensor in [*tensors, *(grads_of(call, tensors) if with_grads else [])]:
+        shape = call("shape", tensor)
+        if 0 in shape:
+            continue
+        ends = {(0,) * len(shape), tuple(length - 1 for length in shape)}
+        for index in sorted(ends):
+            call("write", tensor, index, _another(call("read", tensor, index)))
+
+
+def _another(value: Any) -> Any:
+    """Return another value of the same dtype."""
+    if isinstance(value, bool):
+        return not value
+    small = -LARGEST <= value.real < LARGEST  # which neither infinities nor NaN are
+    return value + 1 if small else 1

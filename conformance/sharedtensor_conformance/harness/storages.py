@@ -1,0 +1,93 @@
+"""Storages of every size that come and go, made and judged where they are.
+
+Each tensor has one value in all of its elements, which no other has. So a storage that
+lies where another one is, or was taken for it, shows; and nothing travels to a test but
+the numbers of those that are wrong.
+
+Each action gets the actor first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Held:
+    """Tensors that a process has, by number: a tensor has its number in each element.
+
+    A process that has received a tensor often has it as often.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, list[Any]] = {}
+
+
+def new_storages(actor: Any) -> Held:
+    """Return an empty collection."""
+    return Held()
+
+
+def make_storages(actor: Any, held: Held, first: int, lengths: list[int]) -> None:
+    """Make a tensor of each length, numbered from `first` on."""
+    for number, length in enumerate(lengths, first):
+        made = actor.call("make", [number] * length, (length,), "int32")
+        held.tensors.setdefault(number, []).append(made)
+
+
+def put_storages(
+    actor: Any, held: Held, numbers: list[int], to: str, channel: str
+) -> None:
+    """Put the tensors of these numbers in one message."""
+    payload = [[number, held.tensors[number][-1]] for number in numbers]
+    actor.do_put(to, channel, payload)
+
+
+def get_storages(actor: Any, held: Held, sender: str, channel: str) -> list[int]:
+    """Get such a message, and keep its tensors; return their numbers."""
+    payload = actor.do_get(sender, channel)
+    for number, tensor in payload:
+        held.tensors.setdefault(number, []).append(tensor)
+    return [number for number, _ in payload]
+
+
+def drop_storages(actor: Any, held: Held, numbers: list[int]) -> None:
+    """Drop all that the process has of these numbers."""
+    for number in numbers:
+        for tensor in held.tensors.pop(number, []):
+            actor.call("release", tensor)
+
+
+def rewrite_storages(actor: Any, held: Held, numbers: list[int], value: int) -> None:
+    """Write another value to both ends of the tensors of these numbers."""
+    for number in numbers:
+        tensor = held.tensors[number][0]
+        (length,) = actor.call("shape", tensor)
+        for index in {0, length - 1} if length else ():
+            actor.call("write", tensor, (index,), number + value)
+
+
+def wrong_storages(actor: Any, held: Held, added: dict[int, int]) -> list[int]:
+    """Return the numbers of the tensors in which there is something else.
+
+    Args:
+        actor: the process.
+        held: what it has.
+        added: what was added to both ends of those that were written.
+    """
+    wrong = []
+    for number, tensors in held.tensors.items():
+        for tensor in tensors:
+            found = actor.call("values", tensor)
+            due = [number] * len(found)
+            if due:
+                due[0] = due[-1] = number + added.get(number, 0)
+            if found != due:
+                wrong.append(number)
+    return wrong
+
+
+def share_storages(actor: Any, held: Held) -> None:
+    """Share all that the process has, so that a forked child has the same memory."""
+    for tensors in held.tensors.values():
+        for tensor in tensors:
+            actor.call("share", tensor)
