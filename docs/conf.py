@@ -41,8 +41,8 @@ nitpick_ignore_regex = [
 # fmt: off
 clauses_chapters = [
     "API", "START", "SPAWN", "STRAT", "SHARE", "VIEW", "KIND", "MEM", "GRAD",
-    "RESHARE", "CHAN", "THREAD", "LIFE", "FD", "FS", "MGR", "FAULT", "TRAIN", "CUDA",
-    "FAIL", "SEC",
+    "RESHARE", "CHAN", "THREAD", "LOAD", "LIFE", "FD", "FS", "MGR", "FAULT", "TRAIN",
+    "CUDA", "FAIL", "ENV", "SEC", "HANDLE",
 ]
 # fmt: on
 clauses_implementations = ["reference", "torch", "paddle", "mindspore", "stdlib"]
@@ -62,7 +62,8 @@ copybutton_line_continuation_character = "\\"
 html_theme = "furo"
 html_title = f"shared-tensor-spec {release}"
 html_static_path = ["_static"]
-html_css_files = ["clauses.css"]
+html_css_files = ["clauses.css", "field.css"]
+html_js_files = [("matrix.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sourcelink = False
 pygments_style = "a11y-high-contrast-light"
