@@ -59,10 +59,13 @@ copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
 copybutton_line_continuation_character = "\\"
 
+PALETTE = "../conformance/sharedtensor_conformance/report/templates/palette.css"
+"""The colours of verdicts, which the page of a report has as well."""
+
 html_theme = "furo"
 html_title = f"shared-tensor-spec {release}"
-html_static_path = ["_static"]
-html_css_files = ["clauses.css", "field.css"]
+html_static_path = ["_static", PALETTE]
+html_css_files = ["palette.css", "clauses.css", "field.css"]
 html_js_files = [("matrix.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sourcelink = False
