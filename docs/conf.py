@@ -41,8 +41,8 @@ nitpick_ignore_regex = [
 # fmt: off
 clauses_chapters = [
     "API", "START", "SPAWN", "STRAT", "SHARE", "VIEW", "KIND", "MEM", "GRAD",
-    "RESHARE", "CHAN", "THREAD", "LIFE", "FD", "FS", "MGR", "FAULT", "TRAIN", "CUDA",
-    "FAIL", "SEC",
+    "RESHARE", "CHAN", "THREAD", "LOAD", "LIFE", "FD", "FS", "MGR", "FAULT", "TRAIN",
+    "CUDA", "FAIL", "ENV", "SEC", "HANDLE",
 ]
 # fmt: on
 clauses_implementations = ["reference", "torch", "paddle", "mindspore", "stdlib"]
@@ -59,10 +59,14 @@ copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
 copybutton_line_continuation_character = "\\"
 
+PALETTE = "../conformance/sharedtensor_conformance/report/templates/palette.css"
+"""The colours of verdicts, which the page of a report has as well."""
+
 html_theme = "furo"
 html_title = f"shared-tensor-spec {release}"
-html_static_path = ["_static"]
-html_css_files = ["clauses.css"]
+html_static_path = ["_static", PALETTE]
+html_css_files = ["palette.css", "clauses.css", "field.css"]
+html_js_files = [("matrix.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sourcelink = False
 pygments_style = "a11y-high-contrast-light"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import itertools
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +66,20 @@ def read_examples(sources: Sources) -> dict[str, Example]:
                 if id not in found or size < found[id][0]:
                     found[id] = size, chapter.example(test)
     return {id: example for id, (_, example) in found.items()}
+
+
+def read_steps(sources: Sources, wanted: Container[str]) -> dict[str, Example]:
+    """Return the steps of the tests that are `wanted`, by their ids in reports."""
+    folder = Folder(sources.tests.path, sources.tests.root)
+    modules = {Path(one.file).stem: one for one in folder.modules()}
+    found = {}
+    for name, module in modules.items():
+        chapter = _Chapter(module, sources.tests.root, modules)
+        for test in chapter.tests if name.startswith("test_") else []:
+            id = f"{name}.py::{test.name}"
+            if id in wanted:
+                found[id] = chapter.example(test)
+    return found
 
 
 class _Chapter:

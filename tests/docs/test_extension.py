@@ -31,13 +31,20 @@ def text_of(html: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
-def write_report(root: Path, name: str, verdict: Verdict, hashes: dict[str, str]):
+def write_report(
+    root: Path,
+    name: str,
+    verdict: Verdict,
+    hashes: dict[str, str],
+    cause: str = "It keeps a copy.",
+    expectations: str | None = None,
+):
     case = Case(
         id="test_tiny.py::test_receiver_sees_the_write[fd-spawn]",
         test="test_tiny.py::test_receiver_sees_the_write",
         clauses=("TINY-1",),
         verdict=verdict,
-        cause="It keeps a copy." if verdict.broken else "",
+        cause=cause if verdict.broken else "",
         evidence="expected 40, got 2" if verdict.broken else "",
         checks=1,
         remote_calls=1,
@@ -49,7 +56,7 @@ def write_report(root: Path, name: str, verdict: Verdict, hashes: dict[str, str]
         suite="0.1.0",
         spec=SpecRecord("0.1.0", hashes),
         machine=Machine("3.11", "linux", "6", 2, False, False),
-        selection=Selection(True, ()),
+        selection=Selection(True, (f"--impl={name}",), expectations=expectations),
         planned=1,
         started="2026-01-01T00:00:00Z",
     )

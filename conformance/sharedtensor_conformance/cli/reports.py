@@ -6,15 +6,19 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.cli.command import NO, YES, Command, write
+from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse, write
+from sharedtensor_conformance.report.badge import badge_json, badge_svg
 from sharedtensor_conformance.report.diff import compare
 from sharedtensor_conformance.report.judge import judge
 from sharedtensor_conformance.report.junit import junit_xml
 from sharedtensor_conformance.report.markdown import markdown
-from sharedtensor_conformance.report.records import Report, Summary, read_report
+from sharedtensor_conformance.report.page import page
+from sharedtensor_conformance.report.records import Report, Run, Summary, read_report
 from sharedtensor_conformance.report.terminal import render
 
 TEACHING = """\
@@ -23,7 +27,8 @@ The report of a run that was cut short can be shown too; it says so.
 examples:
   shared-tensor-spec report report.jsonl
   shared-tensor-spec report report.jsonl --junit junit.xml
-  shared-tensor-spec report report.jsonl --markdown - >> "$GITHUB_STEP_SUMMARY\""""
+  shared-tensor-spec report report.jsonl --markdown - >> "$GITHUB_STEP_SUMMARY"
+  shared-tensor-spec report report.jsonl --html report.html --badge badge.svg"""
 
 DIFF_TEACHING = """\
 Status 1 says that something is newly broken, expected or not.
@@ -39,25 +44,47 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--junit", metavar="FILE", help="write JUnit XML as well")
     text = "write Markdown as well; '-' prints it instead of the terminal's text"
     add("--markdown", metavar="FILE", help=text)
+    text = "write a page of HTML as well, which needs nothing else to be read"
+    add("--html", metavar="FILE", help=text)
+    text = "write a badge as well: a picture (.svg), or what services draw (.json)"
+    add("--badge", metavar="FILE", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a report, and write it in other forms."""
+    draw = _badge_form(arguments.badge) if arguments.badge else None
     report = read_report(arguments.file)
     summary, clauses = _summary_of(report), load_clauses()
     if arguments.junit:
         write(arguments.junit, junit_xml(report))
-    page = markdown(report.run, report.cases, summary, clauses)
+    if draw:
+        write(arguments.badge, draw(report.run, summary))
+    judged = (report.run, report.cases, summary, clauses)
+    if arguments.html:
+        write(arguments.html, page(*judged, arguments.file))
+    text = markdown(*judged)
     if arguments.markdown == "-":
-        print(page, end="")
+        print(text, end="")
         return YES
     if arguments.markdown:
-        write(arguments.markdown, page)
+        write(arguments.markdown, text)
     width = shutil.get_terminal_size().columns
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    judged = (report.run, report.cases, summary, clauses)
     print(render(*judged, width, colour=colour, file=arguments.file), end="")
     return YES
+
+
+def _badge_form(path: str) -> Callable[[Run, Summary], str]:
+    """Return what makes a badge for the file `path`.
+
+    Raises:
+        WrongUse: its name ends with nothing that is known.
+    """
+    forms = {".svg": badge_svg, ".json": badge_json}
+    form = forms.get(Path(path).suffix)
+    if form is None:
+        raise WrongUse(f"the badge {path} has to end with {' or '.join(forms)}")
+    return form
 
 
 def _summary_of(report: Report) -> Summary:
@@ -97,7 +124,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
 command = Command(
     "report",
-    "show a report as the end of its run, as JUnit XML or as Markdown",
+    "show a report as the end of its run, as a page, JUnit XML, Markdown or a badge",
     TEACHING,
     add_options,
     run,

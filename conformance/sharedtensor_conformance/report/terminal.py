@@ -320,14 +320,15 @@ def _ended_early(run: Run, summary: Summary) -> bool:
 
 
 def _tallied(run: Run, summary: Summary) -> str:
-    counts = _standings(run, summary)
+    counts = standings(run, summary)
     said = [f"{plural(counts[Standing.HELD], 'clause')} held", *_advisory(counts)]
     if expected := counts[Standing.EXPECTED]:
         said.append(f"{plural(expected, 'clause')} broken as expected")
     return ", ".join(said)
 
 
-def _standings(run: Run, summary: Summary) -> Counter[Standing]:
+def standings(run: Run, summary: Summary) -> Counter[Standing]:
+    """Return how many clauses there are of each standing."""
     strict = run.selection.strict
     return Counter(standing(run, r, strict=strict) for r in summary.clauses.values())
 
@@ -347,7 +348,7 @@ def _reasons(run: Run, summary: Summary) -> str:
         (short.stale, "expectation", "stale"),
     )
     said = [f"{plural(n, what)} {state}" for n, what, state in counted if n]
-    said += _advisory(_standings(run, summary))
+    said += _advisory(standings(run, summary))
     if short.cut_short:
         said.append(scope.cut_short(run, summary))
     return ", ".join(said) + _advice(short.broken, summary)

@@ -11,12 +11,15 @@ warnings as errors.
 The evidence is the suite's (`sharedtensor_conformance.evidence`). The parts, in the
 order in which a build goes through them:
 
-* `reports` reads the committed reports;
+* `reports` reads the committed reports, with what is `known` of deviations;
+* `outcomes` says what is counted, the same on all pages;
 * `faults` reads the fault table, and finds the test and the verdicts of each cell;
 * `domain` keeps what was defined and resolves references to it;
 * `directives` turn the sources into nodes, with `boxes` for one clause, `wording` for
   the terms in its text, and `fault_page` for the fault table;
-* `tables` are filled in at the end, when all clauses are known;
+* `tables` are filled in at the end, when all clauses are known: with `matrix_page` for
+  the matrix, `field` for the picture of it, `implementations` for their pages, and
+  `rendering` and `links` for what they have in common;
 * `pages` writes the source pages that the links lead to.
 """
 
@@ -39,6 +42,8 @@ SHOWN = (
     "conformance/**/*.py",
     "reference/**/*.py",
     "docs/reports/*.jsonl",
+    "conformance/sharedtensor_conformance/expectations/*.toml",
+    "docs/_ext/clauses/templates/*",
 )
 """What a page depends on besides its own text."""
 
@@ -65,7 +70,7 @@ def gather(app: Sphinx) -> None:
     env.clauses_terms = read_terms(root)
     env.clauses_evidence = read_evidence(Sources.of_checkout(root))
     env.clauses_examples = read_examples(Sources.of_checkout(root))
-    env.clauses_reports = reports.read_all(root / "docs" / "reports", first)
+    env.clauses_reports = reports.read_all(root, first)
     env.clauses_columns = reports.columns(env.clauses_reports)
     faults.verify_reports(faults.read(root), env.clauses_reports)
 
@@ -76,8 +81,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("clauses_fingerprint", "", "env")
     app.add_config_value("clauses_chapters", [], "env")
     app.add_config_value("clauses_implementations", [], "env")
+    app.add_config_value("clauses_matrix", "matrix", "env")
     app.connect("config-inited", take_fingerprint)
     app.connect("builder-inited", gather)
     for part in (domain, directives, tables, pages):
         part.setup(app)
-    return {"version": "1", "env_version": 2, "parallel_read_safe": True}
+    return {"version": "1", "env_version": 3, "parallel_read_safe": True}

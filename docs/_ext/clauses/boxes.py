@@ -8,9 +8,11 @@ from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.definitions import Place
 from sharedtensor_conformance.evidence import Citation
 from sharedtensor_conformance.examples import Example
+from sharedtensor_conformance.report.records import STAND_INS
 from sharedtensor_conformance.report.verdicts import Verdict
 
 from clauses.domain import reference
+from clauses.known import Deviation
 from clauses.reports import Column, Judgement
 
 SYMBOLS = {
@@ -20,6 +22,7 @@ SYMBOLS = {
     Verdict.HANG: "✗",
     Verdict.ERROR: "!",
     Verdict.BLOCKED: "■",
+    Verdict.FOLLOWS: "✗",
     Verdict.NOT_RUN: "○",
     Verdict.UNSUPPORTED: "·",
 }
@@ -124,6 +127,11 @@ def verdict_words(judgement: Judgement) -> str:
     return f"{word}, known" if judgement.broken and judgement.expected else word
 
 
+def stand_ins(judgement: Judgement) -> list[str]:
+    """Return the devices that stood in for a real one where a clause was judged."""
+    return sorted(STAND_INS & judgement.devices)
+
+
 def verdict_badge(judgement: Judgement) -> nodes.inline:
     """Return a verdict as symbol and words; the colour only repeats them."""
     shown = badge("", "verdict", f"verdict-{judgement.verdict.value}")
@@ -139,20 +147,20 @@ def unjudged() -> nodes.inline:
 
 def anchor_of(report: Column, clause: str) -> str:
     """Return the anchor of what `report` says of `clause`."""
-    return f"{clause}-{nodes.make_id(report.name)}"
+    return f"{clause}-{report.slug}"
 
 
-def verdicts(reports: list[Column], clause: Clause) -> nodes.Node:
+def verdicts(reports: list[Column], clause: Clause, docname: str) -> nodes.Node:
     """Return what each report says of `clause`."""
     if not reports:
         return missing("no report is committed")
     entries = nodes.container(classes=["verdicts"])
     for report in reports:
-        entries += verdict_of(report, clause)
+        entries += verdict_of(report, clause, docname)
     return entries
 
 
-def verdict_of(report: Column, clause: Clause) -> nodes.Node:
+def verdict_of(report: Column, clause: Clause, docname: str) -> nodes.Node:
     """Return what one report says of `clause`, with its evidence folded."""
     judgement = report.judgements.get(clause.id)
     name = nodes.inline("", report.title, classes=["implementation"])
@@ -160,7 +168,7 @@ def verdict_of(report: Column, clause: Clause) -> nodes.Node:
         text = nodes.Text(": the report does not name this clause")
         return nodes.paragraph("", "", name, nodes.Text(" "), unjudged(), text)
     line = [name, nodes.Text(" "), verdict_badge(judgement), tally(judgement)]
-    found = evidence_of(judgement, clause)
+    found = evidence_of(judgement, clause, docname)
     if not found:
         return nodes.paragraph("", "", *line)
     found[0]["ids"].append(anchor_of(report, clause.id))
@@ -178,13 +186,37 @@ def tally(judgement: Judgement) -> nodes.Text:
     return nodes.Text(f" in {share} {cases}{where}")
 
 
-def evidence_of(judgement: Judgement, clause: Clause) -> list[nodes.Element]:
+def known_of(cause: Deviation, docname: str) -> list[nodes.Element]:
+    """Return since when a deviation is known, its program and its thread."""
+    parts: list[nodes.Node] = []
+    if cause.since:
+        parts.append(nodes.Text(f"known since {cause.since}"))
+    if cause.program:
+        link = reference("source", cause.program, "program that shows it", docname)
+        parts.append(link)
+    if cause.thread:
+        text = "thread of its project"
+        parts.append(nodes.reference("", text, refuri=cause.thread, internal=False))
+    return [nodes.paragraph("", "", *between(parts, ", "))] if parts else []
+
+
+def has_evidence(judgement: Judgement, clause: Clause) -> bool:
+    """Return whether something is behind a verdict."""
+    return bool(
+        judgement.causes or judgement.evidence or judgement.text_hash != clause.hash
+    )
+
+
+def evidence_of(
+    judgement: Judgement, clause: Clause, docname: str
+) -> list[nodes.Element]:
     """Return the causes, the evidence, and whether another text was judged."""
     found: list[nodes.Element] = []
     if judgement.text_hash != clause.hash:
         found.append(paragraph("Judged on another text of this clause."))
     for cause in judgement.causes:
-        found.append(paragraph(cause, ["cause"]))
+        found.append(paragraph(cause.cause, ["cause"]))
+        found += known_of(cause, docname)
     for case, text in judgement.evidence:
         found.append(nodes.paragraph("", "", nodes.literal("", case)))
         found.append(nodes.literal_block("", text, language="text"))

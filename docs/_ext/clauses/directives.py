@@ -15,7 +15,7 @@ from sharedtensor_conformance.spec_source import SpecError
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from clauses import boxes, faults
+from clauses import boxes, faults, implementations
 from clauses.domain import NAME, Definition
 from clauses.fault_page import FaultPage
 from clauses.tables import Table, report_list
@@ -72,7 +72,7 @@ class ClauseDirective(SphinxDirective):
             "Tests": boxes.links(tests, docname, "no test cites this clause"),
             "Reference": boxes.code(code, clause, docname),
             "Mutants": boxes.links(mutants, docname, "no mutant breaks this clause"),
-            "Verdicts": boxes.verdicts(self.env.clauses_columns, clause),
+            "Verdicts": boxes.verdicts(self.env.clauses_columns, clause, docname),
         }
         terms = [(nodes.Text(name), content) for name, content in rows.items()]
         return definitions(terms, "clause-backing")
@@ -132,6 +132,22 @@ class ReportListDirective(SphinxDirective):
         return [report_list(self.env.clauses_reports, Path(self.env.srcdir))]
 
 
+class ImplementationDirective(SphinxDirective):
+    """``{implementation} NAME``: the sections of an implementation's page."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        return [self._section(name, *part) for part in implementations.PARTS.items()]
+
+    def _section(self, name: str, kind: str, title: str) -> nodes.Node:
+        place = Table(kind=kind, name=name)
+        self.set_source_info(place)
+        heading = nodes.title("", title)
+        return nodes.section("", heading, place, ids=[nodes.make_id(title)])
+
+
 class FaultTableDirective(SphinxDirective):
     """Shows the fault table with the verdicts of the committed reports."""
 
@@ -147,8 +163,9 @@ def setup(app: Sphinx) -> None:
     """Register the directives."""
     app.add_directive("clause", ClauseDirective)
     app.add_directive("promise", PromiseDirective)
-    for kind in ("clause-index", "clause-matrix"):
+    for kind in ("clause-index", "clause-matrix", "field"):
         app.add_directive(kind, TableDirective)
     app.add_directive("profiles", ProfilesDirective)
     app.add_directive("report-list", ReportListDirective)
+    app.add_directive("implementation", ImplementationDirective)
     app.add_directive("fault-table", FaultTableDirective)

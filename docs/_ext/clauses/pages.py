@@ -24,10 +24,19 @@ def linked_files(env: BuildEnvironment) -> set[str]:
     found.update(place.file for one in citations for place in one.replaces)
     examples = env.clauses_examples.values()
     found.update(place.file for one in examples for place in one.calls)
+    found.update(programs(env))
     found.update(f"spec/{path.name}" for path in env.clauses_root.glob("spec/*.md"))
     for targets in env.domaindata[NAME]["sources"].values():
         found.update(target.partition("#")[0] for target in targets)
     return {file for file in found if (env.clauses_root / file).is_file()}
+
+
+def programs(env: BuildEnvironment) -> set[str]:
+    """Return the files with programs that show deviations."""
+    columns = env.clauses_columns
+    judged = (one for column in columns for one in column.judgements.values())
+    causes = {cause for judgement in judged for cause in judgement.causes}
+    return {cause.program for cause in causes if cause.program}
 
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:

@@ -13,15 +13,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from docutils import nodes
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.groups import Group, groups_of
 from sharedtensor_conformance.report.records import (
     Case,
     Report,
     ReportError,
+    Run,
     Summary,
     read_report,
 )
 from sharedtensor_conformance.report.verdicts import Verdict
 from sphinx.errors import ExtensionError
+
+from clauses.known import Deviation, Deviations
 
 SHOWN = 3
 """How many broken cases of a clause are shown with their evidence."""
@@ -35,7 +41,8 @@ class Judgement:
     expected: bool
     text_hash: str
     cases: Counter[Verdict] = field(default_factory=Counter)
-    causes: dict[str, None] = field(default_factory=dict)
+    causes: dict[Deviation, None] = field(default_factory=dict)
+    reasons: dict[str, None] = field(default_factory=dict)
     evidence: list[tuple[str, str]] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
 
@@ -49,28 +56,38 @@ class Judgement:
         """Whether any case was judged, or could not be for a fault."""
         return self.verdict.judged or self.broken
 
-    def add(self, case: Case) -> None:
+    def add(self, case: Case, known: Deviations) -> None:
         """Count one case, and keep what a broken one left as evidence."""
         self.cases[case.verdict] += 1
         if case.verdict.judged:
             self.devices.add(case.device)
+        if case.verdict in (Verdict.NOT_RUN, Verdict.UNSUPPORTED) and case.evidence:
+            self.reasons[case.evidence] = None
         if case.verdict.broken or case.verdict is Verdict.NOT_RUN:
-            self.causes.update({case.cause: None} if case.cause else {})
+            if cause := known.of(case):
+                self.causes[cause] = None
             if len(self.evidence) < SHOWN and case.evidence:
                 self.evidence.append((case.id, case.evidence))
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One report, arranged by clause; `cells` are its cases of the fault table."""
+    """One report, arranged by clause.
+
+    Args:
+        groups: what is broken, by cause, with what is known of it.
+        cells: its cases of the fault table.
+    """
 
     name: str
     title: str
     file: Path
     started: str
     full: bool
+    run: Run
     summary: Summary
     judgements: dict[str, Judgement]
+    groups: tuple[tuple[Group, Deviation | None], ...]
     cells: tuple[Case, ...]
 
     def counted(self) -> Counter[Verdict]:
@@ -86,6 +103,12 @@ class Column:
     title: str
     judgements: dict[str, Judgement]
     cells: tuple[Case, ...]
+    reports: tuple[Shown, ...] = ()
+
+    @property
+    def slug(self) -> str:
+        """The name as addresses and anchors have it."""
+        return nodes.make_id(self.name)
 
 
 def columns(reports: Iterable[Shown]) -> list[Column]:
@@ -109,14 +132,15 @@ def column(name: str, group: list[Shown]) -> Column:
             if id not in said or judgement.says_something:
                 said[id] = judgement
     cells = {case.id: case for report in in_time for case in report.cells}
-    return Column(name, group[0].title, said, tuple(cells.values()))
+    return Column(name, group[0].title, said, tuple(cells.values()), tuple(group))
 
 
-def read_all(folder: Path, first: list[str]) -> list[Shown]:
-    """Return the reports in `folder`: those named `first`, then the others by name."""
+def read_all(root: Path, first: list[str]) -> list[Shown]:
+    """Return the committed reports: those named `first`, then the others by name."""
+    folder = root / "docs" / "reports"
     places = {name: place for place, name in enumerate(first)}
     return sorted(
-        [read(path) for path in folder.glob("*.jsonl")],
+        [read(path, root) for path in folder.glob("*.jsonl")],
         key=lambda report: (
             places.get(report.name, len(places)),
             report.name,
@@ -126,8 +150,8 @@ def read_all(folder: Path, first: list[str]) -> list[Shown]:
     )
 
 
-def read(path: Path) -> Shown:
-    """Return the report in `path`.
+def read(path: Path, root: Path) -> Shown:
+    """Return the report in `path`, a file of the repository at `root`.
 
     Raises:
         ExtensionError: the file holds no report, or one of a run that was cut short.
@@ -139,19 +163,25 @@ def read(path: Path) -> Shown:
     if report.summary is None:
         raise ExtensionError(f"{path} was cut short: only whole runs are shown")
     subject = report.run.implementation
+    known = Deviations.of_run(root, report.run)
+    groups = groups_of(report.cases, report.summary, load_clauses())
     return Shown(
         name=subject.name,
         title=str(subject),
         file=path,
         started=report.run.started,
         full=report.run.selection.full,
+        run=report.run,
         summary=report.summary,
-        judgements=judgements(report, report.summary),
+        judgements=judgements(report, report.summary, known),
+        groups=tuple((group, known.of(group.shown)) for group in groups),
         cells=tuple(case for case in report.cases if "cell" in case.axes),
     )
 
 
-def judgements(report: Report, summary: Summary) -> dict[str, Judgement]:
+def judgements(
+    report: Report, summary: Summary, known: Deviations
+) -> dict[str, Judgement]:
     """Return what a report says of each clause, with the cases that say it."""
     hashes = report.run.spec.hashes
     found = {
@@ -160,5 +190,5 @@ def judgements(report: Report, summary: Summary) -> dict[str, Judgement]:
     }
     for case in report.cases:
         for id in set(case.clauses) & set(found):
-            found[id].add(case)
+            found[id].add(case, known)
     return found

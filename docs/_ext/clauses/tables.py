@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from elements import badge, between, missing, table
@@ -16,9 +17,10 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
-from clauses import boxes
+from clauses import boxes, field, implementations, matrix_page
 from clauses.domain import NAME, reference
-from clauses.reports import Column, Shown
+from clauses.links import Links
+from clauses.reports import Shown
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +35,14 @@ class FillTables(SphinxPostTransform):
     default_priority = 5
 
     def run(self, **kwargs: object) -> None:
-        makers = {
+        makers: dict[str, Any] = {
             "clause-index": self.index,
             "clause-matrix": self.matrix,
+            "field": self.field,
             "profiles": self.profiles,
             "answers": self.answers,
         }
+        makers |= dict.fromkeys(implementations.PARTS, self.implementation)
         for place in list(self.document.findall(Table)):
             place.replace_self(makers[place["kind"]](place))
 
@@ -69,16 +73,40 @@ class FillTables(SphinxPostTransform):
         return table(head, rows, "clause-index")
 
     def matrix(self, place: Table) -> nodes.Node:
-        """Return the table of clauses by implementations."""
+        """Return the matrix of clauses by implementations."""
         columns = self.env.clauses_columns
         if not columns:
             return missing("No report is committed, so there is nothing to show.")
-        head = ["Clause", *(column.name for column in columns)]
-        rows = [
-            [self.link(clause, title=True), *(self.cell(c, clause) for c in columns)]
-            for clause in self.clauses()
-        ]
-        return table(head, rows, "clause-matrix")
+        return matrix_page.matrix(columns, *self.everything())
+
+    def field(self, place: Table) -> nodes.Node:
+        """Return the picture of the configured implementations."""
+        shown = self.config.clauses_implementations
+        columns = [c for c in self.env.clauses_columns if c.name in shown]
+        if not columns:
+            return missing("No report is committed, so there is nothing to show.")
+        return field.field(columns, *self.everything())
+
+    def implementation(self, place: Table) -> list[nodes.Node]:
+        """Return a section of the page of an implementation."""
+        columns = {column.name: column for column in self.env.clauses_columns}
+        column = columns.get(place["name"])
+        if column is None:
+            return [missing(f"No report is committed of {place['name']}.")]
+        page = implementations.Page(column, *self.everything(), self.env.docname)
+        return page.part(place["kind"])
+
+    def everything(self) -> tuple[list[Clause], dict[str, str], Links]:
+        """Return all clauses, the titles of chapters, and addresses for this page."""
+        return self.clauses(), self.titles(), Links(self.app, self.env.docname)
+
+    def titles(self) -> dict[str, str]:
+        """Return the titles of the chapters' pages, by the names of the chapters."""
+        defined = self.env.domaindata[NAME]["clause"].values()
+        return {
+            one.content.chapter: self.env.titles[one.docname].astext()
+            for one in defined
+        }
 
     def profiles(self, place: Table) -> nodes.Node:
         """Return the table of the profiles: claim, needs, operations, clauses."""
@@ -101,20 +129,6 @@ class FillTables(SphinxPostTransform):
         links = [self.link(clause) for clause in clauses]
         return nodes.inline("", "", *between(links, ", ")) if links else none()
 
-    def cell(self, column: Column, clause: Clause) -> nodes.Node:
-        """Return one verdict; where something is behind it, a link to the evidence."""
-        judgement = column.judgements.get(clause.id)
-        if judgement is None:
-            return boxes.unjudged()
-        shown = boxes.verdict_badge(judgement)
-        if not boxes.evidence_of(judgement, clause):
-            return shown
-        anchor = boxes.anchor_of(column, clause.id)
-        docname = self.env.docname
-        link = reference("clause", clause.id, "", docname, anchor=anchor)
-        link.children[0] += shown
-        return link
-
     def answers(self, place: Table) -> nodes.Node:
         """Return the clauses that answer a promise, or why none does."""
         promise, reason = place["promise"], place["reason"]
@@ -133,13 +147,9 @@ class FillTables(SphinxPostTransform):
         label = nodes.inline("", "Answered by ", classes=["label"])
         return nodes.paragraph("", "", label, *links, classes=["answers"])
 
-    def link(self, clause: Clause, title: bool = False) -> nodes.Node:
-        """Return a link to a clause, by its id alone or with its title."""
-        link = reference("clause", clause.id, clause.id, self.env.docname)
-        if not title:
-            return link
-        words = nodes.inline("", f" {clause.title}", classes=["row-title"])
-        return nodes.inline("", "", link, words)
+    def link(self, clause: Clause) -> nodes.Node:
+        """Return a link to a clause, by its id."""
+        return reference("clause", clause.id, clause.id, self.env.docname)
 
 
 def report_list(reports: list[Shown], srcdir: Path) -> nodes.Node:

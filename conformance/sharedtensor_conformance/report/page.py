@@ -1,0 +1,168 @@
+"""A report as one page of HTML that needs nothing else: no network, no script, no site.
+
+It shows what the end of a run shows in the terminal, by the same judging: the sentence,
+the table, what is broken by cause. It has room for more: all evidence, the steps of the
+test, the machine, the slowest cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sharedtensor_conformance.clauses import Clause
+from sharedtensor_conformance.evidence import Sources
+from sharedtensor_conformance.examples import Example, read_steps
+from sharedtensor_conformance.report.groups import Group, groups_of
+from sharedtensor_conformance.report.judge import shortfalls, standing
+from sharedtensor_conformance.report.records import Case, Machine, Run, Summary
+from sharedtensor_conformance.report.repeat import program_command, repeat_command
+from sharedtensor_conformance.report.scope import notes, selected
+from sharedtensor_conformance.report.table import Row, chapter_rows, columns
+from sharedtensor_conformance.report.templating import filled, source
+from sharedtensor_conformance.report.terminal import (
+    facts,
+    others_sentence,
+    state_sentence,
+    verdict_sentence,
+)
+from sharedtensor_conformance.report.verdicts import Verdict
+from sharedtensor_conformance.sanitize import printable
+
+SLOWEST = 10
+"""How many of the slowest cases are shown."""
+
+UNKNOWN = "(not in the installed spec)"
+
+
+def page(
+    run: Run,
+    cases: Sequence[Case],
+    summary: Summary,
+    clauses: Mapping[str, Clause],
+    file: str,
+) -> str:
+    """Return the report in `file` as HTML."""
+    groups = groups_of(cases, summary, clauses)
+    steps = read_steps(Sources.installed(), {group.shown.test for group in groups})
+    shown = [
+        _group(run, summary, clauses, file, steps, number, group)
+        for number, group in enumerate(groups, 1)
+    ]
+    rows = chapter_rows(run, summary, cases)
+    content = {
+        "name": str(run.implementation),
+        "style": _style(),
+        "passed": not summary.exit_status,
+        "sentence": verdict_sentence(run, summary),
+        "notes": list(notes(run, summary)),
+        "facts": _facts(run, summary),
+        "rows": [*rows, sum(rows, Row("all"))] if rows else [],
+        "columns": columns(rows),
+        "new": [group for group in shown if not group["expected"]],
+        "known": [group for group in shown if group["expected"]],
+        "unjudged": _unjudged(run, summary, clauses),
+        "stale": summary.stale,
+        "clauses": _clauses(run, summary, clauses),
+        "slowest": _slowest(cases),
+    }
+    return filled("report.html", content)
+
+
+def _style() -> Any:
+    """Return the style sheet; it is ours, so it is not escaped."""
+    from markupsafe import Markup
+
+    return Markup(source("palette.css") + source("report.css"))
+
+
+def _group(
+    run: Run,
+    summary: Summary,
+    clauses: Mapping[str, Clause],
+    file: str,
+    steps: Mapping[str, Example],
+    number: int,
+    group: Group,
+) -> dict[str, Any]:
+    """Return what the template needs of the group with a `number`."""
+    case, id = group.shown, group.first
+    sentences = (
+        f"Cause: {group.cause}" if group.cause else "",
+        others_sentence(group) if group.others else "",
+        state_sentence(group),
+    )
+    told = case.verdict is not Verdict.ERROR
+    return {
+        "anchor": f"cause-{number}",
+        "open": number == 1 and not group.expected,
+        "expected": group.expected,
+        "id": id,
+        "title": clauses[id].title if id in clauses else UNKNOWN,
+        "facts": facts(run, summary.clauses[id], expected=group.expected),
+        "sentences": [printable(sentence) for sentence in sentences if sentence],
+        "case": case,
+        "evidence": printable(case.evidence) or "(no evidence was recorded)",
+        "example": steps.get(case.test),
+        "repeat": repeat_command(run, id, case),
+        "program": program_command(file, case) if told else "",
+    }
+
+
+def _facts(run: Run, summary: Summary) -> list[tuple[str, str]]:
+    """Return what was run, and where, as terms with their meanings."""
+    selection = run.selection
+    return [
+        ("Specification", run.spec.version),
+        ("Selection", selected(run)),
+        ("Command", " ".join([*selection.command, *selection.options])),
+        ("Claims", ", ".join(run.implementation.claims)),
+        ("Cases", f"{summary.cases} of {run.planned} planned"),
+        ("Started", run.started),
+        ("Duration", f"{summary.seconds:.1f} s"),
+        ("Machine", _machine(run.machine)),
+    ]
+
+
+def _machine(machine: Machine) -> str:
+    processors = "1 processor" if machine.cpus == 1 else f"{machine.cpus} processors"
+    said = [
+        f"Python {machine.python}",
+        machine.platform,
+        f"kernel {machine.kernel}",
+        processors,
+        "privileged" if machine.privileged else "not privileged",
+        f"{'its own' if machine.private_shm else 'the shared'} /dev/shm",
+    ]
+    return ", ".join(said)
+
+
+def _unjudged(
+    run: Run, summary: Summary, clauses: Mapping[str, Clause]
+) -> list[tuple[str, str]]:
+    selection = run.selection
+    short = shortfalls(run, summary, strict=selection.strict, full=selection.full)
+    return [
+        (id, clauses[id].title if id in clauses else UNKNOWN) for id in short.unjudged
+    ]
+
+
+def _clauses(
+    run: Run, summary: Summary, clauses: Mapping[str, Clause]
+) -> list[dict[str, str]]:
+    return [
+        {
+            "id": id,
+            "title": clauses[id].title if id in clauses else UNKNOWN,
+            "standing": str(standing(run, result, strict=run.selection.strict)),
+            "level": result.level,
+            "profile": result.profile,
+            "cases": ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items()),
+        }
+        for id, result in summary.clauses.items()
+    ]
+
+
+def _slowest(cases: Sequence[Case]) -> list[Case]:
+    timed = [case for case in cases if case.seconds]
+    return sorted(timed, key=lambda case: -case.seconds)[:SLOWEST]

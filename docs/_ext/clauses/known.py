@@ -1,0 +1,73 @@
+"""Finds what is known of a deviation: since when, a program that shows it, a thread.
+
+A report has the cause of each deviation that was expected. The file of expectations
+that the run used has the rest, and is part of the repository.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sharedtensor_conformance.report.expectations import (
+    REPRODUCERS,
+    Expectation,
+    Expectations,
+    ExpectationsError,
+    load_expectations,
+)
+from sharedtensor_conformance.report.records import Case, Run
+from sphinx.errors import ExtensionError
+
+FOLDER = Path("conformance", "sharedtensor_conformance", "expectations")
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """What is known of a broken case; empty where nothing is.
+
+    Args:
+        since: the date from which it is known, such as ``2026-11-21``.
+        program: the file that shows it without the suite, from the root.
+        thread: the address where its project discusses it.
+    """
+
+    cause: str
+    since: str = ""
+    program: str = ""
+    thread: str = ""
+
+
+class Deviations:
+    """The known deviations of the implementation that one run judged."""
+
+    def __init__(self, expectations: Expectations) -> None:
+        self._expectations = expectations
+
+    @classmethod
+    def of_run(cls, root: Path, run: Run) -> Deviations:
+        """Return those of the file that `run` used, where the repository has it.
+
+        Raises:
+            ExtensionError: the file is malformed.
+        """
+        file = root / FOLDER / (run.selection.expectations or "")
+        try:
+            return cls(load_expectations(file if file.is_file() else None))
+        except ExpectationsError as error:
+            raise ExtensionError(str(error)) from error
+
+    def of(self, case: Case) -> Deviation | None:
+        """Return what is known of `case`; None where nobody expected it."""
+        if not case.cause:
+            return None
+        for entry in self._expectations.entries:
+            if entry.cause == case.cause and entry.concerns(case):
+                return _deviation(entry)
+        return Deviation(case.cause)
+
+
+def _deviation(entry: Expectation) -> Deviation:
+    folder = FOLDER / REPRODUCERS
+    program = (folder / entry.reproducer).as_posix() if entry.reproducer else ""
+    return Deviation(entry.cause, entry.date.isoformat(), program, entry.link)

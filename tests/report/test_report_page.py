@@ -1,0 +1,171 @@
+"""A report as a page of HTML and as a badge: the same figures, nothing from outside."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+import report_samples as samples
+from command import call
+from report_samples import case
+from sharedtensor_conformance.report.badge import badge_json, badge_svg
+from sharedtensor_conformance.report.groups import groups_of
+from sharedtensor_conformance.report.markdown import markdown
+from sharedtensor_conformance.report.page import page
+from sharedtensor_conformance.report.terminal import render, verdict_sentence
+
+MIXED = (
+    case("SHARE-1"),
+    case("GRAD-1", "fail", evidence="x: got 1, not <b>2</b>\x1b[2J", seconds=1.5),
+    case("GRAD-2", "fail", expected=True, cause="It sends & forgets."),
+    case("GRAD-9", "fail", evidence="something else"),
+)
+
+
+def page_of(report, clauses=samples.CLAUSES):
+    return page(report.run, report.cases, report.summary, clauses, "r.jsonl")
+
+
+def words_of(text):
+    """Return the words of a page, as a reader sees them."""
+    body = text.partition("<body>")[2]
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def rows_of(text):
+    """Return the cells of the table by chapter."""
+    table = text.partition('id="chapters"')[2].partition("</table>")[0]
+    return [
+        re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", row)
+        for row in re.findall(r"<tr>.*?</tr>", table)
+    ]
+
+
+def test_sentence_and_figures_are_those_of_the_terminal_and_of_the_step_summary():
+    report = samples.report(MIXED)
+    judged = report.run, report.cases, report.summary, samples.CLAUSES
+    shown = page_of(report)
+    assert verdict_sentence(report.run, report.summary) in words_of(shown)
+    cells = [[cell.strip() for cell in row] for row in rows_of(shown)]
+    lines = [
+        row.split("|")[1:-1] for row in markdown(*judged).splitlines() if "|" in row
+    ]
+    head, _, *body = [[cell.strip() for cell in line] for line in lines]
+    assert cells == [head, *body]
+    terminal = [line.split() for line in render(*judged, width=200).splitlines()]
+    for row in cells[1:]:
+        assert ["." if cell in ("0", "0.0") else cell for cell in row] in terminal
+
+
+def test_groups_are_those_of_the_terminal_and_what_nobody_expected_is_first():
+    report = samples.report(MIXED)
+    groups = groups_of(report.cases, report.summary, samples.CLAUSES)
+    shown = page_of(report)
+    assert re.findall(r"<h3>(\S+)", shown) == [group.first for group in groups]
+    assert [group.expected for group in groups] == [False, False, True]
+    assert shown.index('id="broken"') < shown.index('id="known"')
+    assert 'Start with <a href="#cause-1">GRAD-1' in shown
+    assert re.findall(
+        r'<details class="group( known)?" id="cause-(\d)"( open)?', shown
+    ) == [
+        ("", "1", " open"),
+        ("", "2", ""),
+        (" known", "3", ""),
+    ]
+
+
+def test_group_shows_evidence_and_commands_and_nothing_of_it_is_markup():
+    shown = page_of(samples.report(MIXED))
+    assert "not &lt;b&gt;2&lt;/b&gt;\\x1b[2J" in shown
+    assert "It sends &amp; forgets." in shown
+    words = words_of(shown)
+    assert "pytest conformance --impl=sample --clause=GRAD-1" in words
+    assert "shared-tensor-spec reproduce r.jsonl" in words
+    assert "Python 3.11.9, linux, kernel 6.1, 2 processors" in words
+    assert "1.5 s" in words
+
+
+def test_group_shows_the_steps_of_its_test():
+    test = "test_grad.py::test_grad_that_is_present_arrives_with_its_values"
+    broken = case("GRAD-2", "fail", evidence="None", id=f"{test}[x]")
+    broken = type(broken)(**vars(broken) | {"test": test})
+    shown = page_of(samples.report((broken,)))
+    assert "<summary>Steps: " in shown
+    assert (
+        "check.equal" in shown.partition("<summary>Steps: ")[2].partition("</pre>")[0]
+    )
+
+
+def test_page_loads_nothing():
+    shown = page_of(samples.report(MIXED))
+    assert "<script" not in shown
+    assert re.findall(r'(?:src|href)="([^#"][^"]*)"', shown) == ["data:,"]
+    assert not re.search(r"url\(|@import", shown)
+
+
+def test_run_that_was_cut_short_is_said_to_be():
+    shown = words_of(page_of(samples.report(MIXED, missing=3)))
+    assert "cut short after 4 of 7 planned cases" in shown
+
+
+def test_run_without_a_broken_clause_has_no_causes():
+    shown = page_of(samples.report())
+    assert 'class="said ok"' in shown
+    assert 'id="broken"' not in shown
+    assert 'id="known"' not in shown
+
+
+def test_clause_that_the_installed_spec_does_not_have_is_shown():
+    assert "(not in the installed spec)" in page_of(samples.report(MIXED), clauses={})
+
+
+@pytest.mark.parametrize(
+    ("cases", "options", "said", "colour"),
+    [
+        (samples.ALL_HELD, {}, "conforms, 4 held", "green"),
+        (MIXED, {}, "1 held, 3 broken", "red"),
+        (
+            (*samples.ALL_HELD[:2], MIXED[2], samples.ALL_HELD[3]),
+            {},
+            "3 held, 1 broken",
+            "orange",
+        ),
+        (samples.ALL_HELD, {"full": False}, "partial, 4 held, 0 broken", "lightgrey"),
+        (samples.ALL_HELD, {"missing": 1}, "cut short, 4 held, 0 broken", "lightgrey"),
+    ],
+)
+def test_badge_says_what_became_of_the_clauses(cases, options, said, colour):
+    report = samples.report(cases, **options)
+    judged = report.run, report.summary
+    data = json.loads(badge_json(*judged))
+    assert data == {
+        "schemaVersion": 1,
+        "label": "shared-tensor-spec",
+        "message": said,
+        "color": colour,
+    }
+    picture = ElementTree.fromstring(badge_svg(*judged))
+    texts = [element.text for element in picture.iter() if element.tag.endswith("text")]
+    assert texts == ["shared-tensor-spec", said]
+
+
+def test_command_writes_page_and_badges(tmp_path):
+    report = samples.write(tmp_path / "r.jsonl", samples.lines(samples.report(MIXED)))
+    shown, badge = tmp_path / "out" / "r.html", tmp_path / "badge.json"
+    called = call("report", report, "--html", shown, "--badge", badge)
+    assert called.returncode == 0
+    assert "Conformance of sample 1.2" in shown.read_text(encoding="utf-8")
+    assert json.loads(badge.read_text())["message"] == "1 held, 3 broken"
+
+
+def test_badge_of_an_unknown_form_is_refused_before_anything_is_written(tmp_path):
+    page_file = tmp_path / "r.html"
+    called = call("report", "none", "--html", page_file, "--badge", "badge.png")
+    assert called.returncode == 4
+    assert called.stderr == (
+        "shared-tensor-spec: the badge badge.png has to end with .svg or .json\n"
+    )
+    assert not page_file.exists()
