@@ -24,12 +24,13 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-ADAPTER_VERSION = 3
+ADAPTER_VERSION = 4
 """What is new in each version.
 
 - 2: the profile ``modules`` has buffers (`add_buffer`, `buffers`).
 - 3: the profile ``grad`` has `set_grad_mode`, and `forge` is told how much too much a
   message claims.
+- 4: `record_event` and `wait_event` belong to the profile ``events``, which is new.
 """
 
 Tensor = Any
@@ -359,7 +360,7 @@ class CudaOperations(Protocol):
         """Wait for this process's work on the device, and for what it depends on."""
 
     def collect(self) -> None:
-        """Free what no other process uses any more."""
+        """Free what no other process uses any more, and what is kept for later."""
 
     def device_memory_used(self) -> int:
         """Return the bytes in use on the device, by the driver's own figures."""
@@ -385,6 +386,10 @@ class CudaOperations(Protocol):
 
     def device_of(self, tensor: Tensor) -> int:
         """Return the index of the device on which the tensor lies, in this process."""
+
+
+class EventOperations(Protocol):
+    """Profile ``events``: events of a device, which can be sent."""
 
     def record_event(self) -> Any:
         """Return a new event behind the work that this process has queued so far.
@@ -469,6 +474,7 @@ PROFILES: dict[str, type | None] = {
     "grad": GradOperations,
     "modules": ModuleOperations,
     "cuda": CudaOperations,
+    "events": EventOperations,
     "drop-in": None,
     "spawn": None,
     "strategies": None,

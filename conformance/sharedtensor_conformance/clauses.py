@@ -2,8 +2,8 @@
 
 A clause is a fenced directive in a chapter of ``spec/``: options, then the normative
 paragraph, then "Why." and the reasons. The hash covers what binds (level, profile and
-normative text, with the definitions of the profile and of the terms that they use), so
-a report can say which text it judged.
+normative text, with the definitions of the profile and of the terms that they use, and
+the rules by which all clauses are read), so a report can say which text it judged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from sharedtensor_conformance.profiles import load_profiles
-from sharedtensor_conformance.spec_source import SpecError, blocks, spec_files
+from sharedtensor_conformance.spec_source import (
+    SpecError,
+    blocks,
+    read_page,
+    section,
+    spec_files,
+)
 from sharedtensor_conformance.terms import definitions, load_terms
 
 SPEC_VERSION = "0.1.0"
@@ -66,8 +72,18 @@ def _hash(level: str, profile: str, text: str) -> str:
     meaning = load_profiles().get(profile)
     claim = meaning.claim if meaning else ""
     used = load_terms().used_by(f"{text} {claim}")
-    binding = "\n".join([level, profile, text, claim, *definitions(used)])
+    binding = "\n".join([level, profile, text, claim, *definitions(used), load_rules()])
     return hashlib.sha256(binding.encode()).hexdigest()[:12]
+
+
+@cache
+def load_rules() -> str:
+    """Return the rules by which all clauses are read.
+
+    Raises:
+        SpecError: the page that has them is malformed.
+    """
+    return " ".join(section(read_page("conformance.md"), "Clauses").split())
 
 
 def parse_clause(id: str, content: str, file: str, line: int = 0) -> Clause:

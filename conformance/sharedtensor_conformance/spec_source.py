@@ -36,6 +36,18 @@ def blocks(source: str, directive: str) -> Iterator[Block]:
             yield Block(argument, token.content, token.map[0] + 1 if token.map else 0)
 
 
+def section(source: str, title: str) -> str:
+    """Return what stands below the heading `title`, up to the next one of its level.
+
+    Raises:
+        SpecError: there is no such heading.
+    """
+    _, heading, rest = source.partition(f"\n## {title}\n")
+    if not heading:
+        raise SpecError(f"the section {title!r} is missing")
+    return rest.partition("\n## ")[0].strip()
+
+
 def defined(content: str) -> Iterator[tuple[list[str], str]]:
     """Yield heads and text of a list of definitions: heads stand out, text does not."""
     heads: list[str] = []

@@ -275,7 +275,7 @@ def test_leak_that_a_failure_was_not_expected_to_leave_is_held_against_life_7(su
 @pytest.mark.parametrize(
     ("clause", "held"),
     [
-        ("RESHARE-7", False),  # a SHOULD, which judges what is left by itself
+        ("LOAD-6", False),  # a SHOULD, which judges what is left by itself
         ("LIFE-13", True),  # a MUST
         ("START-6", True),  # a SHOULD about something else
     ],

@@ -10,7 +10,7 @@ from sharedtensor_conformance.profiles import (
     parse_profiles,
     problems_of_needs,
 )
-from sharedtensor_conformance.spec_source import SpecError
+from sharedtensor_conformance.spec_source import SpecError, section
 from sharedtensor_conformance.terms import Terms, load_terms
 
 GLOSSARY = """\
@@ -64,6 +64,22 @@ def test_used_by_follows_the_definitions():
 def test_a_term_has_one_definition(wrong):
     with pytest.raises(SpecError, match="'drop' needs one definition"):
         Terms(f"```{{glossary}}\n{wrong}```\n")
+
+
+def test_a_section_ends_where_the_next_one_begins():
+    page = "# Page\n\n## One\n\nFirst.\n\n## Two\n\nSecond.\n"
+    assert section(page, "One") == "First."
+    assert section(page, "Two") == "Second."
+    with pytest.raises(SpecError, match="the section 'Three' is missing"):
+        section(page, "Three")
+
+
+def test_the_hash_covers_the_rules_by_which_all_clauses_are_read(monkeypatch):
+    first = clauses.load_clauses()["SHARE-1"].hash
+    clauses._hash.cache_clear()
+    monkeypatch.setattr(clauses, "load_rules", lambda: "Everything is a MAY.")
+    assert clauses.load_clauses()["SHARE-1"].hash != first
+    clauses._hash.cache_clear()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sharedtensor_conformance.adapters.torch import conformance_adapter as on_th
 conformance_adapter = replace(
     on_the_cpu,
     operations="sharedtensor_conformance.adapters.torch_cuda:TorchCudaOperations",
-    claims=on_the_cpu.claims | {"cuda"},
+    claims=on_the_cpu.claims | {"cuda", "events"},
     devices=("cpu", "cuda"),
     deadline=30.0,
     preload=False,

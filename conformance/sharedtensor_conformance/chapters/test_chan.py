@@ -1,5 +1,6 @@
 """Chapter CHAN: what is shared does not depend on the channel that carried it."""
 
+import time
 from functools import partial
 from itertools import count
 from typing import Any
@@ -33,6 +34,9 @@ PLAIN = [
     {"key": None, 3: [True, "x"], (4, "t"): {"deep": {"deeper": 1}}},
 ]
 """Plain values, of each kind that a message can have, nested and empty ones too."""
+
+SHORT = 0.2
+"""Seconds for which an empty queue is asked."""
 
 RACES = 20
 """Tensors that two threads put: where they race, a good part of them goes wrong."""
@@ -409,6 +413,9 @@ def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     for how in ({"timeout": 0}, {"timeout": 0.001}, {"block": False}):
         empty = channel.count_empty(owner, 100, how)
         check.equal(empty, 100, f"it is empty each time: get({how})")
+    asked = time.monotonic()
+    check.equal(channel.count_empty(owner, 1, {"timeout": SHORT}), 1, "it is empty")
+    check(time.monotonic() - asked >= SHORT, "and not before the timeout has passed")
     channel.put(owner, {"tensor": owner.make([221])})
     arrived = channel.get(owner)["tensor"]
     check.equal(arrived.values(), [221], "what was put after that arrives")

@@ -612,7 +612,7 @@ def test_device_tensors_among_the_arguments_of_a_process_are_shared(owner, devic
     are_shared([tensor, arrived], [13, 16, 15])
 
 
-@clause("CUDA-29", vary=("start_method",))
+@clause("CUDA-29", vary=("start_method",), profiles=("events",))
 def test_event_can_be_sent_and_orders_the_work_of_two_processes(
     sender, receiver, channel, device
 ):

@@ -99,8 +99,8 @@ def before_the_manager(stage, strategy):
 
 
 @clause("MGR-1", profiles=("share",), isolated=True)
-def test_manager_has_a_session_and_a_process_group_of_its_own(stage):
-    """The owner shares a tensor; the sessions and groups of all are compared."""
+def test_manager_has_a_process_group_of_its_own(stage):
+    """The owner shares a tensor; the process groups of all are compared."""
     with stage.fresh() as fresh:
         tensor = share_one(fresh.owner, [1, 2, 3])
         arrived = fresh.owner.send(tensor, fresh.peer)
@@ -108,10 +108,8 @@ def test_manager_has_a_session_and_a_process_group_of_its_own(stage):
         managers = fresh.ledger.managers()
         check(managers, "there is a manager")
         users = {actor.pid for actor in (fresh.owner, fresh.peer)}
-        sessions = {os.getsid(pid) for pid in users}
         groups = {os.getpgid(pid) for pid in users}
         for manager in managers:
-            check(manager["session"] not in sessions, "its session is its own")
             check(manager["group"] not in groups, "its process group is its own")
 
 

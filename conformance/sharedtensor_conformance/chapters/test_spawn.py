@@ -358,6 +358,15 @@ def test_process_that_ignores_sigterm_is_ended_too(owner, start_method):
     check(not any(map(runs, pids)), "no process runs any more")
 
 
+@clause("SPAWN-1", vary=())
+def test_drop_in_module_has_the_functions_and_their_exceptions(owner):
+    """The owner looks up what programs that start groups of processes name."""
+    functions = ["spawn", "start_processes"]
+    exceptions = ["ProcessRaisedException", "ProcessExitedException"]
+    missing = owner.module.lacks([*functions, *exceptions])
+    check.equal(missing, [], "the drop-in module has all of them")
+
+
 # The public function `spawn()`, which need not be made of the other
 
 SPAWNED: dict[str, Any] = {

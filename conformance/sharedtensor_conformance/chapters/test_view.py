@@ -313,6 +313,21 @@ def test_conjugated_view_beside_its_base_arrives_equal_or_is_refused(
         check.equal(arrived[1].values(), [2 - 7j, 4 + 9j], "and so is the conjugate")
 
 
+@clause("VIEW-9", vary=("strategy",))
+def test_conjugated_view_that_arrives_is_over_the_storage_that_was_sent(
+    sender, receiver, implementation
+):
+    """The sender sends a conjugated view, and then writes to its base."""
+    tensor = sender.make([3 + 1j, 8 - 6j], dtype=complex_dtype(implementation))
+    view = sender.conjugate(tensor)
+    check.equal(view.values(), [3 - 1j, 8 + 6j], "the view is the conjugate")
+    arrived, refused = attempt(lambda: sender.send(view, receiver))
+    if refused is None:
+        tensor.write(1, 5 + 2j)
+        found = arrived.values()
+        check.equal(found, [3 - 1j, 5 - 2j], "the receiver reads the sender's write")
+
+
 @clause("VIEW-10", vary=("strategy",), dtypes=("int32",))
 def test_views_of_two_dtypes_alias_in_the_receiver(sender, receiver, channel):
     """The receiver writes bits through int32 and reads them through float32."""

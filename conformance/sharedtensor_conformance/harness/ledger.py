@@ -32,7 +32,7 @@ def account(pid: int) -> dict[str, Any] | None:
     try:
         if process_tree.has_ended(pid):
             return None
-        _, _, group, session, *_ = process_tree.stat(pid)
+        _, _, group, *_ = process_tree.stat(pid)
         open_to, mapped = targets(pid), mappings(pid)
         return {
             "command": process_tree.command(pid),
@@ -43,7 +43,6 @@ def account(pid: int) -> dict[str, Any] | None:
             "mapped": kinds(mapped),
             "threads": len(os.listdir(f"/proc/{pid}/task")),
             "group": int(group),
-            "session": int(session),
         }
     except OSError:
         return None

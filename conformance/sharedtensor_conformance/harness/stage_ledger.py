@@ -92,7 +92,7 @@ class StageLedger:
 
     def _manager(self, pid: int, held: dict[str, Any]) -> dict[str, Any]:
         details = self.details(pid)
-        known = {what: held[what] for what in ("session", "group", "command")}
+        known = {what: held[what] for what in ("group", "command")}
         return {
             "pid": pid,
             **known,

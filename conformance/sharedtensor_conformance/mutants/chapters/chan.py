@@ -218,6 +218,21 @@ def an_empty_queue_is_waited_for(arrives):
     return arrives_late
 
 
+@mutant(
+    "an_empty_queue_gives_up_early",
+    "CHAN-12",
+    replaces="multiprocessing.queues.Queue._arrives",
+)
+def an_empty_queue_gives_up_early(arrives):
+    """A queue waits for half of the time that it was given."""
+
+    def arrives_early(self, block, deadline):
+        now = time.monotonic()
+        return arrives(self, block, deadline and now + (deadline - now) / 2)
+
+    return arrives_early
+
+
 # Those that random histories find, and no other test
 
 

@@ -148,6 +148,17 @@ def forgets_conjugation(export_flags):
     return lambda tensor: (export_flags(tensor)[0], False)
 
 
+@mutant("conjugated_view_is_copied", "VIEW-9", replaces="protocol.rebuild_tensor")
+def conjugated_view_is_copied(rebuild_tensor):
+    """A lazily conjugated view arrives as one, over a copy."""
+
+    def rebuild(tensor_class, storage, window, flags):
+        own = storage.clone() if flags[1] else storage
+        return rebuild_tensor(tensor_class, own, window, flags)
+
+    return rebuild
+
+
 @mutant("one_storage_for_each_dtype", "VIEW-10", replaces="protocol.rebuild_tensor")
 def one_storage_for_each_dtype(rebuild_tensor):
     """Views of other dtypes than the first one's arrive over copies."""
