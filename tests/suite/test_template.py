@@ -116,6 +116,20 @@ def test_peers_of_a_fork_server_find_the_implementation_imported(template):
         stage.close()
 
 
+def test_stages_leave_no_descriptor_of_theirs_here(stage, template):
+    stage.owner.ensure_started()  # and what is opened once is open
+
+    def round_of_a_stage():
+        with stage.fresh() as isolated:
+            isolated.peer.ensure_started()
+
+    round_of_a_stage()
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        round_of_a_stage()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
 def test_nothing_is_left_when_everything_is_closed(template):
     before = set(process_tree.children(os.getpid()))
     stage = Stage("reference", PRELOADED, SPAWN, template)

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import weakref
 from contextlib import suppress
 from typing import Any
 
@@ -29,12 +30,16 @@ OWNER = "sharedtensor_conformance.harness.owner"
 class ForkedSupervisor:
     """A supervisor that is no child of this process; what `Popen` has of it.
 
+    Its descriptor is closed with the object: `kill` comes from other threads as well,
+    so nobody can say earlier that it is needed no more.
+
     Args:
         pid: its process, which its parent has not waited for.
     """
 
     def __init__(self, pid: int) -> None:
         self.pidfd = os.pidfd_open(pid)
+        weakref.finalize(self, os.close, self.pidfd)
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until it has ended; how it did is not known here.
@@ -52,10 +57,6 @@ class ForkedSupervisor:
         """Kill it."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-
-    def close(self) -> None:
-        """Let go of it."""
-        os.close(self.pidfd)
 
 
 class Template:

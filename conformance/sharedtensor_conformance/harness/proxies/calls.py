@@ -227,8 +227,10 @@ class Pending:
         connection = self.actor.process.wire
         if connection is None:
             return True
-        sources = [connection.socket.fileno(), self.actor.process.pidfd]
-        return bool(select.select(sources, [], [], 0)[0])
+        poller = select.poll()
+        poller.register(connection.socket, select.POLLIN)
+        poller.register(self.actor.process.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
 
     def answer(self) -> Any:
         """Return what the process answers, which is the `payload` from then on."""
