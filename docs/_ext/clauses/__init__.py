@@ -11,7 +11,7 @@ warnings as errors.
 The evidence is the suite's (`sharedtensor_conformance.evidence`). The parts, in the
 order in which a build goes through them:
 
-* `reports` reads the committed reports;
+* `reports` reads the committed reports, `changes` the hashes of an earlier text;
 * `faults` reads the fault table, and finds the test and the verdicts of each cell;
 * `domain` keeps what was defined and resolves references to it;
 * `directives` turn the sources into nodes, with `boxes` for one clause, `wording` for
@@ -31,7 +31,7 @@ from sharedtensor_conformance.examples import read_examples
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from clauses import directives, domain, faults, pages, reports, tables
+from clauses import changes, directives, domain, faults, pages, reports, tables
 from clauses.wording import read_terms
 
 SHOWN = (
@@ -39,6 +39,7 @@ SHOWN = (
     "conformance/**/*.py",
     "reference/**/*.py",
     "docs/reports/*.jsonl",
+    changes.FILE,
 )
 """What a page depends on besides its own text."""
 
@@ -67,6 +68,7 @@ def gather(app: Sphinx) -> None:
     env.clauses_examples = read_examples(Sources.of_checkout(root))
     env.clauses_reports = reports.read_all(root / "docs" / "reports", first)
     env.clauses_columns = reports.columns(env.clauses_reports)
+    env.clauses_earlier = changes.read_earlier(root)
     faults.verify_reports(faults.read(root), env.clauses_reports)
 
 

@@ -17,6 +17,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
 from clauses import boxes
+from clauses.changes import changes
 from clauses.domain import NAME, reference
 from clauses.reports import Column, Shown
 
@@ -36,6 +37,7 @@ class FillTables(SphinxPostTransform):
         makers = {
             "clause-index": self.index,
             "clause-matrix": self.matrix,
+            "clause-changes": self.changes,
             "profiles": self.profiles,
             "answers": self.answers,
         }
@@ -79,6 +81,23 @@ class FillTables(SphinxPostTransform):
             for clause in self.clauses()
         ]
         return table(head, rows, "clause-matrix")
+
+    def changes(self, place: Table) -> nodes.Node:
+        """Return the table of the clauses whose hash was another one before."""
+        head = ["Clause", "Hash before", "Hash after", "What changed", "Title"]
+        rows = [
+            [
+                self.link(change.clause),
+                nodes.literal("", change.before)
+                if change.before
+                else "none: it is new",
+                nodes.literal("", change.clause.hash),
+                "its own words" if change.reworded else "terms and rules",
+                change.clause.title,
+            ]
+            for change in changes(self.clauses(), self.env.clauses_earlier)
+        ]
+        return table(head, rows, "clause-changes")
 
     def profiles(self, place: Table) -> nodes.Node:
         """Return the table of the profiles: claim, needs, operations, clauses."""
