@@ -88,9 +88,7 @@ class FillTables(SphinxPostTransform):
         rows = [
             [
                 self.link(change.clause),
-                nodes.literal("", change.before)
-                if change.before
-                else "none: it is new",
+                nodes.literal("", change.before) if change.before else "none",
                 nodes.literal("", change.clause.hash),
                 "its own words" if change.reworded else "terms and rules",
                 change.clause.title,
