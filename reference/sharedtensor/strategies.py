@@ -1,4 +1,4 @@
-"""Sharing strategies: how a handle names a segment of CPU memory.
+"""Sharing strategies: how a handle names a segment of host memory.
 
 A strategy is one object that allocates segments, exports their handles, opens handles,
 and releases segments. A storage keeps the segment that it has, whatever the current

@@ -74,7 +74,7 @@ FAULTS = ENDS | {
     "SIGSTOP": "the process is stopped; it goes on when the others have shared anew",
     **SHORTAGES,
     "duplicate": "the step is performed twice",
-    "drop": "the step is not performed, though it seems so",
+    "drop": "the step is not performed; the call returns as if it were",
 }
 
 RESOURCES_OF = {

@@ -131,7 +131,7 @@ class Growth:
             allowed: how many more there may be, by what is counted.
         """
         if was is None:
-            self.found.append(Leak((SHARING, MACHINERY), "process", who))
+            self.found.append(Leak((MACHINERY,), "process", who))
             return
         for thing, counted, kinds, clause in COUNTED:
             if (more := held[counted] - was[counted]) > allowed.get(counted, 0):

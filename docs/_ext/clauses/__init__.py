@@ -11,7 +11,8 @@ warnings as errors.
 The evidence is the suite's (`sharedtensor_conformance.evidence`). The parts, in the
 order in which a build goes through them:
 
-* `reports` reads the committed reports, with what is `known` of deviations;
+* `reports` reads the committed reports, with what is `known` of deviations, and
+  `changes` the hashes of an earlier text;
 * `outcomes` says what is counted, the same on all pages;
 * `faults` reads the fault table, and finds the test and the verdicts of each cell;
 * `domain` keeps what was defined and resolves references to it;
@@ -34,7 +35,7 @@ from sharedtensor_conformance.examples import read_examples
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from clauses import directives, domain, faults, pages, reports, tables
+from clauses import changes, directives, domain, faults, pages, reports, tables
 from clauses.wording import read_terms
 
 SHOWN = (
@@ -44,6 +45,7 @@ SHOWN = (
     "docs/reports/*.jsonl",
     "conformance/sharedtensor_conformance/expectations/*.toml",
     "docs/_ext/clauses/templates/*",
+    changes.FILE,
 )
 """What a page depends on besides its own text."""
 
@@ -72,6 +74,7 @@ def gather(app: Sphinx) -> None:
     env.clauses_examples = read_examples(Sources.of_checkout(root))
     env.clauses_reports = reports.read_all(root, first)
     env.clauses_columns = reports.columns(env.clauses_reports)
+    env.clauses_earlier = changes.read_earlier(root)
     faults.verify_reports(faults.read(root), env.clauses_reports)
 
 

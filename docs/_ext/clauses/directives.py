@@ -163,7 +163,7 @@ def setup(app: Sphinx) -> None:
     """Register the directives."""
     app.add_directive("clause", ClauseDirective)
     app.add_directive("promise", PromiseDirective)
-    for kind in ("clause-index", "clause-matrix", "field"):
+    for kind in ("clause-index", "clause-matrix", "clause-changes", "field"):
         app.add_directive(kind, TableDirective)
     app.add_directive("profiles", ProfilesDirective)
     app.add_directive("report-list", ReportListDirective)

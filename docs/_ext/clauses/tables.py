@@ -18,6 +18,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
 from clauses import boxes, field, implementations, matrix_page
+from clauses.changes import changes
 from clauses.domain import NAME, reference
 from clauses.links import Links
 from clauses.reports import Shown
@@ -39,6 +40,7 @@ class FillTables(SphinxPostTransform):
             "clause-index": self.index,
             "clause-matrix": self.matrix,
             "field": self.field,
+            "clause-changes": self.changes,
             "profiles": self.profiles,
             "answers": self.answers,
         }
@@ -107,6 +109,21 @@ class FillTables(SphinxPostTransform):
             one.content.chapter: self.env.titles[one.docname].astext()
             for one in defined
         }
+
+    def changes(self, place: Table) -> nodes.Node:
+        """Return the table of the clauses whose hash was another one before."""
+        head = ["Clause", "Hash before", "Hash after", "What changed", "Title"]
+        rows = [
+            [
+                self.link(change.clause),
+                nodes.literal("", change.before) if change.before else "none",
+                nodes.literal("", change.clause.hash),
+                "its own words" if change.reworded else "terms and rules",
+                change.clause.title,
+            ]
+            for change in changes(self.clauses(), self.env.clauses_earlier)
+        ]
+        return table(head, rows, "clause-changes")
 
     def profiles(self, place: Table) -> nodes.Node:
         """Return the table of the profiles: claim, needs, operations, clauses."""
