@@ -77,6 +77,67 @@ def test_bundle_keeps_its_grads_however_often_it_is_sent(
 
 
 @clause(
+    *("RESHARE-1", "RESHARE-3", "RESHARE-4"),
+    profiles=("views", "identity", "share"),
+    vary=("strategy",),
+    pairwise=True,
+)
+def test_bundle_is_mapped_once_however_often_it_is_received(
+    sender, receiver, bystander, channel, implementation
+):
+    """A bundle is received again and again, by threads too, and comes back twice.
+
+    The second time it comes from a third process, when those before it were dropped.
+    """
+    bundle = make_bundle(sender, implementation)
+    bundle.share()
+    own = bundle.addresses()
+    first = send(bundle, receiver, channel)
+    where = first.addresses()
+    again = send_between_threads(bundle, receiver, channel)
+    check.equal(again.addresses(), where, "each storage has one address")
+    again.share()
+    first.drop()
+    third = send(bundle, receiver, channel)
+    check.equal(third.addresses(), where, "and so it has later")
+    back = send(third, sender, channel)
+    check.equal(back.addresses(), own, "what comes back is the sender's memory")
+    onward = send(third, bystander, channel)
+    for dropped in (again, third, back):
+        dropped.drop()
+    back = send(onward, sender, channel)
+    bundle.share()
+    check.equal(back.addresses(), own, "from a third process too")
+    check.equal(bundle.addresses(), own, "which has stayed where it was")
+
+
+@clause(
+    *("RESHARE-1", "RESHARE-3", "RESHARE-4", "START-3"),
+    profiles=("views", "identity", "share"),
+    vary=("strategy",),
+    start_methods=BY_FORK,
+)
+def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
+    """A child gets what it has inherited, and sends it back to its parent."""
+    made, received = (make_bundle(actor, implementation) for actor in (owner, peer))
+    made.share()
+    held = [made, send(received, owner)]
+    own = [one.addresses() for one in held]
+    child = owner.start_peer(arguments=[one.remote for one in held])
+    pairs = zip(held, child.arguments, strict=True)
+    inherited = [one.there(child, remote) for one, remote in pairs]
+    for one, parents, where in zip(inherited, held, own, strict=True):
+        one.share()
+        check.equal(one.addresses(), where, "it lies in the child where it was")
+        again = send(parents, child)
+        check.equal(again.addresses(), where, "and is not mapped again")
+        back = send(again, owner)
+        check.equal(back.addresses(), where, "nor in the parent")
+    at_the_peer = send(send(inherited[1], owner), peer)
+    check.equal(at_the_peer.addresses(), received.addresses(), "nor where it was made")
+
+
+@clause(
     "GRAD-1",
     "GRAD-4",
     "RESHARE-6",

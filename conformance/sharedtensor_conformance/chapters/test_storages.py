@@ -24,7 +24,7 @@ LARGE = (65_536, 65_537, 131_072, 262_145)
 """The same, of which each round has one at most."""
 
 ROUNDS = 9
-MADE = 6
+MADE = 7
 """Storages that are made in a round by each process."""
 
 FORK_AFTER = 3
@@ -113,7 +113,7 @@ class Exchange:
         self.write(order[0], turn)
         self.verify(turn)
         for holder in order:
-            self.drop(holder, self.chance.choice((0.2, 0.5, 1.0)))
+            self.drop(holder, self.chance.choice((0.1, 0.3, 0.8)))
 
 
 def can_send(sender, receiver):

@@ -295,6 +295,7 @@ def test_module_named_with_its_tensors_arrives_as_one(sender, receiver):
 
 
 SIZES_OF_PARAMETERS = (1, 0, 2, 1023, 1024, 1025, 5000)
+BUFFER_SIZES = {"none": 0, "one": 1, "many": 3000}
 
 
 @clause("TRAIN-1", "TRAIN-5", "TRAIN-6", vary=("strategy",), pairwise=True)
@@ -307,14 +308,14 @@ def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
     values = {name: [float(n) for n in range(count)] for name, count in sizes.items()}
     for number in range(2):
         module = sender.make_module(values)
-        for name in ("none", "one", "many"):
-            count = {"none": 0, "one": 1, "many": 3000}[name]
+        for name, count in BUFFER_SIZES.items():
             sender.add_buffer(module, name, [2.0] * count)
         if number == 0:
             sender.share_module(module)
         arrived = sender.send(module, receiver)
         ours, theirs = tensors_of(sender, module), tensors_of(receiver, arrived)
-        check.equal(list(theirs), list(ours), "all have their names, in order")
+        check.equal(sorted(theirs), sorted([*values, *BUFFER_SIZES]), "all are there")
+        check.equal(list(theirs), list(ours), "in the order of the sender's")
         for name, tensor in theirs.items():
             check.equal(tensor.values(), ours[name].values(), f"{name} has its values")
             if length := tensor.shape()[0]:
