@@ -8,6 +8,7 @@ thread, back and on, from forked children and theirs, and past the end of its se
 from sharedtensor_conformance.chapters.bundle_stories import (
     ARRIVAL,
     GRADS,
+    SHARING,
     VIEWED,
     arrives_and_is_shared,
     arrives_as,
@@ -16,6 +17,7 @@ from sharedtensor_conformance.chapters.bundle_stories import (
     make_bundle,
     make_bundle_with_flags,
     make_bundle_with_grads,
+    reads_the_writes,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
 
@@ -138,9 +140,7 @@ def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
 
 
 @clause(
-    "GRAD-1",
-    "GRAD-4",
-    "RESHARE-6",
+    *("GRAD-1", "GRAD-4", "RESHARE-6", "SHARE-1", "SHARE-2"),
     profiles=("views",),
     vary=("strategy",),
     pairwise=True,
@@ -221,7 +221,7 @@ def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implemen
     each_reads_the_writes([there, sent, inherited[1]], "START-3")
 
 
-@clause("START-4", profiles=("views",), start_methods=BY_FORK)
+@clause("START-4", *SHARING, profiles=("views",), start_methods=BY_FORK)
 def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, implementation):
     """Children inherit a bundle that nobody has shared; one of them sends its own."""
     bundle = make_bundle(owner, implementation)
@@ -269,10 +269,11 @@ def test_forked_children_of_forked_children_receive(
         found = in_a_descendant(receiver, "act", "get_and_write_bundle", *arguments)
         receiver.unreceived = 0
         arrives_as(found[0], due, "START-3")
-        moment = "after the write of a forked child"
-        arrives_as(bundle.description(), found[1], "SHARE-2", moment=moment)
+        who = f"{sender.name}, after a forked child has written,"
+        reads_the_writes(bundle.description(), found[1], who, "SHARE-2")
         if held is not None:
-            arrives_as(held.description(), found[1], "START-3", moment=moment)
+            who = f"{receiver.name}, after its forked child has written,"
+            reads_the_writes(held.description(), found[1], who, "START-3")
         arrives_and_is_shared(send(bundle, receiver, channel), bundle, "LIFE-11")
 
 
@@ -318,7 +319,8 @@ def tasks_share(pool, owner, peer, implementation, *ways):
         arrives_as(before, due, *ways, moment=f"in task {number} it arrives")
         returned = here.there(owner, result)
         for one in {bundle, here, returned}:
-            arrives_as(one.description(), after, *ways, moment="when it is returned")
+            who = f"{one.actor.name}, after the worker has written,"
+            reads_the_writes(one.description(), after, who, *ways)
         each_reads_the_writes([returned, here], *ways)
 
 
@@ -337,7 +339,8 @@ def test_bundle_with_grads_of_a_task_keeps_them(owner, implementation):
         due = bundle.description()
         result, before, after = pool.look_and_write(bundle.remote, True)
         arrives_as(before, due, "GRAD-2")
-        arrives_as(bundle.description(), after, "GRAD-3", moment="after the write")
+        who = "the owner, after the worker has written,"
+        reads_the_writes(bundle.description(), after, who, "GRAD-3")
         returned = bundle.there(owner, result)
         arrives_as(returned.description(), after, "GRAD-2", moment="it is returned")
 
