@@ -7,7 +7,7 @@ differ, the case breaks the clause of what differs first, if it cites that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, nan, prod
 from typing import Any
 
@@ -28,7 +28,18 @@ VIEWED = (*ARRIVAL, *SHARING)
 GRADS = ("GRAD-1", "GRAD-2", "GRAD-3", "GRAD-9", "RESHARE-6", "SHARE-1", "SHARE-2")
 """The clauses on flags and grads, whatever the way."""
 
-PLAIN = [None, True, -7, 2**70, -0.0, "grüße \x00", b"\x00\xff", (), {}, [[], {3: ""}]]
+PLAIN: list[Any] = [
+    None,
+    True,
+    -7,
+    2**70,
+    -0.0,
+    "grüße \x00",
+    b"\x00\xff",
+    (),
+    {},
+    [[], {3: ""}],
+]
 """Plain values beside the tensors."""
 
 DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
@@ -68,7 +79,7 @@ def _row(dtype: str, place: Layout | tuple[int, ...], first: int) -> dict[str, A
 def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
     """Return the rows of a bundle: each dtype, and each layout; others at each turn."""
     dtypes = implementation.dtypes
-    places = [*layouts_of(implementation), *UNUSUAL, *SHAPES]
+    places: list[Any] = [*layouts_of(implementation), *UNUSUAL, *SHAPES]
     return [
         _row(dtypes[(number + turn) % len(dtypes)], place, 5 * number + turn)
         for number, place in enumerate(places)
@@ -78,7 +89,7 @@ def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
 def plan_with_grads(implementation: Implementation) -> list[dict[str, Any]]:
     """Return rows with flags and grads of each sort; beside them some without."""
     dtypes = [name for name in DIFFERENTIABLE if name in implementation.dtypes]
-    sorts = [
+    sorts: list[Callable[[int], list[list[Any]]]] = [
         lambda count: [],
         lambda count: [[0.0] * count],
         lambda count: [[-0.0, nan, inf, *range(count)][:count]],

@@ -33,9 +33,8 @@ def send(bundle, receiver, channel=""):
 def send_between_threads(bundle, receiver, channel):
     """Let a new thread of each side send and receive a bundle."""
     sender = bundle.actor
-    receiver.ensure_started()
-    sender.in_a_thread("put", receiver.name, channel, bundle.remote)
-    return bundle.there(receiver, receiver.in_a_thread("get", sender.name, channel))
+    sender.put_in_a_thread(bundle.remote, receiver, channel)
+    return bundle.there(receiver, receiver.get_in_a_thread(sender, channel))
 
 
 def go_all_ways(bundle, receiver, bystander, channel):
