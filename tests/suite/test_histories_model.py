@@ -87,6 +87,12 @@ class Process:
         sent = [self.send(tensor, to) for tensor in tensors]
         route.append(sent if isinstance(payload, list) else sent[0])
 
+    def put_in_a_thread(self, payload, to, channel):
+        self.put(payload, to, channel)
+
+    def get_in_a_thread(self, sender, channel):
+        return self.get(sender, channel)
+
     def send(self, tensor, to):
         return tensor.sent_to(to)
 

@@ -7,12 +7,13 @@ differ, the case breaks the clause of what differs first, if it cites that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, nan, prod
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation, Layout
 from sharedtensor_conformance.chapters.stories import about
+from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness import check
 from sharedtensor_conformance.harness.matrix import BASE, layouts_of
 
@@ -24,10 +25,21 @@ SHARING = ("SHARE-1", "SHARE-2", "VIEW-2", "VIEW-3", "VIEW-6", "CHAN-3")
 
 VIEWED = (*ARRIVAL, *SHARING)
 
-GRADS = ("GRAD-1", "GRAD-2", "GRAD-3", "GRAD-9", "RESHARE-6")
+GRADS = ("GRAD-1", "GRAD-2", "GRAD-3", "GRAD-9", "RESHARE-6", "SHARE-1", "SHARE-2")
 """The clauses on flags and grads, whatever the way."""
 
-PLAIN = [None, True, -7, 2**70, -0.0, "grüße \x00", b"\x00\xff", (), {}, [[], {3: ""}]]
+PLAIN: list[Any] = [
+    None,
+    True,
+    -7,
+    2**70,
+    -0.0,
+    "grüße \x00",
+    b"\x00\xff",
+    (),
+    {},
+    [[], {3: ""}],
+]
 """Plain values beside the tensors."""
 
 DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
@@ -67,7 +79,7 @@ def _row(dtype: str, place: Layout | tuple[int, ...], first: int) -> dict[str, A
 def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
     """Return the rows of a bundle: each dtype, and each layout; others at each turn."""
     dtypes = implementation.dtypes
-    places = [*layouts_of(implementation), *UNUSUAL, *SHAPES]
+    places: list[Any] = [*layouts_of(implementation), *UNUSUAL, *SHAPES]
     return [
         _row(dtypes[(number + turn) % len(dtypes)], place, 5 * number + turn)
         for number, place in enumerate(places)
@@ -77,7 +89,7 @@ def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
 def plan_with_grads(implementation: Implementation) -> list[dict[str, Any]]:
     """Return rows with flags and grads of each sort; beside them some without."""
     dtypes = [name for name in DIFFERENTIABLE if name in implementation.dtypes]
-    sorts = [
+    sorts: list[Callable[[int], list[list[Any]]]] = [
         lambda count: [],
         lambda count: [[0.0] * count],
         lambda count: [[-0.0, nan, inf, *range(count)][:count]],
@@ -219,10 +231,23 @@ def arrives_as(
     check.equal(len(found["tensors"]), len(due["tensors"]), "all tensors are there")
 
 
-def _reads_the_writes(
-    found: dict[str, Any], due: dict[str, Any], who: str, *clauses: str
+def _on_sharing(ids: Sequence[str]) -> list[str]:
+    """Return the clauses that a copy with the right values may break."""
+    return [id for id in ids if load_clauses()[id].observes != "values"]
+
+
+def reads_the_writes(
+    found: dict[str, Any], due: dict[str, Any], who: str, *ways: str
 ) -> None:
-    """Check that a process reads what another has written to a bundle."""
+    """Check that a process reads what another has written to a bundle.
+
+    Args:
+        found: what the one reads.
+        due: what the other has written.
+        who: the one.
+        ways: the clauses of the way that the bundle took.
+    """
+    clauses = (*_on_sharing(ways), "SHARE-2", "VIEW-6")
     grads = _grads_in(due)
     pairs = zip(found["tensors"], due["tensors"], strict=True)
     for number, (one, other) in enumerate(pairs):
@@ -244,8 +269,7 @@ def each_reads_the_writes(bundles: Sequence[Bundle], *ways: str) -> None:
             if reader is not writer:
                 nearest = "SHARE-1" if turn == 0 else "SHARE-2"
                 who = f"after write {turn} bundle {number} of {reader.actor.name}"
-                clauses = (*ways, nearest, "VIEW-6")
-                _reads_the_writes(reader.description(), due, who, *clauses)
+                reads_the_writes(reader.description(), due, who, *ways, nearest)
 
 
 def arrives_and_is_shared(there: Bundle, here: Bundle, *ways: str) -> None:

@@ -43,6 +43,7 @@ NEEDED = {
     "view": "views",
     "set_grad": "grad",
     "take_grad": "grad",
+    "clear_grad": "grad",
 }
 """The kinds of steps and the profile whose operations each one needs.
 
@@ -63,6 +64,15 @@ MAX_LIVE = 6
 
 IN_FLIGHT = 6
 """Messages on their way at once: a channel need not hold more."""
+
+
+THREADED = 4
+"""One message of so many is put, and one received, by a new thread."""
+
+
+def is_in_a_thread(number: int) -> bool:
+    """Return whether a number picks a new thread."""
+    return number % THREADED == THREADED - 1
 
 
 @dataclass
@@ -326,6 +336,16 @@ class History:
             tensor.remote.set_grad(grad)
             tensor.window.grad = window
 
+    def step_clear_grad(self, which: int, _: int, __: int) -> None:
+        """A process takes the grad of a tensor away; nobody else's tensor loses it."""
+        tensor = self.pick(
+            which, lambda t: t.window.grad and not t.window.memory.in_flight
+        )
+        if tensor:
+            self.lines.append(f"{tensor.name}.set_grad(None)")
+            tensor.remote.set_grad(None)
+            tensor.window.grad = None
+
     def step_take_grad(self, which: int, _: int, __: int) -> None:
         """A process looks at the grad of a tensor; it may have arrived with it."""
         if tensor := self.pick(which, lambda t: len(self.held) < MAX_LIVE):
@@ -349,17 +369,17 @@ class History:
 
     # Messages
 
-    def step_put(self, which: int, to: int, _: int) -> None:
+    def step_put(self, which: int, to: int, who: int) -> None:
         """A process puts a tensor on a channel."""
         if tensor := self.pick(which, lambda t: True):
-            self.put([tensor], self.route(tensor.actor, to))
+            self.put([tensor], self.route(tensor.actor, to), is_in_a_thread(who))
 
-    def step_send(self, which: int, to: int, _: int) -> None:
+    def step_send(self, which: int, to: int, who: int) -> None:
         """A process puts a tensor on a channel, and the oldest message is received."""
         if tensor := self.pick(which, lambda t: True):
             route = self.route(tensor.actor, to)
-            if self.put([tensor], route):
-                self.receive(route)
+            if self.put([tensor], route, is_in_a_thread(who)):
+                self.receive(route, is_in_a_thread(who // THREADED))
 
     def step_send_two(self, which: int, other: int, to: int) -> None:
         """A process sends two tensors in one message."""
@@ -371,13 +391,18 @@ class History:
             if second and self.put([first, second], route):
                 self.receive(route)
 
-    def step_get(self, which: int, _: int, __: int) -> None:
+    def step_get(self, which: int, who: int, _: int) -> None:
         """A process receives a message that is in flight."""
         routes = sorted(route for route, messages in self.messages.items() if messages)
         if routes:
-            self.receive(routes[which % len(routes)])
+            self.receive(routes[which % len(routes)], is_in_a_thread(who))
 
-    def put(self, tensors: list[HeldTensor], route: tuple[int, int, str]) -> bool:
+    def put(
+        self,
+        tensors: list[HeldTensor],
+        route: tuple[int, int, str],
+        in_a_thread: bool = False,
+    ) -> bool:
         """Put a message on a channel, unless too many are on their way."""
         if sum(map(len, self.messages.values())) >= IN_FLIGHT:
             return False
@@ -385,9 +410,11 @@ class History:
         is_list = len(tensors) > 1
         names = ", ".join(tensor.name for tensor in tensors)
         said = f"[{names}]" if is_list else names
-        self.lines.append(f'{sender.name}.put({said}, {receiver.name}, "{route[2]}")')
+        put = "put_in_a_thread" if in_a_thread else "put"
+        self.lines.append(f'{sender.name}.{put}({said}, {receiver.name}, "{route[2]}")')
         remotes = [tensor.remote for tensor in tensors]
-        sender.put(remotes if is_list else remotes[0], receiver, route[2])
+        payload = remotes if is_list else remotes[0]
+        getattr(sender, put)(payload, receiver, route[2])
         together: dict[int, Window] = {}
         windows = [tensor.window.sent(together) for tensor in tensors]
         for window in windows:
@@ -396,15 +423,16 @@ class History:
         self.messages.setdefault(route, deque()).append(Message(windows, is_list))
         return True
 
-    def receive(self, route: tuple[int, int, str]) -> None:
+    def receive(self, route: tuple[int, int, str], in_a_thread: bool = False) -> None:
         """Receive the oldest message of a channel."""
         sender, receiver = self.actors[route[0]], self.actors[route[1]]
         message = self.messages[route].popleft()
         first = self.names
         names = [f"t{first + i}" for i in range(len(message.windows))]
-        call = f'{receiver.name}.get({sender.name}, "{route[2]}")'
+        get = "get_in_a_thread" if in_a_thread else "get"
+        call = f'{receiver.name}.{get}({sender.name}, "{route[2]}")'
         self.lines.append(f"{', '.join(names)} = {call}")
-        arrived = receiver.get(sender, route[2])
+        arrived = getattr(receiver, get)(sender, route[2])
         remotes = arrived if message.is_list else [arrived]
         is_whole = isinstance(remotes, list) and len(remotes) == len(names)
         check(is_whole, f"a message of {len(names)} tensors arrives as it was sent")

@@ -2,7 +2,10 @@
 
 import multiprocessing
 
-from sharedtensor_conformance.chapters.stories import each_sees_the_writes_of_the_others
+from sharedtensor_conformance.chapters.stories import (
+    about,
+    each_sees_the_writes_of_the_others,
+)
 from sharedtensor_conformance.harness import check, clause
 
 MODULE = "module"
@@ -81,8 +84,9 @@ def test_functions_of_the_module_make_what_those_of_a_context_make(stage, start_
         for channel in channels:
             channel.put(owner, {"tensor": tensor})
             arrived.append(channel.get(child)["tensor"])
-        each_sees_the_writes_of_the_others(tensor, *arrived)
-        with owner.pool(method=MODULE) as pool:
+        with about("CHAN-3"):
+            each_sees_the_writes_of_the_others(tensor, *arrived)
+        with owner.pool(method=MODULE) as pool, about("CHAN-1"):
             (result,) = pool.add_and_return("map", [tensor])
             each_sees_the_writes_of_the_others(result, arrived[0], tensor)
         check.equal(child.leave(), 0, "the child exits normally")

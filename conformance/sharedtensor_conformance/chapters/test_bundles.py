@@ -8,6 +8,7 @@ thread, back and on, from forked children and theirs, and past the end of its se
 from sharedtensor_conformance.chapters.bundle_stories import (
     ARRIVAL,
     GRADS,
+    SHARING,
     VIEWED,
     arrives_and_is_shared,
     arrives_as,
@@ -16,6 +17,7 @@ from sharedtensor_conformance.chapters.bundle_stories import (
     make_bundle,
     make_bundle_with_flags,
     make_bundle_with_grads,
+    reads_the_writes,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
 
@@ -31,9 +33,8 @@ def send(bundle, receiver, channel=""):
 def send_between_threads(bundle, receiver, channel):
     """Let a new thread of each side send and receive a bundle."""
     sender = bundle.actor
-    receiver.ensure_started()
-    sender.in_a_thread("put", receiver.name, channel, bundle.remote)
-    return bundle.there(receiver, receiver.in_a_thread("get", sender.name, channel))
+    sender.put_in_a_thread(bundle.remote, receiver, channel)
+    return bundle.there(receiver, receiver.get_in_a_thread(sender, channel))
 
 
 def go_all_ways(bundle, receiver, bystander, channel):
@@ -77,9 +78,68 @@ def test_bundle_keeps_its_grads_however_often_it_is_sent(
 
 
 @clause(
-    "GRAD-1",
-    "GRAD-4",
-    "RESHARE-6",
+    *("RESHARE-1", "RESHARE-3", "RESHARE-4"),
+    profiles=("views", "identity", "share"),
+    vary=("strategy",),
+    pairwise=True,
+)
+def test_bundle_is_mapped_once_however_often_it_is_received(
+    sender, receiver, bystander, channel, implementation
+):
+    """A bundle is received again and again, by threads too, and comes back twice.
+
+    The second time it comes from a third process, when those before it were dropped.
+    """
+    bundle = make_bundle(sender, implementation)
+    bundle.share()
+    own = bundle.addresses()
+    first = send(bundle, receiver, channel)
+    where = first.addresses()
+    again = send_between_threads(bundle, receiver, channel)
+    check.equal(again.addresses(), where, "each storage has one address")
+    again.share()
+    first.drop()
+    third = send(bundle, receiver, channel)
+    check.equal(third.addresses(), where, "and so it has later")
+    back = send(third, sender, channel)
+    check.equal(back.addresses(), own, "what comes back is the sender's memory")
+    onward = send(third, bystander, channel)
+    for dropped in (again, third, back):
+        dropped.drop()
+    back = send(onward, sender, channel)
+    bundle.share()
+    check.equal(back.addresses(), own, "from a third process too")
+    check.equal(bundle.addresses(), own, "which has stayed where it was")
+
+
+@clause(
+    *("RESHARE-1", "RESHARE-3", "RESHARE-4", "START-3"),
+    profiles=("views", "identity", "share"),
+    vary=("strategy",),
+    start_methods=BY_FORK,
+)
+def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
+    """A child gets what it has inherited, and sends it back to its parent."""
+    made, received = (make_bundle(actor, implementation) for actor in (owner, peer))
+    made.share()
+    held = [made, send(received, owner)]
+    own = [one.addresses() for one in held]
+    child = owner.start_peer(arguments=[one.remote for one in held])
+    pairs = zip(held, child.arguments, strict=True)
+    inherited = [one.there(child, remote) for one, remote in pairs]
+    for one, parents, where in zip(inherited, held, own, strict=True):
+        one.share()
+        check.equal(one.addresses(), where, "it lies in the child where it was")
+        again = send(parents, child)
+        check.equal(again.addresses(), where, "and is not mapped again")
+        back = send(again, owner)
+        check.equal(back.addresses(), where, "nor in the parent")
+    at_the_peer = send(send(inherited[1], owner), peer)
+    check.equal(at_the_peer.addresses(), received.addresses(), "nor where it was made")
+
+
+@clause(
+    *("GRAD-1", "GRAD-4", "RESHARE-6", "SHARE-1", "SHARE-2"),
     profiles=("views",),
     vary=("strategy",),
     pairwise=True,
@@ -160,7 +220,7 @@ def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implemen
     each_reads_the_writes([there, sent, inherited[1]], "START-3")
 
 
-@clause("START-4", profiles=("views",), start_methods=BY_FORK)
+@clause("START-4", *SHARING, profiles=("views",), start_methods=BY_FORK)
 def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, implementation):
     """Children inherit a bundle that nobody has shared; one of them sends its own."""
     bundle = make_bundle(owner, implementation)
@@ -208,10 +268,11 @@ def test_forked_children_of_forked_children_receive(
         found = in_a_descendant(receiver, "act", "get_and_write_bundle", *arguments)
         receiver.unreceived = 0
         arrives_as(found[0], due, "START-3")
-        moment = "after the write of a forked child"
-        arrives_as(bundle.description(), found[1], "SHARE-2", moment=moment)
+        who = f"{sender.name}, after a forked child has written,"
+        reads_the_writes(bundle.description(), found[1], who, "SHARE-2")
         if held is not None:
-            arrives_as(held.description(), found[1], "START-3", moment=moment)
+            who = f"{receiver.name}, after its forked child has written,"
+            reads_the_writes(held.description(), found[1], who, "START-3")
         arrives_and_is_shared(send(bundle, receiver, channel), bundle, "LIFE-11")
 
 
@@ -257,7 +318,8 @@ def tasks_share(pool, owner, peer, implementation, *ways):
         arrives_as(before, due, *ways, moment=f"in task {number} it arrives")
         returned = here.there(owner, result)
         for one in {bundle, here, returned}:
-            arrives_as(one.description(), after, *ways, moment="when it is returned")
+            who = f"{one.actor.name}, after the worker has written,"
+            reads_the_writes(one.description(), after, who, *ways)
         each_reads_the_writes([returned, here], *ways)
 
 
@@ -276,7 +338,8 @@ def test_bundle_with_grads_of_a_task_keeps_them(owner, implementation):
         due = bundle.description()
         result, before, after = pool.look_and_write(bundle.remote, True)
         arrives_as(before, due, "GRAD-2")
-        arrives_as(bundle.description(), after, "GRAD-3", moment="after the write")
+        who = "the owner, after the worker has written,"
+        reads_the_writes(bundle.description(), after, who, "GRAD-3")
         returned = bundle.there(owner, result)
         arrives_as(returned.description(), after, "GRAD-2", moment="it is returned")
 

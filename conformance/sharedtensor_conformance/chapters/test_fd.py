@@ -224,7 +224,9 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
     sender, receiver, channel, stage
 ):
     """Three hundred tensors are sent in one message; some are written, all dropped."""
-    sender.send(sender.make([1, 2]), receiver, channel).drop()
+    sender.send(sender.make([1, 2]), receiver, channel)
+    for actor in (sender, receiver):
+        actor.drop_all()
     before = stage.holdings(sender, receiver)
     tensors = [sender.make([number, 50]) for number in range(MANY)]
     arrived = sender.send(tensors, receiver, channel)
@@ -300,6 +302,9 @@ def test_process_near_its_limit_goes_on(sender, receiver, channel):
                 dropped.drop()
 
 
+SOON = 3.0
+"""Seconds within which a message that was put can be received."""
+
 NUMBER = 1100
 """More descriptors than `select` can wait for, FD_SETSIZE, select(2)."""
 
@@ -319,8 +324,9 @@ def test_descriptors_may_have_any_numbers(stage, channel):
         with stage.fresh() as fresh:
             pair = (fresh.owner, fresh.peer)
             for sender, receiver in (pair, pair[::-1]):
-                sender.send(sender.make([1, 2]), receiver, channel).drop()
+                sender.send(sender.make([1, 2]), receiver, channel)
             for actor in pair:
+                actor.drop_all()
                 if numbers_are == "large":
                     actor.request("act", "occupy_descriptors", NUMBER)
                 for descriptor in range(3) if numbers_are == "least" else ():
@@ -340,6 +346,8 @@ def goes_there_and_back(sender, receiver, channel):
     made = [sender.make([number, 71, 72]) for number in range(4)]
     sender.put(made[0], receiver, channel)
     made[0].drop()
+    there = lambda: receiver.has_message(sender, channel)  # noqa: E731
+    eventually(there, "the receiver can look for a message", within=SOON)
     arrived = [receiver.get(sender, channel)]
     check.equal(arrived[0].values(), [0, 71, 72], "the tensor arrives")
     arrived += sender.send(made[1:], receiver, channel)

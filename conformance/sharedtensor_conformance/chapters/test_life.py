@@ -834,7 +834,9 @@ def has_only(own, program, stage):
 @clause("LIFE-23", vary=("strategy",), starts=True)
 def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, stage):
     """A child holds its own and many of the owner's tensors; it becomes a program."""
-    owner.send(owner.make([1, 2]), peer).drop()
+    owner.send(owner.make([1, 2]), peer)
+    for actor in (owner, peer):
+        actor.drop_all()
     child = owner.start_peer()
     counts = opened(stage, owner, peer)
     own = Counter(child.system.targets())

@@ -5,6 +5,7 @@ from math import prod
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.stories import (
+    about,
     each_keeps_its_writes_to_itself,
     each_sees_the_writes_of_the_others,
 )
@@ -356,7 +357,7 @@ def clones_are_private(original, layout, dtype):
     check.equal(second.is_shared(), False, "nor is it shared with the other clone")
 
 
-@clause("SHARE-11", profiles=("share",), vary=("strategy",), start_methods=("fork",))
+@clause("SHARE-11", "START-3", vary=("strategy",), start_methods=("fork",))
 def test_clones_in_forked_children_are_private(owner, peer):
     """A child clones tensors that it has inherited; of a clone it inherits a copy."""
     tensor = owner.make([61, 62, 63])
@@ -368,7 +369,8 @@ def test_clones_in_forked_children_are_private(owner, peer):
     own = inherited.clone()
     check.equal(own.is_shared(), False, "and so is one that the child has made")
     each_keeps_its_writes_to_itself(tensor, clone, its_clone, own)
-    each_sees_the_writes_of_the_others(tensor, inherited, there)
+    with about("START-3"):
+        each_sees_the_writes_of_the_others(tensor, inherited, there)
 
 
 @clause("SHARE-5", "SHARE-6", "RESHARE-1", vary=("strategy",), start_methods=("fork",))
@@ -381,15 +383,17 @@ def test_forked_child_says_what_is_shared(owner, peer):
     child = owner.start_peer(arguments=[shared, sent, received, private])
     *inherited, its_own = child.arguments
     for one in inherited:
-        check.equal(one.is_shared(), True, "what was shared is shared in the child")
+        with about("SHARE-6"):
+            check.equal(one.is_shared(), True, "what was shared is so in the child")
         check(one.share().same_object_as(one), "sharing it again returns it")
     check.equal(its_own.is_shared(), False, "what was not is not")
     check(its_own.share().same_object_as(its_own), "sharing returns the tensor")
     check.equal(its_own.is_shared(), True, "and shares it in the child")
     check.equal(private.is_shared(), False, "and not in its parent")
-    each_keeps_its_writes_to_itself(private, its_own)
-    each_sees_the_writes_of_the_others(sent, there, inherited[1])
-    each_sees_the_writes_of_the_others(shared, inherited[0])
+    with about("SHARE-6"):
+        each_keeps_its_writes_to_itself(private, its_own)
+        each_sees_the_writes_of_the_others(sent, there, inherited[1])
+        each_sees_the_writes_of_the_others(shared, inherited[0])
 
 
 GROWING = {

@@ -3,6 +3,7 @@
 from itertools import chain
 
 from sharedtensor_conformance.chapters.stories import (
+    about,
     answers_of,
     direct,
     each_sees_the_writes_of_the_others,
@@ -180,7 +181,8 @@ def test_threads_that_share_and_put_one_tensor_move_it_once(
         check.equal(len(set(addresses)), 1, "and stays where it is then")
         check.equal(values, [number, 51, 52], "who reads it meanwhile reads its values")
         arrived = [receiver.get(sender, channel), bystander.get(sender, channel)]
-        each_sees_the_writes_of_the_others(tensor, *arrived)
+        with about("CHAN-5"):
+            each_sees_the_writes_of_the_others(tensor, *arrived)
         for one in (tensor, *arrived):
             one.drop()
 
@@ -194,6 +196,7 @@ def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_meth
         deadline=3 * owner.host.timeouts.start,
     )
     check.equal(codes, [0, 0, 0], "each process found its tensors, and ended")
-    for number, (short, long) in enumerate(tensors):
-        check.equal(short.values(), [number + 1, 53], "each has written to its own")
-        check.equal(long.values(), [11 + number, 54, 55], "once, to each of them")
+    with about("START-2"):
+        for number, (short, long) in enumerate(tensors):
+            check.equal(short.values(), [number + 1, 53], "each has written to its own")
+            check.equal(long.values(), [11 + number, 54, 55], "once, to each of them")

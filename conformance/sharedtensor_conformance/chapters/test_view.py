@@ -419,6 +419,11 @@ def test_conjugated_views_of_each_sort_arrive_equal_or_are_refused(
                     check.equal(back.values(), view.values(), "also when it comes back")
 
 
+def numbers_among(dtypes):
+    """Return the dtypes of which any bytes are values."""
+    return [name for name in dtypes if name != "bool"]
+
+
 @clause("VIEW-10", vary=("strategy",), pairwise=True, dtypes=("float64",))
 def test_views_of_every_dtype_alias_in_one_message_and_in_several(
     sender, receiver, channel, implementation
@@ -428,7 +433,7 @@ def test_views_of_every_dtype_alias_in_one_message_and_in_several(
     The receiver writes to the base, the sender reads through the views, and vice versa.
     """
     base = sender.make([0.5 * n for n in range(8)], dtype="float64")
-    names = [name for name in implementation.dtypes if name != "bool"]
+    names = numbers_among(implementation.dtypes)
     views = [base.reinterpret(name) for name in names]
     arrived, *there = sender.send([base, *views], receiver, channel)
     apart = [sender.send(view, receiver, channel) for view in views]

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 
-class Held:
-    """Tensors that a process has, by number: a tensor has its number in each element.
+class Numbered:
+    """Tensors that a process has, by number, which each has in all its elements.
 
     A process that has received a tensor often has it as often.
     """
@@ -22,12 +22,12 @@ class Held:
         self.tensors: dict[int, list[Any]] = {}
 
 
-def new_storages(actor: Any) -> Held:
+def new_storages(actor: Any) -> Numbered:
     """Return an empty collection."""
-    return Held()
+    return Numbered()
 
 
-def make_storages(actor: Any, held: Held, first: int, lengths: list[int]) -> None:
+def make_storages(actor: Any, held: Numbered, first: int, lengths: list[int]) -> None:
     """Make a tensor of each length, numbered from `first` on."""
     for number, length in enumerate(lengths, first):
         made = actor.call("make", [number] * length, (length,), "int32")
@@ -35,14 +35,14 @@ def make_storages(actor: Any, held: Held, first: int, lengths: list[int]) -> Non
 
 
 def put_storages(
-    actor: Any, held: Held, numbers: list[int], to: str, channel: str
+    actor: Any, held: Numbered, numbers: list[int], to: str, channel: str
 ) -> None:
     """Put the tensors of these numbers in one message."""
     payload = [[number, held.tensors[number][-1]] for number in numbers]
     actor.do_put(to, channel, payload)
 
 
-def get_storages(actor: Any, held: Held, sender: str, channel: str) -> list[int]:
+def get_storages(actor: Any, held: Numbered, sender: str, channel: str) -> list[int]:
     """Get such a message, and keep its tensors; return their numbers."""
     payload = actor.do_get(sender, channel)
     for number, tensor in payload:
@@ -50,14 +50,16 @@ def get_storages(actor: Any, held: Held, sender: str, channel: str) -> list[int]
     return [number for number, _ in payload]
 
 
-def drop_storages(actor: Any, held: Held, numbers: list[int]) -> None:
+def drop_storages(actor: Any, held: Numbered, numbers: list[int]) -> None:
     """Drop all that the process has of these numbers."""
     for number in numbers:
         for tensor in held.tensors.pop(number, []):
             actor.call("release", tensor)
 
 
-def rewrite_storages(actor: Any, held: Held, numbers: list[int], value: int) -> None:
+def rewrite_storages(
+    actor: Any, held: Numbered, numbers: list[int], value: int
+) -> None:
     """Write another value to both ends of the tensors of these numbers."""
     for number in numbers:
         tensor = held.tensors[number][0]
@@ -66,7 +68,7 @@ def rewrite_storages(actor: Any, held: Held, numbers: list[int], value: int) -> 
             actor.call("write", tensor, (index,), number + value)
 
 
-def wrong_storages(actor: Any, held: Held, added: dict[int, int]) -> list[int]:
+def wrong_storages(actor: Any, held: Numbered, added: dict[int, int]) -> list[int]:
     """Return the numbers of the tensors in which there is something else.
 
     Args:
@@ -86,7 +88,7 @@ def wrong_storages(actor: Any, held: Held, added: dict[int, int]) -> list[int]:
     return wrong
 
 
-def share_storages(actor: Any, held: Held) -> None:
+def share_storages(actor: Any, held: Numbered) -> None:
     """Share all that the process has, so that a forked child has the same memory."""
     for tensors in held.tensors.values():
         for tensor in tensors:

@@ -87,6 +87,16 @@ class ActorProxy(Requester):
         for actor in to:
             actor.unreceived[self.name] += 1
 
+    def put_in_a_thread(self, payload: Any, to: ActorProxy, channel: str) -> None:
+        """Let a new thread of the process put `payload`."""
+        self.put_at_once(payload, to, channel=channel)
+
+    def get_in_a_thread(self, sender: ActorProxy, channel: str) -> Any:
+        """Let a new thread of the process get the next payload, and return that."""
+        payload = self.in_a_thread("get", sender.name, channel)
+        self._received()
+        return payload
+
     def get(self, sender: ActorProxy, channel: str = "") -> Any:
         """Return the next payload from another actor, as it arrived here."""
         payload = self.request("get", sender.name, channel or self._first_channel)

@@ -349,3 +349,104 @@ def no_bytes_are_the_end(recv_bytes):
         return stream
 
     return receive
+
+
+@mutant(
+    "full_packet_loses_its_end",
+    "CHAN-6",
+    "CHAN-11",
+    replaces="multiprocessing.packets.write",
+)
+def full_packet_loses_its_end(write):
+    """A message of 32 KiB to the byte loses the last one."""
+
+    def write_less(end, payload, *rest):
+        view = memoryview(payload)
+        write(end, view[:-1] if view.nbytes == 1 << 15 else payload, *rest)
+
+    return write_less
+
+
+@mutant(
+    "items_are_taken_for_bytes",
+    "CHAN-11",
+    replaces="multiprocessing.connection.Connection.send_bytes",
+)
+def items_are_taken_for_bytes(send_bytes):
+    """Of a buffer with large items, as many bytes are sent as it has items."""
+
+    def send(self, buf, offset=0, size=None):
+        view = memoryview(buf)
+        send_bytes(self, view.cast("B")[: len(view)], offset, size)
+
+    return send
+
+
+@mutant(
+    "time_is_never_negative", "CHAN-12", replaces="multiprocessing.queues.Queue.get"
+)
+def time_is_never_negative(get):
+    """Who asks a queue with a time that has passed already gets another exception."""
+
+    def get_later(self, block=True, timeout=None):
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"a timeout of {timeout} seconds")
+        return get(self, block, timeout)
+
+    return get_later
+
+
+@mutant("rest_of_a_chunk_is_copied", "CHAN-1", replaces="protocol.export_tensor")
+def rest_of_a_chunk_is_copied(export_tensor):
+    """Of the tasks that a pool sends at once only the first has tensors shared."""
+
+    def export(tensor):
+        outbox = transport.current_outbox()
+        in_pool = "_handle_tasks" in threading.current_thread().name
+        later = in_pool and outbox is not None and len(outbox.keep) > 1
+        return tensor.__reduce_ex__(4) if later else export_tensor(tensor)
+
+    from sharedtensor import transport
+
+    return export
+
+
+@mutant(
+    "queue_of_the_module_copies",
+    "CHAN-3",
+    replaces="multiprocessing.context.DefaultContext.get_context",
+)
+def queue_of_the_module_copies(get_context):
+    """A simple queue that is made without a context carries copies."""
+    from sharedtensor.multiprocessing import context, queues
+
+    class CopyingQueue(queues.SimpleQueue):
+        def put(self, obj):
+            super().put(copy.deepcopy(obj))
+
+    def make(self):
+        return CopyingQueue(ctx=get_context(self))
+
+    context.DefaultContext.SimpleQueue = make
+    import sharedtensor.multiprocessing as module
+
+    module.SimpleQueue = context.default_context.SimpleQueue
+    return get_context
+
+
+@mutant(
+    "refused_offer_counts_as_a_task",
+    "LIFE-18",
+    replaces="multiprocessing.queues.JoinableQueue.put",
+)
+def refused_offer_counts_as_a_task(put):
+    """What a joinable queue has no room for is waited for by those who join it."""
+
+    def count(self, *arguments, **options):
+        try:
+            put(self, *arguments, **options)
+        except queue.Full:
+            self._unfinished_tasks.release()
+            raise
+
+    return count

@@ -201,3 +201,19 @@ def last_large_storage_is_kept(rebuild_storage):
         return storage
 
     return rebuild_and_keep
+
+
+@mutant(
+    "descriptor_zero_is_none",
+    "FD-2",
+    "FD-4",
+    replaces="strategies.FileDescriptor.release",
+)
+def descriptor_zero_is_none(release):
+    """A segment whose descriptor is 0 is released as one that has none."""
+
+    def release_but_zero(self, segment):
+        segment.descriptor = segment.descriptor or None
+        release(self, segment)
+
+    return release_but_zero

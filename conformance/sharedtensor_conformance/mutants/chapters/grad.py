@@ -185,3 +185,33 @@ def tensor_is_cached_with_its_storage(rebuild_tensor):
         return tensor
 
     return rebuild
+
+
+@mutant("workers_return_no_grads", "GRAD-2", replaces="protocol.export_grad")
+def workers_return_no_grads(export_grad):
+    """A pool's worker sends no grad."""
+
+    def export(tensor):
+        in_worker = "PoolWorker" in multiprocessing.current_process().name
+        return None if in_worker else export_grad(tensor)
+
+    return export
+
+
+@mutant("grad_is_sent_for_ever", "GRAD-2", "GRAD-4", replaces="protocol.export_grad")
+def grad_is_sent_for_ever(export_grad):
+    """A grad that was sent once is sent again when it has been taken away."""
+    sent = weakref.WeakKeyDictionary()
+
+    def export(tensor):
+        if (grad := export_grad(tensor)) is not None:
+            sent[tensor] = grad
+        return sent.get(tensor)
+
+    return export
+
+
+@mutant("empty_results_are_sent", "GRAD-5", replaces="protocol.refuse_non_leaf")
+def empty_results_are_sent(refuse_non_leaf):
+    """A non-leaf without elements is sent as a leaf."""
+    return lambda tensor: refuse_non_leaf(tensor) if tensor.numel() else None

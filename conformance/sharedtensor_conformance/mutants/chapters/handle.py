@@ -68,3 +68,14 @@ def sender_waits_until_it_was_fetched(export_storage, write_message, write_at_on
         return written
 
     return export, write, write_now
+
+
+@mutant("large_views_are_sent_by_value", "HANDLE-2", replaces="protocol.export_tensor")
+def large_views_are_sent_by_value(export_tensor):
+    """A view with gaps that has a megabyte or more travels with its values."""
+
+    def export(tensor):
+        large = tensor.nbytes >= 1 << 20 and not tensor.is_contiguous()
+        return tensor.__reduce_ex__(4) if large else export_tensor(tensor)
+
+    return export

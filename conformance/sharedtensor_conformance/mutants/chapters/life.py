@@ -3,6 +3,7 @@
 import fcntl
 import mmap
 import os
+import queue
 import signal
 import socket
 import struct
@@ -497,3 +498,24 @@ def closing_cancels_the_join(close):
         self.cancel_join_thread()
 
     return close_and_cancel
+
+
+@mutant(
+    "unbuilt_message_keeps_its_place",
+    "LIFE-19",
+    "FAIL-2",
+    replaces="multiprocessing.queues.Queue.get",
+)
+def unbuilt_message_keeps_its_place(get):
+    """A message whose receive raises keeps its place in a queue with a bound."""
+
+    def get_or_keep(self, *arguments, **options):
+        try:
+            return get(self, *arguments, **options)
+        except queue.Empty:
+            raise
+        except Exception:
+            self._sem.acquire(False)
+            raise
+
+    return get_or_keep

@@ -1,6 +1,7 @@
 """Mutants of sharing what is shared already."""
 
 import io
+import threading
 from multiprocessing.reduction import ForkingPickler
 
 from sharedtensor_conformance.mutants.registry import mutant
@@ -142,3 +143,23 @@ def grad_arrives_as_a_view(attach_grad):
         attach_grad(tensor, None if grad is None else grad.detach())
 
     return attach_view
+
+
+@mutant(
+    "threads_map_again",
+    "RESHARE-3",
+    replaces=("protocol.find_storage", "protocol.remember_storage"),
+)
+def threads_map_again(find_storage, remember_storage):
+    """A thread that is not the first one maps what its process has already."""
+
+    def is_first():
+        return threading.current_thread() is threading.main_thread()
+
+    def find(token):
+        return find_storage(token) if is_first() else None
+
+    def remember(storage):
+        return remember_storage(storage) if is_first() else storage
+
+    return find, remember

@@ -1,6 +1,8 @@
 """Mutants of the move into shared memory."""
 
 import mmap
+import os
+import weakref
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -188,3 +190,56 @@ def second_arrival_is_private(rebuild_storage, map_shared):
         return (rebuild_privately if again else rebuild_storage)(storage_class, handle)
 
     return rebuild, map_one_way
+
+
+@mutant("tokens_come_again", "SHARE-12", replaces="segments.new_token")
+def tokens_come_again(new_token):
+    """A process has forty tokens, and takes the first again after the last."""
+    tokens = []
+
+    def next_token():
+        tokens.append(new_token() if len(tokens) < 40 else tokens.pop(0))
+        return tokens[-1]
+
+    return next_token
+
+
+@mutant(
+    "clone_of_a_view_with_gaps_is_a_view", "SHARE-11", replaces="tensors.Tensor.clone"
+)
+def clone_of_a_view_with_gaps_is_a_view(clone):
+    """A view that is not contiguous is not cloned, but looked at through another."""
+    return lambda self: clone(self) if self.is_contiguous() else self.detach()
+
+
+@mutant(
+    "forked_child_denies_sharing",
+    "SHARE-5",
+    "SHARE-6",
+    replaces=("protocol.move_storage", "storage.Storage.is_shared"),
+)
+def forked_child_denies_sharing(move_storage, is_shared):
+    """What a process has shared is not shared, as a forked child of it says."""
+    movers = weakref.WeakKeyDictionary()
+
+    def move(storage):
+        movers[storage] = os.getpid()
+        move_storage(storage)
+
+    def ask(self):
+        return is_shared(self) and movers.get(self, os.getpid()) == os.getpid()
+
+    return move, ask
+
+
+@mutant("wide_elements_may_grow", "SHARE-8", replaces="tensors.Tensor.resize_")
+def wide_elements_may_grow(resize):
+    """A tensor of elements of eight bytes grows to twice its shared storage."""
+
+    def grow(self, *shape):
+        if self.dtype.itemsize == 8 and self.storage.is_shared():
+            self._shape, self._strides = tuple(shape), (1,) * len(shape)
+            return self
+        return resize(self, *shape)
+
+    return grow

@@ -177,3 +177,25 @@ def earlier_report_is_told(failure):
         return reports.get(index, error)
 
     return failure_or_report
+
+
+@mutant(
+    "index_of_the_last_is_cut",
+    "SPAWN-4",
+    replaces="multiprocessing.spawning.ProcessContext._failure",
+)
+def index_of_the_last_is_cut(failure):
+    """Where more than four processes run, the fifth is told as the fourth."""
+    return lambda self, index: failure(self, min(index, 3))
+
+
+@mutant(
+    "large_statuses_are_signals", "SPAWN-5", replaces="errors.ProcessExitedException.of"
+)
+def large_statuses_are_signals(of):
+    """A status above 127 is told as that of a shell: the number of a signal."""
+
+    def exited(index, pid, code):
+        return of(index, pid, 128 - code if code > 128 else code)
+
+    return exited

@@ -1,6 +1,7 @@
 """Mutants of what a child has when it starts."""
 
 import mmap
+import multiprocessing
 import os
 from multiprocessing.context import get_spawning_popen
 
@@ -95,3 +96,36 @@ def child_forgets_the_strategy(enter_child):
     from sharedtensor.state import DEFAULT_STRATEGY
 
     return lambda strategy, address: enter_child(DEFAULT_STRATEGY, address)
+
+
+@mutant("arguments_lose_their_flags", "GRAD-1", replaces="protocol.export_flags")
+def arguments_lose_their_flags(export_flags):
+    """Leaves among the arguments of a spawned process arrive without their flag."""
+
+    def export(tensor):
+        from sharedtensor import transport
+
+        requires_grad, conjugated = export_flags(tensor)
+        return requires_grad and not transport.is_spawning(), conjugated
+
+    return export
+
+
+@mutant(
+    "children_of_children_keep_to_themselves",
+    "SHARE-2",
+    "START-3",
+    replaces="segments.map_shared",
+)
+def children_of_children_keep_to_themselves(map_shared):
+    """What a child's child receives is mapped so that nobody reads its writes."""
+
+    def map_segment(target, fd):
+        from sharedtensor import memory
+
+        if len(multiprocessing.current_process()._identity) < 3:
+            map_shared(target, fd)
+        else:
+            memory.remap(target, fd, mmap.MAP_PRIVATE)
+
+    return map_segment

@@ -109,3 +109,31 @@ def state_dict_is_made_once(state_dict):
         return dict(first[self])
 
     return remembered
+
+
+@mutant(
+    "module_is_shared_once", "TRAIN-4", "TRAIN-6", replaces="nn.Module.share_memory"
+)
+def module_is_shared_once(share_memory):
+    """What a module gets after it was shared is not shared when it is shared again."""
+    shared = weakref.WeakSet()
+
+    def share(self):
+        if self not in shared:
+            shared.add(self)
+            share_memory(self)
+        return self
+
+    return share
+
+
+@mutant("empty_parameters_are_left_out", "TRAIN-1", replaces="nn.Module._tensors")
+def empty_parameters_are_left_out(tensors):
+    """A module has no parameters and no buffers without elements."""
+
+    def filled(self, kind, prefix=""):
+        for name, value in tensors(self, kind, prefix):
+            if value.numel():
+                yield name, value
+
+    return filled

@@ -178,3 +178,35 @@ def copies_counters(export_tensor):
     return _copy_where(
         lambda tensor: tensor.shape == () and tensor.dtype.kind in "biu", export_tensor
     )
+
+
+@mutant("later_sends_begin_elsewhere", "VIEW-1", replaces="protocol.export_window")
+def later_sends_begin_elsewhere(export_window):
+    """A view of wide elements that are shared already loses its offset."""
+
+    def change(tensor, dtype, offset, *window):
+        again = tensor.storage.is_shared() and tensor.dtype.itemsize == 8
+        return dtype, 0 if again else offset, *window
+
+    return _change_window(change, export_window)
+
+
+@mutant("number_loses_conjugation", "VIEW-9", replaces="protocol.export_flags")
+def number_loses_conjugation(export_flags):
+    """A lazily conjugated tensor of no dimensions arrives without its flag."""
+
+    def export(tensor):
+        requires_grad, conjugated = export_flags(tensor)
+        return requires_grad, conjugated and tensor.shape != ()
+
+    return export
+
+
+@mutant("bytes_of_the_known_are_copies", "VIEW-10", replaces="protocol.export_tensor")
+def bytes_of_the_known_are_copies(export_tensor):
+    """Small elements over a storage that is shared already arrive as copies."""
+
+    def is_so(tensor):
+        return tensor.dtype.itemsize < 4 and tensor.storage.is_shared()
+
+    return _copy_where(is_so, export_tensor)
