@@ -11,6 +11,7 @@ import ast
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -76,7 +77,12 @@ def nodes_of(name: str, known: dict[str, ast.FunctionDef]) -> Iterator[ast.AST]:
                 waiting.append(node.id)
 
 
-def all_tests() -> Iterator[Test]:
+@cache
+def all_tests() -> tuple[Test, ...]:
+    return tuple(_read_tests())
+
+
+def _read_tests() -> Iterator[Test]:
     shared = functions_of(Path(stories.__file__))
     for file in sorted(Path(chapters.__file__).parent.glob("test_*.py")):
         module = importlib.import_module(f"{chapters.__name__}.{file.stem}")
@@ -86,12 +92,9 @@ def all_tests() -> Iterator[Test]:
                 yield Test(name, marking, tuple(nodes_of(name, known)))
 
 
-TESTS = list(all_tests())
-
-
 def undeclared(kind, of):
     """Return the tests with things of a kind that their decorators do not name."""
-    found = {test.name: kind(test) - of(test) for test in TESTS}
+    found = {test.name: kind(test) - of(test) for test in all_tests()}
     return {name: things for name, things in found.items() if things}
 
 
@@ -104,7 +107,7 @@ def test_operations_are_those_of_the_profiles():
 
 def test_strategies_are_set_where_they_are_claimed():
     functions = {f"{verb}_sharing_strategy" for verb in ("get", "set")}
-    setting = {test.name: test for test in TESTS if functions & test.attributes}
+    setting = {test.name: test for test in all_tests() if functions & test.attributes}
     assert len(setting) > 20
     profiles = {name: test.marking.profiles for name, test in setting.items()}
     assert {
@@ -119,7 +122,7 @@ def test_tests_that_start_processes_say_so():
     """Where the start method is chosen for them, each process might cost an import."""
     starting = [
         test.name
-        for test in TESTS
+        for test in all_tests()
         if STARTING & test.attributes
         and "start_method" not in test.marking.vary
         and not test.marking.start_methods
@@ -127,7 +130,7 @@ def test_tests_that_start_processes_say_so():
         and not test.marking.on_device
     ]
     assert len(starting) > 50
-    markings = {test.name: test.marking for test in TESTS}
+    markings = {test.name: test.marking for test in all_tests()}
     assert [name for name in starting if not markings[name].starts_processes] == []
 
 
@@ -167,12 +170,13 @@ def test_no_parameter_of_a_test_has_the_name_of_an_axis():
 
 
 def names_in(name):
-    return next(test.names for test in TESTS if test.name == name)
+    return next(test.names for test in all_tests() if test.name == name)
 
 
 def test_two_strategies_are_asked_for_where_one_is_exchanged_for_another():
-    asking = {test.name for test in TESTS if "several_strategies" in test.names}
-    assert asking <= {test.name for test in TESTS if test.marking.several_strategies}
+    found = [test for test in all_tests() if "several_strategies" in test.names]
+    assert found
+    assert [one.name for one in found if not one.marking.several_strategies] == []
 
 
 def marked(**options):
