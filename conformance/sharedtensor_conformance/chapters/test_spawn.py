@@ -212,7 +212,7 @@ def joined(group, count, in_a_thread=False):
     A join may return false before all have ended, though nothing has failed.
     """
     join = group.join_in_a_thread if in_a_thread else group.join
-    told = False
+    told: Any = False
     for _ in range(count):
         told = told or join()
     return told
