@@ -119,7 +119,7 @@ def test_bundle_is_mapped_once_however_often_it_is_received(
     start_methods=BY_FORK,
 )
 def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
-    """A child gets what it has inherited, and sends it back to its parent."""
+    """A child gets what it has inherited, twice, and sends it back to its parent."""
     made, received = (make_bundle(actor, implementation) for actor in (owner, peer))
     made.share()
     held = [made, send(received, owner)]
@@ -130,12 +130,13 @@ def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
     for one, parents, where in zip(inherited, held, own, strict=True):
         one.share()
         check.equal(one.addresses(), where, "it lies in the child where it was")
-        again = send(parents, child)
-        check.equal(again.addresses(), where, "and is not mapped again")
-        back = send(again, owner)
-        check.equal(back.addresses(), where, "nor in the parent")
+        first, second = (send(parents, child) for _ in range(2))
+        check.equal(second.addresses(), first.addresses(), "what comes is mapped once")
+        for held_there in (one, second):
+            back = send(held_there, owner)
+            check.equal(back.addresses(), where, "it comes back to where it was")
     at_the_peer = send(send(inherited[1], owner), peer)
-    check.equal(at_the_peer.addresses(), received.addresses(), "nor where it was made")
+    check.equal(at_the_peer.addresses(), received.addresses(), "and to who made it")
 
 
 @clause(

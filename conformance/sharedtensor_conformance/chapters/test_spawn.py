@@ -212,7 +212,7 @@ def joined(group, count, in_a_thread=False):
     A join may return false before all have ended, though nothing has failed.
     """
     join = group.join_in_a_thread if in_a_thread else group.join
-    told = False
+    told: Any = False
     for _ in range(count):
         told = told or join()
     return told
@@ -301,9 +301,12 @@ def test_groups_of_any_number_are_joined(owner, start_method):
     check.equal(told, True, "a thread that has not started them can join them")
 
 
+NO_NUMBERS = ("bool",)
+
+
 def numbers_among(dtypes):
     """Return the dtypes that have numbers, which can be added to."""
-    return [name for name in dtypes if name != "bool"]
+    return [name for name in dtypes if name not in NO_NUMBERS]
 
 
 @clause("SPAWN-2", **ENDS)

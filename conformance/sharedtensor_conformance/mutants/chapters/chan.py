@@ -6,6 +6,7 @@ import pickle
 import queue
 import threading
 import time
+import weakref
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -450,3 +451,20 @@ def refused_offer_counts_as_a_task(put):
             raise
 
     return count
+
+
+@mutant(
+    "second_join_waits_for_nobody",
+    "CHAN-8",
+    replaces="multiprocessing.queues.JoinableQueue.join",
+)
+def second_join_waits_for_nobody(join):
+    """Who has joined a queue once does not wait when it joins it again."""
+    joined = weakref.WeakSet()
+
+    def join_once(self):
+        if self not in joined:
+            joined.add(self)
+            join(self)
+
+    return join_once
