@@ -58,7 +58,7 @@ def read_earlier(root: Path) -> dict[str, Earlier]:
 
 
 def changes(clauses: Iterable[Clause], earlier: Mapping[str, Earlier]) -> list[Change]:
-    """Return the clauses with another hash; first those with other words of theirs."""
+    """Return the clauses with another hash, first those with other words."""
     found = []
     for clause in clauses:
         was = earlier.get(clause.id, Earlier("", ""))
