@@ -102,10 +102,11 @@ def test_its_cases_run_under_fork_where_they_can(forks):
         declared = replace(declared, start_methods=("spawn", "forkserver"))
     selection = Selection(one_per_clause=True)
     methods = {
-        case.configuration.start_method
+        (case.marking.starts, case.configuration.start_method)
         for case in all_cases(selection, declared)
         if case.shares_processes and not case.marking.vary
         if case.configuration.device == "cpu"
         if not (case.marking.start_methods or case.marking.prefers)
     }
-    assert methods == ({"fork"} if forks else {"spawn"})
+    shared, started = ("fork", "fork") if forks else ("spawn", "forkserver")
+    assert methods == {(False, shared), (True, started)}

@@ -13,7 +13,7 @@ import pytest
 from sharedtensor_conformance import bounded_run
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness.matrix import Selection
+from sharedtensor_conformance.harness.matrix import Selection, matches, may_match
 from sharedtensor_conformance.plugin.enumeration import all_cases
 from sharedtensor_conformance.report.records import read_report
 from suites import LIMIT, SUITE, environment
@@ -142,3 +142,37 @@ def test_option_that_leaves_nothing_out_makes_no_part(suite):
     assert done.report.run.selection.left_out == 0
     assert done.report.run.selection.left_out_by == ()
     assert "left out" not in done.text
+
+
+PATTERNS = {
+    "test_a.py::test_one[fork-pipe]": ("test_a.py::test_one",),
+    "test_a.py::test_one*": ("test_a.py::test_one", "test_a.py::test_one_more"),
+    "test_a.py::test_one[*": ("test_a.py::test_one",),
+    "test_?.py::test_two[fork]": ("all",),
+    "*fork*": ("all",),
+    "test_a.py::test_on": (),
+    "": (),
+}
+TESTS = ("test_a.py::test_one", "test_a.py::test_one_more", "test_b.py::test_two")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_test_is_left_out_where_none_of_its_cases_can_be_chosen(pattern):
+    found = tuple(test for test in TESTS if may_match(test, pattern))
+    assert found == (TESTS if PATTERNS[pattern] == ("all",) else PATTERNS[pattern])
+    for test in TESTS:
+        ids = (f"{test}[{parameters}]" for parameters in ("fork", "fork-pipe"))
+        assert not any(matches(id, pattern) for id in ids) or test in found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "chosen"), [("test_share.py::test_r*[*-fork-*pipe*", 8), ("*-ring", 0)]
+)
+def test_enumeration_has_all_cases_that_patterns_choose(pattern, chosen):
+    declared = load_implementation("reference")
+    every = [case.id for case in all_cases(Selection(), declared)]
+    some = [case.id for case in all_cases(Selection(cases=(pattern,)), declared)]
+    wanted = [id for id in every if matches(id, pattern)]
+    assert wanted == [id for id in some if matches(id, pattern)]
+    assert len(wanted) >= chosen
+    assert len(some) < len(every) or pattern.startswith("*")

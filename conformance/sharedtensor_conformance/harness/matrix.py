@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation, Layout
@@ -104,6 +106,16 @@ def matches(id: str, pattern: str) -> bool:
     return id == pattern or fnmatchcase(id, pattern.replace("[", "[[]"))
 
 
+def may_match(test: str, pattern: str) -> bool:
+    """Return whether the pattern may match ids of the cases of a test.
+
+    They begin with it and a bracket; the pattern with what is before a ``*`` or ``?``.
+    """
+    begins, plain = f"{test}[", re.split(r"[*?]", pattern, maxsplit=1)[0]
+    goes_on = plain != pattern
+    return plain.startswith(begins) or (goes_on and begins.startswith(plain))
+
+
 def pairwise(axes: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return rows, one value of each axis, in which all pairs of values occur.
 
@@ -113,13 +125,18 @@ def pairwise(axes: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """
     if len(axes) < 2:
         return [[value] for axis in axes for value in axis]
+    return [
+        [axis[place] for axis, place in zip(axes, row, strict=True)]
+        for row in _paired_places(tuple(map(len, axes)))
+    ]
+
+
+@cache  # several tests have the same axes, and each is asked about twice
+def _paired_places(lengths: tuple[int, ...]) -> list[list[int]]:
+    """Return such rows for axes of these lengths, by the places of the values."""
     from allpairspy import AllPairs  # here: most selections have no such test
 
-    # By their places: it compares values, and those of ours need not be hashable.
-    places = AllPairs([list(range(len(axis))) for axis in axes])
-    return [
-        [axis[place] for axis, place in zip(axes, row, strict=True)] for row in places
-    ]
+    return [list(row) for row in AllPairs([list(range(length)) for length in lengths])]
 
 
 def _chosen(all_of: tuple[str, ...], *limits: tuple[str, ...] | None) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sharedtensor_conformance.harness.marking import Marking
@@ -18,7 +20,7 @@ from sharedtensor_conformance.plugin.cases import (
 )
 from sharedtensor_conformance.plugin.enumeration import axes_of, where
 from sharedtensor_conformance.plugin.known_deviations import Place, cheapest_first
-from sharedtensor_conformance.plugin.plan import durations_of, plan_of
+from sharedtensor_conformance.plugin.plan import Plan, durations_of, plan_of
 from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
 
 INDIRECT = ("configuration", "direction")
@@ -30,13 +32,13 @@ INDIRECT = ("configuration", "direction")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(
-    collector: pytest.Module, obj: object
+    collector: pytest.Module, obj: Any
 ) -> list[pytest.Item] | None:
-    """Leave out the tests that are not selected, before cases are made of them."""
-    marking = marking_of(obj)
-    if marking and not _where(collector.config, marking):
-        return []
-    return None
+    """Leave out the tests that have no chosen case, before cases are made of them."""
+    if marking_of(obj) is None:
+        return None
+    plan = _plan(collector.config)
+    return None if f"{collector.path.name}::{obj.__name__}" in plan.tests else []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -59,6 +61,10 @@ def _where(config: pytest.Config, marking: Marking) -> list[Configuration]:
     return where(marking, implementation, config.stash[SELECTION])
 
 
+def _plan(config: pytest.Config) -> Plan:
+    return plan_of(config, config.stash[SELECTION], config.stash[RUNNER].implementation)
+
+
 # From cases to a run
 
 
@@ -73,7 +79,7 @@ def pytest_collection_modifyitems(
     markings = {item: marking_of(getattr(item, "function", None)) for item in items}
     others = [item for item in items if not markings[item]]
     marked = [(item, marking) for item, marking in markings.items() if marking]
-    plan = plan_of(config, config.stash[SELECTION], config.stash[RUNNER].implementation)
+    plan = _plan(config)
     if unknown := {case_id(item) for item, _ in marked} - plan.known:
         raise RuntimeError(f"pytest has cases that are not enumerated: {min(unknown)}")
     marked = [one for one in marked if case_id(one[0]) in plan.chosen]

@@ -27,6 +27,7 @@ from sharedtensor_conformance.harness.matrix import (
     Selection,
     configurations,
     layouts_of,
+    may_match,
     pairwise,
 )
 from sharedtensor_conformance.plugin.cases import IN_BATCH, marking_of
@@ -155,13 +156,18 @@ def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
 def all_cases(
     selection: Selection, implementation: Implementation
 ) -> Iterator[PlannedCase]:
-    """Yield the cases of the chosen clauses, profiles and configurations."""
+    """Yield the cases of the chosen clauses, profiles and configurations.
+
+    Tests of which no case can be chosen by its id are left out.
+    """
     for file, function in suite_tests():
-        marking = marking_of(function)
+        marking, test = marking_of(function), f"{file}::{function.__name__}"
         assert marking is not None
+        if selection.cases and not any(may_match(test, one) for one in selection.cases):
+            continue
         if places := where(marking, implementation, selection):
             axes = axes_of(function, marking, places, implementation)
-            yield from _cases_of(f"{file}::{function.__name__}", function, axes)
+            yield from _cases_of(test, function, axes)
 
 
 @cache

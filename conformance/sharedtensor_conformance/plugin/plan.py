@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 
@@ -21,7 +22,8 @@ class Plan:
     """The cases of a run, by their ids.
 
     Args:
-        known: all cases of the chosen clauses, profiles and configurations.
+        known: all cases of the chosen clauses, profiles and configurations, but for
+            those of tests of which none is chosen.
         chosen: what is to be judged of them.
         shard: which part of the selection they are; None: all of it.
     """
@@ -29,6 +31,11 @@ class Plan:
     known: frozenset[str]
     chosen: dict[str, PlannedCase]
     shard: records.Shard | None
+
+    @cached_property
+    def tests(self) -> frozenset[str]:
+        """The tests that have a chosen case, each by its file and name."""
+        return frozenset(case.test for case in self.chosen.values())
 
 
 PLAN = pytest.StashKey[Plan]()
