@@ -267,7 +267,7 @@ def test_forked_children_of_forked_children_receive(
         sender.put(bundle.remote, receiver, channel)
         arguments = sender.name, channel, bundle.with_grads
         found = in_a_descendant(receiver, "act", "get_and_write_bundle", *arguments)
-        receiver.unreceived = 0
+        receiver.unreceived.clear()
         arrives_as(found[0], due, "START-3")
         who = f"{sender.name}, after a forked child has written,"
         reads_the_writes(bundle.description(), found[1], who, "SHARE-2")

@@ -94,7 +94,7 @@ class ActorProxy(Requester):
     def get_in_a_thread(self, sender: ActorProxy, channel: str) -> Any:
         """Let a new thread of the process get the next payload, and return that."""
         payload = self.in_a_thread("get", sender.name, channel)
-        self._received()
+        self._received(sender)
         return payload
 
     def get(self, sender: ActorProxy, channel: str = "") -> Any:
