@@ -56,6 +56,7 @@ def test_receiving_without_room_loses_one_message_and_no_descriptor():
 
 
 def test_lack_of_memory_is_an_exception_and_leaves_nothing(strategy, monkeypatch):
+    sharedtensor.zeros(1).share_memory_()  # the first one opens more
     tensor = sharedtensor.arange(3)
     before = descriptors()
 
@@ -126,7 +127,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_forged_handle_is_refused_and_leaks_nothing(strategy, forgery):
-    tensor = sharedtensor.arange(3)
+    tensor = sharedtensor.arange(3).share_memory_()  # the first one opens more
     before = descriptors()
     handle = handle_of(tensor)
     FORGERIES[forgery](handle)
