@@ -8,6 +8,7 @@ rest.
 from collections.abc import Iterator
 from typing import Any
 
+from . import protocol
 from .tensors import Tensor
 
 
@@ -123,11 +124,14 @@ class Module:
     def share_memory(self) -> "Module":
         """Share all parameters, their grads and all buffers.
 
-        Clauses TRAIN-4, TRAIN-6.
+        Clauses TRAIN-4, TRAIN-6, LIFE-26.
         """
-        for kind in ("_parameters", "_buffers"):
-            for _, value in self._tensors(kind):
-                value.share_memory_()
+        kinds = "_parameters", "_buffers"
+        shared = [value for kind in kinds for _, value in self._tensors(kind)]
+        grads = [value.grad for value in shared if value.grad is not None]
+        protocol.share_storages([each.storage for each in (*shared, *grads)])
+        for value in shared:
+            value.share_memory_()
         return self
 
     def zero_grad(self) -> None:

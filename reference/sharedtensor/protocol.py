@@ -10,22 +10,38 @@ that is replaced here is replaced everywhere: in storages, tensors and channels.
 conformance suite makes its mutants so.
 """
 
+import contextlib
+import copyreg
+import io
 import pickle
+import struct
 import warnings
+import weakref
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from multiprocessing import reduction
 from typing import Any, Protocol, TypeVar
 
-from . import announcements, manager, state, strategies, transport
-from .errors import HandleError, NonLeafError
+from . import announcements, manager, memory, segments, state, strategies, transport
+from .errors import HandleError, NonLeafError, ResourceError
 from .shareable import StorageLike, TensorLike, Window
 
 T = TypeVar("T", bound=TensorLike)
 
-HANDLE_VERSION = 1
+HANDLE_VERSION = 2
 """The version of handles: raised when what they say, or what is beside them, changes.
 
 The manager's messages have none: one is started by the processes that use it.
 """
+
+SMALL = 64 << 10
+"""Storages of at most so many bytes can have a segment in common. Clause LIFE-26."""
+
+LARGEST_COMMON = 4 << 20
+"""A common segment has at most so many bytes, which one storage can keep."""
+
+TABLE_SIZE = struct.Struct("!I")
+"""How the size of a message's table is written behind it."""
 
 
 class Message:
@@ -102,10 +118,71 @@ def share_storage(storage: StorageLike) -> None:
                 move_storage(storage)
 
 
+def share_storages(storages: Iterable[StorageLike]) -> None:
+    """Move storages that one call shares; the small ones move together.
+
+    Clauses LIFE-26, RESHARE-1, RESHARE-2.
+    """
+    private = {id(each): each for each in storages if each.segment is None}
+    if len(private) > 1:
+        share_small([each for each in private.values() if is_small(each)])
+    for storage in private.values():
+        if storage.segment is None:
+            share_storage(storage)
+
+
+def is_small(storage: StorageLike) -> bool:
+    """Return whether a storage can have a segment in common with others."""
+    return storage.memory.capacity <= SMALL
+
+
+def share_small(storages: Iterable[StorageLike]) -> None:
+    """Move small storages, as many together as one segment may have.
+
+    Where that is refused they stay private: a limit of the size of files, for instance,
+    may leave room for each of them alone. Clauses LIFE-26, CHAN-5, FAIL-5.
+    """
+    with state.moving, contextlib.suppress(ResourceError):
+        for group in groups_of([each for each in storages if each.segment is None]):
+            move_together(group)
+
+
+def groups_of(storages: Iterable[StorageLike]) -> Iterator[list[StorageLike]]:
+    """Yield small storages in groups that fit into a segment. Clause LIFE-26."""
+    group: list[StorageLike] = []
+    size = 0
+    for storage in storages:
+        pages = storage.memory.capacity
+        if size + pages > LARGEST_COMMON:
+            yield group
+            group, size = [], 0
+        group.append(storage)
+        size += pages
+    if len(group) > 1:
+        yield group
+
+
+def move_together(storages: list[StorageLike]) -> None:
+    """Copy small storages into one segment, each at its address.
+
+    Clauses LIFE-26, SHARE-3, SHARE-7, SHARE-9, SHARE-10, FD-4, FS-1.
+    """
+    strategy = strategies.find_strategy(state.strategy)
+    group = memory.Group([storage.memory for storage in storages])
+    segment = strategy.allocate(group, group.nbytes)
+    segment.storages = {}
+    for storage, offset in zip(storages, group.offsets, strict=True):
+        storage.offset = offset
+        storage.segment = segment
+        segment.storages[offset] = weakref.ref(storage)
+    remember_segment(segment)
+
+
 def move_storage(storage: StorageLike) -> None:
     """Copy a storage into a segment under the current strategy, at one address.
 
-    Nothing else makes a segment. Clauses SHARE-3, SHARE-7, SHARE-9, SHARE-10, FS-6.
+    Nothing but this and `move_together` makes a segment. Clauses SHARE-3, SHARE-7,
+    SHARE-9, SHARE-10, FS-6.
     """
     strategy = strategies.find_strategy(state.strategy)
     storage.segment = strategy.allocate(storage.memory, storage.nbytes)
@@ -197,16 +274,36 @@ def export_grad(tensor: TensorLike) -> TensorLike | None:
 
 
 def export_storage(storage: StorageLike) -> tuple[Any, ...]:
-    """Share a storage and reduce it to its handle.
+    """Reduce a storage: in a message of ours to its place in the message's table.
 
-    The pickler's memo sends one handle for all its tensors. A storage that was received
-    is sent on by its handle like any other. The version comes before all that depends
-    on it. Clauses SHARE-4, SHARE-6, VIEW-3, RESHARE-5, HANDLE-1, HANDLE-2.
+    So what moves because of the message moves when all of it is known. On any other
+    channel it is shared here. The pickler's memo sends one of it for all its tensors.
+    Clauses SHARE-4, SHARE-6, VIEW-3, LIFE-26.
     """
+    outbox = transport.current_outbox()
+    if outbox is not None:
+        return _find_sent, (outbox.place_of(storage),)
     share_storage(storage)
+    return export_shared(storage)
+
+
+def export_shared(storage: StorageLike) -> tuple[Any, ...]:
+    """Reduce a shared storage to its handle, and where it lies in a common segment.
+
+    One that was received is sent on by its handle like any other. The version comes
+    before all that depends on it. Clauses RESHARE-5, HANDLE-1, HANDLE-2.
+    """
+    segment = segment_of(storage)
+    beginning = HANDLE_VERSION, type(storage), export_handle(segment)
+    if segment.storages is None:
+        return _rebuild_storage, beginning
+    return _rebuild_part, (*beginning, storage.offset, storage.nbytes)
+
+
+def segment_of(storage: StorageLike) -> strategies.Segment:
+    """Return the segment of a shared storage."""
     assert storage.segment is not None, "a shared storage has a segment"
-    handle = export_handle(storage.segment)
-    return _rebuild_storage, (HANDLE_VERSION, type(storage), handle)
+    return storage.segment
 
 
 def export_handle(segment: strategies.Segment) -> tuple[Any, ...]:
@@ -230,9 +327,45 @@ def pack_message(obj: Any) -> Message:
     """
     outbox = transport.Outbox()
     with transport.sending(outbox):
-        payload = reduction.ForkingPickler.dumps(obj)
+        payload: Any = pickle_object(obj)
+        if outbox.storages:
+            share_storages(outbox.storages)
+            table = export_table(outbox.storages)
+            payload = b"".join((payload, table, TABLE_SIZE.pack(len(table))))
         announce_names(outbox)
     return Message(payload, outbox)
+
+
+def pickle_object(obj: Any) -> memoryview:
+    """Pickle an object as `ForkingPickler` does, whatever is registered there.
+
+    Its chain of tables is a chain of Python calls for each object. Clauses CHAN-3,
+    RESHARE-6.
+    """
+    buffer = io.BytesIO()
+    pickler = reduction.ForkingPickler(buffer)
+    registered = reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
+    pickler.dispatch_table = copyreg.dispatch_table | registered
+    pickler.dump(obj)
+    return buffer.getbuffer()
+
+
+def export_table(storages: list[StorageLike]) -> bytes:
+    """Return the table of a message: the handles of its storages, each segment's once.
+
+    Pickles end where they end, so it can lie behind the object. Clauses HANDLE-1,
+    HANDLE-2, RESHARE-5, VIEW-3.
+    """
+    alone, parts = [], defaultdict(list)
+    for place, storage in enumerate(storages):
+        segment = segment_of(storage)
+        if segment.storages is None:
+            alone.append((place, type(storage), export_handle(segment)))
+        else:
+            part = place, type(storage), storage.offset, storage.nbytes
+            parts[segment].append(part)
+    common = [(export_handle(segment), found) for segment, found in parts.items()]
+    return pickle.dumps((HANDLE_VERSION, alone, common), pickle.HIGHEST_PROTOCOL)
 
 
 def announce_names(outbox: transport.Outbox) -> None:
@@ -283,8 +416,56 @@ def unpack_message(payload: Any, descriptors: list[int]) -> Any:
 
     Clauses CHAN-6, LIFE-19.
     """
-    with transport.receiving(descriptors):
+    with transport.receiving(descriptors, payload):
         return pickle.loads(payload)
+
+
+def find_sent(place: int) -> StorageLike:
+    """Return the storage in a place of the message that is being unpickled.
+
+    Raises `HandleError` if there is none.
+    """
+    inbox = transport.current_inbox()
+    if inbox.storages is None:
+        inbox.storages = read_table(inbox.payload)
+    try:
+        found: StorageLike = inbox.storages[place]
+    except IndexError as error:
+        raise HandleError(
+            f"The message has no storage in place {place}, which a tensor in it names. "
+            "It was cut short; send the tensor again."
+        ) from error
+    return found
+
+
+def read_table(payload: Any) -> list[StorageLike]:
+    """Rebuild the storages of a message, from the table behind its object.
+
+    Clauses HANDLE-1, LIFE-19. Raises `HandleError` or `ResourceError`.
+    """
+    found: dict[int, StorageLike] = {}
+    version, *rest = pickle.loads(table_of(payload))
+    verify_version(version)
+    alone, common = rest
+    for place, storage_class, handle in alone:
+        found[place] = rebuild_storage(storage_class, handle)
+    for handle, parts in common:
+        found.update(rebuild_parts(handle, parts))
+    return [found[place] for place in range(len(found))]
+
+
+def table_of(payload: Any) -> Any:
+    """Return the bytes of a message's table. Raises `HandleError`."""
+    content = memoryview(payload)
+    end = content.nbytes - TABLE_SIZE.size
+    size = TABLE_SIZE.unpack_from(content, end)[0] if end >= 0 else -1
+    if not 0 < size <= end:
+        raise HandleError(
+            "This is a tensor without its message, which has the descriptor or name of "
+            "its memory. Receive messages with the method that matches how they were "
+            "sent, and each of them once."
+        )
+    return content[end - size : end]
 
 
 # Rebuilding
@@ -321,6 +502,94 @@ def rebuild_storage(
     storage = storage_class(nbytes)
     storage.segment = strategy.open(storage.memory, token, nbytes, where)
     return remember_storage(storage)
+
+
+def rebuild_parts(
+    handle: tuple[Any, ...], parts: Iterable[tuple[Any, type[StorageLike], int, int]]
+) -> list[tuple[Any, StorageLike]]:
+    """Return the storages that lie in one segment, with what each of them is for.
+
+    A part is that, and the class, the offset and the size of a storage. Clauses
+    LIFE-26, RESHARE-3, RESHARE-4, SHARE-12, VIEW-4. Raises `HandleError` or
+    `ResourceError`.
+    """
+    segment = rebuild_segment(handle)
+    return [
+        (key, rebuild_part(segment, storage_class, offset, nbytes))
+        for key, storage_class, offset, nbytes in parts
+    ]
+
+
+def rebuild_segment(handle: tuple[Any, ...]) -> strategies.Segment:
+    """Return the common segment that a handle names, mapped as a whole.
+
+    A process that has it already does without the handle. Clauses RESHARE-7, SEC-7.
+    """
+    strategy_name, token, nbytes, where = parse_handle(handle)
+    strategy = strategies.find_strategy(strategy_name)
+    known = state.common.get(token)
+    if known is None:
+        target = memory.Memory(nbytes)
+        segment = strategy.open(target, token, nbytes, where)
+        segment.mapping, segment.storages = target, {}
+        return remember_segment(segment)
+    strategy.discard_handle(token, where)
+    if known.nbytes != nbytes:
+        raise HandleError(
+            f"A handle claims {nbytes} bytes for a segment of {known.nbytes}. "
+            "The handle is forged; send the tensor again."
+        )
+    return known
+
+
+def remember_segment(segment: strategies.Segment) -> strategies.Segment:
+    """Make a common segment findable as long as it lives, and return it.
+
+    If another thread was faster, return that one's. Clauses RESHARE-3, RESHARE-4.
+    """
+    with state.moving:
+        return state.common.setdefault(segment.token, segment)
+
+
+def rebuild_part(
+    segment: strategies.Segment,
+    storage_class: type[StorageLike],
+    offset: int,
+    nbytes: int,
+) -> StorageLike:
+    """Return the storage in a part of a segment: the one that is there, or a new one.
+
+    Clauses RESHARE-3, RESHARE-4, SEC-7. Raises `HandleError`.
+    """
+    segments.verify_part(segment.token, segment.nbytes, offset, nbytes)
+    with state.moving:
+        known = find_part(segment, offset)
+        if known is not None:
+            return verify_known(known, nbytes)
+        mapped = mapping_of(segment).part(offset, nbytes)
+        storage = storage_class.over(mapped, segment, offset)
+        assert segment.storages is not None, "it is a common segment"
+        segment.storages[offset] = weakref.ref(storage)
+        return storage
+
+
+def find_part(segment: strategies.Segment, offset: int) -> StorageLike | None:
+    """Return the storage at an offset that this process holds, or None."""
+    assert segment.storages is not None, "it is a common segment"
+    found = segment.storages.get(offset)
+    return None if found is None else found()
+
+
+def mapping_of(segment: strategies.Segment) -> memory.Memory:
+    """Return the memory of a whole segment, mapped when it is first needed.
+
+    Who moved storages into it has mapped these alone, each at its address.
+    """
+    if segment.mapping is None:
+        target = memory.Memory(segment.nbytes)
+        segment.strategy.map_again(target, segment)
+        segment.mapping = target
+    return segment.mapping
 
 
 def parse_handle(handle: Any) -> tuple[str, str, int, tuple[Any, ...]]:
@@ -414,6 +683,22 @@ def _rebuild_tensor(*arguments: Any) -> Any:
 def _rebuild_storage(version: Any, *arguments: Any) -> Any:
     verify_version(version)
     return rebuild_storage(*arguments)
+
+
+def _rebuild_part(
+    version: Any,
+    storage_class: type[StorageLike],
+    handle: tuple[Any, ...],
+    offset: int,
+    nbytes: int,
+) -> Any:
+    verify_version(version)
+    [(_, storage)] = rebuild_parts(handle, [(None, storage_class, offset, nbytes)])
+    return storage
+
+
+def _find_sent(place: int) -> Any:
+    return find_sent(place)
 
 
 def _attach_state(tensor: Any, extras: tuple[Any, ...]) -> None:

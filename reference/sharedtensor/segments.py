@@ -167,7 +167,19 @@ def verify_size(status: os.stat_result, token: str, nbytes: int) -> None:
         )
 
 
-def map_shared(target: memory.Memory, fd: int) -> None:
+def verify_part(token: str, nbytes: int, offset: int, size: int) -> None:
+    """Verify that a storage lies in its segment of `nbytes` bytes, in whole pages.
+
+    Clause SEC-7. Raises `HandleError`.
+    """
+    if offset % mmap.PAGESIZE or not 0 <= offset <= offset + size <= nbytes:
+        raise HandleError(
+            f"A handle claims {size} bytes at {offset} of segment {token}, which has "
+            f"{nbytes}. The handle is stale or forged; send the tensor again."
+        )
+
+
+def map_shared(target: memory.Memory | memory.Group, fd: int) -> None:
     """Map a segment over memory so that all its processes see one another's writes.
 
     Clauses SHARE-1, SHARE-2, SHARE-4. Raises `ResourceError`.

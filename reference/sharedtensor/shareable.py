@@ -15,13 +15,19 @@ Window = tuple[str, int, tuple[int, ...], tuple[int, ...]]
 
 
 class StorageLike(Protocol):
-    """Memory that is private, or in a segment."""
+    """Memory that is private, or in a segment, where it begins at `offset`."""
 
     memory: Memory
     nbytes: int
+    offset: int
     segment: Segment | None
 
     def __init__(self, nbytes: int): ...
+
+    @classmethod
+    def over(cls, memory: Memory, segment: Segment, offset: int) -> Self:
+        """Return a storage over memory that is mapped already."""
+        ...
 
 
 class TensorLike(Protocol):

@@ -9,6 +9,7 @@ import threading
 import weakref
 
 from .shareable import StorageLike
+from .strategies import Segment
 
 DEFAULT_STRATEGY = "file_descriptor"
 
@@ -16,7 +17,10 @@ strategy = DEFAULT_STRATEGY
 """The name of the strategy for what is shared next. Clauses STRAT-1, STRAT-6."""
 
 known: "weakref.WeakValueDictionary[str, StorageLike]" = weakref.WeakValueDictionary()
-"""The storages in segments that live in this process, by token."""
+"""The storages that have a segment to themselves in this process, by its token."""
+
+common: "weakref.WeakValueDictionary[str, Segment]" = weakref.WeakValueDictionary()
+"""The segments that several storages lie in and this process holds, by token."""
 
 moving = threading.RLock()
 """One lock for all moves and look-ups: taken before a fork, so that no child inherits a

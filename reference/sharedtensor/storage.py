@@ -4,7 +4,7 @@ All tensors over one storage move together when one of them is shared, and a mes
 carries a storage once, however many of its tensors it carries (clause VIEW-3).
 """
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,13 +18,15 @@ class Storage:
     """`nbytes` bytes of memory, private until they are shared.
 
     `segment` is None while the storage is private. Once it is shared, it stays in that
-    segment for its whole life (clauses RESHARE-1 and STRAT-4).
+    segment for its whole life (clauses RESHARE-1 and STRAT-4), and `offset` says where
+    in the segment it begins.
     """
 
-    __slots__ = ("__weakref__", "memory", "nbytes", "segment")
+    __slots__ = ("__weakref__", "memory", "nbytes", "offset", "segment")
 
     memory: Memory
     nbytes: int
+    offset: int
     segment: Segment | None
 
     def __init__(self, nbytes: int):
@@ -33,8 +35,19 @@ class Storage:
                 f"A storage of {nbytes} bytes cannot be made; use 0 or more."
             )
         self.nbytes = nbytes
+        self.offset = 0
         self.segment = None
         self.memory = Memory(nbytes)
+
+    @classmethod
+    def over(cls, memory: Memory, segment: Segment, offset: int) -> Self:
+        """Return a storage over memory that is mapped already, in a segment."""
+        made = cls.__new__(cls)
+        made.nbytes = memory.bytes.nbytes
+        made.offset = offset
+        made.segment = segment
+        made.memory = memory
+        return made
 
     @property
     def bytes(self) -> np.ndarray:

@@ -11,6 +11,7 @@ the sender any more.
 
 import contextlib
 import os
+import weakref
 from typing import Any, Protocol
 
 from . import announcements, manager, memory, segments, transport
@@ -22,10 +23,22 @@ class Segment:
 
     `token` identifies it among all segments of all processes. `descriptor` is open
     while the segment lives, or None where the strategy needs none; `address` is that of
-    the manager that knows its name, where it has one.
+    the manager that knows its name, where it has one. Where several storages lie in it,
+    `storages` has those of this process, by offset, and `mapping` is the memory of all
+    that were received.
     """
 
-    __slots__ = ("address", "descriptor", "inode", "nbytes", "strategy", "token")
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "descriptor",
+        "inode",
+        "mapping",
+        "nbytes",
+        "storages",
+        "strategy",
+        "token",
+    )
 
     def __init__(
         self,
@@ -42,6 +55,8 @@ class Segment:
         self.descriptor = descriptor
         self.inode = inode
         self.address = address
+        self.storages: dict[int, weakref.ref[Any]] | None = None
+        self.mapping: memory.Memory | None = None
 
     def __del__(self) -> None:
         """Release the segment, in whichever thread the last reference goes. LIFE-25."""
@@ -53,6 +68,9 @@ class Segment:
             pass
 
 
+Source = memory.Memory | memory.Group
+
+
 class Strategy(Protocol):
     """What the protocol asks of a strategy."""
 
@@ -61,7 +79,7 @@ class Strategy(Protocol):
         """What `set_sharing_strategy` calls it."""
         ...
 
-    def allocate(self, source: memory.Memory, nbytes: int) -> Segment:
+    def allocate(self, source: Source, nbytes: int) -> Segment:
         """Return a new segment with the bytes of `source`, mapped over it.
 
         Raises `ResourceError`; then nothing is left of the attempt.
@@ -81,6 +99,12 @@ class Strategy(Protocol):
         """
         ...
 
+    def map_again(self, target: memory.Memory, segment: Segment) -> None:
+        """Map a segment of this process over `target`, of the same size.
+
+        Raises `HandleError` or `ResourceError`.
+        """
+
     def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
         """Do without a handle that names a segment this process has already."""
 
@@ -96,7 +120,7 @@ class FileDescriptor:
 
     name = "file_descriptor"
 
-    def allocate(self, source: memory.Memory, nbytes: int) -> Segment:
+    def allocate(self, source: Source, nbytes: int) -> Segment:
         """Make a sealed memory file. Clauses FD-1, FD-4, FAIL-8."""
         token = segments.new_token()
         fd = segments.create_unnamed(token)
@@ -136,6 +160,11 @@ class FileDescriptor:
             os.close(fd)
             raise
 
+    def map_again(self, target: memory.Memory, segment: Segment) -> None:
+        """Map it by the descriptor that this process has. Clause FD-3."""
+        assert segment.descriptor is not None, "it is open while the segment lives"
+        segments.map_shared(target, segment.descriptor)
+
     def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
         """Close the descriptor of the message at once.
 
@@ -164,7 +193,7 @@ class FileSystem:
 
     name = "file_system"
 
-    def allocate(self, source: memory.Memory, nbytes: int) -> Segment:
+    def allocate(self, source: Source, nbytes: int) -> Segment:
         """Make a file that only this user can open.
 
         Clauses FS-1, FS-3, FAIL-8, SEC-1.
@@ -210,6 +239,12 @@ class FileSystem:
             manager.release(token, address=address)
             raise
         return Segment(self, token, nbytes, address=address)
+
+    def map_again(self, target: memory.Memory, segment: Segment) -> None:
+        """Open the file once more; this process holds its name. Clauses FS-3, FS-8."""
+        with segments.opened(segment.token) as fd:
+            segments.verify_named(fd, segment.token, segment.nbytes)
+            segments.map_shared(target, fd)
 
     def discard_handle(self, token: str, where: tuple[Any, ...]) -> None:
         """Let the message go: it holds nothing that this process does not.

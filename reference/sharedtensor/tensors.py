@@ -156,7 +156,7 @@ class Tensor:
             self.dtype,
             self.storage.memory.bytes,
             self._offset * size,
-            tuple(stride * size for stride in self._strides),
+            tuple([stride * size for stride in self._strides]),
         )
 
     def _values(self) -> np.ndarray:

@@ -32,14 +32,24 @@ INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
 class Outbox:
     """What a message carries beside its bytes: nobody has to ask its sender.
 
-    `keep` holds what owns the descriptors until the message has been written, and
-    `names` the names that it carries, by their managers. Clause FAULT-3.
+    `keep` holds what owns the descriptors until the message has been written, `names`
+    the names that it carries, by their managers, and `storages` those that were met
+    while it was pickled, each once. Clause FAULT-3.
     """
 
     def __init__(self) -> None:
         self.descriptors: list[int] = []
         self.keep: list[Any] = []
         self.names: dict[str, list[str]] = {}
+        self.storages: list[Any] = []
+        self._places: dict[int, int] = {}
+
+    def place_of(self, storage: Any) -> int:
+        """Return the place of a storage in the message, a new one if it has none."""
+        place = self._places.setdefault(id(storage), len(self.storages))
+        if place == len(self.storages):
+            self.storages.append(storage)
+        return place
 
     def add(self, fd: int, owner: Any) -> int:
         """Enclose a descriptor and return its place in the message.
@@ -64,13 +74,19 @@ class Outbox:
         Clauses FD-4, LIFE-18.
         """
         self.descriptors, self.keep, self.names = [], [], {}
+        self.storages, self._places = [], {}
 
 
 class Inbox:
-    """The descriptors of a message that is being unpickled; each is taken once."""
+    """The descriptors of a message that is being unpickled; each is taken once.
 
-    def __init__(self, descriptors: list[int]):
+    `payload` is the message, and `storages` what it carries, once that is known.
+    """
+
+    def __init__(self, descriptors: list[int], payload: Any = b""):
         self.descriptors: list[int | None] = list(descriptors)
+        self.payload = payload
+        self.storages: list[Any] | None = None
 
     def take(self, place: int) -> int:
         """Return the descriptor at `place`, now the caller's. Raises `HandleError`."""
@@ -93,7 +109,7 @@ class Inbox:
         for fd in self.descriptors:
             if fd is not None:
                 os.close(fd)
-        self.descriptors = []
+        self.descriptors, self.storages = [], None
 
 
 class OwnedDescriptor:
@@ -165,12 +181,12 @@ class sending:
 
 
 class receiving:
-    """Give this thread's unpickling the descriptors of its message."""
+    """Give this thread's unpickling its message, and the descriptors of it."""
 
     __slots__ = ("before", "inbox")
 
-    def __init__(self, descriptors: list[int]):
-        self.inbox = Inbox(descriptors)
+    def __init__(self, descriptors: list[int], payload: Any = b""):
+        self.inbox = Inbox(descriptors, payload)
 
     def __enter__(self) -> None:
         self.before, _current.inbox = _current.inbox, self.inbox
@@ -193,6 +209,12 @@ def spawning() -> Iterator[None]:
 def current_outbox() -> Outbox | None:
     """Return the outbox of the message that this thread pickles, if it is ours."""
     return _current.outbox
+
+
+def current_inbox() -> Inbox:
+    """Return the inbox of the message that this thread unpickles, or an empty one."""
+    inbox = _current.inbox
+    return inbox if inbox is not None else Inbox([])
 
 
 def is_spawning() -> bool:
@@ -242,8 +264,7 @@ def take_descriptor(handle: Any) -> int:
     channel that carries no descriptors, has gone: clause LIFE-6.
     """
     if isinstance(handle, int):
-        inbox = _current.inbox
-        return (inbox if inbox is not None else Inbox([])).take(handle)
+        return current_inbox().take(handle)
     try:
         fd: int = handle.detach()
         os.set_inheritable(fd, False)  # it came by inheritance where a process began

@@ -41,7 +41,7 @@ def test_sharing_without_a_descriptor_left_names_the_limit(no_descriptor_left):
 
 def test_receiving_without_room_loses_one_message_and_no_descriptor():
     ours, theirs = mp.Pipe()
-    ours.send([sharedtensor.zeros(1) for _ in range(40)])
+    ours.send([sharedtensor.zeros(1).share_memory_() for _ in range(40)])
     ours.send("next")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = descriptors()
@@ -56,6 +56,7 @@ def test_receiving_without_room_loses_one_message_and_no_descriptor():
 
 
 def test_lack_of_memory_is_an_exception_and_leaves_nothing(strategy, monkeypatch):
+    sharedtensor.zeros(1).share_memory_()  # the first one opens more
     tensor = sharedtensor.arange(3)
     before = descriptors()
 
@@ -126,7 +127,7 @@ FORGERIES = {
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_forged_handle_is_refused_and_leaks_nothing(strategy, forgery):
-    tensor = sharedtensor.arange(3)
+    tensor = sharedtensor.arange(3).share_memory_()  # the first one opens more
     before = descriptors()
     handle = handle_of(tensor)
     FORGERIES[forgery](handle)
@@ -249,3 +250,53 @@ def test_stale_standard_handle_is_a_handle_error(fork):
 
 def put_one(plain):
     plain.put(sharedtensor.zeros(1))
+
+
+@pytest.mark.parametrize("is_unsettled", [False, True])
+def test_storages_that_cannot_all_be_mapped_are_all_private_again(
+    monkeypatch, is_unsettled
+):
+    tensors = [sharedtensor.tensor([float(number)]) for number in range(9)]
+    group = memory.Group([t.storage.memory for t in tensors if t.item() != 4])
+    assert len(group.pieces) > 1
+    fd = segments.create_unnamed(segments.new_token())
+    memory.write(fd, group)
+    group.unsettled = is_unsettled
+    tensors[0][0] = 10.0
+    last, map_pages = group.pieces[-1].address, memory._libc_alone.mmap
+
+    def refuse_the_last(address, *arguments):
+        return -1 if address == last else map_pages(address, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory._libc_alone, "mmap", refuse_the_last)
+        with pytest.raises(OSError, match="Mapping a segment"):
+            memory.remap(group, fd)
+    values = [tensor.item() for tensor in tensors]
+    os.pwrite(fd, bytes(group.nbytes), 0)
+    assert [tensor.item() for tensor in tensors] == values
+    assert values[1:] == list(range(1, 9))
+    os.close(fd)
+
+
+def test_storages_for_which_there_is_no_room_together_move_alone(strategy):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    tensors = [sharedtensor.tensor([float(number)]) for number in range(5)]
+    ours, theirs = mp.Pipe()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        ours.send(tensors)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [tensor.item() for tensor in theirs.recv()] == [0, 1, 2, 3, 4]
+    assert len({tensor.storage.segment.token for tensor in tensors}) == 5
+
+
+@pytest.mark.parametrize(
+    "part", [(4096 * 3, 4), (1, 4), (-4096, 4), (0, 8193), (0, -1)]
+)
+def test_part_that_is_not_in_its_segment_is_refused(part):
+    with pytest.raises(sharedtensor.HandleError, match="stale or forged"):
+        segments.verify_part("token", 8192, *part)

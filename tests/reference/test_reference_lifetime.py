@@ -235,7 +235,7 @@ def all_names():
 def parent_to_be_killed(writer, strategy):
     sharedtensor.set_sharing_strategy(strategy)
     peer = Peer(mp.get_context("fork"))
-    tensors = [sharedtensor.zeros(3) for _ in range(3)]
+    tensors = [sharedtensor.zeros(3).share_memory_() for _ in range(3)]
     peer.ask("keep", "all", tensors)
     expected = 3 if strategy == "file_system" else 0
     writer.send(([os.getpid(), peer.process.pid], expected))

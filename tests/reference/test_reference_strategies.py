@@ -7,7 +7,7 @@ import sys
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import Peer
+from reference_peer import Peer, descriptors, own_names
 
 
 def test_default_is_file_descriptor_in_a_fresh_process():
@@ -87,3 +87,51 @@ def test_start_method_is_that_of_the_program():
             mp.set_start_method("fork")
     finally:
         mp.set_start_method(None, force=True)
+
+
+def little(count):
+    return [sharedtensor.tensor([float(number)]) for number in range(count)]
+
+
+def test_message_with_many_small_tensors_costs_one_descriptor_or_name(strategy, fork):
+    peer = Peer(fork)
+    peer.ask("keep", "warm", sharedtensor.zeros(1).share_memory_())
+    before, names = descriptors(), len(own_names())
+    tensors = little(300)
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    peer.ask("keep", "all", tensors)
+    named = strategy == "file_system"
+    assert descriptors() <= before + 1
+    assert len(own_names()) == names + named
+    assert [tensor.data_ptr() for tensor in tensors] == addresses
+    assert [tensor.item() for tensor in tensors] == list(range(300))
+
+
+def test_storages_that_move_together_need_not_be_neighbours(strategy):
+    tensors = little(9)
+    several = [tensors[place] for place in (7, 0, 3, 2, 8)]
+    arrays = [tensor.numpy() for tensor in several]
+    ours, theirs = mp.Pipe()
+    ours.send(several)
+    moved = [place for place, tensor in enumerate(tensors) if tensor.is_shared()]
+    assert moved == [0, 2, 3, 7, 8]
+    arrived = theirs.recv()
+    assert [tensor.storage for tensor in arrived] == [t.storage for t in several]
+    for number, array in enumerate(arrays):
+        array[0] = 100 + number
+    assert [tensor.item() for tensor in several] == [100, 101, 102, 103, 104]
+    assert [tensors[place].item() for place in (1, 4, 5, 6)] == [1, 4, 5, 6]
+
+
+def test_storage_that_was_dropped_beside_others_comes_back(strategy, fork):
+    peer = Peer(fork)
+    tensors = little(4)
+    peer.ask("keep", "all", tensors)
+    kept = tensors[0]
+    del tensors
+    back = peer.ask("kept", "all")
+    assert back[0].storage is kept.storage
+    assert [tensor.item() for tensor in back] == [0, 1, 2, 3]
+    kept[0] = 7
+    back[3][0] = 9
+    assert [tensor.item() for tensor in peer.ask("kept", "all")] == [7, 1, 2, 9]

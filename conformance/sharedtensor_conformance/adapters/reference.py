@@ -62,7 +62,7 @@ conformance_adapter = Implementation(
 )
 
 TRACE_POINTS = {
-    "share": ("protocol.move_storage",),
+    "share": ("protocol.move_storage", "protocol.move_together"),
     "register": ("strategies.register_name",),
     "export": ("protocol.export_handle",),
     "announce": ("protocol.announce_names",),
@@ -364,21 +364,25 @@ class Forgery:
 
     def reduce_storage(self, storage: Any) -> tuple[Any, ...]:
         """Return the reduced storage with a handle that lies."""
-        rebuild, (version, kind, handle) = self.protocol.export_storage(storage)
+        self.protocol.share_storage(storage)
+        rebuild, exported = self.protocol.export_shared(storage)
+        version, kind, handle, *part = exported  # of a segment in common with others
         name, token, nbytes, where = handle
-        if self.how == "size":
+        if self.how == "size" and part:
+            part[1] = nbytes - part[0] + self.excess
+        elif self.how == "size":
             nbytes += self.excess
         elif self.how == "version":
             version = self.version
         elif self.how == "truncated":
-            return rebuild, (version, kind, handle[:2])
+            return rebuild, (version, kind, handle[:2], *part)
         elif self.how == "outside" and storage.segment.descriptor is None:
             path = other_file()
             weakref.finalize(self, os.unlink, path)
             token = os.path.relpath(path, "/dev/shm")
         elif self.how == "outside":
             where = self.protocol.export_handle(_decoy(storage.segment))[3]
-        return rebuild, (version, kind, (name, token, nbytes, where))
+        return rebuild, (version, kind, (name, token, nbytes, where), *part)
 
 
 def _decoy(segment: Any) -> Any:

@@ -17,7 +17,11 @@ from sharedtensor_conformance.chapters.lifetime_ground import (
 )
 from sharedtensor_conformance.chapters.lifetime_messages import TIMEOUT, Messages
 from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
-from sharedtensor_conformance.chapters.stories import answers_of, kill_managers
+from sharedtensor_conformance.chapters.stories import (
+    answers_of,
+    kill_managers,
+    shared_apart,
+)
 from sharedtensor_conformance.harness import check, eventually, ledger
 from sharedtensor_conformance.harness.proxies.calls import Pending
 
@@ -198,7 +202,8 @@ class TensorSteps(Messages):
         one, other = self.actor(sender), self.actor(receiver)
         line = f"{count} tensors and {size} bytes"
         self.does(f"{sender.name}.put({route.name}, {line})", ("FD-6", "CHAN-4"))
-        tensors = one.request("act", "make_many", count, 1)
+        made = one.request("act", "make_many", count, 1)
+        tensors = shared_apart(self.stage, one, made)
         ballast = one.request("act", "ballast", size)
         pending = self.waits(receiver, route.proxy.waiting, f"get({route.name})")
         self.clauses = ("FD-6", "CHAN-4")

@@ -118,6 +118,16 @@ def hold_other_tensors(actor: Any, length: int = 4) -> list[Any]:
     return [actor.make([200 + 10 * r + i for i in range(length)]) for r in rows]
 
 
+def shared_apart(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
+    """Return tensors that have no segment in common, shared beforehand if that can be.
+
+    What is first shared by one message may lie in one segment.
+    """
+    if "share" in stage.implementation.claims:
+        actor.request("act", "share_each", tensors)
+    return tensors
+
+
 def opened(stage: Any, *actors: Any) -> Holdings:
     """Return the segments, and the descriptors and mappings of each of the `actors`."""
     found: Holdings = stage.holdings(*actors)

@@ -10,6 +10,7 @@ import pytest
 from sharedtensor_conformance.chapters.stories import (
     each_sees_the_writes_of_the_others,
     several_strategies,
+    shared_apart,
     strategy_set,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
@@ -44,6 +45,9 @@ RACES = 20
 MANY = 100
 TENSORS = 400
 """Tensors in one message: more than one packet or request has room for."""
+
+FEW = 4
+"""Tensors in a message that two threads put."""
 
 UNCOUNTED = 1000
 """The same, where no descriptor limits how many a process may have."""
@@ -127,11 +131,13 @@ def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
 
 
 @clause("CHAN-3", vary=("strategy",))
-def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy):
+def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, stage):
     """The sender sends hundreds of tensors at once; both write to some of them."""
     counted = strategy == "file_descriptor"
     for many in (TENSORS,) if counted else (TENSORS, UNCOUNTED):
         tensors = sender.request("act", "make_many", many, 1)
+        if many == UNCOUNTED:
+            shared_apart(stage, sender, tensors)
         arrived = sender.send(tensors, receiver)
         check.equal(len(arrived), many, "all arrive")
         wrong = receiver.request("act", "wrong_ones", arrived, 1)
@@ -245,6 +251,22 @@ def test_tensor_put_by_two_threads_at_once_is_one_memory(
         first, second = (to.get(sender, channel) for to in (receiver, bystander))
         each_sees_the_writes_of_the_others(tensor, first, second)
         for one in (tensor, first, second):
+            one.drop()
+
+
+@clause("CHAN-5", vary=("strategy",))
+def test_tensors_put_by_two_threads_at_once_are_one_memory_each(
+    sender, receiver, bystander, channel
+):
+    """Two threads of the sender put a list of new tensors for both others."""
+    for number in range(RACES):
+        tensors = sender.request("act", "make_many", FEW, number)
+        sender.put_at_once(tensors, receiver, bystander, channel=channel)
+        lists = [to.get(sender, channel) for to in (receiver, bystander)]
+        for place in (0, FEW - 1):
+            same = [found[place] for found in (tensors, *lists)]
+            each_sees_the_writes_of_the_others(*same)
+        for one in (*tensors, *lists[0], *lists[1]):
             one.drop()
 
 

@@ -192,7 +192,8 @@ def test_processes_of_different_pid_namespaces_share(stage):
         first, second = (child_in_a_namespace(owner) for _ in range(2))
         of_owner, later = owner.make([4, 5, 6]), owner.make([7, 8, 9])
         of_first, of_second = first.make([1, 2, 3]), second.make([2, 3, 4])
-        held = [owner.send([of_owner, later], first)[0], owner.send(of_owner, second)]
+        held = [owner.send(of_owner, to) for to in (first, second)]
+        owner.send(later, first)  # by a message of its own: nobody else has its segment
         each_sees_the_writes_of_the_others(of_owner, *held)
         arrived = first.send(of_first, owner)
         onward = owner.send(arrived, second)

@@ -6,6 +6,7 @@ from sharedtensor_conformance.chapters.stories import (
     LENGTHS,
     ROUNDS,
     each_sees_the_writes_of_the_others,
+    shared_apart,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import LAYOUTS
@@ -211,7 +212,8 @@ def test_program_that_is_started_has_no_descriptor_of_a_storage(
     shared = sender.make([41, 42])
     shared.share()
     for number in (3, MANY):
-        sent = sender.request("act", "make_many", number, 43)
+        made = sender.request("act", "make_many", number, 43)
+        sent = shared_apart(stage, sender, made)
         arrived = sender.send(sent, receiver)
         check.equal(arrived[0].values(), [43], "the tensors arrive")
         for actor, own in before.items():
@@ -228,7 +230,8 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
     for actor in (sender, receiver):
         actor.drop_all()
     before = stage.holdings(sender, receiver)
-    tensors = [sender.make([number, 50]) for number in range(MANY)]
+    made = [sender.make([number, 50]) for number in range(MANY)]
+    tensors = shared_apart(stage, sender, made)
     arrived = sender.send(tensors, receiver, channel)
     values = [tensor.values() for tensor in arrived]
     expected = [[number, 50] for number in range(MANY)]
@@ -241,10 +244,11 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
 
 
 @clause("FD-6", "CHAN-3", vary=("strategy",))
-def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver):
+def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver, stage):
     """About as many tensors as a packet has descriptors, with few bytes and many."""
     for count, length in ((253, 0), (254, 0), (252, LONG), (253, LONG)):
-        tensors = [sender.make([number, 51]) for number in range(count)]
+        made = [sender.make([number, 51]) for number in range(count)]
+        tensors = shared_apart(stage, sender, made)
         text, *arrived = sender.send(["x" * length, *tensors], receiver)
         check.equal(len(text), length, "what is beside them arrives")
         values = [tensor.values() for tensor in arrived]

@@ -15,6 +15,7 @@ from sharedtensor_conformance.chapters.stories import (
     nothing_is_added,
     opened,
     queues,
+    shared_apart,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.process_tree import wait_until
@@ -297,16 +298,22 @@ def test_nothing_is_left_of_tensors_that_were_shared_and_never_sent(owner, stage
 def test_nothing_is_left_of_messages_that_were_refused(
     sender, receiver, channel, stage
 ):
-    """The sender puts messages that a non-leaf spoils and drops their tensors."""
+    """The sender puts messages that a non-leaf spoils and drops their tensors.
+
+    One of these has been shared before.
+    """
     leaf = sender.make([1, 2, 3])
     leaf.set_requires_grad(True)
     non_leaf = sender.non_leaf(leaf)
 
     def put_and_drop():
-        good = sender.make([68, 69])
-        _, raised = attempt(lambda: sender.put([good, non_leaf], receiver, channel))
+        good, sent = sender.make([68, 69]), sender.make([69, 70])
+        sender.send(sent, receiver, channel).drop()
+        refused = [good, sent, non_leaf]
+        _, raised = attempt(lambda: sender.put(refused, receiver, channel))
         check.equal(good.values(), [68, 69], "the good tensor is as it was")
         good.drop()
+        sent.drop()
         if raised is None:
             attempt(lambda: receiver.get(sender, channel))
 
@@ -841,7 +848,7 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
     counts = opened(stage, owner, peer)
     own = Counter(child.system.targets())
     mine, its = owner.make([201, 202]), child.make([203, 204])
-    others = owner.request("act", "make_many", MANY, 205)
+    others = shared_apart(stage, owner, owner.request("act", "make_many", MANY, 205))
     held, arrived = owner.send([mine, *others], child)[0], child.send(its, owner)
     check.equal(held.values(), [201, 202], "the child holds both")
     with child.as_a_program():
@@ -896,4 +903,109 @@ def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
     before = opened(stage, sender, receiver)
     for number in range(ROUNDS):
         send_and_let_go(number)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+LITTLE = 8
+"""Tensors of one message that are so small that they may have a segment in common."""
+
+COMMON = 16 << 20
+"""Bytes that a segment of several storages may have."""
+
+
+def drop_all_but(kept, *messages):
+    """Drop what is in these messages, from the end, but for one tensor."""
+    for tensors in messages:
+        for tensor in reversed(tensors):
+            if tensor is not kept:
+                tensor.drop()
+
+
+@clause("LIFE-26", vary=("strategy",))
+def test_what_stays_of_one_message_keeps_nothing_of_others(
+    sender, receiver, channel, stage
+):
+    """A tensor of the first message stays on either side; the rest is dropped."""
+    for side in (sender, receiver):
+        first = sender.request("act", "make_many", LITTLE, 1)
+        arrived = sender.send(first, receiver, channel)
+        kept = (first if side is sender else arrived)[LITTLE // 2]
+        drop_all_but(kept, first, arrived)
+        before = opened(stage, sender, receiver)
+        for number in range(ROUNDS):
+            made = sender.request("act", "make_many", LITTLE, number)
+            got = sender.send(made, receiver, channel)
+            wrong = receiver.request("act", "wrong_ones", got, number)
+            check.equal(wrong, [], "each tensor arrives with its value")
+            drop_all_but(None, *((made, got)[:: -1 if number % 2 else 1]))
+        nothing_is_added(before, stage, sender, receiver)
+        check.equal(kept.values(), [1 + LITTLE // 2], "what stays keeps its value")
+        kept.drop()
+
+
+@clause("LIFE-26", profiles=("modules",), vary=("strategy",))
+def test_what_stays_of_one_module_keeps_nothing_of_others(owner, stage):
+    """A parameter of the first module stays; modules are shared and dropped."""
+
+    def shared():
+        module = owner.make_module({f"p{number}": [number] for number in range(LITTLE)})
+        owner.share_module(module)
+        return module, owner.parameters(module)
+
+    module, parameters = shared()
+    kept = parameters.pop("p3")
+    for one in (module, *parameters.values()):
+        one.drop()
+    before = opened(stage, owner)
+    for _ in range(ROUNDS):
+        module, parameters = shared()
+        check.equal(parameters["p5"].values(), [5], "sharing keeps the values")
+        for one in (module, *parameters.values()):
+            one.drop()
+    nothing_is_added(before, stage, owner)
+    check.equal(kept.values(), [3], "what stays keeps its value")
+
+
+@clause("LIFE-26", vary=("strategy",))
+def test_one_tensor_of_a_message_keeps_a_bounded_segment(sender, receiver, stage):
+    """Of more than fits into one segment, one tensor stays on either side."""
+    length = 1 << 14  # 64 KiB
+    count = COMMON // (4 * length) + 4
+    for side in (sender, receiver):
+        mapped = receiver.request("act", "shared_bytes")
+        files = stage.ledger.segments()
+        made = sender.request("act", "make_many_long", count, length)
+        arrived = sender.send(made, receiver)
+        kept = (made if side is sender else arrived)[1]
+        drop_all_but(kept, made, arrived)
+
+        def more():
+            new = stage.ledger.segments() - files  # noqa: B023
+            sizes = [stage.ledger.segment_status(name)["size"] for name in new]
+            now = receiver.request("act", "shared_bytes")
+            return max(sum(sizes), now - mapped)  # noqa: B023
+
+        sentence = "one tensor keeps no more than a segment may have"
+        eventually(lambda: more() <= COMMON, sentence, stage.grace, found=more)
+        check.equal(kept.read(0), 2, "it keeps its value")
+        kept.drop()
+
+
+@clause("LIFE-26", vary=("strategy",))
+def test_common_segment_goes_with_the_last_of_its_storages(
+    sender, receiver, channel, stage
+):
+    """Both sides drop what was in a message; a tensor comes back before the last."""
+    sender.send(sender.make([1, 2]), receiver, channel).drop()
+    before = opened(stage, sender, receiver)
+    for _ in range(ROUNDS):
+        made = sender.request("act", "make_many", LITTLE, 30)
+        arrived = sender.send(made, receiver, channel)
+        last = arrived[2]
+        drop_all_but(made[0], made)
+        drop_all_but(last, arrived)
+        back = receiver.send(last, sender, channel)
+        each_sees_the_writes_of_the_others(last, back)
+        for one in (last, made[0], back):
+            one.drop()
     nothing_is_added(before, stage, sender, receiver)

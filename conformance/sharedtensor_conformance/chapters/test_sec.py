@@ -261,6 +261,25 @@ def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver, stage):
         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
+@clause("SEC-7", vary=("strategy",))
+def test_claim_on_a_storage_beside_others_is_refused(sender, receiver, stage):
+    """A tensor was sent with others when a message claims more than all of them have.
+
+    The receiver holds the others, or nothing.
+    """
+    for is_held in (True, False):
+        tensors = [sender.make([number, 27, 28]) for number in range(4)]
+        arrived = sender.send(tensors, receiver)
+        for one in arrived if not is_held else arrived[1:2]:
+            one.drop()
+        forged = sender.forge(tensors[1], "size", 1)
+        with refusal("a claim of one byte more than there is is refused"):
+            sender.put(forged, receiver)
+            receiver.get_or_lose(sender)
+        again = sender.send(tensors[1], receiver)
+        each_sees_the_writes_of_the_others(tensors[1], again)
+
+
 @clause("SEC-8", vary=("strategy",))
 def test_handle_that_names_no_segment_is_refused(sender, receiver, channel, stage):
     """The sender sends handles that name a file elsewhere."""

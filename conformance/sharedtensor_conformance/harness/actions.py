@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sharedtensor_conformance.harness import bundles, tasks
+from sharedtensor_conformance.harness import bundles, ledger, tasks
 from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.checks import wait_until
 
@@ -122,6 +122,24 @@ def make_many(actor: Any, count: int, first: int) -> list[Any]:
     """Return tensors of one element each: `first` and the numbers after it."""
     numbers = range(first, first + count)
     return [actor.call("make", [number], (1,), "float32") for number in numbers]
+
+
+def make_many_long(actor: Any, count: int, length: int) -> list[Any]:
+    """Return tensors of so many elements each, which begin with 1, 2 and so on."""
+    tail = [0] * (length - 1)
+    made = range(1, count + 1)
+    return [actor.call("make", [n, *tail], (length,), "float32") for n in made]
+
+
+def share_each(actor: Any, tensors: list[Any]) -> None:
+    """Share tensors by a call of its own each."""
+    for tensor in tensors:
+        actor.call("share", tensor)
+
+
+def shared_bytes(actor: Any) -> int:
+    """Return how much memory the mappings of shared memory of the process span."""
+    return ledger.shared_bytes(os.getpid())
 
 
 def wrong_ones(actor: Any, tensors: list[Any], first: int) -> list[int]:

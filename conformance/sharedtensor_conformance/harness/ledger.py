@@ -69,6 +69,14 @@ def mappings(pid: int) -> list[str]:
     return [os.fsdecode(line.split(maxsplit=5)[5]).strip() for line in lines]
 
 
+def shared_bytes(pid: int) -> int:
+    """Return how much memory the mappings of shared memory of a process span."""
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        lines = [line for line in file if SHARED_MAPPING.search(line)]
+    limits = [line.split(maxsplit=1)[0].split(b"-") for line in lines]
+    return sum(int(end, 16) - int(begin, 16) for begin, end in limits)
+
+
 def kinds(names: Iterable[str]) -> dict[str, int]:
     """Return how many there are of each kind: names without what tells two apart."""
     return dict(Counter(map(kind, names)))

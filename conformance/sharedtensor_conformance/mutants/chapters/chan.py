@@ -111,6 +111,19 @@ def threads_move_it_twice(share_storage):
     return share
 
 
+@mutant("threads_move_lists_twice", "CHAN-5", replaces="protocol.share_small")
+def threads_move_lists_twice(share_small):
+    """Two threads that send some storages at the same time make two segments."""
+    from sharedtensor import protocol
+
+    def share(storages):
+        private = [each for each in storages if each.segment is None]
+        if len(private) > 1:
+            protocol.move_together(private)
+
+    return share
+
+
 @mutant("message_tuples_are_lists", "CHAN-6", replaces="protocol.unpack_message")
 def message_tuples_are_lists(unpack_message):
     """A message that is a tuple arrives as a list."""

@@ -1,5 +1,6 @@
 """Mutants of what is left when the system refuses."""
 
+import ctypes
 import errno
 import os
 import resource
@@ -46,9 +47,9 @@ def is_shared_before_it_is(move_storage, is_shared):
     "receiver_gets_zeros_without_descriptors",
     "FAIL-2",
     "FAIL-7",
-    replaces="protocol.rebuild_storage",
+    replaces=("protocol.rebuild_storage", "protocol.rebuild_parts"),
 )
-def receiver_gets_zeros_without_descriptors(rebuild_storage):
+def receiver_gets_zeros_without_descriptors(rebuild_storage, rebuild_parts):
     """A receiver that cannot map a segment gets private zeros in its place."""
 
     def rebuild(storage_class, handle):
@@ -57,7 +58,13 @@ def receiver_gets_zeros_without_descriptors(rebuild_storage):
         except OSError:
             return storage_class(handle[2])
 
-    return rebuild
+    def rebuild_all(handle, parts):
+        try:
+            return rebuild_parts(handle, parts)
+        except OSError:
+            return [(key, kind(nbytes)) for key, kind, _, nbytes in parts]
+
+    return rebuild, rebuild_all
 
 
 @mutant("receiver_gives_up_after_a_refusal", "FAIL-2", replaces="protocol.read_message")
@@ -147,25 +154,33 @@ def empties_before_it_maps(map_shared):
         with open("/proc/self/maps") as file:
             scarce = sum(1 for _ in file) > 30_000
         if scarce:
-            target.bytes[:] = bytes(target.bytes.nbytes)
+            for piece in target.pieces:
+                ctypes.memset(piece.address, 0, piece.nbytes)
         map_shared(target, fd)
 
     return clear_and_map
 
 
-@mutant("dies_without_mappings", "FAIL-7", replaces="protocol.rebuild_storage")
-def dies_without_mappings(rebuild_storage):
+@mutant(
+    "dies_without_mappings",
+    "FAIL-7",
+    replaces=("protocol.rebuild_storage", "protocol.rebuild_parts"),
+)
+def dies_without_mappings(rebuild_storage, rebuild_parts):
     """A receiver that can map no more memory ends itself."""
 
-    def rebuild(storage_class, handle):
-        try:
-            return rebuild_storage(storage_class, handle)
-        except OSError as error:
-            if error.errno == errno.ENOMEM:
-                os.kill(os.getpid(), signal.SIGABRT)
-            raise
+    def or_die(rebuild):
+        def rebuild_or_die(*arguments):
+            try:
+                return rebuild(*arguments)
+            except OSError as error:
+                if error.errno == errno.ENOMEM:
+                    os.kill(os.getpid(), signal.SIGABRT)
+                raise
 
-    return rebuild
+        return rebuild_or_die
+
+    return or_die(rebuild_storage), or_die(rebuild_parts)
 
 
 @mutant("refusal_keeps_a_descriptor", "FAIL-8", replaces="protocol.share_storage")

@@ -157,7 +157,7 @@ def refused_message_stays_posted(clear):
 
     def clear_what_was_sent(outbox):
         if sys.exc_info()[0]:
-            kept.append(outbox.keep)
+            kept.append((outbox.keep, outbox.storages))
         clear(outbox)
 
     return clear_what_was_sent
@@ -519,3 +519,37 @@ def unbuilt_message_keeps_its_place(get):
             raise
 
     return get_or_keep
+
+
+@mutant("common_segments_go_in_order", "LIFE-26", replaces="protocol.remember_segment")
+def common_segments_go_in_order(remember_segment):
+    """A common segment stays until those that a process has had before it have gone."""
+    in_order = []
+
+    def remember(segment):
+        while in_order and not any(one() for one in in_order[0].storages.values()):
+            in_order.pop(0)
+        in_order.append(segment)
+        return remember_segment(segment)
+
+    return remember
+
+
+@mutant("common_segments_have_no_bound", "LIFE-26", replaces="protocol.LARGEST_COMMON")
+def common_segments_have_no_bound(largest_common):
+    """All small storages of a message lie in one segment, however many there are."""
+    return 1 << 30
+
+
+@mutant("last_part_takes_its_segment_along", "LIFE-26", replaces="protocol.find_part")
+def last_part_takes_its_segment_along(find_part):
+    """Who gets back the last storage of a common segment keeps it."""
+    kept = []
+
+    def find(segment, offset):
+        found = find_part(segment, offset)
+        if found is None and segment.mapping is None:
+            kept.append(segment)
+        return found
+
+    return find

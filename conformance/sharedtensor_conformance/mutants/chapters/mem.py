@@ -13,6 +13,20 @@ import numpy as np
 from sharedtensor_conformance.mutants.registry import mutant
 
 
+def _key(storage):
+    """Return what tells a shared storage from all others."""
+    return storage.segment.token, storage.offset
+
+
+def _shared_storages():
+    """Return the storages that this process shares."""
+    from sharedtensor import state
+
+    alone, common = list(state.known.values()), list(state.common.values())
+    parts = [part() for one in common for part in list(one.storages.values())]
+    return alone + [part for part in parts if part is not None]
+
+
 class _Early:
     """Values of shared storages that were read before they are asked for."""
 
@@ -22,10 +36,7 @@ class _Early:
 
     def read(self):
         """Read all storages that this process shares."""
-        from sharedtensor import state
-
-        known = list(state.known.items())
-        return {token: one.memory.bytes.tobytes() for token, one in known}
+        return {_key(one): one.memory.bytes.tobytes() for one in _shared_storages()}
 
     def use(self, contents):
         """Let the next reading of each of these storages find this content."""
@@ -52,12 +63,12 @@ class _Early:
         return np.asarray(tensor) if self._has(tensor) else self._values(tensor)
 
     def _has(self, tensor):
-        segment = tensor.storage.segment
-        return segment is not None and segment.token in self._contents
+        storage = tensor.storage
+        return storage.segment is not None and _key(storage) in self._contents
 
     def _taken(self, tensor):
         has = self._has(tensor)
-        return self._contents.pop(tensor.storage.segment.token) if has else None
+        return self._contents.pop(_key(tensor.storage)) if has else None
 
 
 @mutant(
@@ -117,7 +128,7 @@ def hears_of_its_senders_writes_alone(
     def write(self, index, value):
         early.write(self, index, value)
         if self.storage.segment is not None:
-            written.add(self.storage.segment.token)
+            written.add(_key(self.storage))
 
     def pack(obj):
         return pack_message((obj, set(written)))

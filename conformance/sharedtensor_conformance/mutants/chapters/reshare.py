@@ -86,26 +86,18 @@ def sends_on_a_copy(export_storage, rebuild_storage):
     return export, rebuild
 
 
-@mutant("forgets_identity", "RESHARE-6", replaces="protocol.pack_message")
-def forgets_identity(pack_message):
+@mutant("forgets_identity", "RESHARE-6", replaces="protocol.pickle_object")
+def forgets_identity(pickle_object):
     """Each mention of a tensor in a message arrives as a tensor of its own."""
-    dumps = ForkingPickler.dumps
 
-    def without_memo(obj, protocol=None):
+    def without_memo(obj):
         buffer = io.BytesIO()
-        pickler = ForkingPickler(buffer, protocol)
+        pickler = ForkingPickler(buffer)
         pickler.fast = True
         pickler.dump(obj)
         return buffer.getbuffer()
 
-    def pack(obj):
-        ForkingPickler.dumps = staticmethod(without_memo)
-        try:
-            return pack_message(obj)
-        finally:
-            ForkingPickler.dumps = dumps
-
-    return pack
+    return without_memo
 
 
 @mutant("round_trip_keeps_a_mapping", "RESHARE-7", replaces="protocol.verify_known")
@@ -163,3 +155,15 @@ def threads_map_again(find_storage, remember_storage):
         return remember_storage(storage) if is_first() else storage
 
     return find, remember
+
+
+@mutant("parts_are_found_by_nobody", "RESHARE-3", replaces="protocol.find_part")
+def parts_are_found_by_nobody(find_part):
+    """A storage in a common segment that comes again gets memory of its own."""
+    from sharedtensor import memory
+
+    def map_again(segment, offset):
+        segment.mapping = memory.Memory(segment.nbytes)
+        segment.strategy.map_again(segment.mapping, segment)
+
+    return map_again

@@ -143,3 +143,9 @@ def refused_handle_keeps_its_hold(verify_size):
             raise
 
     return verify
+
+
+@mutant("believes_what_lies_beside", "SEC-7", replaces="segments.verify_part")
+def believes_what_lies_beside(verify_part):
+    """Where in a common segment a storage lies is believed."""
+    return lambda token, nbytes, offset, size: None

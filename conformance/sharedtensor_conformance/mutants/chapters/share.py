@@ -243,3 +243,24 @@ def wide_elements_may_grow(resize):
         return resize(self, *shape)
 
     return grow
+
+
+@mutant(
+    "parts_are_the_first_one", "SHARE-3", "CHAN-3", replaces="protocol.rebuild_part"
+)
+def parts_are_the_first_one(rebuild_part):
+    """All storages of a common segment arrive as the one at its beginning."""
+    return lambda segment, kind, offset, nbytes: rebuild_part(segment, kind, 0, nbytes)
+
+
+@mutant("neighbours_are_left_behind", "CHAN-3", replaces="memory.Group.pieces")
+def neighbours_are_left_behind(pieces):
+    """Of storages that move together, all but the first stay where they were."""
+
+    def first_mapped(group):
+        first, *others = pieces.fget(group)
+        _, size = group.pages[0]
+        rest = first._replace(nbytes=first.nbytes, capacity=size)
+        return [rest, *others]
+
+    return property(first_mapped)

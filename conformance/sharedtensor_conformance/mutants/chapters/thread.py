@@ -35,17 +35,24 @@ def threads_share_an_inbox(current):
     return _shared_by_threads(current, "inbox")
 
 
-@mutant("lock_is_held_in_the_child", "THREAD-3", replaces="protocol.share_storage")
-def lock_is_held_in_the_child(share_storage):
+@mutant(
+    "lock_is_held_in_the_child",
+    "THREAD-3",
+    replaces=("protocol.share_storage", "protocol.share_small"),
+)
+def lock_is_held_in_the_child(share_storage, share_small):
     """A storage is shared under a lock that a forked child inherits as it is."""
-    lock = threading.Lock()
+    lock = threading.RLock()
 
-    def share(storage):
-        with lock:
-            share_storage(storage)
-            time.sleep(0.002)  # so most forks come while it is held
+    def under_the_lock(share):
+        def share_alone(what):
+            with lock:
+                share(what)
+                time.sleep(0.002)  # so most forks come while it is held
 
-    return share
+        return share_alone
+
+    return under_the_lock(share_storage), under_the_lock(share_small)
 
 
 @mutant(
