@@ -31,7 +31,7 @@ def test_kept_segments_are_no_leak_up_to_the_number_declared(suite, adapter, exp
 
 def reading(segments, descriptors):
     """Return what the ledger shows of one process."""
-    held = {"descriptors": descriptors, "mappings": 3, "threads": 1, "sockets": 0}
+    held = {"descriptors": descriptors, "mappings": 3, "threads": 1}
     held |= {"targets": {"/memfd:": descriptors}, "mapped": {}, "command": "it"}
     return {"processes": {"7": held}, "segments": segments, "files": []}
 

@@ -25,7 +25,6 @@ def reading(segments=(), **targets):
         "mappings": 0,
         "mapped": {},
         "threads": 1,
-        "sockets": 0,
     }
     return {"processes": {"7": held}, "segments": list(segments), "files": []}
 

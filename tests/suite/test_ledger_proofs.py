@@ -31,7 +31,7 @@ NAMED = {
     "segment": ("LIFE-7", "the segment miniature-"),
     "process": ("LIFE-12", "(sleep 120) is there"),
     "thread": ("LIFE-12", "peer has 1 more thread,"),
-    "socket": ("LIFE-12", "peer has 1 more socket,"),
+    "socket": ("LIFE-7", "peer has 1 more descriptor (1 x socket)"),
     "file": ("LIFE-12", "the temporary file tmp"),
 }
 BLIND = """
@@ -53,9 +53,9 @@ def blind(stage, found):
     elif kind in ("segment", "file"):
         found[kind + "s"] = []
     else:
-        kinds = ("descriptors", "sockets") if kind == "socket" else (kind + "s",)
+        counted = "descriptors" if kind == "socket" else kind + "s"
         for held in found["processes"].values():
-            held.update(dict.fromkeys(kinds, 0))
+            held[counted] = 0
     return found
 
 Stage.__init__ = blinded

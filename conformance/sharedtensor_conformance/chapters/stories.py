@@ -140,11 +140,11 @@ def nothing_is_added(before: Holdings, stage: Any, *actors: Any) -> None:
 
 
 def machinery(stage: Any, *actors: Any) -> list[int]:
-    """Count temporary files and processes, and threads and sockets of the actors."""
+    """Count temporary files and processes, and threads of the actors."""
     shown = stage.ledger.read()
     held = [shown["processes"][str(actor.pid)] for actor in actors]
     counts = [len(shown["files"]), len(shown["processes"])]
-    return counts + [one[what] for one in held for what in ("threads", "sockets")]
+    return counts + [one["threads"] for one in held]
 
 
 def each_storage_has_a_segment(stage: Any) -> None:

@@ -485,7 +485,7 @@ def test_no_thread_process_socket_or_file_is_added_by_messages(
         now = machinery(stage, sender, receiver)
         return all(count <= then for count, then in zip(now, before, strict=True))
 
-    sentence = "threads, processes, sockets and temporary files are as before"
+    sentence = "threads, processes and temporary files are as before"
     eventually(as_before, sentence, within=stage.grace)
 
 

@@ -268,7 +268,7 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
         epoch()
     now = lambda: machinery(stage, owner, peer)  # noqa: E731
     as_before = lambda: all(map(int.__le__, now(), before))  # noqa: E731
-    sentence = "threads, processes, sockets and temporary files are as before"
+    sentence = "threads, processes and temporary files are as before"
     eventually(as_before, sentence, stage.grace, found=lambda: [before, now()])
 
 

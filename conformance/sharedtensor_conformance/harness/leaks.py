@@ -36,7 +36,6 @@ COUNTED = (
     ("descriptor", "descriptors", "targets", SHARING),
     ("mapping", "mappings", "mapped", SHARING),
     ("thread", "threads", "", MACHINERY),
-    ("socket", "sockets", "", MACHINERY),
 )
 """What is counted of a process: its name, its count, its kinds, the clause."""
 

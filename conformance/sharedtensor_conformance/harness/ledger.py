@@ -37,7 +37,6 @@ def account(pid: int) -> dict[str, Any] | None:
         return {
             "command": process_tree.command(pid),
             "descriptors": len(open_to),
-            "sockets": sum(t.startswith("socket:") for t in open_to),
             "mappings": len(mapped),
             "targets": kinds(open_to),
             "mapped": kinds(mapped),

@@ -421,7 +421,7 @@ def file_for_each_message(export_handle):
     return export
 
 
-@mutant("socket_for_each_message", "LIFE-12", replaces="protocol.export_handle")
+@mutant("socket_for_each_message", "LIFE-7", replaces="protocol.export_handle")
 def socket_for_each_message(export_handle):
     """Each tensor that is sent leaves a socket open."""
 
