@@ -356,6 +356,18 @@ def docs(session: nox.Session) -> None:
     session.run("pytest", "-q", "-n", WORKERS, "-m", "sphinx", "tests/docs")
 
 
+@nox.session
+def browser(session: nox.Session) -> None:
+    """The site in Chromium, as readers use it (needs chromium; five minutes)."""
+    session.install("-e", ".[docs,browser]")
+    built = "docs/_build/html"
+    session.run(
+        "python", "-m", "sphinx", *("-q", "-W", "-n", "-b", "html"), "docs", built
+    )
+    where = {"BUILT_SITE": built}
+    session.run("pytest", "-q", "tests/browser", *session.posargs, env=where)
+
+
 def _run_red(
     session: nox.Session, implementation: str, report: Path, *options: str
 ) -> None:
