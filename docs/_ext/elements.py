@@ -64,8 +64,8 @@ def definitions(
 
 def table(
     head: Iterable[object], rows: Iterable[Iterable[object]], name: str = ""
-) -> nodes.container:
-    """Return a table in a box that scrolls where the page is too narrow.
+) -> nodes.Element:
+    """Return a table in a box that scrolls, by keys too, where the page is too narrow.
 
     A cell is a node, or anything else, which is shown as text.
     """
@@ -75,7 +75,7 @@ def table(
     group += nodes.thead("", _row(titles))
     group += nodes.tbody("", *map(_row, rows))
     made = nodes.table("", group, classes=[name] if name else [])
-    return nodes.container("", made, classes=["wide"])
+    return tag("div", made, classes=["wide"], tabindex="0")
 
 
 def _row(cells: Iterable[object]) -> nodes.row:

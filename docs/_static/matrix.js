@@ -54,6 +54,7 @@
     wanted.text.toLowerCase().split(/\s+/).every((word) => words.includes(word));
 
   const showColumns = (implementation) => {
+    table.classList.toggle("one-column", Boolean(implementation));
     heads.forEach((head, place) => {
       const hidden = place > 0 && Boolean(implementation) && head.dataset.implementation !== implementation;
       if (head.hidden === hidden) return;

@@ -81,6 +81,8 @@ def as_data(clause: Clause, evidence: Evidence) -> dict[str, Any]:
         "profile": clause.profile,
         "observes": clause.observes,
         "hash": clause.hash,
+        "text": clause.text,
+        "why": clause.why,
         "promises": list(clause.promises),
         "tests": [_place(one) for one in citing(evidence.tests, clause.id)],
         "code": [_place(one) for one in citing(evidence.code, clause.id)],

@@ -44,6 +44,8 @@ SHOWN = (
     "reference/**/*.py",
     "docs/reports/*.jsonl",
     "conformance/sharedtensor_conformance/expectations/*.toml",
+    "docs/conf.py",
+    "docs/_ext/**/*.py",
     "docs/_ext/clauses/templates/*",
     changes.FILE,
 )

@@ -121,10 +121,15 @@ class SpecDomain(Domain):
         return []
 
     def get_objects(self) -> Iterator[tuple[str, str, str, str, str, int]]:
-        """Yield what the search and the inventory list."""
+        """Yield what the search and the inventory list, important ones.
+
+        Where an anchor is the same as the name, the search puts what it displays into
+        the address; so the anchor is written in another way that means the same.
+        """
         for kind in self.object_types:
             for id, found in self.data[kind].items():
-                yield id, f"{id} {found.title}", kind, found.docname, id, 1
+                shown, anchor = f"{id} {found.title}", id.replace("-", "%2D")
+                yield id, shown, kind, found.docname, anchor, 0
 
 
 def source_reference(

@@ -102,11 +102,9 @@ class Page:
         self, report: Shown, group: Group, known: Deviation | None
     ) -> nodes.Element:
         """Return one cause: its clauses, a program, a thread, the evidence."""
-        line = [
-            *between(map(self.clause, group.clauses[:SHOWN_CLAUSES]), ", "),
-            nodes.Text(self.more(group.clauses)),
-            nodes.Text(f": {known.cause if known else main_evidence(group.shown)}"),
-        ]
+        named = ", ".join(group.clauses[:SHOWN_CLAUSES]) + self.more(group.clauses)
+        said = known.cause if known else main_evidence(group.shown)
+        line = [nodes.strong("", named), nodes.Text(f": {said}")]
         box = folded(line, *self.behind(report, group, known))
         box["classes"].append("cause-box")
         return box
@@ -129,9 +127,9 @@ class Page:
             yield paragraph(
                 f"Nobody expected it; it was seen on {report.started[:10]}."
             )
-        if len(group.clauses) > SHOWN_CLAUSES:
-            names = between(map(self.clause, group.clauses), ", ")
-            yield nodes.paragraph("", "", nodes.Text("All: "), *names)
+        names = between(map(self.clause, group.clauses), ", ")
+        label = "Clause: " if len(group.clauses) == 1 else "Clauses: "
+        yield nodes.paragraph("", "", nodes.Text(label), *names)
         yield nodes.literal_block("", case.evidence, language="text")
         commands = [repeat_command(report.run, group.first, case)]
         file = f"docs/reports/{report.file.name}"

@@ -1,0 +1,200 @@
+"""What readers come for, each path as one walks it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from screens import PHONE, WIDE
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.page import page as report_page
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+import report_samples as samples
+
+CLAUSES = load_clauses()
+ROWS = "table.clause-matrix tbody tr:not(.chapter)"
+
+
+def visible_rows(page):
+    return page.locator(f"{ROWS}:visible").count()
+
+
+def test_from_the_front_page_to_a_broken_clause_of_torch(opened):
+    page = opened("index.html")
+    page.locator('.field-bar a.broken[title^="torch:"]').click()
+    page.wait_for_url("**/matrix.html?implementation=torch&verdict=broken")
+    assert page.locator("select[name=verdict]").input_value() == "broken"
+    cell = page.get_by_role("button", name=re.compile("^GRAD-2 in torch"))
+    cell.click()
+    box = page.locator("#behind-GRAD-2-torch")
+    assert "never .grad" in box.inner_text()
+    assert "Known since 2026-11-21" in box.inner_text()
+    box.get_by_role("link", name="Evidence").click()
+    page.wait_for_url("**/spec/grad.html#GRAD-2-torch")
+    assert page.locator("#GRAD-2-torch").is_visible()
+
+
+def test_figures_of_the_front_page_are_the_rows_of_the_matrix(opened):
+    page = opened("index.html")
+    links = page.locator(".field-bar a").all()
+    told = [(one.get_attribute("title"), one.get_attribute("href")) for one in links]
+    assert len(told) >= 10
+    for title, address in told:
+        count = int(re.search(r": (\d+) ", title)[1])
+        assert visible_rows(opened(address)) == count, title
+
+
+def test_filtered_matrix_is_shared_by_its_address(opened):
+    page = opened("matrix.html")
+    assert visible_rows(page) == len(CLAUSES)
+    page.locator("select[name=implementation]").select_option("torch")
+    page.locator("select[name=verdict]").select_option("broken")
+    page.locator("select[name=level]").select_option("SHOULD")
+    page.locator("input[name=text]").fill("manager")
+    shown = page.locator(f"{ROWS}:visible th a").all_inner_texts()
+    assert shown
+    assert {CLAUSES[id].level for id in shown} == {"SHOULD"}
+    assert page.locator("output").inner_text() == (
+        f"{len(shown)} of {len(CLAUSES)} clauses"
+    )
+    again = opened("matrix.html" + page.url.partition("matrix.html")[2])
+    assert again.locator(f"{ROWS}:visible th a").all_inner_texts() == shown
+    assert again.locator(".clause-matrix thead th:visible").all_inner_texts() == [
+        "Clause",
+        "torch",
+    ]
+    again.get_by_role("button", name="Clear").click()
+    again.wait_for_function("location.search === ''")
+    assert visible_rows(again) == len(CLAUSES)
+
+
+def test_filter_that_matches_nothing_shows_nothing(opened):
+    page = opened("matrix.html?text=no-such-words")
+    assert visible_rows(page) == 0
+    assert page.locator("output").inner_text() == f"0 of {len(CLAUSES)} clauses"
+
+
+def test_unknown_filter_in_an_address_is_ignored(opened):
+    assert visible_rows(opened("matrix.html?verdict=splendid")) == len(CLAUSES)
+
+
+def test_matrix_is_worked_by_keys(opened):
+    page = opened("matrix.html")
+    before = visible_rows(page)
+    chapter = page.get_by_role("button", name="API: ")
+    chapter.focus()
+    page.keyboard.press("Enter")
+    assert chapter.get_attribute("aria-expanded") == "false"
+    count = sum(clause.chapter == "API" for clause in CLAUSES.values())
+    assert visible_rows(page) == before - count
+    cell = page.get_by_role("button", name=re.compile("^GRAD-2 in torch"))
+    cell.focus()
+    page.keyboard.press("Enter")
+    box = page.locator("#behind-GRAD-2-torch")
+    assert box.is_visible()
+    page.keyboard.press("Escape")
+    assert not box.is_visible()
+
+
+def test_heads_of_the_matrix_stay_in_sight(opened):
+    page = opened("matrix.html")
+    box = page.locator(".matrix-cells")
+    head = page.locator("thead th", has_text="torch")
+    before = head.bounding_box()
+    box.evaluate("box => box.scrollTop = 3000")
+    assert head.bounding_box() == before
+
+
+def test_matrix_is_a_plain_table_without_scripts(opened):
+    page = opened("matrix.html?verdict=broken", java_script_enabled=False)
+    assert visible_rows(page) == len(CLAUSES)
+    assert not page.locator("form.matrix-filter").is_visible()
+    page.locator('[popovertarget="behind-GRAD-2-torch"]').first.click()
+    assert page.locator("#behind-GRAD-2-torch").is_visible()
+
+
+def test_link_to_a_chapter_of_the_matrix_works_without_scripts(opened):
+    page = opened("index.html", java_script_enabled=False)
+    page.locator('.field-table a[aria-label^="LIFE, torch"]').click()
+    page.wait_for_url("**#matrix-LIFE")
+    assert page.locator("#matrix-LIFE tr.chapter").is_visible()
+
+
+FIRST = 3
+"""So many results of a search are seen at once on a phone."""
+
+
+def results(page):
+    """Return the links to what a search found, when all are there."""
+    page.wait_for_selector("#search-results .search-summary:has-text('found')")
+    return page.locator("#search-results li a")
+
+
+@pytest.mark.parametrize("id", ["GRAD-2", "FD-7", "LIFE-16"])
+def test_search_finds_a_clause_by_its_id(opened, id):
+    page = opened(f"search.html?q={id}")
+    results(page).first.click()
+    chapter = CLAUSES[id].file.removesuffix(".md")
+    page.wait_for_url(re.compile(rf".*/spec/{chapter}\.html.*#"))
+    assert page.evaluate("document.querySelector(':target').id") == id
+
+
+@pytest.mark.parametrize(
+    ("words", "id"),
+    [
+        ("too many open files", "FAIL-1"),
+        ("received 0 items of ancdata", "ENV-2"),
+        ("Cowardly refusing to serialize", "GRAD-5"),
+    ],
+)
+def test_error_message_leads_to_its_clause(opened, words, id):
+    page = opened(f"search.html?q={words.replace(' ', '+')}")
+    found = results(page).all()[:FIRST]
+    addresses = [one.get_attribute("href") for one in found]
+    entry = next(one for one in addresses if one.startswith("guides/messages.html#"))
+    found[addresses.index(entry)].click()
+    page.wait_for_url("**/guides/messages.html#*")
+    page.locator("section:target").get_by_text(id, exact=True).click()
+    page.wait_for_url(f"**#{id}")
+
+
+@pytest.fixture(scope="module")
+def report_file(tmp_path_factory):
+    """The page of a report in which forty clauses are broken, by two causes."""
+    musts = [id for id, one in CLAUSES.items() if one.level == "MUST"]
+    ids = [id for id in musts if CLAUSES[id].profile != "cuda"][:40]
+    broken = [
+        samples.case(
+            id,
+            "fail",
+            evidence=f"the {'owner' if n % 2 else 'peer'} found: got {n}, not {n + 1}"
+            if n < 30
+            else f"{id} was not refused",
+        )
+        for n, id in enumerate(ids)
+    ]
+    held = [samples.case(id) for id in CLAUSES if id not in ids]
+    claims = {one.profile for one in CLAUSES.values()} - {"cuda"}
+    report = samples.report([*broken, *held], clauses=CLAUSES, claims=sorted(claims))
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    judged = report.run, report.cases, report.summary, CLAUSES
+    file.write_text(report_page(*judged, "report.jsonl"), encoding="utf-8")
+    return file.as_uri()
+
+
+@pytest.mark.parametrize("viewport", [PHONE, WIDE])
+def test_report_of_forty_broken_clauses_leads_to_its_first_cause(
+    opened, report_file, viewport
+):
+    page = opened(report_file, viewport=viewport)
+    assert "40 clauses broken" in page.locator(".said").inner_text()
+    page.locator("a[href='#cause-1']").click()
+    first = page.locator("#cause-1")
+    assert first.locator("pre").first.is_visible()
+    top = round(first.bounding_box()["y"])  # a page scrolls by whole pixels
+    assert 0 <= top < viewport["height"]
+    assert "other clauses fail in the same way" in first.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]

@@ -1,0 +1,90 @@
+"""The specification on one page, as JSON, and as a list of pages for programs."""
+
+import json
+
+import pytest
+import tiny_project
+from test_extension import text_of
+
+CHANGED = {
+    "docs/conf.py": tiny_project.FILES["docs/conf.py"].replace(
+        '"clauses"', '"clauses", "exports"'
+    )
+    + 'project = "tiny-spec"\n',
+    "docs/index.md": "# Index\n\n```{toctree}\nspec/tiny\npromises\nspec/whole\n```\n",
+    "docs/spec/tiny.md": (
+        "```{include} ../../spec/tiny.md\n```\n\n## Notes\n\nSee [](#notes).\n"
+    ),
+    "docs/spec/whole.md": (
+        "---\nnosearch: true\none-page: true\n---\n# Whole\n\n"
+        "```{one-page}\ntiny\n```\n"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def exported(build, tmp_path_factory):
+    """The site with the specification in other forms."""
+    root = tmp_path_factory.mktemp("exported")
+    tiny_project.write_project(root, CHANGED)
+    for name in ("docs/tiny.md", "docs/tables.md"):
+        (root / name).unlink()
+    return tiny_project.build(root)
+
+
+def test_one_page_has_the_clauses_without_what_backs_them(exported):
+    page = exported.page("spec/whole.html")
+    assert exported.warnings == ""
+    assert 'id="TINY-1"' in page
+    assert 'id="TINY-2"' in page
+    assert "Why. More reasons" in text_of(page)
+    assert "clause-backing" not in page
+    assert "clause-backing" in exported.page("spec/tiny.html")
+
+
+def test_links_to_clauses_stay_on_the_one_page(exported):
+    page = exported.page("spec/whole.html")
+    assert 'href="#TINY-2"' in page
+    assert 'href="../promises.html#P01"' in page
+
+
+def test_anchor_that_is_no_clause_has_the_name_of_its_chapter(exported):
+    page = exported.page("spec/whole.html")
+    assert 'id="tiny-notes"' in page
+    assert 'id="notes"' not in page
+    assert 'id="notes"' in exported.page("spec/tiny.html")
+
+
+def test_one_page_is_not_found_by_the_search(exported):
+    index = json.loads(
+        exported.page("searchindex.js").removeprefix("Search.setIndex(").rstrip(")")
+    )
+    place = index["docnames"].index("spec/whole")
+    words = index["terms"]["reason"]
+    assert place not in (words if isinstance(words, list) else [words])
+
+
+def test_clauses_are_there_as_json_with_their_text(exported):
+    clauses = json.loads(exported.page("clauses.json"))
+    assert [one["id"] for one in clauses] == ["TINY-1", "TINY-2"]
+    assert clauses[0]["text"] == "The normative **words**."
+    assert clauses[0]["tests"][0]["name"] == "test_receiver_sees_the_write"
+    assert clauses[1]["no_code"] == "The kernel does it."
+
+
+def test_list_for_programs_has_a_title_a_summary_and_all_pages(exported):
+    lines = exported.page("llms.txt").splitlines()
+    assert lines[0] == "# tiny-spec"
+    assert lines[2].startswith("> ")
+    assert "- [TINY](spec/tiny.html)" in lines
+    assert "- [Promises](promises.html)" in lines
+
+
+def test_clause_is_found_by_its_id_and_leads_to_its_anchor(exported):
+    index = json.loads(
+        exported.page("searchindex.js").removeprefix("Search.setIndex(").rstrip(")")
+    )
+    found = {entry[4]: entry for entry in index["objects"][""]}
+    assert "TINY-1 The first clause" in found
+    _, _, priority, anchor, _ = found["TINY-1 The first clause"]
+    assert (priority, anchor) == (0, "TINY%2D1")
