@@ -274,17 +274,25 @@ def export_grad(tensor: TensorLike) -> TensorLike | None:
 
 
 def export_storage(storage: StorageLike) -> tuple[Any, ...]:
-    """Reduce a storage: in a message of ours to its place in the message's table.
+    """Reduce a storage to its handle, or to its place in the table of the message.
 
-    So what moves because of the message moves when all of it is known. On any other
-    channel it is shared here. The pickler's memo sends one of it for all its tensors.
-    Clauses SHARE-4, SHARE-6, VIEW-3, LIFE-26.
+    Small ones are in the table: so what moves because of the message moves when all of
+    it is known. Others, and those of what is no message of ours, are shared here. The
+    pickler's memo sends one of it for all its tensors. Clauses SHARE-4, SHARE-6,
+    VIEW-3, LIFE-26.
     """
     outbox = transport.current_outbox()
-    if outbox is not None:
+    if outbox is not None and can_be_part(storage):
         return _find_sent, (outbox.place_of(storage),)
     share_storage(storage)
     return export_shared(storage)
+
+
+def can_be_part(storage: StorageLike) -> bool:
+    """Return whether a storage has a segment in common with others, or may get one."""
+    if storage.segment is None:
+        return is_small(storage)
+    return storage.segment.storages is not None
 
 
 def export_shared(storage: StorageLike) -> tuple[Any, ...]:
