@@ -45,13 +45,17 @@ TABLE_SIZE = struct.Struct("!I")
 
 
 class Message:
-    """A pickled object, and what travels beside its bytes."""
+    """A pickled object, and what travels beside its bytes.
 
-    __slots__ = ("outbox", "payload")
+    `packet` is what its channel has made of it, where it waits to be written.
+    """
+
+    __slots__ = ("outbox", "packet", "payload")
 
     def __init__(self, payload: Any, outbox: transport.Outbox):
         self.payload = payload
         self.outbox = outbox
+        self.packet: Any = None
 
 
 class Channel(Protocol):
@@ -61,6 +65,13 @@ class Channel(Protocol):
         self, payload: Any, descriptors: list[int] = ..., wait: bool = ...
     ) -> None:
         """Write one message, or raise `BlockingIOError` rather than wait."""
+
+    def make_ready(self, payload: Any, descriptors: list[int]) -> Any:
+        """Return what has all that writing takes, or None where that is nothing."""
+        ...
+
+    def write_ready(self, packet: Any) -> None:
+        """Write what `make_ready` has returned, however long that takes."""
 
     def read(self, wait: bool = ...) -> tuple[Any, list[int]]:
         """Read one message, or raise `BlockingIOError` rather than wait."""
@@ -393,8 +404,12 @@ def write_message(message: Message, channel: Channel) -> None:
     Clauses GRAD-6, FAULT-2.
     """
     try:
-        channel.write(message.payload, message.outbox.descriptors)
+        if message.packet is None:
+            channel.write(message.payload, message.outbox.descriptors)
+        else:
+            channel.write_ready(message.packet)
     finally:
+        message.packet = None
         message.outbox.clear()
 
 
@@ -409,6 +424,15 @@ def write_at_once(message: Message, channel: Channel) -> bool:
         return False  # the thread that feeds the channel waits, or reports it
     message.outbox.clear()
     return True
+
+
+def make_ready(message: Message, channel: Channel) -> None:
+    """Give a message that has to wait all that writing it takes.
+
+    What `put` has accepted arrives, though descriptors run out before there is room.
+    Raises `ResourceError`. Clause FAIL-1.
+    """
+    message.packet = channel.make_ready(message.payload, message.outbox.descriptors)
 
 
 def read_message(channel: Channel, wait: bool = True) -> tuple[Any, list[int]]:

@@ -60,11 +60,12 @@ class Segment:
 
     def __del__(self) -> None:
         """Release the segment, in whichever thread the last reference goes. LIFE-25."""
-        # At the end of the interpreter modules may be gone, `contextlib` too: then the
-        # system closes what is open, and the manager releases the names.
+        # At the end of the interpreter modules may be gone, `contextlib` too, and none
+        # can be imported: then the system closes what is open, and the manager releases
+        # the names.
         try:  # noqa: SIM105
             release_segment(self)
-        except (AttributeError, TypeError):
+        except (AttributeError, ImportError, TypeError):
             pass
 
 

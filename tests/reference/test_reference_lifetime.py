@@ -4,6 +4,8 @@ import fcntl
 import gc
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import sharedtensor
@@ -247,3 +249,19 @@ def test_segment_of_a_descriptor_is_sealed():
     with pytest.raises(PermissionError):
         os.ftruncate(segment.descriptor, 0)
     assert fcntl.fcntl(segment.descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+
+
+AT_EXIT = """
+import sys, sharedtensor
+sharedtensor.set_sharing_strategy(sys.argv[1])
+class Cycle: pass
+cycle = Cycle()
+cycle.itself, cycle.tensor = cycle, sharedtensor.zeros(3).share_memory_()
+"""
+
+
+@pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
+def test_a_tensor_that_lives_to_the_end_of_the_interpreter_says_nothing(strategy):
+    command = [sys.executable, "-c", AT_EXIT, strategy]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

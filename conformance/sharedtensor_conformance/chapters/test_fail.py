@@ -523,3 +523,22 @@ def test_message_that_is_lost_for_want_of_descriptors_gives_its_place_back(owner
         for number in range(2):
             arrived = channel.get(child)
             check.equal(arrived.values(), [spare, 40 + number], "the next ones arrive")
+
+
+PILES = ((0, 200, 30_000), (200, 20, 200_000))
+"""Batches that are put: the first one's number, how many, and their bytes."""
+
+
+@clause("FAIL-1", vary=("strategy",), prefers="fork", channels=("queue",))
+def test_what_waits_in_a_queue_arrives_though_descriptors_run_out(owner):
+    """The owner puts more than the system takes, and has no descriptor left then.
+
+    Only now a child begins to receive, so the owner has to write what still waits.
+    """
+    channel = owner.open_channel("queue")
+    child = owner.start_peer(arguments=[channel])
+    for pile in PILES:
+        owner.request("act", "put_batches", channel, *pile)
+    with owner.system.exhausted("descriptors", 0):
+        wrong = [child.request("act", "get_batches", channel, *pile) for pile in PILES]
+    check.equal(wrong, [[], []], "what put accepted arrives, with its values")

@@ -66,6 +66,21 @@ class Connection(connection.Connection):
         """Write one message: see `packets.write`."""
         packets.write(self._socket, payload, descriptors, wait)
 
+    def make_ready(
+        self, payload: Any, descriptors: Sequence[int]
+    ) -> packets.Packet | None:
+        """Return a message as a packet, if it needs more descriptors than its own.
+
+        Raises `ResourceError`. Clause FAIL-1.
+        """
+        if packets.fits(payload, descriptors):
+            return None
+        return packets.Packet(payload, descriptors)
+
+    def write_ready(self, packet: packets.Packet) -> None:
+        """Write such a packet, however long that takes."""
+        packet.write(self._socket)
+
     def read(self, wait: bool = True) -> tuple[Any, list[int]]:
         """Read one message whole: see `packets.read`."""
         return packets.read(self._socket, wait)

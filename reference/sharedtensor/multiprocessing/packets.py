@@ -19,14 +19,16 @@ So a message is written whole or not at all, and read whole or not at all:
 import array
 import contextlib
 import errno
+import math
 import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ResourceError, resource_error
+from ..transport import OwnedDescriptor
 
 HEADER = struct.Struct("!IQ")
 LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory file
@@ -61,27 +63,78 @@ def write(
     Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`, and
     `ResourceError`; nothing has been written then. Clauses FAIL-1, FD-6, LOAD-4.
     """
-    size = memoryview(payload).nbytes
-    header = HEADER.pack(len(descriptors), size)
-    if size <= LARGEST_PACKET and len(descriptors) <= FDS_AT_ONCE:
-        _send(end, b"".join((header, payload)), descriptors, wait)
+    patience = IN_FLIGHT_TIMEOUT if wait else 0.0
+    if fits(payload, descriptors):
+        header = HEADER.pack(len(descriptors), memoryview(payload).nbytes)
+        _send(end, b"".join((header, payload)), descriptors, wait, patience)
         return
-    with contextlib.ExitStack() as stack:
-        body, attached = payload, []
+    packet = Packet(payload, descriptors)
+    try:
+        packet.write(end, wait, patience)
+    finally:
+        packet.close()
+
+
+def fits(payload: Any, descriptors: Sequence[int]) -> bool:
+    """Return whether a message needs no descriptor besides its own."""
+    few = len(descriptors) <= FDS_AT_ONCE
+    return few and memoryview(payload).nbytes <= LARGEST_PACKET
+
+
+class Packet:
+    """A message that can be written whenever there is room: it has what that takes.
+
+    What does not fit lies in a file, or in a batch, from the beginning; so nothing can
+    be short any more when a thread writes it at last. Clause FAIL-1.
+
+    Raises:
+        ResourceError: the system refuses the descriptors or the memory.
+    """
+
+    __slots__ = ("_bytes", "_descriptors", "_owned")
+
+    def __init__(self, payload: Any, descriptors: Sequence[int]):
+        size, count = memoryview(payload).nbytes, len(descriptors)
+        self._owned: list[OwnedDescriptor] = []
+        body = payload
         if size > LARGEST_PACKET:
-            body, attached = b"", [stack.enter_context(_in_a_file(payload))]
-        if len(attached) + len(descriptors) > FDS_AT_ONCE:
-            attached.append(stack.enter_context(_in_a_batch(descriptors)))
+            body = b""
+            self._owned.append(_in_a_file(payload))
+        if len(self._owned) + count > FDS_AT_ONCE:
+            self._owned.append(_in_a_batch(descriptors))
             descriptors = ()
-        _send(end, b"".join((header, body)), [*attached, *descriptors], wait)
+        self._descriptors = descriptors
+        self._bytes = b"".join((HEADER.pack(count, size), body))
+
+    def write(
+        self, end: socket.socket, wait: bool = True, patience: float = math.inf
+    ) -> None:
+        """Write it; see `write` for what is raised.
+
+        Args:
+            end: where to.
+            wait: whether to wait for room.
+            patience: seconds to wait while others have too many descriptors in flight.
+        """
+        descriptors = [*(owned.fd for owned in self._owned), *self._descriptors]
+        _send(end, self._bytes, descriptors, wait, patience)
+
+    def close(self) -> None:
+        """Close the descriptors that were made for it."""
+        for owned in self._owned:
+            owned.close()
 
 
 def _send(
-    end: socket.socket, packet: bytes, descriptors: Sequence[int], wait: bool
+    end: socket.socket,
+    packet: bytes,
+    descriptors: Sequence[int],
+    wait: bool,
+    patience: float,
 ) -> None:
     flags = NO_SIGNAL if wait else NO_SIGNAL | NO_WAIT
     rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
-    deadline = time.monotonic() + IN_FLIGHT_TIMEOUT
+    deadline = time.monotonic() + patience
     while True:
         try:
             end.sendmsg([packet], rights, flags)
@@ -155,22 +208,17 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     return found.tolist()
 
 
-@contextlib.contextmanager
-def _in_a_file(payload: Any) -> Iterator[int]:
-    """Give a memory file with these bytes, for the time of sending it."""
+def _in_a_file(payload: Any) -> OwnedDescriptor:
+    """Return a memory file with these bytes."""
     doing = f"Sending a message of {memoryview(payload).nbytes} bytes"
     try:
-        fd = os.memfd_create("sharedtensor-message", os.MFD_CLOEXEC)
+        made = OwnedDescriptor(os.memfd_create("sharedtensor-message", os.MFD_CLOEXEC))
+        rest = memoryview(payload).cast("B")
+        while rest.nbytes:
+            rest = rest[os.write(made.fd, rest) :]
     except OSError as error:
         raise resource_error(error.errno, doing) from error
-    with os.fdopen(fd, "wb", buffering=0) as file:
-        rest = memoryview(payload).cast("B")
-        try:
-            while rest.nbytes:
-                rest = rest[file.write(rest) :]
-        except OSError as error:
-            raise resource_error(error.errno, doing) from error
-        yield fd
+    return made
 
 
 def _content(fd: int, size: int) -> bytearray:
@@ -187,27 +235,19 @@ def _content(fd: int, size: int) -> bytearray:
     return content
 
 
-@contextlib.contextmanager
-def _in_a_batch(descriptors: Sequence[int]) -> Iterator[int]:
-    """Give the end of a socket that holds these descriptors, while it is sent.
-
-    Clause FD-6.
-    """
+def _in_a_batch(descriptors: Sequence[int]) -> OwnedDescriptor:
+    """Return the end of a socket that holds these descriptors. Clause FD-6."""
     doing = f"Sending {len(descriptors)} descriptors"
     try:
         loading, batch = socket.socketpair(*KIND)
+        with loading, batch:
+            loading.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
+            for begin in range(0, len(descriptors), FDS_AT_ONCE):
+                part = descriptors[begin : begin + FDS_AT_ONCE]
+                socket.send_fds(loading, [b"+"], part, NO_WAIT)
+            return OwnedDescriptor(batch.detach())
     except OSError as error:
         raise resource_error(error.errno, doing) from error
-    with batch:
-        try:
-            with loading:
-                loading.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
-                for begin in range(0, len(descriptors), FDS_AT_ONCE):
-                    part = descriptors[begin : begin + FDS_AT_ONCE]
-                    socket.send_fds(loading, [b"+"], part, NO_WAIT)
-        except OSError as error:
-            raise resource_error(error.errno, doing) from error
-        yield batch.fileno()
 
 
 def _open_batch(descriptors: list[int], count: int) -> None:

@@ -98,6 +98,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             if not self._buffer and protocol.write_at_once(message, self._writer):
                 self._has_written = True
                 return
+            protocol.make_ready(message, self._writer)
             if self._thread is None:
                 self._start_thread()
             self._buffer.append(message)

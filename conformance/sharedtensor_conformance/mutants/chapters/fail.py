@@ -26,6 +26,12 @@ def queue_drops_what_has_no_descriptor(put):
     return put_or_drop
 
 
+@mutant("waiting_message_lacks_a_file", "FAIL-1", replaces="protocol.make_ready")
+def waiting_message_lacks_a_file(make_ready):
+    """The thread of a queue opens what a message needs when it writes the message."""
+    return lambda message, channel: None
+
+
 @mutant(
     "is_shared_before_it_is",
     "FAIL-1",
