@@ -206,7 +206,7 @@ def test_each_call_is_told_its_own_end(owner, start_method):
         check(words in told["message"], f"its text is there ({task})")
 
 
-def joined(group, count, in_a_thread=False):
+def joined(group: Any, count: int, in_a_thread: bool = False) -> Any:
     """Join a group of so many processes, as often as it may take; say what came of it.
 
     A join may return false before all have ended, though nothing has failed.

@@ -382,21 +382,6 @@ def full_packet_loses_its_end(write):
 
 
 @mutant(
-    "items_are_taken_for_bytes",
-    "CHAN-11",
-    replaces="multiprocessing.connection.Connection.send_bytes",
-)
-def items_are_taken_for_bytes(send_bytes):
-    """Of a buffer with large items, as many bytes are sent as it has items."""
-
-    def send(self, buf, offset=0, size=None):
-        view = memoryview(buf)
-        send_bytes(self, view.cast("B")[: len(view)], offset, size)
-
-    return send
-
-
-@mutant(
     "time_is_never_negative", "CHAN-12", replaces="multiprocessing.queues.Queue.get"
 )
 def time_is_never_negative(get):
@@ -451,7 +436,7 @@ def queue_of_the_module_copies(get_context):
 @mutant(
     "refused_offer_counts_as_a_task",
     "LIFE-18",
-    replaces="multiprocessing.queues.JoinableQueue.put",
+    replaces="multiprocessing.queues.Queue.put",
 )
 def refused_offer_counts_as_a_task(put):
     """What a joinable queue has no room for is waited for by those who join it."""
@@ -460,24 +445,27 @@ def refused_offer_counts_as_a_task(put):
         try:
             put(self, *arguments, **options)
         except queue.Full:
-            self._unfinished_tasks.release()
+            if hasattr(self, "_unfinished_tasks"):
+                self._unfinished_tasks.release()
             raise
 
     return count
 
 
 @mutant(
-    "second_join_waits_for_nobody",
+    "later_tasks_are_not_counted",
     "CHAN-8",
-    replaces="multiprocessing.queues.JoinableQueue.join",
+    replaces=(
+        "multiprocessing.queues.JoinableQueue._append",
+        "multiprocessing.queues.Queue._append",
+    ),
 )
-def second_join_waits_for_nobody(join):
-    """Who has joined a queue once does not wait when it joins it again."""
-    joined = weakref.WeakSet()
+def later_tasks_are_not_counted(append, append_without_counting):
+    """A joinable queue counts the first three messages of a process alone."""
+    counted = weakref.WeakKeyDictionary()
 
-    def join_once(self):
-        if self not in joined:
-            joined.add(self)
-            join(self)
+    def append_some(self, message):
+        counted[self] = counted.get(self, 0) + 1
+        (append if counted[self] < 4 else append_without_counting)(self, message)
 
-    return join_once
+    return append_some, append_without_counting
