@@ -27,8 +27,8 @@ def one_per_clause(
     """Return one case for each clause that the cases cite, in their order.
 
     A case that stands for one of its clauses stands for all of them. Of a clause's
-    cases the cheapest is taken: under `fork`, with the processes of the others. One that
-    cites many clauses breaks the nearest alone, so it comes behind those that cite few.
+    cases the cheapest is taken: under `fork`, with the processes of the others. One
+    that cites many breaks the nearest alone, so it comes behind those that cite few.
 
     Args:
         cases: anything that stands for a case.
