@@ -248,8 +248,12 @@ def export_to_child(owned: OwnedDescriptor) -> Any:
 
 
 def _export_to_others(fd: int) -> Any:
-    popen: Any = get_spawning_popen()  # `_fds`: what the child inherits
-    if popen is not None and len(popen._fds) >= INHERITED_AT_MOST:
+    popen: Any = get_spawning_popen()
+    inherited = [] if popen is None else popen._fds  # by the child that is started
+    again = fd in inherited  # for another storage in the same segment
+    if again and is_spawning():
+        return export_to_child(OwnedDescriptor(os.dup(fd)))
+    if again or len(inherited) >= INHERITED_AT_MOST:
         from multiprocessing import resource_sharer
 
         return resource_sharer.DupFd(fd)

@@ -286,3 +286,25 @@ def test_description_survives_every_channel(ctx):
         described = peer.ask("describe", tensor)
         assert described == describe(tensor)
     peer.close()
+
+
+def first_elements(tensors):
+    """Raise unless each tensor of the arguments has the value of its place."""
+    assert [float(one.numpy()[0]) for one in tensors] == list(range(len(tensors)))
+
+
+@pytest.mark.parametrize("module", [mp, multiprocessing])
+@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+def test_storages_with_one_segment_are_arguments_of_a_process(
+    strategy, module, start_method
+):
+    tensors = [sharedtensor.tensor([float(n)]) for n in range(20)]
+    ours, theirs = mp.Pipe()
+    ours.send(tensors)  # which moves them into one segment
+    theirs.recv()
+    assert len({one.storage.segment for one in tensors}) == 1
+    context = module.get_context(start_method)
+    process = context.Process(target=first_elements, args=(tensors,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
