@@ -547,5 +547,6 @@ def test_what_waits_in_a_queue_arrives_though_descriptors_run_out(owner):
         for count, size in PILES:
             found = {len(channel.get(child)) for _ in range(count)}
             check.equal(found, {size}, "what put accepted arrives")
-        (arrived,) = channel.get(child)
-    each_sees_the_writes_of_the_others(tensor, arrived)
+        found = channel.get_within(child, SOON)
+    check.equal(len(found), 1, "the tensor that put accepted arrives")
+    each_sees_the_writes_of_the_others(tensor, *found[0])
