@@ -33,8 +33,8 @@ CHOSEN = (
     "--clause=SHARE-1",
     "--clause=SHARE-3",
     "--clause=LIFE-7",
-    "--case=test_share.py*",
-    "--case=test_ledger.py*",
+    "-k",
+    "test_share or test_ledger",
     "--start-method=fork",
 )
 
