@@ -142,10 +142,11 @@ def message_tuples_are_lists(unpack_message):
     replaces=(
         "multiprocessing.queues.Queue.put",
         "protocol.write_at_once",
+        "protocol.make_ready",
         "protocol.write_message",
     ),
 )
-def queue_packs_in_its_thread(put, write_at_once, write_message):
+def queue_packs_in_its_thread(put, write_at_once, make_ready, write_message):
     """`Queue.put` returns before anything is shared or refused; a thread does it."""
     from sharedtensor import protocol
 
@@ -159,7 +160,8 @@ def queue_packs_in_its_thread(put, write_at_once, write_message):
             message = protocol.pack_message(message)
         write_message(message, channel)
 
-    return put_unpacked, lambda message, channel: False, pack_and_write
+    waits, unready = lambda message, channel: False, lambda message, channel: None
+    return put_unpacked, waits, unready, pack_and_write
 
 
 @mutant(
@@ -402,7 +404,8 @@ def rest_of_a_chunk_is_copied(export_tensor):
     def export(tensor):
         outbox = transport.current_outbox()
         in_pool = "_handle_tasks" in threading.current_thread().name
-        later = in_pool and outbox is not None and len(outbox.keep) > 1
+        met = 0 if outbox is None else len(outbox.keep) + len(outbox.storages)
+        later = in_pool and met > 1
         return tensor.__reduce_ex__(4) if later else export_tensor(tensor)
 
     from sharedtensor import transport
