@@ -34,8 +34,8 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Types of other projects: links to them would need inventories from the network.
     (r"py:.*", r"(collections|types|typing|multiprocessing|numpy|pathlib|os|np)\..*"),
-    # An alias of a type that signatures name; it has no page of its own.
-    (r"py:class", r"sharedtensor\.tensors\.Hook"),
+    # Types that signatures name; they are no public names and have no page of their own.
+    (r"py:class", r"sharedtensor\.(tensors\.Hook|memory\.Memory|strategies\.Segment)"),
 ]
 
 # The order in which the chapters are read; spec/index.md lists them in the same one.
