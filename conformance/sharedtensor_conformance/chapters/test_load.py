@@ -117,6 +117,16 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     check.equal(worker.leave(), 0, "it exits normally")
 
 
+MANY, SHORT = 300, 8000
+"""Messages, and bytes in each: where large ones lie elsewhere, these fill the pipe."""
+
+
+def put_a_pile(worker, channel):
+    """Put more than a pipe takes, in few large messages and in many small ones."""
+    worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
+    worker.request("act", "put_pile", channel, 0, MANY, SHORT)
+
+
 ORDERS = (
     ("cancel", "put", "put a pile"),
     ("put", "cancel", "put a pile"),
@@ -138,9 +148,7 @@ def test_worker_may_cancel_the_join_at_any_time(owner, kind):
         "cancel": lambda worker, channel: channel.cancel_join_thread(worker),
         "close": lambda worker, channel: channel.close(worker),
         "put": lambda worker, channel: channel.put(worker, worker.make([1, 2])),
-        "put a pile": lambda worker, channel: worker.request(
-            "act", "put_batches", channel, 0, EPOCH, LARGE
-        ),
+        "put a pile": put_a_pile,
     }
     for order in ORDERS:
         channels = [owner.open_channel(kind) for _ in range(2)]

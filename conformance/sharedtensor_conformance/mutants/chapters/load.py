@@ -66,6 +66,21 @@ def end_waits_for_room_always(start_thread):
 
 
 @mutant(
+    "forgets_an_early_cancel",
+    "LOAD-2",
+    replaces="multiprocessing.queues.Queue._start_thread",
+)
+def forgets_an_early_cancel(start_thread):
+    """To cancel the join counts only where a message has had to wait before."""
+
+    def start(self):
+        self._joincancelled = False
+        start_thread(self)
+
+    return start
+
+
+@mutant(
     "end_waits_for_nobody",
     "LIFE-5",
     replaces="multiprocessing.queues.Queue._start_thread",
