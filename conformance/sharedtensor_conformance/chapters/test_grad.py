@@ -194,28 +194,6 @@ def test_grad_made_after_the_send_is_private(sender, receiver, channel):
     each_keeps_its_writes_to_itself(arrived.grad(), tensor.grad())
 
 
-@clause("GRAD-4", vary=("strategy",))
-def test_grad_is_private_though_the_tensor_comes_again(sender, receiver, bystander):
-    """A tensor arrives again, also from the third process, while who gets it has it.
-
-    Who has it has given it a grad meanwhile, and writes to that.
-    """
-    tensor = make_leaf(sender, [4, 5, 6])
-    first = sender.send(tensor, receiver)
-    first.set_grad(receiver.make([10, 20, 30]))
-    elsewhere = sender.send(tensor, bystander)
-    for source, one in ((sender, tensor), (bystander, elsewhere)):
-        again = source.send(one, receiver)
-        check(again.grad() is None, "the grad of what arrives is None as the sender's")
-        again.set_grad(receiver.make([40, 50, 60]))
-        each_keeps_its_writes_to_itself(first.grad(), again.grad())
-    back = bystander.send(elsewhere, sender)
-    check(back.grad() is None, "so it is where the tensor was made")
-    back.set_grad(sender.make([70, 80, 90]))
-    check(tensor.grad() is None, "whose own stays None")
-    check.equal(tensor.values(), first.values(), "the tensors are one memory")
-
-
 @clause("GRAD-5")
 def test_non_leaf_that_requires_grad_is_refused_in_put(sender, receiver, channel):
     """The sender puts a non-leaf alone and in a container; both calls raise."""

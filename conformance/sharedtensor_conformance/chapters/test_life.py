@@ -760,6 +760,30 @@ def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
         nothing_stays(fresh, fresh.ledger.left_behind, sentence)
 
 
+@clause(
+    "LIFE-9",
+    profiles=("spawn", "share"),
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
+)
+def test_groups_whose_processes_exit_normally_leave_nothing_behind(stage, start_method):
+    """The owner starts groups that return or call `sys.exit`; then all exit."""
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        tensor = owner.make([0, 0])
+        tensor.share()
+        for number, task in enumerate(("write index", "exit with 0", "exit with None")):
+            result = owner.start_together(task, 2, [tensor], start_method)
+            check.equal(result, None, "all have ended well")
+            written = [(number + 1) * (100 + index) for index in range(2)]
+            check.equal(tensor.values(), written, "each has written at its index")
+        for actor in (fresh.peer, fresh.bystander, owner):
+            check.equal(actor.leave(), 0, "it exits normally")
+        sentence = "no segment, temporary file or process is left"
+        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+
+
 # Tensors that are sent on
 
 

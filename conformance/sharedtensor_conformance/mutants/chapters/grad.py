@@ -103,22 +103,6 @@ def makes_a_grad_for_all(export_grad):
     return export
 
 
-@mutant("arrives_as_the_same_object", "GRAD-4", replaces="protocol.rebuild_tensor")
-def arrives_as_the_same_object(rebuild_tensor):
-    """A tensor that comes again while it is held is the object that is there."""
-    there = weakref.WeakValueDictionary()
-
-    def rebuild(tensor_class, storage, window, flags):
-        key = id(storage), repr(window), flags
-        made = there.get(key)
-        if made is None:
-            made = rebuild_tensor(tensor_class, storage, window, flags)
-            there[key] = made
-        return made
-
-    return rebuild
-
-
 @mutant("sends_non_leaves", "GRAD-5", replaces="protocol.refuse_non_leaf")
 def sends_non_leaves(refuse_non_leaf):
     """A non-leaf that requires grad is sent."""

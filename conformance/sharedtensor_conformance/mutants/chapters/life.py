@@ -185,6 +185,19 @@ def leaves_a_file(remember_storage):
     return _once(prepare, remember_storage)
 
 
+@mutant("file_of_a_call_to_exit", "LIFE-9", replaces="multiprocessing.spawning._call")
+def file_of_a_call_to_exit(call):
+    """Of a group's process that calls `sys.exit` a temporary file is left."""
+
+    def call_with_a_file(*arguments):
+        descriptor, path = tempfile.mkstemp("-outcome")
+        os.close(descriptor)
+        call(*arguments)
+        os.unlink(path)
+
+    return call_with_a_file
+
+
 @mutant(
     "manager_stays",
     "MGR-3",
