@@ -118,7 +118,7 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     check.equal(worker.leave(), 0, "it exits normally")
 
 
-MANY, SHORT = 300, 8000
+MANY, SHORT = 1000, 10_000
 """Messages, and bytes in each: where large ones lie elsewhere, these fill the pipe."""
 
 
