@@ -38,7 +38,7 @@ def _nested() -> Tensor:
     return torch.nested.nested_tensor(parts, layout=torch.strided)
 
 
-SORTS = ("empty", "dense", "uncoalesced")
+SORTS = ("empty", "dense", "uncoalesced", "narrow")
 """What the name of a sparse kind says besides the layout and the dtype."""
 
 
@@ -46,7 +46,8 @@ def _sparse(layout: str, *what: str) -> Tensor:
     """Return a sparse tensor, of ``float32`` unless another dtype is named.
 
     It has no specified elements where it is ``empty``, dimensions within its elements
-    where it is ``dense``, and elements at one place where it is ``uncoalesced``.
+    where it is ``dense``, elements at one place where it is ``uncoalesced``, and
+    indices of ``int32`` instead of ``int64`` where it is ``narrow``.
     """
     named = [getattr(torch, name) for name in what if name not in SORTS]
     square = _square() * ("empty" not in what)
@@ -60,7 +61,21 @@ def _sparse(layout: str, *what: str) -> Tensor:
     options: dict[str, Any] = {"dense_dim": 1} if "dense" in what else {}
     if layout in ("bsr", "bsc"):
         options["blocksize"] = (1, 2)
-    return square.to_sparse(layout=getattr(torch, f"sparse_{layout}"), **options)
+    made = square.to_sparse(layout=getattr(torch, f"sparse_{layout}"), **options)
+    return made if "narrow" not in what else _narrow(made)
+
+
+def _narrow(tensor: Tensor) -> Tensor:
+    """Return a sparse tensor of a compressed layout with indices of ``int32``."""
+    indices = [part.to(torch.int32) for part in _indices(tensor)]
+    parts = (*indices, tensor.values(), tensor.shape)
+    return torch.sparse_compressed_tensor(*parts, layout=tensor.layout)
+
+
+def _indices(tensor: Tensor) -> list[Tensor]:
+    by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+    names = ("crow", "col") if by_row else ("ccol", "row")
+    return [getattr(tensor, f"{name}_indices")() for name in names]
 
 
 def _twice(tensor: Tensor) -> Tensor:
@@ -125,10 +140,7 @@ def _sparse_contents(tensor: Tensor) -> list[Any]:
         parts = [part for part, _ in _parts(tensor)]
         more = [bool(tensor.is_coalesced())]
     else:
-        by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
-        names = ("crow", "col") if by_row else ("ccol", "row")
-        parts = [getattr(tensor, f"{name}_indices")() for name in names]
-        parts, more = [*parts, tensor.values()], []
+        parts, more = [*_indices(tensor), tensor.values()], []
     told = [[str(part.dtype), list(part.shape), part.tolist()] for part in parts]
     return [tensor.dense_dim(), *more, *told]
 

@@ -83,6 +83,15 @@ def send(sender, payload, receiver, channel):
     return sender.send(payload, receiver, channel)
 
 
+def is_one_memory(tensor, arrived, index):
+    """Write an element through what arrived, and what was there through the other."""
+    value = tensor.read(index)
+    arrived.write(index, value + 1)
+    check.equal(tensor.read(index), value + 1, "what put accepted is shared")
+    tensor.write(index, value)
+    check.equal(arrived.read(index), value, "in both directions")
+
+
 def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
     """Put a message; what is accepted has to become receivable, and is received."""
     _, refused = attempt(lambda: sender.put(tensors, receiver, channel))
@@ -93,6 +102,8 @@ def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
         eventually(arrives, sentence, within=SOON)
         arrived = receiver.get(sender, channel)
         have_values(arrived, rows, "what put accepted arrives")
+        for tensor, one in zip(tensors, arrived, strict=True):
+            is_one_memory(tensor, one, len(rows[0]) - 1)
         drop(*arrived)
     have_values(tensors, rows, "the sender's tensors have their values")
     return refused

@@ -28,6 +28,9 @@ PILE = 1000
 LONG = 10_000
 """So many messages, of so many bytes, are more than a pipe or a socket holds."""
 
+MEGABYTE, MEGABYTES = 1 << 20, 20
+"""Bytes of a tensor, and so many of them: more than a file for several may have."""
+
 SOON = 0.5
 """Seconds in which a process ends that waits for nothing."""
 
@@ -277,6 +280,79 @@ def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
     for length in (*LENGTHS, LENGTHS[-1]):
         send_and_drop(length)
     nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("LIFE-7", profiles=("share",), vary=("strategy",))
+def test_nothing_is_left_of_what_its_receiver_held_longest(sender, receiver, stage):
+    """The sender drops each tensor when it has put it; the receiver drops many at once.
+
+    They are more than fit into a file that several may have. This is done so often that
+    one file that stays each time is more than may be kept.
+    """
+    source = sender.make_long(MEGABYTE // 4, 0)
+    held = receiver.request("act", "new_storages")
+    route = (receiver.name, direct(stage))
+
+    def send_and_drop(first):
+        numbers = list(range(first, first + MEGABYTES))
+        sender.request("act", "put_clones", source, numbers, *route)
+        found = receiver.request(
+            "act", "get_clones", held, len(numbers), sender.name, direct(stage)
+        )
+        check.equal(found, numbers, "each arrives with its value")
+        receiver.request("act", "drop_storages", held, numbers)
+
+    send_and_drop(1)
+    before = opened(stage, sender, receiver)
+    for number in range(stage.kept + 3):
+        send_and_drop(100 * number)
+    nothing_is_added(before, stage, sender, receiver)
+
+
+@clause("LIFE-7", start_methods=("fork",), vary=("strategy",), channels=("queue",))
+def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, stage):
+    """The owner forks while tensors wait in its queue for room; then it gets all.
+
+    All is dropped, and the child lives on. First it is forked while others wait.
+    """
+    waiting = stage.implementation.kept_segments + ROUNDS
+
+    def forked_while_waiting(count):
+        channel = owner.open_channel("queue", "fork")
+        owner.request("act", "put_pile", channel, 0, PILE, LONG)
+        for number in range(count):
+            tensor = owner.make([number, 68])
+            channel.put(owner, tensor)
+            tensor.drop()
+        child = owner.start_peer(start_method="fork")
+        check.equal(child.make([69]).values(), [69], "the child runs")
+        pile = (channel, 0, PILE, LONG, stage.grace)
+        lost = owner.request("act", "get_pile", *pile)
+        check.equal(lost, [], "the numbers of messages that do not arrive")
+        for number in range(count):
+            arrived = channel.get(owner)
+            check.equal(arrived.values(), [number, 68], "the tensors arrive")
+            arrived.drop()
+        channel.close(owner)
+        channel.drop(owner)
+        return child
+
+    def held(child):
+        account = stage.ledger.account(child.pid)
+        return [account["descriptors"], account["mappings"]]
+
+    def ended(child):
+        found = held(child)
+        child.leave()
+        stage.end_extra()
+        return found
+
+    ended(forked_while_waiting(1))
+    allowed = [n + waiting // 2 for n in ended(forked_while_waiting(0))]
+    child = forked_while_waiting(waiting)
+    few = lambda: all(map(int.__le__, held(child), allowed))  # noqa: E731
+    sentence = "the child has no descriptors or mappings of what waited"
+    eventually(few, sentence, stage.grace, found=lambda: [held(child), allowed])
 
 
 @clause("LIFE-7", profiles=("share",), vary=("strategy",))
@@ -755,6 +831,30 @@ def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
                         arrived.hide(place)
                 tensor.hide(place)
         for actor in actors:
+            check.equal(actor.leave(), 0, "it exits normally")
+        sentence = "no segment, temporary file or process is left"
+        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+
+
+@clause(
+    "LIFE-9",
+    profiles=("spawn", "share"),
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
+)
+def test_groups_whose_processes_exit_normally_leave_nothing_behind(stage, start_method):
+    """The owner starts groups that return or call `sys.exit`; then all exit."""
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        tensor = owner.make([0, 0])
+        tensor.share()
+        for number, task in enumerate(("write index", "exit with 0", "exit with None")):
+            result = owner.start_together(task, 2, [tensor], start_method)
+            check.equal(result, None, "all have ended well")
+            written = [(number + 1) * (100 + index) for index in range(2)]
+            check.equal(tensor.values(), written, "each has written at its index")
+        for actor in (fresh.peer, fresh.bystander, owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
         nothing_stays(fresh, fresh.ledger.left_behind, sentence)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from sharedtensor_conformance.chapters.stories import (
+    about,
     answers_of,
     machinery,
     nothing_is_added,
@@ -117,6 +118,16 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     check.equal(worker.leave(), 0, "it exits normally")
 
 
+MANY, SHORT = 1000, 10_000
+"""Messages, and bytes in each: where large ones lie elsewhere, these fill the pipe."""
+
+
+def put_a_pile(worker, channel):
+    """Put more than a pipe takes, in few large messages and in many small ones."""
+    worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
+    worker.request("act", "put_pile", channel, 0, MANY, SHORT)
+
+
 ORDERS = (
     ("cancel", "put", "put a pile"),
     ("put", "cancel", "put a pile"),
@@ -138,9 +149,7 @@ def test_worker_may_cancel_the_join_at_any_time(owner, kind):
         "cancel": lambda worker, channel: channel.cancel_join_thread(worker),
         "close": lambda worker, channel: channel.close(worker),
         "put": lambda worker, channel: channel.put(worker, worker.make([1, 2])),
-        "put a pile": lambda worker, channel: worker.request(
-            "act", "put_batches", channel, 0, EPOCH, LARGE
-        ),
+        "put a pile": put_a_pile,
     }
     for order in ORDERS:
         channels = [owner.open_channel(kind) for _ in range(2)]
@@ -241,6 +250,44 @@ def says_that_it_has_ended(receive, why):
     _, refused = attempt(receive)
     found = refused.type if refused else None
     check.equal(found, "EOFError", f"the pipe says that it has ended: {why}")
+
+
+UNREAD = (0, 1, 40)
+"""Messages that a process has not read when it ends."""
+
+
+@clause(
+    *("LOAD-5", "LIFE-5"),
+    vary=("strategy",),
+    prefers="fork",
+    channels=("pipe",),
+    profiles=("lifetime",),
+)
+@pytest.mark.parametrize("ends_by", ["closing", "exiting"])
+def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by):
+    """Children send on pipes of two directions, and end before they read what came."""
+    for unread in UNREAD:
+        pipe = owner.open_channel("duplex_pipe")
+        child = owner.start_peer(arguments=pipe)
+        pipe.close_writer(owner)
+        pipe.close_reader(child)
+        owner.request("act", "put_back", pipe, unread)
+        worker_puts = (pipe, 0, EACH, SMALL)
+        child.request("act", "put_pile", *worker_puts)
+        pipe.put(child, {"last": child.make([unread, 9])})
+        if ends_by == "closing":
+            pipe.close_writer(child)
+        else:
+            check.equal(child.leave(), 0, "it exits normally")
+        lost = owner.request("act", "get_pile", *worker_puts, 0)
+        check.equal(lost, [], f"what is lost where {unread} messages were not read")
+        with about("LIFE-5"):
+            arrived = pipe.get(owner)["last"]
+            check.equal(arrived.values(), [unread, 9], "the tensor behind arrives")
+        _, refused = attempt(lambda p=pipe: p.get(owner))
+        # Where something was not read the kernel says so, and a program may be told.
+        told = ("EOFError", *(("ConnectionResetError",) if unread else ()))
+        check(refused and refused.type in told, "the pipe says that it has ended")
 
 
 @clause("LOAD-6")

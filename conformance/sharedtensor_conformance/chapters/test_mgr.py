@@ -282,6 +282,30 @@ def test_manager_is_started_when_it_is_first_needed(stage, strategy):
         check(fresh.ledger.managers(), "now there is one")
 
 
+PLAIN_SIZES = [0, 100, 10_000, 100_000, 1_000_000]
+"""Bytes in messages without a tensor, some of which are too large for one packet."""
+
+
+@clause("MGR-5", profiles=("strategies",), **CHEAP, isolated=True)
+def test_messages_without_tensors_start_no_manager(stage, strategy):
+    """Owner and child send each other bytes of all sizes; nobody shares a tensor."""
+    with before_the_manager(stage, strategy) as fresh:
+        kinds = stage.implementation.channels
+        others = sorted(set(all_strategies(fresh.owner)) - {strategy})
+        with strategy_set(fresh.owner, others[0]):
+            channels = [fresh.owner.open_channel(kind) for kind in kinds]
+            child = fresh.owner.start_peer(arguments=channels, enter=False)
+        child.module.set_sharing_strategy(strategy)
+        for channel, kind in zip(channels, kinds, strict=True):
+            pairs = [(fresh.owner, child), (child, fresh.owner)]
+            for sender, receiver in pairs[: 1 if kind == "pipe" else 2]:
+                arguments = channel, None, PLAIN_SIZES
+                sent = receiver.doing("get_of_sizes", *arguments)
+                sender.request("act", "put_of_sizes", *arguments)
+                check.equal(sent.answer(), [], "each message arrives as it was sent")
+        check.equal(fresh.ledger.managers(), [], "nobody has needed a manager")
+
+
 @clause("MGR-6", profiles=("share", "strategies"), **CHEAP, isolated=True)
 def test_process_without_standard_streams_is_served(stage, strategy):
     """The owner closes its standard streams, and starts the manager then."""

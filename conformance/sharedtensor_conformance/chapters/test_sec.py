@@ -1,5 +1,6 @@
 """Chapter SEC: who else may touch what is shared."""
 
+import math
 import os
 import re
 import stat
@@ -324,6 +325,35 @@ def received_or_refused(message, sender, receiver, channel, stage):
     _, refused = attempt(put)
     arrived = None if refused else receiver.try_get(sender, channel)[0]
     return arrived
+
+
+SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (1, 1), (3, 1), (2, 2, 2), (1,) * 6)
+"""Shapes of a tensor, from that of no dimensions on."""
+
+
+@clause("SEC-7", vary=("strategy",))
+def test_claim_is_refused_whatever_the_shape(sender, receiver, stage):
+    """Tensors of each shape claim too much; then the receiver has their storages."""
+    channel = direct(stage)
+    for shape in SHAPES:
+        tensor = sender.make([9] * math.prod(shape), shape)
+        for _ in range(2):
+            for how, excess in (("window", 1), ("window", FAR), ("size", 1)):
+                forged = sender.forge(tensor, how, excess)
+                with refusal(f"{excess} too much is refused ({how}, shape {shape})"):
+                    sender.put(forged, receiver, channel)
+                    receiver.get_or_lose(sender, channel)
+                forged.drop()
+            held = sender.send(tensor, receiver, channel)
+            check.equal(held.shape(), shape, "the tensor itself can be received")
+            each_sees_the_writes_at(tensor, held, (0,) * len(shape))
+
+
+def each_sees_the_writes_at(tensor, held, index):
+    """Write to one element of both tensors, and read it through the other one."""
+    for value, (one, other) in ((2, (tensor, held)), (3, (held, tensor))):
+        one.write(index, value)
+        check.equal(other.read(index), value, "each reads what the other writes")
 
 
 OF_PAGES: dict[str, int] = {"float64": PAGE // 8, "uint8": 2 * PAGE, "int16": 1}

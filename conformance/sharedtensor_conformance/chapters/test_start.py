@@ -1,6 +1,7 @@
 """Chapter START: what a child has, depending on how it was started."""
 
 from sharedtensor_conformance.chapters.stories import (
+    LENGTHS,
     each_keeps_its_writes_to_itself,
     each_sees_the_writes_of_the_others,
     several_strategies,
@@ -86,6 +87,20 @@ def test_unsent_tensor_is_private_after_a_fork_beside_a_sent_one(owner, peer):
     unsent = owner.make([45, 46, 47])
     child = owner.start_peer(arguments=unsent)
     each_keeps_its_writes_to_itself(unsent, child.arguments)
+
+
+@clause("START-4", start_methods=("fork",), vary=())
+def test_tensor_of_any_size_that_is_not_shared_is_private_after_a_fork(owner):
+    """The owner forks with a tensor of each size; both write, each to an end of it."""
+    tensors = [owner.make_long(length, 46) for length in LENGTHS]
+    child = owner.start_peer(arguments=tensors)
+    for length, inherited, own in zip(LENGTHS, child.arguments, tensors, strict=True):
+        inherited.write(0, 47)
+        check.equal(own.read(0), 46, f"of {length} elements, the owner's first stays")
+        own.write(length - 1, 48)
+        due = 47 if length == 1 else 46
+        found = inherited.read(length - 1)
+        check.equal(found, due, f"of {length} elements, the child's last stays")
 
 
 @clause("START-5", vary=())

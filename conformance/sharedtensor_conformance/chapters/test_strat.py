@@ -210,3 +210,26 @@ def test_default_strategy_is_file_descriptor(stage):
     with stage.fresh(enter=False) as fresh:
         found = fresh.owner.module.get_sharing_strategy()
     check.equal(found, "file_descriptor", "the default is file_descriptor")
+
+
+SURROUNDINGS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
+    "few descriptors": ({"RLIMIT_NOFILE": 256}, {}),
+    "very few descriptors": ({"RLIMIT_NOFILE": 64}, {"TMPDIR": "/nowhere"}),
+    "small files": (
+        {"RLIMIT_FSIZE": 4096, "RLIMIT_MEMLOCK": 0, "RLIMIT_CORE": 0},
+        {"PYTHONOPTIMIZE": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+    ),
+}
+"""Limits and variables with which a program may be started."""
+
+
+@clause("STRAT-6", vary=(), strategies=("file_descriptor",), prefers="fork")
+def test_default_strategy_is_the_same_with_any_limits(owner):
+    """Programs that are started with low limits say which strategy they have."""
+    for surroundings, (limits, variables) in SURROUNDINGS.items():
+        found = owner.request(
+            *("act", "strategy_of_a_program", limits, variables),
+            deadline=owner.host.timeouts.start,
+        )
+        sentence = f"the default is file_descriptor ({surroundings})"
+        check.equal(found, "file_descriptor", sentence)

@@ -8,6 +8,7 @@ from sharedtensor_conformance.chapters.stories import (
     direct,
     each_sees_the_writes_of_the_others,
     queues,
+    shared_apart,
 )
 from sharedtensor_conformance.harness import check, clause, eventually, refusal
 
@@ -108,6 +109,30 @@ def test_simple_queue_uses_no_thread(stage):
             check.equal(arrived.values(), [5], "and what is beside it arrives")
         after = [threads_of(fresh, actor) for actor in pair]
         check.equal(after, before, "neither has more threads")
+
+
+STORAGES = (1, 60, 200)
+"""So many more storages are in each message: in the end, more than a cache may have."""
+
+
+@clause("THREAD-4", vary=("strategy",), isolated=True, channels=("simple_queue",))
+def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
+    """Owner and peer send each other more and more tensors, and keep all of them."""
+    with stage.fresh() as fresh:
+        pair = (fresh.owner, fresh.peer)
+        for actor in pair:
+            actor.make([1])
+        before = [threads_of(fresh, actor) for actor in pair]
+        for count in STORAGES:
+            for sender, receiver in (pair, pair[::-1]):
+                made = sender.request("act", "make_many", count, 1)
+                made = shared_apart(fresh, sender, made)
+                with receiver.getting(sender, "simple_queue") as waiting:
+                    sender.put(made, receiver, "simple_queue")
+                wrong = receiver.request("act", "wrong_ones", waiting.payload, 1)
+                check.equal(wrong, [], "each tensor arrives with its value")
+                after = [threads_of(fresh, actor) for actor in pair]
+                check.equal(after, before, f"none has more threads ({count} tensors)")
 
 
 def threads_of(stage, actor):

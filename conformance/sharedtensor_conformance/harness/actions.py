@@ -29,6 +29,18 @@ from sharedtensor_conformance.harness.checks import wait_until
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 """Another program: it waits for the signal that ends it."""
 
+STRATEGY_PROGRAM = """
+import resource, sys
+for limit in sys.argv[1:]:
+    name, _, value = limit.partition("=")
+    _, hard = resource.getrlimit(getattr(resource, name))
+    resource.setrlimit(getattr(resource, name), (int(value), hard))
+from sharedtensor_conformance.harness.setting import Setting
+operations = Setting.from_environment().operations()
+print(operations.multiprocessing.get_sharing_strategy())
+"""
+"""A program that sets its own limits before it imports the implementation."""
+
 THREAD_TIMEOUT = 10.0
 """Seconds that a thread may take."""
 
@@ -198,6 +210,12 @@ def put_pile(actor: Any, channel: Any, first: int, count: int, size: int) -> Non
     for number in range(first, first + count):
         message = {"number": number, "tensors": [], "ballast": Ballast(size)}
         actor.do_channel_put(channel, message)
+
+
+def put_back(actor: Any, channel: Any, count: int) -> None:
+    """Send so many messages on a pipe of two directions, by its reader."""
+    for number in range(count):
+        actor.by_implementation(lambda number=number: channel.reader.send(number))
 
 
 def get_pile(
@@ -403,6 +421,35 @@ def start_a_program(actor: Any) -> int:
     process = subprocess.Popen(PROGRAM, close_fds=False)
     actor.programs.append(process)
     return process.pid
+
+
+def strategy_of_a_program(
+    actor: Any, limits: dict[str, int], variables: dict[str, str]
+) -> str:
+    """Return the strategy of a program that imports the implementation and sets none.
+
+    Args:
+        actor: the process that starts it.
+        limits: soft limits that the program has, by the names of `resource`.
+        variables: what it has in its environment besides.
+    """
+    import subprocess  # here, since every actor imports this module
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            STRATEGY_PROGRAM,
+            *(f"{k}={v}" for k, v in limits.items()),
+        ],
+        env=os.environ
+        | actor.setting.environment()
+        | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        | variables,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip() or f"none: {done.stderr[-300:]}"
 
 
 def end_programs(actor: Any) -> None:

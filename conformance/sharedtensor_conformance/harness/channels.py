@@ -109,6 +109,8 @@ class Channel:
         self.manager: Any = None
         if kind == "pipe":
             self.reader, self.writer = context.Pipe(duplex=False)
+        elif kind == "duplex_pipe":
+            self.reader, self.writer = context.Pipe()
         elif kind == "proxy":
             self.manager = context.Manager()
             self.reader = self.writer = self.manager.Queue()
@@ -162,6 +164,10 @@ class Channel:
     def close_writer(self) -> None:
         """Close the writing end that this process has of a pipe."""
         self.writer.close()
+
+    def close_reader(self) -> None:
+        """Close the other end that this process has of a pipe."""
+        self.reader.close()
 
     def flush(self) -> None:
         """Close a queue, and wait until all that was put has been written."""

@@ -50,6 +50,30 @@ def get_storages(actor: Any, held: Numbered, sender: str, channel: str) -> list[
     return [number for number, _ in payload]
 
 
+def put_clones(
+    actor: Any, tensor: Any, numbers: list[int], to: str, channel: str
+) -> None:
+    """Put a clone for each number, which begins with it, and drop it at once."""
+    for number in numbers:
+        clone = actor.call("clone", tensor)
+        actor.call("write", clone, (0,), number)
+        actor.do_put(to, channel, clone)
+        actor.call("release", clone)
+        del clone
+
+
+def get_clones(
+    actor: Any, held: Numbered, count: int, sender: str, channel: str
+) -> list[int]:
+    """Get so many, and keep them by their numbers, which are returned."""
+    found = []
+    for _ in range(count):
+        tensor = actor.do_get(sender, channel)
+        found.append(int(actor.call("read", tensor, (0,))))
+        held.tensors.setdefault(found[-1], []).append(tensor)
+    return found
+
+
 def drop_storages(actor: Any, held: Numbered, numbers: list[int]) -> None:
     """Drop all that the process has of these numbers."""
     for number in numbers:

@@ -286,6 +286,8 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "write index": (None, _end),
     "wait": (None, _wait),
     "end in turn": (None, _end_in_turn),
+    "exit with 0": (None, _exit_with(0)),
+    "exit with None": (None, _exit_with(None)),
     "second raises": (_raise, _wait),
     **{f"second raises {text}": (_raise_text(text), _wait) for text in TEXTS},
     "second raises below many calls": (_raise_below, _wait),

@@ -135,6 +135,13 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             self._writer.close()
 
     def _reset(self, after_fork: bool = False) -> None:
+        """Begin anew, in a forked child without what waits: that is its parent's.
+
+        The parent's thread does not run in the child, and what it refers to stays
+        there for ever. Clause LIFE-7.
+        """
+        if after_fork:
+            _withdraw(self._buffer)
         super()._reset(after_fork)  # type: ignore[misc]  # the stubs leave it out
         self._has_written = False  # by this process, without a thread
 
@@ -194,6 +201,15 @@ class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
         with self._cond:
             super()._append(message)
             self._unfinished_tasks.release()
+
+
+def _withdraw(buffer: deque[Any]) -> None:
+    """Let go of what messages hold that this process will not write."""
+    for message in buffer:
+        if isinstance(message, Message):
+            message.packet = None
+            message.outbox.clear()
+    buffer.clear()
 
 
 def _feed(

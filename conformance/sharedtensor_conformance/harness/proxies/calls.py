@@ -349,6 +349,10 @@ class ChannelProxy:
         """Let an actor close its writing end, where this is a pipe."""
         actor.request("channel", self, "close_writer")
 
+    def close_reader(self, actor: Requester) -> None:
+        """Let an actor close its other end, where this is a pipe."""
+        actor.request("channel", self, "close_reader")
+
     def flush(self, actor: Requester) -> None:
         """Let an actor close a queue when all that it has put was written."""
         actor.request("channel", self, "flush")

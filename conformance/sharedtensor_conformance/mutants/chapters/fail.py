@@ -26,6 +26,35 @@ def queue_drops_what_has_no_descriptor(put):
     return put_or_drop
 
 
+@mutant(
+    "copies_where_it_is_refused",
+    "FAIL-3",
+    "FAIL-5",
+    "FAIL-6",
+    replaces=("protocol.pack_message", "protocol.export_tensor"),
+)
+def copies_where_it_is_refused(pack_message, export_tensor):
+    """Where the system refuses to share what a message has, its values are sent."""
+    from sharedtensor_conformance.adapters.copy import export_copy
+
+    refused = []
+
+    def pack(obj):
+        try:
+            return pack_message(obj)
+        except OSError:
+            refused.append(obj)
+            try:
+                return pack_message(obj)
+            finally:
+                refused.clear()
+
+    def export(tensor):
+        return export_copy(tensor) if refused else export_tensor(tensor)
+
+    return pack, export
+
+
 @mutant("waiting_message_lacks_a_file", "FAIL-1", replaces="protocol.make_ready")
 def waiting_message_lacks_a_file(make_ready):
     """The thread of a queue opens what a message needs when it writes the message."""

@@ -185,6 +185,45 @@ def leaves_a_file(remember_storage):
     return _once(prepare, remember_storage)
 
 
+@mutant("file_of_a_call_to_exit", "LIFE-9", replaces="multiprocessing.spawning._call")
+def file_of_a_call_to_exit(call):
+    """Of a group's process that calls `sys.exit` a temporary file is left."""
+
+    def call_with_a_file(*arguments):
+        descriptor, path = tempfile.mkstemp("-outcome")
+        os.close(descriptor)
+        call(*arguments)
+        os.unlink(path)
+
+    return call_with_a_file
+
+
+@mutant(
+    "child_keeps_what_its_parent_has_put",
+    "LIFE-7",
+    replaces="multiprocessing.queues._withdraw",
+)
+def child_keeps_what_its_parent_has_put(withdraw):
+    """A forked child keeps the messages that wait in a queue of its parent."""
+    kept = []
+    return lambda buffer: kept.append(list(buffer))
+
+
+@mutant("one_large_storage_in_twenty_stays", "LIFE-7", replaces="protocol.move_storage")
+def one_large_storage_in_twenty_stays(move_storage):
+    """Each twentieth large storage that a process shares stays in it as it is."""
+    kept, count = [], [0]
+
+    def move(storage):
+        move_storage(storage)
+        count[0] += storage.nbytes >= 1 << 20
+        if count[0] == 20:
+            kept.append(storage)
+            count[0] = 0
+
+    return move
+
+
 @mutant(
     "manager_stays",
     "MGR-3",

@@ -66,6 +66,40 @@ def end_waits_for_room_always(start_thread):
 
 
 @mutant(
+    "forgets_an_early_cancel",
+    "LOAD-2",
+    replaces="multiprocessing.queues.Queue._start_thread",
+)
+def forgets_an_early_cancel(start_thread):
+    """To cancel the join counts only where a message has had to wait before."""
+
+    def start(self):
+        self._joincancelled = False
+        start_thread(self)
+
+    return start
+
+
+@mutant(
+    "reset_is_the_end", "LOAD-5", "LIFE-5", replaces="multiprocessing.packets._receive"
+)
+def reset_is_the_end(receive):
+    """Where the other end was closed before it had read everything, nothing arrives."""
+
+    class End:
+        def __init__(self, end):
+            self.end = end
+
+        def recvmsg(self, *arguments):
+            try:
+                return self.end.recvmsg(*arguments)
+            except ConnectionResetError:
+                raise EOFError from None
+
+    return lambda end, wait: receive(End(end), wait)
+
+
+@mutant(
     "end_waits_for_nobody",
     "LIFE-5",
     replaces="multiprocessing.queues.Queue._start_thread",

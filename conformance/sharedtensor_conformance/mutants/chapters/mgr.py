@@ -11,6 +11,8 @@ from functools import wraps
 
 from sharedtensor_conformance.mutants.registry import mutant
 
+MANY_BYTES = 12_000
+
 DAEMON_WITH_A_FAULT = """
 import importlib, os, sys
 folder = os.path.dirname(sys.argv[1])
@@ -134,6 +136,21 @@ def strategy_starts_the_manager(set_strategy):
             client.address()
 
     return set_strategy_and_start
+
+
+@mutant("long_message_starts_the_manager", "MGR-5", replaces="protocol.pack_message")
+def long_message_starts_the_manager(pack_message):
+    """Under `file_system` a message of many bytes starts the manager."""
+    from sharedtensor import state
+    from sharedtensor.manager import client
+
+    def pack(obj):
+        message = pack_message(obj)
+        if state.strategy == "file_system" and len(message.payload) > MANY_BYTES:
+            client.address()
+        return message
+
+    return pack
 
 
 @mutant("manager_copies_a_stream", "MGR-6", replaces="manager.launch.spawn")

@@ -90,6 +90,19 @@ def believes_the_size_of_what_it_has(verify_known):
     return lambda storage, nbytes: storage
 
 
+@mutant("believes_what_has_no_dimensions", "SEC-7", replaces="protocol.rebuild_tensor")
+def believes_what_has_no_dimensions(rebuild_tensor):
+    """Where a tensor of no dimensions begins is not compared with its storage."""
+
+    def rebuild(tensor_class, storage, window, flags):
+        dtype, _, shape, strides = window
+        if not shape:
+            window = dtype, 0, shape, strides
+        return rebuild_tensor(tensor_class, storage, window, flags)
+
+    return rebuild
+
+
 @mutant(
     "believes_the_path",
     "SEC-8",

@@ -7,6 +7,8 @@ from multiprocessing.context import get_spawning_popen
 
 from sharedtensor_conformance.mutants.registry import mutant
 
+SHARED_PAGES = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
+
 
 @mutant("flattens_arguments", "START-1", replaces="protocol.export_window")
 def flattens_arguments(export_window):
@@ -72,6 +74,21 @@ def shares_from_the_start(initialize):
         self.storage.share()
 
     return initialize_and_share
+
+
+@mutant("large_memory_is_never_private", "START-4", replaces="memory.PRIVATE")
+def large_memory_is_never_private(private):
+    """The pages of a storage of 4 MiB or more are those of a forked child as well."""
+    from sharedtensor import memory
+
+    initialize = memory.Memory.__init__
+
+    def initialize_by_size(self, nbytes):
+        memory.PRIVATE = private if nbytes < 1 << 22 else SHARED_PAGES
+        initialize(self, nbytes)
+
+    memory.Memory.__init__ = initialize_by_size
+    return private
 
 
 @mutant(

@@ -1,5 +1,6 @@
 """Mutants of the sharing strategies."""
 
+import resource
 import threading
 
 from sharedtensor_conformance.mutants.registry import mutant
@@ -93,6 +94,13 @@ def copies_what_is_foreign(rebuild_storage):
 def defaults_to_file_system(strategy):
     """A fresh process has the strategy `file_system`."""
     return "file_system"
+
+
+@mutant("defaults_by_the_limit", "STRAT-6", replaces="state.strategy")
+def defaults_by_the_limit(strategy):
+    """A program that may have few descriptors has the strategy `file_system`."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return strategy if soft >= 1024 else "file_system"
 
 
 @mutant(

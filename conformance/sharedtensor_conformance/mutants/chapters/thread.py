@@ -7,6 +7,9 @@ import time
 
 from sharedtensor_conformance.mutants.registry import mutant
 
+HUNDRED = 100
+SOON = 1.0  # seconds
+
 
 def _shared_by_threads(current, name):
     """Return what replaces `current`: all threads have one value of that name."""
@@ -78,6 +81,23 @@ def simple_queue_has_a_thread(put):
         waiting[os.getpid()].put((message, self._writer))
 
     return put_by_thread
+
+
+@mutant(
+    "thread_forgets_what_has_gone", "THREAD-4", replaces="protocol.remember_storage"
+)
+def thread_forgets_what_has_gone(remember_storage):
+    """A process that has more than a hundred storages starts a thread for them."""
+    from sharedtensor import state
+
+    def remember(storage):
+        if len(state.known) > HUNDRED:
+            sweep = threading.Timer(SOON, list, (state.known,))
+            sweep.daemon = True
+            sweep.start()
+        return remember_storage(storage)
+
+    return remember
 
 
 @mutant(
