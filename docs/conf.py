@@ -34,7 +34,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Types of other projects: links to them would need inventories from the network.
     (r"py:.*", r"(collections|types|typing|multiprocessing|numpy|pathlib|os|np)\..*"),
-    # Types that signatures name; they are no public names and have no page of their own.
+    # Types that signatures name; they are not public and have no page of their own.
     (r"py:class", r"sharedtensor\.(tensors\.Hook|memory\.Memory|strategies\.Segment)"),
 ]
 

@@ -194,11 +194,11 @@ def second_arrival_is_private(rebuild_storage, map_shared):
 
 @mutant("tokens_come_again", "SHARE-12", replaces="segments.new_token")
 def tokens_come_again(new_token):
-    """A process has forty tokens, and takes the first again after the last."""
+    """A process has twelve tokens, and takes the first again after the last."""
     tokens = []
 
     def next_token():
-        tokens.append(new_token() if len(tokens) < 40 else tokens.pop(0))
+        tokens.append(new_token() if len(tokens) < 12 else tokens.pop(0))
         return tokens[-1]
 
     return next_token
