@@ -107,8 +107,8 @@ class Connection:
             raise OSError("connection is write-only")
         try:
             data, fds, truncated = wire.receive_fds(self._sock, RECEIVE, flags)
-        except ConnectionResetError:
-            raise EOFError from None
+        except ConnectionResetError:  # said once; what the other end has sent comes next
+            return self._take(flags)
         if not data:
             raise EOFError
         return wire.open_packet(data, fds, truncated)
