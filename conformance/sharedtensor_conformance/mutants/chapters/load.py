@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import threading
 from contextlib import suppress
 
 from sharedtensor_conformance.mutants.registry import mutant
@@ -185,7 +186,7 @@ def closed_end_stays_open(close):
 
 @mutant(
     "keeps_a_socket_to_each_worker",
-    "LOAD-6",
+    "LIFE-7",
     replaces=("protocol.pack_message", "protocol.unpack_message"),
 )
 def keeps_a_socket_to_each_worker(pack_message, unpack_message):
@@ -195,6 +196,23 @@ def keeps_a_socket_to_each_worker(pack_message, unpack_message):
     def note(sender):
         if sender not in sockets:
             sockets[sender] = socket.socket(socket.AF_UNIX)
+
+    return _with_senders(pack_message, unpack_message, note)
+
+
+@mutant(
+    "keeps_a_thread_for_each_worker",
+    "LOAD-6",
+    replaces=("protocol.pack_message", "protocol.unpack_message"),
+)
+def keeps_a_thread_for_each_worker(pack_message, unpack_message):
+    """Who receives from a process starts a thread for it, which stays."""
+    known = set()
+
+    def note(sender):
+        if sender not in known:
+            known.add(sender)
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
 
     return _with_senders(pack_message, unpack_message, note)
 
