@@ -28,4 +28,5 @@ def filled(template: str, content: dict[str, Any]) -> str:
 
 def source(name: str) -> str:
     """Return the text of a file beside the templates."""
-    return (files("sharedtensor_conformance.report") / FOLDER / name).read_text(encoding="utf-8")
+    folder = files("sharedtensor_conformance.report") / FOLDER
+    return (folder / name).read_text(encoding="utf-8")
