@@ -30,7 +30,7 @@ def test_rounds_on_the_reference_hold(run, strategy):
     ],
 )
 def test_rounds_on_a_broken_reference_do_not_hold(run, mutant, sentence):
-    options = ("--rounds=30", "--start-method=fork", f"--mutant={mutant}")
+    options = ("--rounds=80", "--start-method=fork", f"--mutant={mutant}")
     done = run("rounds.py", *options)
     assert done.status == 1
     assert sentence in done.record["sentence"]

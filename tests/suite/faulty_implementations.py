@@ -452,7 +452,7 @@ class TellsItsOwnPid(miniatures.Plain):
 # What it leaves
 
 
-@faulty()
+@faulty(claims=frozenset({"core", "lifetime"}))
 class LeavesDaemons(Faulty):
     """Grandchildren in sessions of their own hold every descriptor, and no name."""
 
@@ -467,7 +467,7 @@ class LeavesDaemons(Faulty):
         os.wait()
 
 
-@faulty()
+@faulty(claims=frozenset({"core", "lifetime"}))
 class LeavesANamelessProgram(Faulty):
     """It runs another program without an environment, detached."""
 

@@ -5,7 +5,8 @@ What the suite makes of each way of being faulty is in test_faulty_implementatio
 
 from __future__ import annotations
 
-CASES = ("--clause=SHARE-1", "--clause=SHARE-3")
+CASES = ("--clause=SHARE-1", "--clause=SHARE-3", "--case=test_share.py*")
+GRADS = "--case=test_grad.py*"
 TWO = "--case=test_share.py::test_receiver_sees_what_the_sender_writes_after_the_send*"
 """The two cases of one test; where nothing is shared they fail."""
 
@@ -45,7 +46,7 @@ def test_verdicts_are_the_same_under_xdist(suite):
 
 
 def test_profile_that_is_not_claimed_is_unsupported_and_listed(suite):
-    done = suite("--impl=miniatures:plain", "--clause=GRAD-1", "--clause=SHARE-3")
+    done = suite("--impl=miniatures:plain", "--clause=GRAD-1", *CASES[1:], GRADS)
     unsupported = [case for case in done.cases if case.verdict == "unsupported"]
     assert {case.clauses for case in unsupported} == {("GRAD-1",)}
     assert "'grad' is not claimed" in unsupported[0].evidence

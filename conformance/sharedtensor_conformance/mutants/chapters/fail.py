@@ -129,13 +129,19 @@ def room_is_taken_at_the_first_touch(write, remap):
     parts = {}
 
     def reserve(fd, source):
+        if isinstance(source, memory.Group):
+            write(fd, source)
+            return
         parts[source.address] = bytes(source.bytes)
         os.ftruncate(fd, source.capacity)
 
     def remap_and_touch(target, fd, sharing=1):
         remap(target, fd, sharing)
-        if (part := parts.pop(target.address, None)) is not None:
+        address = getattr(target, "address", None)
+        if (part := parts.pop(address, None)) is not None:
             target.bytes[:] = part
+
+    from sharedtensor import memory
 
     return reserve, remap_and_touch
 
@@ -145,10 +151,12 @@ def zeros_take_no_room(write):
     """A tensor of zeros is shared as a file with a hole, in `/dev/shm` always."""
 
     def write_unless_zero(fd, source):
-        if any(source.bytes):
+        if isinstance(source, memory.Group) or any(source.bytes):
             write(fd, source)
         else:
             os.ftruncate(fd, source.capacity)
+
+    from sharedtensor import memory
 
     return write_unless_zero
 
