@@ -38,21 +38,25 @@ CASE_LIMIT = 3600  # seconds: a case takes hundreds of histories
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="histories")
-    parser.add_argument("--count", type=positive, default=100_000, metavar="HISTORIES")
+    parser.add_argument(
+        "--count", type=records.positive, default=100_000, metavar="HISTORIES"
+    )
     parser.add_argument(
         "--minutes",
-        type=positive,
+        type=records.positive,
         default=None,
         help="begin no further run after that time (default: only the count ends it)",
     )
     parser.add_argument(
         "--each",
-        type=positive,
+        type=records.positive,
         default=200,
         metavar="HISTORIES",
         help="how many a case takes under fork, where they cost least (default: 200)",
     )
-    parser.add_argument("--first-seed", type=positive, default=1, metavar="NUMBER")
+    parser.add_argument(
+        "--first-seed", type=records.positive, default=1, metavar="NUMBER"
+    )
     parser.add_argument("--workers", type=int, default=2, metavar="PROCESSES")
     parser.add_argument(
         "--suite",
@@ -62,14 +66,6 @@ def options() -> records.Parser:
         help="one more option for pytest, such as --suite=--start-method=fork",
     )
     return parser
-
-
-def positive(text: str) -> int:
-    """Read a number of at least one. Raises `ValueError`."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:

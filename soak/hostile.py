@@ -291,7 +291,7 @@ def drawn(seed: int, number: int, impossible: dict[str, str]) -> tuple[Plan, lis
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="hostile")
-    parser.add_argument("--episodes", type=positive, default=60)
+    parser.add_argument("--episodes", type=records.positive, default=60)
     parser.add_argument(
         "--hold",
         type=float,
@@ -307,14 +307,6 @@ def options() -> records.Parser:
         "--mutant", default="", help="break the reference first: the run has to fail"
     )
     return parser
-
-
-def positive(text: str) -> int:
-    """Return a number of at least one. Raises `ValueError`."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:

@@ -45,6 +45,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(WRONG_USE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+def positive(text: str) -> int:
+    """Read a number of at least one. Raises `ValueError`."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 class Progress:
     """One line on stderr that says how far a run is."""
 

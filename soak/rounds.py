@@ -46,14 +46,14 @@ Samples = dict[str, Any]
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="rounds")
-    parser.add_argument("--rounds", type=positive, default=10_000)
+    parser.add_argument("--rounds", type=records.positive, default=10_000)
     parser.add_argument(
         "--minutes",
         type=float,
         default=None,
         help="go on for that time, however many rounds it takes",
     )
-    parser.add_argument("--every", type=positive, help="rounds between samples")
+    parser.add_argument("--every", type=records.positive, help="rounds between samples")
     parser.add_argument(
         "--strategy",
         choices=("file_descriptor", "file_system"),
@@ -67,14 +67,6 @@ def options() -> records.Parser:
         "--mutant", default="", help="break the reference first: the run has to fail"
     )
     return parser
-
-
-def positive(text: str) -> int:
-    """Return a number of rounds."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:

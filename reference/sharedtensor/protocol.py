@@ -47,7 +47,7 @@ TABLE_SIZE = struct.Struct("!I")
 class Message:
     """A pickled object, and what travels beside its bytes.
 
-    `packet` is what its channel has made of it, where it waits to be written.
+    `packet` is what its channel has made of it, where writing it takes more than that.
     """
 
     __slots__ = ("outbox", "packet", "payload")
@@ -70,8 +70,11 @@ class Channel(Protocol):
         """Return what has all that writing takes, or None where that is nothing."""
         ...
 
-    def write_ready(self, packet: Any) -> None:
-        """Write what `make_ready` has returned, however long that takes."""
+    def write_ready(self, packet: Any, wait: bool = ...) -> None:
+        """Write what `make_ready` has returned, however long that takes.
+
+        Or raise `BlockingIOError` rather than wait.
+        """
 
     def read(self, wait: bool = ...) -> tuple[Any, list[int]]:
         """Read one message, or raise `BlockingIOError` rather than wait."""
@@ -404,13 +407,9 @@ def write_message(message: Message, channel: Channel) -> None:
     Clauses GRAD-6, FAULT-2.
     """
     try:
-        if message.packet is None:
-            channel.write(message.payload, message.outbox.descriptors)
-        else:
-            channel.write_ready(message.packet)
+        write_either(message, channel, wait=True)
     finally:
-        message.packet = None
-        message.outbox.clear()
+        withdraw_message(message)
 
 
 def write_at_once(message: Message, channel: Channel) -> bool:
@@ -419,15 +418,32 @@ def write_at_once(message: Message, channel: Channel) -> bool:
     `Queue.put` tries it first: what is in the pipe survives a kill. Clause LIFE-6.
     """
     try:
-        channel.write(message.payload, message.outbox.descriptors, wait=False)
+        write_either(message, channel, wait=False)
     except (BlockingIOError, BrokenPipeError, ConnectionResetError):
         return False  # the thread that feeds the channel waits, or reports it
-    message.outbox.clear()
+    withdraw_message(message)
     return True
 
 
+def write_either(message: Message, channel: Channel, wait: bool) -> None:
+    """Write a message, by the packet that was made ready where there is one."""
+    if message.packet is None:
+        channel.write(message.payload, message.outbox.descriptors, wait)
+    else:
+        channel.write_ready(message.packet, wait)
+
+
+def withdraw_message(message: Message) -> None:
+    """Let go of what a message holds that is written, or will not be.
+
+    Clauses FD-4, LIFE-7, LIFE-18.
+    """
+    message.packet = None
+    message.outbox.clear()
+
+
 def make_ready(message: Message, channel: Channel) -> None:
-    """Give a message that has to wait all that writing it takes.
+    """Give a message that may have to wait all that writing it takes.
 
     What `put` has accepted arrives, though descriptors run out before there is room.
     Raises `ResourceError`. Clause FAIL-1.

@@ -5,6 +5,7 @@ of `packets`.
 """
 
 import io
+import math
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -77,9 +78,10 @@ class Connection(connection.Connection):
             return None
         return packets.Packet(payload, descriptors)
 
-    def write_ready(self, packet: packets.Packet) -> None:
-        """Write such a packet, however long that takes."""
-        packet.write(self._socket)
+    def write_ready(self, packet: packets.Packet, wait: bool = True) -> None:
+        """Write such a packet, however long that takes, or without waiting for room."""
+        patience = math.inf if wait else packets.IN_FLIGHT_TIMEOUT
+        packet.write(self._socket, wait, patience)
 
     def read(self, wait: bool = True) -> tuple[Any, list[int]]:
         """Read one message whole: see `packets.read`."""

@@ -19,7 +19,6 @@ So a message is written whole or not at all, and read whole or not at all:
 import array
 import contextlib
 import errno
-import math
 import os
 import socket
 import struct
@@ -63,16 +62,16 @@ def write(
     Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`, and
     `ResourceError`; nothing has been written then. Clauses FAIL-1, FD-6, LOAD-4.
     """
-    patience = IN_FLIGHT_TIMEOUT if wait else 0.0
     if fits(payload, descriptors):
         header = HEADER.pack(len(descriptors), memoryview(payload).nbytes)
-        _send(end, b"".join((header, payload)), descriptors, wait, patience)
+        packet = b"".join((header, payload))
+        _send(end, packet, descriptors, wait, IN_FLIGHT_TIMEOUT)
         return
-    packet = Packet(payload, descriptors)
+    large = Packet(payload, descriptors)
     try:
-        packet.write(end, wait, patience)
+        large.write(end, wait, IN_FLIGHT_TIMEOUT)
     finally:
-        packet.close()
+        large.close()
 
 
 def fits(payload: Any, descriptors: Sequence[int]) -> bool:
@@ -106,9 +105,7 @@ class Packet:
         self._descriptors = descriptors
         self._bytes = b"".join((HEADER.pack(count, size), body))
 
-    def write(
-        self, end: socket.socket, wait: bool = True, patience: float = math.inf
-    ) -> None:
+    def write(self, end: socket.socket, wait: bool, patience: float) -> None:
         """Write it; see `write` for what is raised.
 
         Args:

@@ -95,10 +95,10 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     def _append(self, message: Message) -> None:
         with self._notempty:
             # An earlier message stays in the buffer until it is written.
+            protocol.make_ready(message, self._writer)
             if not self._buffer and protocol.write_at_once(message, self._writer):
                 self._has_written = True
                 return
-            protocol.make_ready(message, self._writer)
             if self._thread is None:
                 self._start_thread()
             self._buffer.append(message)
@@ -207,8 +207,7 @@ def _withdraw(buffer: deque[Any]) -> None:
     """Let go of what messages hold that this process will not write."""
     for message in buffer:
         if isinstance(message, Message):
-            message.packet = None
-            message.outbox.clear()
+            protocol.withdraw_message(message)
     buffer.clear()
 
 
