@@ -127,6 +127,16 @@ def test_killed_run_leaves_a_report_and_nothing_else(suite):
     assert not report.complete
 
 
+@pytest.mark.parametrize("number", [SIGTERM, SIGKILL])
+def test_run_that_ends_while_the_template_imports_leaves_nothing(suite, number):
+    run = suite.start("--impl=noted_imports:hanging", "--clause=SHARE-3")
+    await_(run, (suite.folder / "importing").exists)
+    run.send(number)
+    done = run.end()
+    assert done.status == -number, done.text
+    assert_nothing_is_left(done)
+
+
 def told(what: str) -> dict[str, bytes]:
     """Return what the processes of this machine tell about themselves, by pid."""
     found = {}

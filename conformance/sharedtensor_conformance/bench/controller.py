@@ -31,13 +31,9 @@ from sharedtensor_conformance.bench.results import (
 )
 from sharedtensor_conformance.bench.rows import ROWS, Cell
 from sharedtensor_conformance.bench.scaling import NEEDS, SIZES
+from sharedtensor_conformance.harness import stage_folder
 from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
-from sharedtensor_conformance.harness.wire import (
-    Wire,
-    WireClosed,
-    WireTimeout,
-    folder_for_sockets,
-)
+from sharedtensor_conformance.harness.wire import Wire, WireClosed, WireTimeout
 
 DEADLINE = 120.0
 SCRIPT = "from sharedtensor_conformance.bench.driver import main; main({!r}, {!r})"
@@ -64,34 +60,27 @@ class Wanted:
 class Driver:
     """The controller's end of a driver."""
 
-    def __init__(self, wanted: Wanted, root: str) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self.log = Path(root, "log")
-        listening = socket.socket(socket.AF_UNIX)
-        address = str(Path(root, "s"))
-        listening.bind(address)
-        listening.listen(1)
-        self.supervisor = Supervisor(self._job(root, address), DEADLINE)
+        root = stage_folder.new_path()
+        self.log = Path(stage_folder.log(root))
+        self.supervisor = Supervisor(self._job(root), DEADLINE)
         try:
-            self.wire = Wire(self._accepted(listening))
+            self.wire = Wire(self._accepted(self.supervisor.listener))
             self._answer("start")
             data = self.ask("describe")
         except BaseException:
             self.supervisor.close()
             raise
-        finally:
-            listening.close()
         self.python: str = data.pop("python")
         self.implementation = Implementation.from_data(data)
         self.strategy = ""
 
-    def _job(self, root: str, address: str) -> dict[str, Any]:
+    def _job(self, root: str) -> dict[str, Any]:
         """Return what the driver's supervisor is told."""
-        temporary = Path(root, "t")
-        temporary.mkdir()
-        script = SCRIPT.format(self.wanted.name, address)
+        script = SCRIPT.format(self.wanted.name, stage_folder.control(root))
         variables = {
-            "TMPDIR": str(temporary),
+            "TMPDIR": stage_folder.temporary(root),
             # Else each child would compile what it imports, and be timed with that.
             "PYTHONDONTWRITEBYTECODE": "",
         }
@@ -99,8 +88,6 @@ class Driver:
             "argv": [self.wanted.interpreter, "-c", script],
             "environment": os.environ | variables,
             "root": root,
-            "folder": str(temporary),
-            "log": str(self.log),
             "pattern": "",
             "manager": "",
             "private": True,
@@ -168,12 +155,7 @@ def _in_words(detail: Any) -> str:
 @contextmanager
 def started(wanted: Wanted) -> Iterator[Driver]:
     """Start a driver; when the block is left, nothing of it is there any more."""
-    root = folder_for_sockets()
-    try:
-        driver = Driver(wanted, root)
-    except BaseException:
-        shutil.rmtree(root, ignore_errors=True)  # the supervisor, if any, has
-        raise
+    driver = Driver(wanted)
     try:
         yield driver
     finally:

@@ -27,7 +27,7 @@ from sharedtensor_conformance.harness import (
 )
 from sharedtensor_conformance.harness.outcomes import Unsupported
 from sharedtensor_conformance.harness.process_tree import wait_until
-from sharedtensor_conformance.harness.wire import place_for_sockets
+from sharedtensor_conformance.harness.stage_folder import place_for_sockets
 
 LONG = 120
 """Bytes in the name of a directory: more than the address of a socket can hold."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation, problems_of
 from sharedtensor_conformance.adapters import loader
+from sharedtensor_conformance.harness import stage_folder
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.operation_trial import problems_of_calls
 from sharedtensor_conformance.harness.outcomes import HarnessFault
@@ -75,41 +75,40 @@ def describe(
     """
     if not name.startswith("mutant:"):
         loader.target_of(name)  # a name that cannot be needs no child
-    with tempfile.TemporaryDirectory(prefix="sts-", ignore_cleanup_errors=True) as root:
-        answer, log = Path(root, "answer"), Path(root, "log")
-        supervisor = Supervisor(_describing(name, root, tried), deadline)
+    root = stage_folder.new_path()
+    answer = Path(root, "answer")
+    supervisor = Supervisor(_describing(name, root, answer, tried), deadline)
 
-        def answered_or_ended() -> bool:
-            return answer.exists() or supervisor.ask("status") is not None
+    def answered_or_ended() -> bool:
+        return answer.exists() or supervisor.ask("status") is not None
 
-        try:
-            wait_until(answered_or_ended, deadline)
-            if answer.exists():
-                return _described(name, json.loads(answer.read_text()))
-            how = _how_it_ended(supervisor.ask("status"), deadline)
-            said = last_line(log) or "it printed nothing"
-        except HarnessFault as error:
-            raise loader.LoadingError(
-                f"the adapter {name!r} cannot be looked at: {error} "
-                f"(`--patience` says how long it may take)"
-            ) from None
-        finally:
-            supervisor.close()
+    try:
+        wait_until(answered_or_ended, deadline)
+        if answer.exists():
+            return _described(name, json.loads(answer.read_text()))
+        how = _how_it_ended(supervisor.ask("status"), deadline)
+        said = last_line(Path(stage_folder.log(root))) or "it printed nothing"
+    except HarnessFault as error:
+        raise loader.LoadingError(
+            f"the adapter {name!r} cannot be looked at: {error} "
+            f"(`--patience` says how long it may take)"
+        ) from None
+    finally:
+        supervisor.close()
     raise loader.LoadingError(f"the adapter {name!r} {how}: {said}")
 
 
-def _describing(name: str, root: str, tried: bool) -> dict[str, Any]:
+def _describing(name: str, root: str, answer: Path, tried: bool) -> dict[str, Any]:
     """Return the job of the supervisor of the child that describes an adapter."""
-    temporary = Path(root, "t")
-    temporary.mkdir()
-    variables = {"SHAREDTENSOR_CONFORMANCE_DESCRIBE": "1", "TMPDIR": str(temporary)}
-    command = [sys.executable, "-m", __name__, name, str(Path(root, "answer"))]
+    variables = {
+        "SHAREDTENSOR_CONFORMANCE_DESCRIBE": "1",
+        "TMPDIR": stage_folder.temporary(root),
+    }
+    command = [sys.executable, "-m", __name__, name, str(answer)]
     return {
         "argv": [*command, *(["tried"] if tried else [])],
         "environment": os.environ | variables,
         "root": root,
-        "folder": str(temporary),
-        "log": str(Path(root, "log")),
         "pattern": "",
         "manager": "",
         "private": True,

@@ -15,7 +15,6 @@ from __future__ import annotations
 import gc
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -24,13 +23,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness import process_tree, stage_folder
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
 ARGUMENT = "--template"
-"""Followed by the descriptor of a socket, and by the address of another one: the
-owner's main program is a template."""
+"""Followed by the descriptor of a socket: the owner's main program is a template."""
 
 MARK = "SHAREDTENSOR_CONFORMANCE_STAGE"
 """A variable that is long enough for the path of a stage's folder."""
@@ -47,21 +45,22 @@ class Template:
 
     Args:
         first: the socket of who started it: it ends with that one.
-        address: where the others connect, the workers of pytest-xdist.
     """
 
-    def __init__(self, first: socket.socket, address: str) -> None:
+    def __init__(self, first: socket.socket) -> None:
         self.first = first
-        self.address = address
         self.controllers = {first: Wire(first)}
+        self.folder = ""
 
     def serve(self) -> bool:
         """Return True in each owner, and False here when the first one has gone."""
+        process_tree.signal_at_parent_death(signal.SIGKILL)  # the import may hang
         why_not = preload()
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.address)
-        self.listener.listen()
-        self.controllers[self.first].send({"refused": why_not})
+        process_tree.signal_at_parent_death(None)
+        self._listen()
+        answer = {"refused": why_not, "address": self.listener.getsockname()}
+        with suppress(WireClosed):  # serving finds it
+            self.controllers[self.first].send(answer)
         while self.first in self.controllers:
             for ready in select.select([self.listener, *self.controllers], [], [])[0]:
                 if ready is self.listener:
@@ -69,6 +68,19 @@ class Template:
                 elif self._serve_one(ready):
                     return True
         return False
+
+    def _listen(self) -> None:
+        """Have a socket to which the others connect, the workers of pytest-xdist."""
+        self.folder = stage_folder.new_path()
+        os.mkdir(self.folder, 0o700)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(stage_folder.control(self.folder))
+        self.listener.listen()
+
+    def remove_folder(self) -> None:
+        """Remove what `serve` made, if it came so far."""
+        if self.folder:
+            stage_folder.remove(self.folder)
 
     def _accept(self) -> None:
         controller, _ = self.listener.accept()
@@ -78,7 +90,8 @@ class Template:
         """Do what a controller asks for; return True in the owner alone."""
         wire = self.controllers[controller]
         try:
-            job, control = _next_job(wire)
+            control = wire.receive_socket()  # that of the supervisor
+            job = wire.receive()  # and what it is told
         except WireClosed:
             del self.controllers[controller]
             controller.close()
@@ -90,22 +103,10 @@ class Template:
                 sock.close()
             _supervise(job, control)  # returns in the owner alone
             return True
-        os.close(control)
+        control.close()
         with suppress(WireClosed):  # the next request says so
             wire.send({"pid": pid})
         return False
-
-
-def _next_job(wire: Wire) -> tuple[dict[str, Any], int]:
-    """Return what a supervisor is told, and the descriptor of its socket.
-
-    Raises:
-        WireClosed: the controller has gone.
-    """
-    _, descriptors, _, _ = socket.recv_fds(wire.socket, 1, 1)
-    if not descriptors:
-        raise WireClosed("the controller has gone")
-    return wire.receive(), descriptors[0]
 
 
 def _reap() -> None:
@@ -163,18 +164,20 @@ def _why_unfit(before: dict[str, str]) -> str:
     return ""
 
 
-def _supervise(job: dict[str, Any], control: int) -> None:
+def _supervise(job: dict[str, Any], control: socket.socket) -> None:
     """Fork the owner, and become its supervisor; returns in the owner alone."""
     owner = -1
     try:
         private = job["private"] and process_tree.mount_private_shm()
-        log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        stage_folder.make(job["root"], Wire(control))
+        log = stage_folder.open_log(job["root"])
         owner = os.fork()
         if owner:
-            os.set_inheritable(control, True)
-            adopted = [str(control), job["root"], str(owner), str(int(private))]
-            os.execve(job["supervisor"][0], [*job["supervisor"], *adopted], os.environ)
-        os.close(control)
+            control.set_inheritable(True)
+            adopted = [control.fileno(), job["root"], owner, int(private)]
+            command = [*job["supervisor"], *map(str, adopted)]
+            os.execve(command[0], command, os.environ)
+        control.close()
         _enter(job, log)
     finally:
         if owner:  # it could not become a supervisor, which the controller will notice
@@ -234,10 +237,14 @@ def restore_ignored_signals() -> None:
 def main(own: Callable[[], None]) -> None:
     """Serve as the template; in each owner, go on with `own`."""
     restore_ignored_signals()
-    sock, address = socket.socket(fileno=int(sys.argv[2])), sys.argv[3]
+    sock = socket.socket(fileno=int(sys.argv[2]))
     sock.set_inheritable(False)
-    if Template(sock, address).serve():
-        own()
-    else:
-        shutil.rmtree(os.path.dirname(address), ignore_errors=True)
+    template, itself = Template(sock), os.getpid()
+    try:
+        is_owner = template.serve()
+    finally:
+        if os.getpid() == itself:
+            template.remove_folder()
+    if not is_owner:
         os._exit(0)  # nothing of the implementation was used, so nothing has to end
+    own()

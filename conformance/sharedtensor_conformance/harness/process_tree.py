@@ -229,9 +229,9 @@ def make_mortal(pid: int) -> None:
         file.write(_MORTAL)
 
 
-def signal_at_parent_death(number: signal.Signals) -> None:
-    """Have the kernel send this process a signal when its parent has ended."""
-    _libc.prctl(_DEATH_SIGNAL, number, 0, 0, 0)
+def signal_at_parent_death(number: signal.Signals | None) -> None:
+    """Have the kernel send this process a signal when its parent has ended, or none."""
+    _libc.prctl(_DEATH_SIGNAL, number or 0, 0, 0, 0)
 
 
 # A /dev/shm of one's own

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness import stage_folder, wire
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import DeadlineExceeded
 from sharedtensor_conformance.harness.setting import Setting
@@ -53,7 +51,6 @@ class Supervision:
         self.template = template
         self.folder: Path | None = None
         self.private = False
-        self._listener: socket.socket | None = None
         self._supervisor: Supervisor | None = None
 
     @property
@@ -65,37 +62,34 @@ class Supervision:
     def temporary(self) -> Path:
         """The folder for temporary files of the processes."""
         assert self.folder is not None, "it was started"
-        return self.folder / "t"
+        return Path(stage_folder.temporary(str(self.folder)))
 
     @property
     def log(self) -> Path:
         """The file with what the processes print."""
         assert self.folder is not None, "it was started"
-        return self.folder / "log"
+        return Path(stage_folder.log(str(self.folder)))
 
     def start(self) -> int:
         """Start a supervisor and the owner below it; return the owner's pid."""
-        self.folder = Path(wire.folder_for_sockets())
-        self.temporary.mkdir()
-        control = str(self.folder / "c")
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(control)
-        self._listener.listen(16)
-        job = self._job(str(self.folder), control)
+        root = stage_folder.new_path()
+        self.folder = Path(root)
         # What reads its environment while it is imported has to see these variables.
         forked = not self.environment and self.template.is_ready()
         start = self.template.start_supervisor if forked else start_clean
-        self._supervisor = Supervisor(job, self.implementation.patience, start)
+        self._supervisor = Supervisor(
+            self._job(root), self.implementation.patience, start
+        )
         hello = self.ask("hello")
         self.private = hello["private"]
         return int(hello["owner"])
 
-    def _job(self, root: str, control: str) -> dict[str, Any]:
+    def _job(self, root: str) -> dict[str, Any]:
         setting = Setting(
             self.name,
             self.configuration.strategy,
             self.implementation.channels,
-            control,
+            stage_folder.control(root),
             self.implementation.preload,
         )
         environment = {
@@ -109,8 +103,6 @@ class Supervision:
             "argv": [sys.executable, "-m", OWNER],
             "environment": environment,
             "root": root,
-            "folder": str(self.temporary),
-            "log": str(self.log),
             "pattern": self.implementation.segment_pattern,
             "manager": self.implementation.manager_pattern,
             "private": True,
@@ -135,13 +127,14 @@ class Supervision:
         Raises:
             DeadlineExceeded: it did not connect in time.
         """
-        assert self._listener is not None, "it was started"
-        self._listener.settimeout(0.05)
+        assert self._supervisor is not None, "it was started"
+        listener = self._supervisor.listener
+        listener.settimeout(0.05)
         timeout = self.implementation.patience
         deadline = wire.after(timeout)
         while time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
-                connection, _ = self._listener.accept()
+                connection, _ = listener.accept()
                 connection.settimeout(None)
                 accepted = wire.Wire(connection)
                 accepted.limit_sending(timeout)
@@ -166,10 +159,5 @@ class Supervision:
         if self._supervisor:
             self._supervisor.close()
             self._supervisor = None
-        if self._listener:
-            self._listener.close()
-            self._listener = None
-        if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder = None
+        self.folder = None
         self.private = False

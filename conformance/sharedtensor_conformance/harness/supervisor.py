@@ -5,13 +5,13 @@ descendants orphan, so that daemons in sessions of their own are counted and end
 where it is permitted it has a private ``/dev/shm``. When its socket to pytest closes,
 for whatever reason, it kills everything below it.
 
-Arguments: the descriptor of the socket, and the folder that it removes at the end; and
-where a template process has forked the owner already, so that it is a child of this
-process, its pid, and 1 where ``/dev/shm`` is private by now. The rest is the first
-message, since every user may read a command line: a JSON object with
-``argv``, ``environment``, ``root`` (that folder), ``folder`` (temporary files, below
-it), ``log``, ``pattern`` (of segments), ``manager`` (pattern of its command),
-``private``.
+Arguments: the descriptor of the socket, and the folder of the stage, by which sweeping
+finds this process; and where a template process has made that folder and has forked the
+owner already, so that it is a child of this process, its pid, and 1 where ``/dev/shm``
+is private by now. The rest is the first message, since every user may read a command
+line: a JSON object with ``argv``, ``environment``, ``root`` (the folder), ``pattern``
+(of segments), ``manager`` (pattern of its command), ``private``. The first answer is
+the socket that listens in the folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import stat
@@ -30,7 +29,12 @@ from typing import Any
 if not __package__:  # a script, without site-packages: where the suite is, it knows
     sys.path.append(os.path.abspath(os.path.join(__file__, *[os.pardir] * 3)))
 
-from sharedtensor_conformance.harness import ledger, other_user, process_tree
+from sharedtensor_conformance.harness import (
+    ledger,
+    other_user,
+    process_tree,
+    stage_folder,
+)
 from sharedtensor_conformance.harness.process_tree import SHM, wait_until
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
@@ -47,20 +51,6 @@ def is_tracker(pid: int) -> bool:
     return TRACKER in process_tree.command(pid)
 
 
-def remove(folder: str) -> None:
-    """Remove a folder, though somebody has made parts of it read-only."""
-    if not os.path.basename(folder).startswith("sts-"):
-        raise ValueError(f"{folder!r} is no folder of a stage: it is not removed")
-    with suppress(OSError):
-        os.chmod(folder, 0o700)
-    for root, folders, _ in os.walk(folder):
-        for path in (os.path.join(root, name) for name in folders):
-            if not os.path.islink(path):
-                with suppress(OSError):
-                    os.chmod(path, 0o700)  # before the walk comes to it
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 class Supervisor:
     """Starts an owner, answers what pytest asks (`do_*`), ends everything."""
 
@@ -69,6 +59,7 @@ class Supervisor:
     ) -> None:
         self.wire = wire
         self.job = job
+        self.temporary = stage_folder.temporary(job["root"])
         self.semaphores: set[int] = set()
         self.tree = process_tree.ProcessTree()
         if adopted:
@@ -76,7 +67,7 @@ class Supervisor:
         else:
             private = bool(job["private"]) and process_tree.mount_private_shm()
         self.segments = ledger.Segments(job["pattern"], private, self.tree.seen)
-        self.log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.log = stage_folder.open_log(job["root"])
         if not adopted:
             self.owner = self.start()
         self.tree.seen.add(self.owner)
@@ -143,7 +134,7 @@ class Supervisor:
 
     def do_ledger(self) -> dict[str, Any]:
         """Return what everything below holds."""
-        return ledger.snapshot(self.tree, self.segments, self.job["folder"])
+        return ledger.snapshot(self.tree, self.segments, self.temporary)
 
     def do_status(self) -> int | None:
         """Return the owner's exit code, None while it runs."""
@@ -180,12 +171,12 @@ class Supervisor:
 
     def do_as_nobody(self, action: str, path: str) -> str:
         """Let another user's process do something; return what came of it."""
-        return other_user.as_nobody(action, path, self.job["folder"])
+        return other_user.as_nobody(action, path, self.temporary)
 
     def do_replace(self, name: str, how: str) -> None:
         """Put something else in the place of a segment."""
         self.require_private_shm()
-        other_user.replace(name, how, self.job["folder"])
+        other_user.replace(name, how, self.temporary)
 
     def require_private_shm(self) -> None:
         """Raise ValueError where ``/dev/shm`` is shared with others."""
@@ -257,7 +248,7 @@ class Supervisor:
             for name in [*self.segments.names(), *self.orphaned_semaphores()]:
                 with suppress(OSError):
                     os.unlink(os.path.join(SHM, name))
-        remove(self.job["root"])
+        stage_folder.remove(self.job["root"])
 
 
 def main() -> None:
@@ -273,8 +264,11 @@ def main() -> None:
     try:
         job = wire.receive()
     except WireClosed:  # pytest went before it said what to do
-        return remove(sys.argv[2])
-    supervisor = Supervisor(wire, job, _adopted(sys.argv[3:]))
+        return
+    adopted = _adopted(sys.argv[3:])
+    if not adopted:
+        stage_folder.make(job["root"], wire)
+    supervisor = Supervisor(wire, job, adopted)
     try:
         supervisor.serve()
     finally:

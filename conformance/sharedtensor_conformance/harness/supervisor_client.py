@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from sharedtensor_conformance.harness import wire
+from sharedtensor_conformance.harness import stage_folder, wire
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.sanitize import LINE, printable
 
@@ -65,6 +65,8 @@ def start_clean(job: dict[str, Any], control: socket.socket) -> SupervisorProces
 class Supervisor:
     """The controller's end of a supervisor.
 
+    Its `listener` is the socket that listens in the folder of the stage.
+
     Args:
         job: what the supervisor is told, see ``supervisor.py``.
         timeout: seconds that an answer may take.
@@ -86,8 +88,9 @@ class Supervisor:
         self.wire.limit_sending(timeout)
         try:
             self.wire.send(job)
+            self.listener = self.wire.receive_socket(wire.after(timeout))
         except (wire.WireClosed, wire.WireTimeout) as error:
-            self.close()
+            self._end()
             raise HarnessFault(f"no supervisor could be started: {error}") from None
 
     def ask(self, do: str, **details: Any) -> Any:
@@ -113,6 +116,10 @@ class Supervisor:
 
     def close(self) -> None:
         """Let the supervisor end everything, and wait for it; else do it here."""
+        self.listener.close()
+        self._end()
+
+    def _end(self) -> None:
         self.wire.close()
         try:
             self.process.wait(timeout=min(SHUTDOWN_TIMEOUT, self.timeout))
@@ -134,7 +141,7 @@ def sweep(root: str) -> None:
     Raises:
         HarnessFault: `root` is not a stage's, so everything might match it.
     """
-    if not Path(root).name.startswith("sts-"):
+    if not stage_folder.is_of_a_stage(root):
         raise HarnessFault(f"{root!r} is no folder of a stage: nothing is swept")
     kill_marked(root)
     shutil.rmtree(root, ignore_errors=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,13 +17,17 @@ from contextlib import suppress
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness import preloading, wire
+from sharedtensor_conformance.harness import preloading, stage_folder, wire
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.supervisor_client import COMMAND, kill_marked
 
 OWNER = "sharedtensor_conformance.harness.owner"
 """The main program of an owner, and of a template."""
+
+
+SHUTDOWN_TIMEOUT = 1.0
+"""Seconds in which a template ends that imports nothing any more."""
 
 
 class ForkedSupervisor:
@@ -78,13 +81,9 @@ class Template:
         self._others = address
         self._mark = f"sts-template-{os.getpid()}-{id(self):x}"
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder = ""
-        self._socket: socket.socket | None = None
-
-    @property
-    def address(self) -> str:
+        self.address = ""
         """Where another process of this run can use it; empty where it does not run."""
-        return os.path.join(self._folder, "t") if self._folder else ""
+        self._socket: socket.socket | None = None
 
     def is_ready(self) -> bool:
         """Start it where that has not been done; return whether it can fork owners."""
@@ -112,12 +111,11 @@ class Template:
         return True
 
     def _start(self) -> None:
-        self._folder = wire.folder_for_sockets()
         self._socket, theirs = socket.socketpair()
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", OWNER),
-                *(preloading.ARGUMENT, str(theirs.fileno()), self.address),
+                *(preloading.ARGUMENT, str(theirs.fileno())),
             ],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
@@ -139,7 +137,9 @@ class Template:
         """Return why it cannot be used; empty where it can."""
         patience = self.implementation.patience
         try:
-            return str(self._answer(patience)["refused"])
+            answer = self._answer(patience)
+            self.address = answer.get("address", "")
+            return str(answer["refused"])
         except wire.WireTimeout:
             return f"the import takes more than {patience:g} s"
         except wire.WireClosed:
@@ -160,8 +160,9 @@ class Template:
         """
         assert self._socket is not None, "it is ready"
         try:
-            socket.send_fds(self._socket, [b"\0"], [control.fileno()])
-            wire.Wire(self._socket).send(job | {"supervisor": COMMAND})
+            template = wire.Wire(self._socket)
+            template.send_socket(control)
+            template.send(job | {"supervisor": COMMAND})
             pid = self._answer(self.implementation.patience)["pid"]
             return ForkedSupervisor(pid)
         except (OSError, wire.WireTimeout, wire.WireClosed) as error:
@@ -175,11 +176,15 @@ class Template:
             self._socket.close()
             self._socket = None
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            try:
+                self._process.wait(timeout=SHUTDOWN_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = ""
+        if self.address:  # it is gone, unless somebody has killed that process
+            stage_folder.remove(os.path.dirname(self.address))
+            self.address = ""
 
 
 def why_not_preloaded(name: str, implementation: Implementation) -> str:

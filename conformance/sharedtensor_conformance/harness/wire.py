@@ -8,11 +8,9 @@ the pytest process, and a process that lies can at worst send bad JSON.
 from __future__ import annotations
 
 import json
-import os
 import select
 import socket
 import struct
-import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,20 +18,8 @@ from typing import Any
 _LENGTH = struct.Struct(">I")
 _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid, see SO_PEERCRED in unix(7)
 _LONGEST = 256 << 20  # bytes of a message: more is no message
-_SUN_PATH = 107  # bytes of a path that fit into the address of a socket, unix(7)
-_ROOM = 55  # of them for what is put below the temporary folder, also by others
+_ONE_BYTE = b"\0"  # a descriptor travels with something, see unix(7)
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-
-
-def folder_for_sockets() -> str:
-    """Make a temporary folder in which sockets can be, and return its path."""
-    return tempfile.mkdtemp(prefix="sts-", dir=place_for_sockets())
-
-
-def place_for_sockets() -> str:
-    """Return the folder for temporary files, or ``/tmp`` where its path is long."""
-    usual = tempfile.gettempdir()
-    return "/tmp" if len(os.fsencode(usual)) > _SUN_PATH - _ROOM else usual
 
 
 def after(seconds: float) -> float:
@@ -103,6 +89,33 @@ class Wire:
         if not isinstance(message, dict):
             raise self._no_message(f"{message!r:.80}")
         return message
+
+    def send_socket(self, sock: socket.socket) -> None:
+        """Send another socket, as `receive_socket` expects it.
+
+        Raises:
+            WireClosed: the other end has gone.
+        """
+        try:
+            socket.send_fds(self.socket, [_ONE_BYTE], [sock.fileno()])
+        except OSError as error:
+            raise WireClosed(f"the other end is gone: {error}") from error
+
+    def receive_socket(self, deadline: float | None = None) -> socket.socket:
+        """Return a socket that the other end has sent.
+
+        Raises:
+            WireClosed: the other end has gone, or sent none.
+            WireTimeout: the deadline passed.
+        """
+        self._wait(deadline, -1)
+        try:
+            _, descriptors, _, _ = socket.recv_fds(self.socket, len(_ONE_BYTE), 1)
+        except OSError as error:
+            raise WireClosed(f"the other end is gone: {error}") from error
+        if not descriptors:
+            raise WireClosed("the other end is gone")
+        return socket.socket(fileno=descriptors[0])
 
     def _no_message(self, why: str) -> WireClosed:
         self.garbled = f"this is no message: {why}"

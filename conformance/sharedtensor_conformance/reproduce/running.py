@@ -18,6 +18,7 @@ from typing import Any
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.api import suite_command
 from sharedtensor_conformance.bounded_run import run
+from sharedtensor_conformance.harness import stage_folder
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.supervisor_client import Supervisor
 from sharedtensor_conformance.report.records import Report, ReportError, read_report
@@ -82,13 +83,14 @@ class Shown:
 
 def execute(program: str, implementation: Implementation, limit: float) -> Shown:
     """Run a program for at most `limit` seconds, and end all that is left of it."""
-    with tempfile.TemporaryDirectory(prefix="sts-", ignore_cleanup_errors=True) as root:
-        file, log = Path(root, "program.py"), Path(root, "log")
+    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+        file, root = Path(folder, "program.py"), stage_folder.new_path()
         file.write_text(program, encoding="utf-8")
-        supervisor = Supervisor(_job(file, log, root, implementation), ANSWER_TIMEOUT)
+        supervisor = Supervisor(_job(file, root, implementation), ANSWER_TIMEOUT)
         try:
             wait_until(lambda: supervisor.ask("status") is not None, limit)
             status = supervisor.ask("status")
+            log = Path(stage_folder.log(root))
             output = log.read_text(encoding="utf-8", errors="backslashreplace")
         finally:
             supervisor.close()
@@ -101,17 +103,12 @@ def _path() -> str:
     return os.pathsep.join([os.getcwd(), given] if given else [os.getcwd()])
 
 
-def _job(
-    file: Path, log: Path, root: str, implementation: Implementation
-) -> dict[str, Any]:
-    temporary = Path(root, "t")
-    temporary.mkdir()
+def _job(file: Path, root: str, implementation: Implementation) -> dict[str, Any]:
+    variables = {"TMPDIR": stage_folder.temporary(root), "PYTHONPATH": _path()}
     return {
         "argv": [sys.executable, str(file)],
-        "environment": os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": _path()},
+        "environment": os.environ | variables,
         "root": root,
-        "folder": str(temporary),
-        "log": str(log),
         "pattern": implementation.segment_pattern,
         "manager": implementation.manager_pattern,
         "private": True,

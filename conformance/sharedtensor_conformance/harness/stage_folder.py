@@ -1,0 +1,86 @@
+"""The folder of a stage, with the socket on which its controller waits for processes.
+
+The process that will remove the folder is the one that makes it: the supervisor. So
+nothing is left of it, whenever the controller is killed. The controller chooses the
+name, and gets the socket, which listens already when the first process looks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from contextlib import suppress
+
+from sharedtensor_conformance.harness.wire import Wire, WireClosed
+
+_PREFIX = "sts-"
+_SUN_PATH = 107  # bytes of a path that fit into the address of a socket, unix(7)
+_ROOM = 55  # of them for what is put below the temporary folder, also by others
+_BACKLOG = 16
+
+
+def new_path() -> str:
+    """Return where a folder can be made in which sockets can be."""
+    return os.path.join(place_for_sockets(), f"{_PREFIX}{os.urandom(5).hex()}")
+
+
+def place_for_sockets() -> str:
+    """Return the folder for temporary files, or ``/tmp`` where its path is long."""
+    usual = tempfile.gettempdir()
+    return "/tmp" if len(os.fsencode(usual)) > _SUN_PATH - _ROOM else usual
+
+
+def is_of_a_stage(root: str) -> bool:
+    """Return whether this is the path of such a folder, by its name."""
+    return os.path.basename(root).startswith(_PREFIX)
+
+
+def temporary(root: str) -> str:
+    """Return the folder below `root` for the processes' temporary files."""
+    return os.path.join(root, "t")
+
+
+def control(root: str) -> str:
+    """Return the address of the socket below `root`."""
+    return os.path.join(root, "c")
+
+
+def log(root: str) -> str:
+    """Return the file below `root` with what the processes print."""
+    return os.path.join(root, "log")
+
+
+def open_log(root: str) -> int:
+    """Return a descriptor of the log, to write at its end."""
+    return os.open(log(root), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def make(root: str, controller: Wire) -> None:
+    """Make the folder, and send the controller the socket that listens in it.
+
+    Raises:
+        OSError: it is there already, or cannot be made.
+    """
+    os.mkdir(root, 0o700)
+    os.mkdir(temporary(root))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(control(root))
+        listener.listen(_BACKLOG)
+        with suppress(WireClosed):  # it has gone, as the first request will show
+            controller.send_socket(listener)
+
+
+def remove(root: str) -> None:
+    """Remove the folder, though somebody has made parts of it read-only."""
+    if not is_of_a_stage(root):
+        raise ValueError(f"{root!r} is no folder of a stage: it is not removed")
+    with suppress(OSError):
+        os.chmod(root, 0o700)
+    for parent, folders, _ in os.walk(root):
+        for path in (os.path.join(parent, name) for name in folders):
+            if not os.path.islink(path):
+                with suppress(OSError):
+                    os.chmod(path, 0o700)  # before the walk comes to it
+    shutil.rmtree(root, ignore_errors=True)
