@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,13 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters import reference
 from sharedtensor_conformance.cli import main
-from sharedtensor_conformance.harness import ledger, preloading, process_tree
+from sharedtensor_conformance.harness import (
+    ledger,
+    preloading,
+    process_tree,
+    stage_folder,
+    wire,
+)
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.stage import Stage
@@ -217,6 +224,22 @@ def test_template_ends_with_who_started_it_and_removes_its_folder(template, join
     template._socket.close()  # as where its controller is killed
     template._process.wait(timeout=20)
     assert not folder.exists()
+
+
+def test_nothing_is_left_of_a_stage_whose_controller_goes_before_it_says_what_to_do(
+    template,
+):
+    supervision = Stage("reference", PRELOADED, SPAWN, template).supervision
+    root = stage_folder.new_path()
+    assert template.is_ready()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        forked = template.start_supervisor(supervision._job(root), theirs)
+        wire.Wire(ours).receive_socket(wire.after(60)).close()
+        assert Path(root).is_dir()
+    forked.wait(timeout=20)
+    assert not Path(root).exists()
+    assert not marked(root)
 
 
 def test_run_with_workers_imports_the_implementation_once(suite):

@@ -96,7 +96,7 @@ class Supervision:
             "OMP_NUM_THREADS": "1",
             **os.environ,
             **setting.environment(),
-            "TMPDIR": str(self.temporary),
+            "TMPDIR": stage_folder.temporary(root),
             **self.environment,
         }
         return {

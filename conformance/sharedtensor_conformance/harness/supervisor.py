@@ -264,7 +264,8 @@ def main() -> None:
     try:
         job = wire.receive()
     except WireClosed:  # pytest went before it said what to do
-        return
+        process_tree.ProcessTree().kill()  # an owner that was forked already
+        return stage_folder.remove(sys.argv[2])
     adopted = _adopted(sys.argv[3:])
     if not adopted:
         stage_folder.make(job["root"], wire)
