@@ -296,6 +296,15 @@ def manager_simulation(session: nox.Session) -> None:
 
 
 @nox.session
+def device_exploration(session: nox.Session) -> None:
+    """Interleavings of the protocol of device memory, for its record (10 minutes)."""
+    session.install("-e", ".")
+    script = "tests/cuda/explorer/explore_device.py"
+    out = "--out=docs/reports/device-exploration.json"
+    session.run("python", script, out, *session.posargs)
+
+
+@nox.session
 def mutants_precision(session: nox.Session) -> None:
     """A sample of eight mutants: which other clauses break (30 minutes)?"""
     _run_sample(session, 8, "whole", "precision.json")

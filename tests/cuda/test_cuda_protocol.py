@@ -165,6 +165,30 @@ def test_work_of_the_process_in_between_is_waited_for(peer, third):
     peer.call(drop, "x")
 
 
+def test_the_death_of_the_process_in_between_leaves_the_work_of_the_maker_ordered(
+    new_peer, third
+):
+    tensor = cuda.tensor([1, 2, 3])
+    cuda.synchronize()
+    tensor.write(0, 9)  # and it is pending when the tensor is sent on
+    new_peer.call(keep, "x", tensor)
+    third.call(load, "x", new_peer.call(dump, "x"))
+    new_peer.kill()
+    assert third.call(read, "x") == [9, 2, 3]
+    third.call(drop, "x")
+
+
+def test_a_refused_receive_gives_its_count_back_at_once(new_peer, third):
+    tensor = cuda.tensor([1, 2, 3])
+    new_peer.call(keep, "x", tensor)
+    message = new_peer.call(dump, "x")
+    new_peer.kill()
+    with pytest.raises(cuda.DeviceHandleError):
+        third.call(load, "x", message)
+    counted = device_state(DEVICE).own_table.counted
+    assert counted() == set(), "neither of the killed process nor of the other"
+
+
 def without_events(held):
     protocol.MAX_EVENTS_IN_USE = 0
 

@@ -16,9 +16,8 @@ sys.path.insert(0, str(Path(__file__).with_name("simulator")))
 import explore
 import runs
 import search
-from kernel import Violation
+from interleavings import follow
 from mutants import MUTANTS
-from processes import Rules, Simulation
 
 ROOT = Path(__file__).parents[2]
 RECORD = json.loads((ROOT / "docs/reports/manager-simulation.json").read_text())
@@ -41,7 +40,7 @@ def test_a_run_is_repeated_by_its_seed():
 @pytest.mark.parametrize("scenario", search.SCENARIOS.values(), ids=search.SCENARIOS)
 @pytest.mark.parametrize("kills", explore.SEARCHES)
 def test_interleavings_violate_nothing(scenario, kills):
-    found = search.Search(scenario, *kills, STATES).run()
+    found = search.search(scenario, *kills, STATES)
     assert found.violation == "", found.path
     assert found.is_complete or found.states >= STATES
 
@@ -57,7 +56,7 @@ def test_a_search_of_one_client_and_its_manager_is_complete():
         client = simulation.client("a")
         client.do(program(client))
 
-    found = search.Search(alone, 0, 1).run()
+    found = search.search(alone, 0, 1)
     assert found.is_complete
     assert found.violation == ""
 
@@ -68,23 +67,8 @@ def killed(mutant):
     with MUTANTS[mutant].applied() if mutant else contextlib.nullcontext():
         if "seed" in how:
             return runs.run(how["seed"]).violation
-        return follow(how["scenario"], how["path"])
-
-
-def follow(scenario, path):
-    """Follow a path of a search, as far as there is one."""
-    simulation = Simulation(Rules())
-    try:
-        search.SCENARIOS[scenario](simulation)
-        for choice in path:
-            search.take(simulation, tuple(choice.split()))
-        if not simulation.ready():
-            simulation.verify_end()
-    except Violation as violation:
-        return str(violation)
-    finally:
-        simulation.close()
-    return ""
+        searched = search.Searched(search.SCENARIOS[how["scenario"]])
+        return follow(searched, [tuple(choice.split()) for choice in how["path"]])
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -23,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from .blind import BlindTrialDirective
 from .cpython import CPythonTestsDirective
+from .exploration import DeviceExplorationDirective
 from .generated import GeneratedMutantsDirective
 from .gpu_checks import GpuChecksDirective
 from .machines import StateMachinesDirective
@@ -147,6 +148,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("gpu-checks", GpuChecksDirective)
     app.add_directive("precision", PrecisionDirective)
     app.add_directive("programs", ProgramsDirective)
+    app.add_directive("device-exploration", DeviceExplorationDirective)
     app.add_directive("manager-simulation", ManagerSimulationDirective)
     app.add_directive("state-machines", StateMachinesDirective)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

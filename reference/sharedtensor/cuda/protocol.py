@@ -19,7 +19,8 @@ One send and its receipt, step by step:
 
 A received tensor can be sent on. Its send counts at the owner of the allocation
 like any other, so the process in between may drop it at once, and may end when
-the message has been received. The owner has to live for as long as anybody
+the message has been received; it has waited before for what it received itself. The
+owner has to live for as long as anybody
 refers to the memory, as promise P17 says.
 
 The functions are in this order. Those that programs lead to use the device by
@@ -119,12 +120,18 @@ def new_storage(state: DeviceState, allocation: Allocation) -> DeviceStorage:
 def send(storage: DeviceStorage) -> Message:
     """Count a send, record an event, and return what the receiver needs.
 
+    Clause CUDA-15: the death of a process in between takes no order from the others.
+
     Raises ForkError; DeviceError if too many sends are under way.
     """
     state, allocation = storage.state, storage.allocation
     with state:
         if len(state.sent_events) >= state.retire_at:
             retire_events(state)
+        if allocation.held is not None:
+            # The next receiver waits for an event of this process alone, and it would
+            # not come after what the maker wrote if this one were killed before.
+            finish_waits(state)
         handle, table = export(state, allocation)
         count = count_send(table, allocation)
         event = record_event(state, count)
@@ -132,6 +139,12 @@ def send(storage: DeviceStorage) -> Message:
             own_identity(), handle, allocation.nbytes, allocation.number,
             table.address, count.slot, count.serial, event,
         )  # fmt: skip
+
+
+def finish_waits(state: DeviceState) -> None:
+    """Complete the waits of this process for the events of others."""
+    if state.after_waits:
+        finish_work(state)
 
 
 def offset_in_allocation(storage: DeviceStorage, pointer: int) -> int:
@@ -218,8 +231,8 @@ def receive(state: DeviceState, message: Message) -> DeviceStorage:
         finish, waits = count.release, False
         try:
             if message.event is not None and message.sender != own_identity():
-                waits = True
                 wait_for_event(driver, message.event)
+                waits = True
             allocation = find_allocation(state, message)
             if allocation is None:
                 allocation = open_allocation(state, message, count)
@@ -244,7 +257,10 @@ def find_table(state: DeviceState, address: Address) -> CountTable:
 
 
 def wait_for_event(driver: Driver, handle: bytes) -> None:
-    """Order the receiver's later work after the event. Clause CUDA-6."""
+    """Order the receiver's later work after the event. Clause CUDA-6.
+
+    Raises DeviceHandleError where there is no such event; then nothing waits.
+    """
     event = driver.event_open(handle)
     driver.event_wait(event)
     driver.event_destroy(event)
@@ -355,8 +371,7 @@ def collect(state: DeviceState) -> None:
 
 def free_uncounted(state: DeviceState) -> None:
     """Free what is in limbo and counted no more. Clauses CUDA-4 and CUDA-27."""
-    if state.after_waits:
-        finish_work(state)  # one's own count of what came home is given back by that
+    finish_waits(state)  # one's own count of what came home is given back by that
     retire_events(state)
     for allocation in list(state.limbo):
         if may_free(allocation):
@@ -375,8 +390,7 @@ def shut_down(state: DeviceState) -> None:
         for allocation in list(state.known.values()):
             if allocation.held is not None:
                 close_allocation(state, allocation)
-        if state.after_waits:
-            finish_work(state)
+        finish_waits(state)
         counted = state.own_table.counted() if state.own_table else ()
         state.ended = True
         state.driver.close()

@@ -48,6 +48,8 @@ class Names:
         unwritten: names that are new, for the journal.
         lines: how many lines the journal has when these are written.
         spare_lines: how many of them may be of names that are gone.
+        follows_a_killed_one: messages may have been counted by a manager that was
+            killed before it had written their names down.
     """
 
     def __init__(self) -> None:
@@ -57,6 +59,7 @@ class Names:
         self.unwritten: list[bytes] = []
         self.lines = 0
         self.spare_lines = SPARE_LINES
+        self.follows_a_killed_one = False
 
     def usage(self, name: bytes) -> Usage:
         """Return what is known of a name."""
@@ -145,8 +148,14 @@ class Names:
         self.update(name)
 
     def close_counted(self, holds: Holds, name: bytes) -> None:
-        """Count it no more: it was received, or withdrawn."""
-        self.usage(name).counted -= 1
+        """Count it no more: it was received, or withdrawn. Clause MGR-14.
+
+        Where it may be one that a killed manager had counted, this would take the count
+        of another message, and the name is kept.
+        """
+        usage = self.usage(name)
+        usage.counted -= 1
+        usage.is_kept |= self.follows_a_killed_one
         self.update(name)
 
     # --- removal

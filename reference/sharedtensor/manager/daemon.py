@@ -233,25 +233,26 @@ class Kernel(serving.System):
 
     # --- files
 
-    async def open_directory(self) -> tuple[list[bytes], list[int]]:
+    async def open_directory(self) -> tuple[bool, list[bytes], list[int]]:
         self.listener.open()
-        return self.journal.open(), list(self.presence_pipes())
+        files = os.listdir(self.listener.directory)
+        before = [name for name in files if name.startswith(f"{PRESENCE}-")]
+        return bool(before), self.journal.open(), list(self.presence_pipes(before))
 
-    def presence_pipes(self) -> Iterator[int]:
+    def presence_pipes(self, names: list[str]) -> Iterator[int]:
         """Yield those of the managers before, unless all their clients have gone.
 
         Clause MGR-14.
         """
-        for name in os.listdir(self.listener.directory):
-            if name.startswith(f"{PRESENCE}-"):
-                path = os.path.join(self.listener.directory, name)
-                pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                self.presence_paths[pipe] = path
-                if is_open_elsewhere(pipe):
-                    yield pipe
-                else:
-                    os.close(pipe)
-                    self.remove_presence(pipe)
+        for name in names:
+            path = os.path.join(self.listener.directory, name)
+            pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self.presence_paths[pipe] = path
+            if is_open_elsewhere(pipe):
+                yield pipe
+            else:
+                os.close(pipe)
+                self.remove_presence(pipe)
 
     def remove_presence(self, pipe: int) -> None:
         """Remove the presence pipe that nobody has open any more, if it is one."""

@@ -18,7 +18,8 @@ its place when it was killed. What was in flight died with it, so a successor ke
 these names, and those that came by REGISTER_AGAIN, to the end. It cannot know of names
 that its predecessor had not read of. Therefore, while clients of the predecessor live
 that have not come yet (their presence pipe is open: see `conversation`), it neither
-ends nor removes a name.
+ends nor removes a name; and names of which it hears that a counted message has arrived
+are kept as well, since it may be one that the predecessor had counted.
 
 **The end.** When the last client and the last message in flight are gone, the manager
 waits for its grace period, hides its socket, serves whoever has connected before that,
@@ -157,8 +158,8 @@ class System:
         """Close descriptors that nobody asked for."""
         raise NotImplementedError
 
-    async def open_directory(self) -> tuple[list[bytes], list[Pipe]]:
-        """Return what the manager before this one left, if there was one.
+    async def open_directory(self) -> tuple[bool, list[bytes], list[Pipe]]:
+        """Return whether there was a manager before this one, and what it left.
 
         These are the names in its journal, to which this one adds, and the presence
         pipes of clients that have not come.
@@ -350,7 +351,8 @@ class Manager:
 
         The directory and the socket in it have been made. Clause MGR-14.
         """
-        names, pipes = await self.system.open_directory()
+        follows, names, pipes = await self.system.open_directory()
+        self.names.follows_a_killed_one = follows
         self.names.keep_known(names)
         for pipe in pipes:
             self.absent.add(self.add_in_flight(pipe, None))

@@ -77,7 +77,7 @@ def random_runs(seconds: float) -> dict[str, Any]:
 def searched(name: str, kills: tuple[int, int], most_states: int) -> dict[str, Any]:
     """Search one scenario with so many kills."""
     scenario = search.SCENARIOS[name]
-    found = search.Search(scenario, *kills, most_states=most_states).run()
+    found = search.search(scenario, *kills, most_states)
     return {
         "scenario": name,
         "sentence": " ".join((scenario.__doc__ or "").split()),
@@ -99,7 +99,7 @@ def judged(mutant: Mutant) -> dict[str, Any]:
     with mutant.applied():
         if mutant.scenario:
             scenario = search.SCENARIOS[mutant.scenario]
-            found = search.Search(scenario, mutant.manager_kills).run()
+            found = search.search(scenario, mutant.manager_kills)
             path = [" ".join(choice) for choice in found.path]
             by = {"scenario": mutant.scenario, "path": path}
             return verdict(mutant, began, found.steps, found.violation, by)

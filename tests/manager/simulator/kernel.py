@@ -12,16 +12,18 @@ scheduler lets that pass: it may, at any time.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from interleavings import Violation
+
 Ready = Callable[[], bool]
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
 
 
 @types.coroutine

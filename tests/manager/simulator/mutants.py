@@ -108,6 +108,13 @@ def counts_nothing_below_zero(self: Names, holds: Any, name: bytes) -> None:
     self.update(name)
 
 
+@mutant(Names, "close_counted", "one_sends_counted", manager_kills=1)
+def takes_a_count_of_another_message(self: Names, holds: Any, name: bytes) -> None:
+    """A successor takes what its predecessor counted for one of its own messages."""
+    self.usage(name).counted -= 1
+    self.update(name)
+
+
 @mutant(Names, "inherited")
 def children_inherit_nothing(self: Names, holds: Any) -> Any:
     """A forked child holds nothing of what its parent holds."""

@@ -243,7 +243,7 @@ class ClientProcess(Process):
         return all(one is self or one.is_dead or one.is_waiting() for one in clients)
 
     def is_waiting(self) -> bool:
-        return self.label in ("receives", "settles") and not self.mail
+        return self.label in ("receives", "settles", "is silent") and not self.mail
 
     async def hold(self, mail: Mail) -> bool:
         """Register the name and open its file."""

@@ -1,120 +1,82 @@
-"""Every interleaving of small programs, and a kill at each step.
+"""Every interleaving of small programs of clients, and a kill at each step.
 
-The search goes depth first. A state is known by its hash, which has what each process
-has observed and what the kernel holds (see `Simulation.key`), so what follows from it
-is looked at once. Coroutines cannot be copied: each branch is run again from the start.
+A state is known by what each process has observed and what the kernel holds, see
+`Simulation.key`.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kernel import Process, Violation
+import interleavings
+from interleavings import Choice, Found
+from kernel import Process
 from processes import ClientProcess, ManagerProcess, Rules, Simulation
 
 Scenario = Callable[[Simulation], None]
-Choice = tuple[str, str]  # what to do, "step" or "kill", and the name of a process
 
 
-@dataclass
-class Found:
-    """What a search has come to."""
+class Searched:
+    """A scenario that runs, with so many kills of managers and of clients."""
 
-    scenario: str
-    states: int = 0
-    steps: int = 0
-    runs: int = 0
-    deepest: int = 0
-    seconds: float = 0.0
-    is_complete: bool = False
-    violation: str = ""
-    path: list[Choice] = field(default_factory=list)
-
-
-@dataclass
-class Search:
-    """A search of one scenario, with so many kills of managers and of clients."""
-
-    scenario: Scenario
-    manager_kills: int = 1
-    client_kills: int = 0
-    most_states: int = 10**9
-
-    def run(self) -> Found:
-        """Look at all states, or stop at a violation or at `most_states`."""
-        found = Found(self.scenario.__name__)
-        began = time.perf_counter()
-        seen: set[int] = set()
-        branches: list[list[Choice]] = [[]]
-        while branches and len(seen) < self.most_states and not found.violation:
-            self.follow(branches.pop(), seen, branches, found)
-        found.states = len(seen)
-        found.is_complete = not branches and not found.violation
-        found.seconds = time.perf_counter() - began
-        return found
-
-    def follow(
-        self,
-        path: list[Choice],
-        seen: set[int],
-        branches: list[list[Choice]],
-        found: Found,
+    def __init__(
+        self, scenario: Scenario, manager_kills: int = 0, client_kills: int = 0
     ) -> None:
-        """Run a path again and go on from its end until a state is known."""
-        simulation = Simulation(Rules())
-        found.runs += 1
-        path = list(path)
-        try:
-            self.scenario(simulation)
-            for choice in path:
-                take(simulation, choice)
-            while (key := simulation.key()) not in seen:
-                seen.add(key)
-                choices = self.choices(simulation)
-                if not any(what == "step" for what, _ in choices):
-                    simulation.verify_end()
-                if not choices:
-                    break
-                branches += ([*path, choice] for choice in choices[1:])
-                path.append(choices[0])
-                take(simulation, choices[0])
-        except Violation as violation:
-            found.violation, found.path = str(violation), path
-        finally:
-            found.steps += simulation.steps
-            found.deepest = max(found.deepest, len(path))
-            simulation.close()
+        self.manager_kills = manager_kills
+        self.client_kills = client_kills
+        self.simulation = Simulation(Rules())
+        scenario(self.simulation)
+        self.key = self.simulation.key
+        self.verify_end = self.simulation.verify_end
+        self.close = self.simulation.close
 
-    def choices(self, simulation: Simulation) -> list[Choice]:
+    @property
+    def steps(self) -> int:
+        """How many steps the processes have done."""
+        return self.simulation.steps
+
+    def choices(self) -> list[Choice]:
         """Return what can happen next."""
-        steps = [("step", process.name) for process in simulation.ready()]
+        steps = [("step", process.name) for process in self.simulation.ready()]
         return steps + [
             ("kill", process.name)
-            for process in simulation.alive()
-            if self.may_die(simulation, process)
+            for process in self.simulation.alive()
+            if self.may_die(process)
         ]
 
-    def may_die(self, simulation: Simulation, process: Process) -> bool:
+    def may_die(self, process: Process) -> bool:
         """Return whether one more kill of such a process is left."""
         if isinstance(process, ManagerProcess):
-            return simulation.manager_kills < self.manager_kills
-        return simulation.client_kills < self.client_kills
+            return self.simulation.manager_kills < self.manager_kills
+        return self.simulation.client_kills < self.client_kills
+
+    def take(self, choice: Choice) -> None:
+        """Do what was chosen."""
+        what, name = choice
+        process = self.simulation.processes[name]
+        if what == "step":
+            self.simulation.step(process)
+        else:
+            self.simulation.kill(process)
 
 
-def take(simulation: Simulation, choice: Choice) -> None:
-    """Do what was chosen."""
-    what, name = choice
-    process = simulation.processes[name]
-    if what == "step":
-        simulation.step(process)
-    else:
-        simulation.kill(process)
+def search(
+    scenario: Scenario,
+    manager_kills: int = 0,
+    client_kills: int = 0,
+    most_states: int = 10**9,
+) -> Found:
+    """Look at all states of a scenario, or stop at a violation or at `most_states`."""
+
+    def start() -> Searched:
+        return Searched(scenario, manager_kills, client_kills)
+
+    return interleavings.search(start, scenario.__name__, most_states)
 
 
 # --- small programs

@@ -118,25 +118,25 @@ class ManagerSystem(serving.System):
 
     # --- files
 
-    async def open_directory(self) -> tuple[list[bytes], list[Any]]:
+    async def open_directory(self) -> tuple[bool, list[bytes], list[Any]]:
         await self.process.point("reads the journal")
         directory = self.directory = self.world.directories[DIRECTORY]
         self.world.listens(self.process)
         if directory.journal is None:
             directory.journal = []
         pipes = []
-        for name in sorted(directory.entries):
-            if name.startswith(f"{PRESENCE}-"):
-                pipe = directory.entries[name]
-                if pipe.is_closed():
-                    del directory.entries[name]
-                else:
-                    read_end = ReadEnd(pipe.identity, pipe)
-                    self.presence_names[id(read_end)] = name
-                    pipes.append(read_end)
+        before = [n for n in sorted(directory.entries) if n.startswith(f"{PRESENCE}-")]
+        for name in before:
+            pipe = directory.entries[name]
+            if pipe.is_closed():
+                del directory.entries[name]
+            else:
+                read_end = ReadEnd(pipe.identity, pipe)
+                self.presence_names[id(read_end)] = name
+                pipes.append(read_end)
         names = list(directory.journal)
-        self.process.saw((tuple(names), tuple(pipe.identity for pipe in pipes)))
-        return names, pipes
+        self.process.saw((tuple(names), tuple(before)))
+        return bool(before), names, pipes
 
     async def write_journal(self, names: list[bytes]) -> None:
         await self.process.point("writes its journal")

@@ -1,0 +1,548 @@
+"""Processes that run the protocol of device memory on a `World`, one step at a time.
+
+Each is a thread that stops at *points*: before each operation on what processes have in
+common. It goes on when the scheduler says so, and does one operation. The protocol is
+the package's own code; its driver, files and identities are replaced. In the table of
+counts each line that touches a slot is an operation, since others may read in between
+and its process may be killed there; tracing finds them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import sys
+import threading
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from device_world import (
+    PLACE_BYTES,
+    VIEW_BYTES,
+    DeviceEvent,
+    File,
+    Memory,
+    World,
+)
+from interleavings import Choice, Violation
+from sharedtensor.cuda import counts, protocol
+from sharedtensor.cuda.errors import (
+    DeviceHandleError,
+    OutOfDeviceMemoryError,
+    OwnerGoneError,
+)
+from sharedtensor.cuda.liveness import Identity
+from sharedtensor.cuda.shared_file import Address
+from sharedtensor.cuda.state import DeviceState, DeviceStorage, Message
+
+Ready = Callable[[], bool]
+SLOTS = 3
+START = 1  # of every process: no pid is used again here
+
+
+class Killed(BaseException):
+    """Ends the thread of a process that was killed."""
+
+
+class Process:
+    """One process: its thread, its part of the protocol, and what it has observed.
+
+    Its program and all below `point` run in its thread; the rest in the scheduler's.
+    """
+
+    def __init__(
+        self, machine: Machine, name: str, program: Callable[[Process], None]
+    ) -> None:
+        self.machine = machine
+        self.world = machine.world
+        self.name = name
+        self.program = program
+        self.pid = len(machine.processes) + 1
+        self.state = DeviceState(ModelDriver(self))
+        self.has_dropped = self.is_over = self.was_killed = False
+        self.history: object = name
+        self.label = "starts"
+        self.ready: Ready | None = None
+        self.made: Counter[str] = Counter()
+        self._turn, self._returned = threading.Lock(), threading.Lock()
+        self._turn.acquire()
+        self._returned.acquire()
+        machine.processes[name] = self
+        self.world.add(name)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def can_step(self) -> bool:
+        """Return whether the process can do its next operation."""
+        return not self.is_over and (self.ready is None or self.ready())
+
+    def step(self) -> None:
+        """Do one operation, and go on to the next point."""
+        self.history = hash((self.history, self.label))
+        self._go_on()
+
+    def kill(self) -> None:
+        """End the process where it is; nothing that it does after that has effects."""
+        self.was_killed = True
+        self.world.end(self.name)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._turn.release()
+        self._returned.acquire()
+
+    def _run(self) -> None:
+        _of_thread.process = self
+        self._turn.acquire()
+        try:
+            if not self.was_killed:
+                sys.settrace(_traced)
+                self.program(self)
+                self.has_dropped = True
+                self.point("exits")
+                protocol.shut_down(self.state)
+        except (Killed, Violation):
+            pass
+        except Exception as error:
+            self.failed(error)
+        finally:
+            sys.settrace(None)
+            self.is_over = True
+            self.world.end(self.name)
+            self._returned.release()
+
+    def failed(self, error: Exception) -> None:
+        """Note that an operation raised, in a process that was not killed."""
+        if self.was_killed:
+            return
+        with contextlib.suppress(Violation):
+            what = f"{self.name} at {self.label!r}: {type(error).__name__}: {error}"
+            self.world.violated("nobody_fails", what)
+
+    def point(self, label: str, ready: Ready | None = None) -> None:
+        """Let others do something before the next operation of this process."""
+        if self.was_killed:
+            raise Killed
+        self.label, self.ready = label, ready
+        self._returned.release()
+        self._turn.acquire()
+        if self.was_killed:
+            raise Killed
+
+    def saw(self, observed: object) -> None:
+        """Note what an operation returned: with it the state of the process is known.
+
+        A process is deterministic, so equal histories are equal states.
+        """
+        self.history = hash((self.history, observed))
+
+    def new_name(self, what: str) -> bytes:
+        """Return a name that does not depend on what others do."""
+        self.made[what] += 1
+        return f"{self.name}/{what}{self.made[what]}".encode()
+
+    # What programs do
+
+    def make(self, value: int) -> DeviceStorage:
+        """Return new memory, with a write of a value to it pending."""
+        made = protocol.allocate(self.state, 1)
+        self.write(made, value)
+        return made
+
+    def write(self, storage: DeviceStorage | None, value: int) -> None:
+        """Queue a write."""
+        if storage is not None:
+            with self.state as driver:
+                driver.copy_to_device(storage.data_ptr(), bytes([value]))
+
+    def expect(self, storage: DeviceStorage | None, value: int) -> None:
+        """Read what has to be there, if its maker lives."""
+        if storage is not None:
+            with self.state as driver:
+                found = driver.copy_to_host(storage.data_ptr(), 1)
+            if found and found[0] != value:
+                self.world.violated(
+                    "written_is_read", f"{self.name} reads {found[0]}, not {value}"
+                )
+
+    def send(self, storage: DeviceStorage | None, *to: str) -> None:
+        """Send to each of the others."""
+        for name in to:
+            if storage is not None:
+                message = protocol.send(storage)
+                self.point(f"puts a message for {name}")
+                self.world.inboxes[name].append((self.name, message))
+
+    def message(self, sender: str) -> Message | None:
+        """Return the next message; None where its sender ended before it was put."""
+        inbox = self.world.inboxes[self.name]
+        self.point(
+            f"waits for a message of {sender}",
+            lambda: bool(inbox) or sender in self.world.ended,
+        )
+        found = inbox.popleft()[1] if inbox else None
+        self.saw(found)
+        return found
+
+    def receive(self, sender: str) -> DeviceStorage | None:
+        """Return what the next message brings; None where nobody has to bring it."""
+        message = self.message(sender)
+        return None if message is None else self.built(message)
+
+    def built(self, message: Message) -> DeviceStorage | None:
+        """Return the storage of a message; None where whom it names has ended."""
+        try:
+            return protocol.receive(self.state, message)
+        except (OwnerGoneError, DeviceHandleError) as error:
+            if not self.machine.have_ended({message.table.pid, message.sender.pid}):
+                self.failed(error)
+            return None
+
+    def wait_for(self, *names: str) -> None:
+        """Wait until others have dropped what they had, or have ended."""
+        others = [self.machine.processes[name] for name in names]
+        self.point(
+            f"waits until {' and '.join(names)} have dropped what they had",
+            lambda: all(other.has_dropped or other.is_over for other in others),
+        )
+
+    def collect_all(self) -> None:
+        """Collect; only what messages bring that nobody has received may be left.
+
+        Events are looked through before the slots of the dead are vacated: the second
+        collection finds them.
+        """
+        protocol.collect(self.state)
+        protocol.collect(self.state)
+        table = self.state.own_table
+        in_flight = [] if table is None else lost_sends(table)
+        if in_flight and not self.world.kills:
+            self.world.violated("all_is_given_back", f"a slot of {self.name} is taken")
+        own = sum(each.maker == self.name for each in self.world.memory.values())
+        events = sum(each.maker == self.name for each in self.world.events.values())
+        if own > len(set(in_flight)) or events > len(in_flight):
+            what = f"{self.name} has {own} allocations and {events} events"
+            self.world.violated("all_is_given_back", what)
+
+
+def lost_sends(table: counts.CountTable) -> list[int]:
+    """Return the allocations of the sends that nobody has received.
+
+    Raises Violation where a slot is held: all have dropped what they had.
+    """
+    states = table.slots["state"].tolist()
+    if {counts.TAKEN, counts.HELD} & set(states):
+        current().world.violated("all_is_given_back", "a slot is still held")
+    return [int(row["allocation"]) for row in table.slots if row["state"]]
+
+
+class Machine:
+    """A world with its processes, as a search sees it.
+
+    Args:
+        kills: how many processes may be killed.
+        room: how many allocations fit on the device.
+    """
+
+    def __init__(self, kills: int = 0, room: int = 3) -> None:
+        self.world = World(room)
+        self.kills = kills
+        self.processes: dict[str, Process] = {}
+        self.steps = 0
+
+    def start(self, **programs: Callable[[Process], None]) -> None:
+        """Start a process for each program."""
+        for name, program in programs.items():
+            Process(self, name, program)
+
+    def have_ended(self, pids: set[int]) -> bool:
+        """Return whether one of these processes has ended."""
+        ended = {self.processes[name].pid for name in self.world.ended}
+        return bool(pids & ended)
+
+    def choices(self) -> list[Choice]:
+        """Return what can happen next."""
+        processes = self.processes.items()
+        found = [("step", name) for name, process in processes if process.can_step()]
+        if self.world.kills < self.kills:
+            found += [("kill", name) for name, p in processes if not p.is_over]
+        return found
+
+    def take(self, choice: Choice) -> None:
+        """Do what was chosen; raises Violation."""
+        what, name = choice
+        self.steps += 1
+        if what == "kill":
+            self.world.kills += 1
+            self.processes[name].kill()
+        else:
+            self.processes[name].step()
+        if self.world.violation:
+            raise Violation(self.world.violation)
+
+    def key(self) -> int:
+        """Return what identifies this state."""
+        histories = tuple((p.history, p.is_over) for p in self.processes.values())
+        return hash((self.world.key(), histories))
+
+    def verify_end(self) -> None:
+        """Raise Violation if nobody can go on and somebody waits."""
+        waiting = [p for p in self.processes.values() if not p.is_over]
+        if waiting:
+            said = ", ".join(f"{p.name} {p.label}" for p in waiting)
+            raise Violation(f"nobody_waits: {said}")
+
+    def close(self) -> None:
+        """End all threads."""
+        for process in self.processes.values():
+            if not process.is_over:
+                process.kill()
+            process.thread.join()
+
+
+_of_thread = threading.local()
+
+
+def current() -> Process:
+    """Return the process whose thread this is."""
+    found: Process = _of_thread.process
+    return found
+
+
+# What the protocol finds in the place of driver, files and identities
+
+
+class ModelDriver:
+    """The `Driver` of one process over a `World`."""
+
+    name = identity = "model:0"
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._events: set[bytes] = set()
+
+    def forked(self) -> bool:
+        """Return whether nothing may be done here: the process was killed."""
+        return self._process.was_killed
+
+    def _base(self, memory: Memory) -> int:
+        return self._process.pid * VIEW_BYTES + memory.place * PLACE_BYTES
+
+    def _at(self, pointer: int) -> bytes:
+        """Return the memory to which a pointer of this process leads."""
+        process = self._process
+        for handle, memory in self._world.memory.items():
+            mine = memory.maker == process.name
+            if pointer == self._base(memory) and (
+                mine or self._world.opened[process.name, handle]
+            ):
+                return handle
+        return b""
+
+    def allocate(self, nbytes: int) -> int:
+        self._process.point("allocates")
+        place = self._world.free_place()
+        self._process.saw(place)
+        if place is None:
+            raise OutOfDeviceMemoryError("there is no room")
+        made = Memory(self._process.name, place)
+        self._world.memory[self._process.new_name("memory")] = made
+        return self._base(made)
+
+    def free(self, base: int) -> None:
+        self._process.point("frees")
+        self._world.free(self._at(base))
+
+    def ipc_handle(self, pointer: int) -> bytes:
+        return self._at(pointer)
+
+    def open_handle(self, handle: bytes) -> int:
+        self._process.point("opens memory")
+        memory = self._world.memory.get(handle)
+        self._process.saw(memory and memory.place)
+        if memory is None:
+            raise DeviceHandleError("there is no such memory")
+        self._world.opened[self._process.name, handle] += 1
+        return self._base(memory)
+
+    def close_handle(self, base: int) -> None:
+        self._process.point("closes memory")
+        handle = self._at(base)
+        if handle:  # else its maker has ended
+            self._world.refuse_pending(self._process.name, handle, "close")
+            self._world.opened[self._process.name, handle] -= 1
+
+    def copy_to_device(self, pointer: int, data: bytes) -> None:
+        stream = self._world.streams[self._process.name]
+        stream.append(("write", self._at(pointer), data[0]))
+
+    def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
+        self._wait_for_work("reads")
+        memory = self._world.memory.get(self._at(pointer))
+        found = b"" if memory is None else bytes([memory.value % 256])
+        self._process.saw(found)
+        return found
+
+    def synchronize(self) -> None:
+        self._wait_for_work("synchronises")
+
+    def _wait_for_work(self, label: str) -> None:
+        self._process.point(label)
+        self._world.complete(self._process.name)
+
+    def event_create(self) -> int:
+        event = self._process.new_name("event")
+        self._world.events[event] = DeviceEvent(self._process.name)
+        return self._known(event)
+
+    def _known(self, event: bytes) -> int:
+        numbers: dict[int, bytes] = self.__dict__.setdefault("_numbers", {})
+        numbers[len(numbers) + 1] = event
+        return len(numbers)
+
+    def _event(self, number: int) -> bytes:
+        return bytes(self.__dict__["_numbers"][number])
+
+    def event_record(self, event: int) -> None:
+        handle = self._event(event)
+        found = self._world.events[handle]
+        found.recorded += 1
+        stream = self._world.streams[self._process.name]
+        stream.append(("record", handle, found.recorded))
+
+    def event_handle(self, event: int) -> bytes:
+        return self._event(event)
+
+    def event_open(self, handle: bytes) -> int:
+        self._process.point("opens an event")
+        self._process.saw(handle in self._world.events)
+        if handle not in self._world.events:
+            raise DeviceHandleError("there is no such event")
+        return self._known(handle)
+
+    def event_wait(self, event: int) -> None:
+        self._process.point("waits for an event")
+        handle = self._event(event)
+        found = self._world.events.get(handle)
+        if found is not None:  # else its maker has ended
+            stream = self._world.streams[self._process.name]
+            stream.append(("wait", handle, found.recorded))
+
+    def event_destroy(self, event: int) -> None:
+        handle = self._event(event)
+        found = self._world.events.get(handle)
+        if found is not None and found.maker == self._process.name:
+            self._process.point("destroys an event")
+            self._world.destroy(handle)
+
+    def close(self) -> None:
+        pass  # all goes with the process
+
+
+class ModelFile:
+    """A file of the world, as `SharedFile` has it in one process."""
+
+    def __init__(self, token: bytes) -> None:
+        self.token = token
+        self._file = current().world.files[token]
+        self.memory = self._file.content
+        maker = current().machine.processes[self._file.maker]
+        self.address = Address(maker.pid, 0, token)
+
+    @classmethod
+    def create(cls, name: str, nbytes: int) -> ModelFile:
+        process = current()
+        token = process.new_name(name)
+        process.world.files[token] = File(process.name, bytearray(nbytes))
+        return cls(token)
+
+    @classmethod
+    def join(cls, address: Address, name: str) -> ModelFile:
+        process = current()
+        process.point("joins the counts of another")
+        is_gone = process.machine.have_ended({address.pid})
+        process.saw(is_gone)
+        if is_gone:
+            raise OwnerGoneError("the maker of the counts has ended")
+        return cls(address.token)
+
+    def process(self) -> Process:
+        """Return who uses it here."""
+        return current()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        process = current()
+        process.point("locks the counts", lambda: not self._file.locked_by)
+        self._file.locked_by = process.name
+        try:
+            yield
+        finally:
+            if not process.was_killed:  # else the kernel has
+                self._file.locked_by = ""
+
+
+def own_identity() -> Identity:
+    """Return the identity of the process whose thread this is."""
+    return Identity(current().pid, START)
+
+
+def is_alive(pid: int, start: int) -> bool:
+    """Return whether a process lives."""
+    return not current().machine.have_ended({pid})
+
+
+def _lines_with_slots() -> set[int]:
+    """Return the lines of the module of counts that read or write a slot."""
+    lines, _ = inspect.getsourcelines(counts)
+    touching = re.compile(r"self(\.table)?\.slots\[|row\[")
+    return {number for number, line in enumerate(lines, 1) if touching.search(line)}
+
+
+_SLOT_LINES = _lines_with_slots()
+
+
+def _traced(frame: types.FrameType, event: str, argument: Any) -> Any:
+    """Trace the functions of the module of counts."""
+    return _line if frame.f_code.co_filename == counts.__file__ else None
+
+
+def _line(frame: types.FrameType, event: str, argument: Any) -> Any:
+    """Be a point before each line that touches a slot."""
+    if event == "line" and frame.f_lineno in _SLOT_LINES:
+        process = current()
+        process.point(f"{frame.f_code.co_name}, line {frame.f_lineno}")
+        process.saw(tuple(bytes(f.content) for f in process.world.files.values()))
+        process.saw(frozenset(process.world.ended))
+    return _line
+
+
+def _unraisable(seen: Any) -> None:
+    """Note what a finalizer raised, which nobody else is told."""
+    if not isinstance(seen.exc_value, Killed | Violation):
+        current().failed(seen.exc_value)
+
+
+@contextlib.contextmanager
+def simulated() -> Iterator[None]:
+    """Let the protocol run on worlds."""
+    with contextlib.ExitStack() as stack:
+        replace = {
+            (counts, "SLOTS"): SLOTS,
+            (counts, "SharedFile"): ModelFile,
+            (counts, "own_identity"): own_identity,
+            (counts, "is_alive"): is_alive,
+            (protocol, "own_identity"): own_identity,
+            (sys, "unraisablehook"): _unraisable,
+        }
+        for (holder, name), replacement in replace.items():
+            stack.enter_context(mock.patch.object(holder, name, replacement))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield

@@ -1,0 +1,281 @@
+"""Small programs over device memory, whose interleavings are searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from device_processes import Machine, Process
+from sharedtensor.cuda import protocol
+from sharedtensor.cuda.errors import DeviceError
+
+Scenario = Callable[[Machine], None]
+
+
+def one_sends(machine: Machine) -> None:
+    """One makes a tensor, sends it and drops it; the other reads and drops it."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b")
+        del made
+        me.wait_for("b")
+        me.collect_all()
+
+    def receiver(me: Process) -> None:
+        got = me.receive("a")
+        me.expect(got, 1)
+
+    machine.start(a=maker, b=receiver)
+
+
+def one_sends_twice(machine: Machine) -> None:
+    """One sends a tensor twice; the other drops one of them before it has the other."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b", "b")
+        del made
+        me.wait_for("b")
+        me.collect_all()
+
+    def receiver(me: Process) -> None:
+        first = me.receive("a")
+        me.expect(first, 1)
+        del first
+        second = me.receive("a")
+        me.expect(second, 1)
+
+    machine.start(a=maker, b=receiver)
+
+
+def one_sends_again_and_writes(machine: Machine) -> None:
+    """One sends, makes another tensor in place of it, and sends that."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b")
+        del made
+        other = me.make(2)
+        me.send(other, "b")
+        del other
+        me.wait_for("b")
+        me.collect_all()
+
+    def receiver(me: Process) -> None:
+        for value in (1, 2):
+            got = me.receive("a")
+            me.expect(got, value)
+            del got
+
+    machine.start(a=maker, b=receiver)
+
+
+def both_write(machine: Machine) -> None:
+    """The receiver writes and drops at once; the maker makes another tensor then."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b")
+        del made
+        me.wait_for("b")
+        other = me.make(2)
+        me.expect(other, 2)
+        del other
+        me.collect_all()
+
+    def receiver(me: Process) -> None:
+        got = me.receive("a")
+        me.write(got, 3)
+
+    machine.start(a=maker, b=receiver)
+
+
+def room_is_short(machine: Machine) -> None:
+    """One makes a tensor where the only place was sent, and given back."""
+    machine.world.room = 1
+    one_sends_again_after(machine)
+
+
+def one_sends_again_after(machine: Machine) -> None:
+    """One sends, waits until the other has dropped, and makes another tensor."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b")
+        del made
+        me.wait_for("b")
+        if not me.machine.world.kills:  # a message may be lost with its receiver
+            other = me.make(2)
+            me.expect(other, 2)
+            del other
+        me.collect_all()
+
+    def receiver(me: Process) -> None:
+        got = me.receive("a")
+        me.expect(got, 1)
+
+    machine.start(a=maker, b=receiver)
+
+
+def one_drops_at_once(machine: Machine) -> None:
+    """One makes a tensor and drops it, and sends another one that lies there then."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        del made
+        other = me.make(2)
+        me.send(other, "b")
+        del other
+        me.wait_for("b")
+        me.collect_all()
+
+    def receiver(me: Process) -> None:
+        got = me.receive("a")
+        me.expect(got, 2)
+
+    machine.start(a=maker, b=receiver)
+
+
+def two_send(machine: Machine) -> None:
+    """The maker sends to a second and a third; the second sends on to the third."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b", "c")
+        del made
+        me.wait_for("b", "c")
+        me.collect_all()
+
+    def relay(me: Process) -> None:
+        got = me.receive("a")
+        me.send(got, "c")
+
+    def receiver(me: Process) -> None:
+        for sender in ("a", "b"):
+            got = me.receive(sender)
+            me.expect(got, 1)
+            del got
+
+    machine.start(a=maker, b=relay, c=receiver)
+
+
+def two_receive(machine: Machine) -> None:
+    """One sends to two others and drops, and collects when one of them has dropped."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b", "c")
+        del made
+        me.wait_for("b")
+        protocol.collect(me.state)
+        me.wait_for("c")
+        me.collect_all()
+
+    def receiver(me: Process) -> None:
+        got = me.receive("a")
+        me.expect(got, 1)
+
+    machine.start(a=maker, b=receiver, c=receiver)
+
+
+def one_passes_on(machine: Machine) -> None:
+    """One sends and drops; a second sends on and drops; a third reads."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b")
+        del made
+        me.wait_for("b", "c")
+        me.collect_all()
+
+    def relay(me: Process) -> None:
+        got = me.receive("a")
+        me.send(got, "c")
+
+    def receiver(me: Process) -> None:
+        got = me.receive("b")
+        me.expect(got, 1)
+
+    machine.start(a=maker, b=relay, c=receiver)
+
+
+def it_comes_home(machine: Machine) -> None:
+    """One sends and drops; the other sends it back; the maker reads its own memory."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b")
+        del made
+        got = me.receive("b")
+        me.expect(got, 1)
+        del got
+        me.wait_for("b")
+        me.collect_all()
+
+    def relay(me: Process) -> None:
+        got = me.receive("a")
+        me.send(got, "a")
+
+    machine.start(a=maker, b=relay)
+
+
+def the_maker_ends(machine: Machine) -> None:
+    """The maker ends while the other may have its tensor, which shares its own then."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b")
+
+    def receiver(me: Process) -> None:
+        got = me.receive("a")
+        del got
+        own = me.make(2)
+        me.expect(own, 2)
+        del own
+        me.collect_all()
+
+    machine.start(a=maker, b=receiver)
+
+
+def a_message_is_built_twice(machine: Machine) -> None:
+    """The receiver builds its message a second time, which is refused."""
+
+    def maker(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, "b")
+        del made
+        me.wait_for("b")
+        me.collect_all()
+
+    def receiver(me: Process) -> None:
+        message = me.message("a")
+        if message is None:
+            return
+        got = me.built(message)
+        try:
+            second = protocol.receive(me.state, message)
+        except DeviceError:
+            second = None
+        del second
+        me.expect(got, 1)
+
+    machine.start(a=maker, b=receiver)
+
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.__name__: scenario
+    for scenario in (
+        one_sends,
+        one_sends_twice,
+        one_sends_again_and_writes,
+        one_drops_at_once,
+        both_write,
+        room_is_short,
+        it_comes_home,
+        the_maker_ends,
+        a_message_is_built_twice,
+        two_receive,
+        one_passes_on,
+        two_send,
+    )
+}

@@ -1,0 +1,103 @@
+"""The long exploration of device memory: all searches, all faults; it leaves a record.
+
+    python tests/cuda/explorer/explore_device.py --states=200000 --out=FILE
+
+The record says of each fault by which path it is found; the tests repeat just that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import device_search
+import device_world
+from device_faults import FAULTS, Fault
+from device_programs import SCENARIOS
+
+KILLS = (0, 1)
+STATES_OF_A_FAULT = 50_000
+
+
+def explore(most_states: int) -> dict[str, Any]:
+    """Return the record of everything."""
+    return {
+        "python": platform.python_version(),
+        "invariants": invariants(),
+        "searches": [
+            searched(name, kills, most_states) for name in SCENARIOS for kills in KILLS
+        ],
+        "faults": [judged(fault) for fault in FAULTS.values()],
+    }
+
+
+def invariants() -> dict[str, str]:
+    """Return what the module of the world says of each invariant."""
+    found = re.findall(
+        r"^- `(\w+)`: (.*?)(?=^-|\Z)", device_world.__doc__ or "", re.M | re.S
+    )
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+def searched(name: str, kills: int, most_states: int) -> dict[str, Any]:
+    """Search one program with so many kills."""
+    scenario = SCENARIOS[name]
+    found = device_search.search(scenario, kills, most_states)
+    return {
+        "scenario": name,
+        "sentence": " ".join((scenario.__doc__ or "").split()),
+        "kills": kills,
+        "states": found.states,
+        "schedules": found.runs,
+        "steps": found.steps,
+        "deepest": found.deepest,
+        "is_complete": found.is_complete,
+        "seconds": round(found.seconds, 1),
+        "violation": found.violation,
+    }
+
+
+def judged(fault: Fault) -> dict[str, Any]:
+    """Return how a fault is found."""
+    with fault.applied():
+        scenario = SCENARIOS[fault.scenario]
+        found = device_search.search(scenario, fault.kills, STATES_OF_A_FAULT)
+    return {
+        "name": fault.name,
+        "sentence": fault.sentence,
+        "fate": "killed" if found.violation else "survived",
+        "invariant": found.violation.partition(":")[0],
+        "scenario": fault.scenario,
+        "kills": fault.kills,
+        "states": found.states,
+        "seconds": round(found.seconds, 1),
+        "path": [" ".join(choice) for choice in found.path],
+    }
+
+
+def is_clean(record: dict[str, Any]) -> bool:
+    """Return whether nothing was violated, and each fault was found."""
+    violated = any(found["violation"] for found in record["searches"])
+    return not violated and all(one["fate"] == "killed" for one in record["faults"])
+
+
+def main() -> int:
+    """Explore, write the record, and return 1 if it is not as it has to be."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--states", type=int, default=200_000, help="of a search")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    record = explore(given.states)
+    given.out.write_text(json.dumps(record, indent=1) + "\n")
+    return 0 if is_clean(record) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Every interleaving of a small program, and a kill at each step.
+
+A state is known by its hash, so what follows from it is looked at once. States cannot
+be copied: each branch is run again from the start. Branches with few preemptions come
+first, where a process is interrupted that could go on: most faults need one or two
+(Musuvathi and Qadeer, Iterative context bounding, PLDI 2007).
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Choice = tuple[str, str]
+"""What happens next, as ``step`` or ``kill``, and the name of a process."""
+
+
+SEED = 0
+"""Of the order of branches with equally many preemptions."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Program(Protocol):
+    """A program that runs: its processes, and what they have in common.
+
+    Attributes:
+        steps: how many were taken.
+    """
+
+    steps: int
+
+    def key(self) -> int:
+        """Return what identifies the state."""
+        ...
+
+    def choices(self) -> list[Choice]:
+        """Return what can happen next."""
+        ...
+
+    def take(self, choice: Choice) -> None:
+        """Do what was chosen; raises Violation."""
+        ...
+
+    def verify_end(self) -> None:
+        """Raise Violation where nothing but a kill can happen, and should."""
+        ...
+
+    def close(self) -> None:
+        """End all that runs."""
+        ...
+
+
+@dataclass
+class Found:
+    """What a search has come to."""
+
+    scenario: str
+    states: int = 0
+    steps: int = 0
+    runs: int = 0
+    deepest: int = 0
+    seconds: float = 0.0
+    is_complete: bool = False
+    violation: str = ""
+    path: list[Choice] = field(default_factory=list)
+
+
+class Branches:
+    """What is left to look at: paths, those with the fewest preemptions first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, float, list[Choice]]] = []
+        self._chance = random.Random(SEED)
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def add(self, preemptions: int, path: list[Choice]) -> None:
+        """Add a path; the order among equals is random, and always the same."""
+        heapq.heappush(self._heap, (preemptions, self._chance.random(), path))
+
+    def pop(self) -> tuple[int, list[Choice]]:
+        """Return the next path and its preemptions."""
+        preemptions, _, path = heapq.heappop(self._heap)
+        return preemptions, path
+
+
+def search(start: Callable[[], Program], name: str, most_states: int) -> Found:
+    """Look at all states, or stop at a violation or at `most_states`."""
+    found = Found(name)
+    began = time.perf_counter()
+    seen: set[int] = set()
+    branches = Branches()
+    branches.add(0, [])
+    while branches and len(seen) < most_states and not found.violation:
+        _follow(start(), branches, seen, found)
+    found.states = len(seen)
+    found.is_complete = not branches and not found.violation
+    found.seconds = time.perf_counter() - began
+    return found
+
+
+def _follow(program: Program, branches: Branches, seen: set[int], found: Found) -> None:
+    """Take the next branch again and go on from its end until a state is known."""
+    preemptions, path = branches.pop()
+    found.runs += 1
+    try:
+        for choice in path:
+            program.take(choice)
+        while (key := program.key()) not in seen:
+            seen.add(key)
+            choices = _ordered(program.choices(), path)
+            if all(what == "kill" for what, _ in choices):
+                program.verify_end()
+            if not choices:
+                break
+            goes_on = choices[0] == path[-1] if path else False
+            for choice in choices[1:]:
+                interrupts = goes_on and choice[0] == "step"
+                branches.add(preemptions + interrupts, [*path, choice])
+            path = [*path, choices[0]]
+            program.take(choices[0])
+    except Violation as violation:
+        found.violation, found.path = str(violation), path
+    finally:
+        found.steps += program.steps
+        found.deepest = max(found.deepest, len(path))
+        program.close()
+
+
+def _ordered(choices: list[Choice], path: list[Choice]) -> list[Choice]:
+    """Return the choices, first the step of the process that has done the last one."""
+    return sorted(
+        choices, key=lambda choice: (choice[0] == "kill", choice not in path[-1:])
+    )
+
+
+def follow(program: Program, path: list[Choice]) -> str:
+    """Take a path again; return what was violated on it, or at its end."""
+    try:
+        for choice in path:
+            program.take(choice)
+        if all(what == "kill" for what, _ in program.choices()):
+            program.verify_end()
+    except Violation as violation:
+        return str(violation)
+    finally:
+        program.close()
+    return ""
