@@ -32,6 +32,9 @@ from sharedtensor_conformance.bench.rows import (
 from sharedtensor_conformance.bench.scaling import SIZES
 from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse, positive
 
+JOBLIB = "sharedtensor_conformance.bench.joblib_memmap"
+"""A driver for the benchmark alone, which is not listed among the adapters."""
+
 TEACHING = f"""\
 Each implementation runs in processes of its own and is timed there. The batches of
 all implementations take turns, so that the machine is the same for them. What is
@@ -53,6 +56,7 @@ examples:
   shared-tensor-spec bench --impl reference --rows 'resend-*' --channel pipe
   shared-tensor-spec bench --impl reference --impl torch \\
     --python torch=/envs/torch/bin/python --json bench.json --plot bench.svg
+  shared-tensor-spec bench --impl stdlib --impl {JOBLIB}
   shared-tensor-spec bench --impl reference --json new.json --compare old.json
   shared-tensor-spec bench --results new.json --compare old.json"""
 
