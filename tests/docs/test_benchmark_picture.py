@@ -36,7 +36,7 @@ def run(*found, started="2026-11-21T06:00:00+00:00", scaling=()):
 
 FASTER = pair(FD, [2.0, 2.2, 2.4, 2.6])
 SLOWER = pair(FS, [0.5, 0.55, 0.6, 0.65])
-UNCLEAR = pair(FD, [0.9, 1.2, 1.1, 1.5], axes=("pipe", "spawn"))
+UNCLEAR = pair(FD, [0.95, 1.04, 1.4, 1.5], axes=("pipe", "spawn"))
 CHILD = pair(FS, [0.8, 0.88, 0.96, 1.04], "child-start", ("", "spawn"))
 ALONE = Result(
     "reference", FD, "first-share-1MiB", "", "", "us", REPEATS, [9.0, 9.0, 9.0, 9.0]
@@ -95,7 +95,7 @@ HELD = "cost-resend-held-one-way-pipe-fork-"
         (f"{HELD}file-system", "▴ slower, 2.00x of torch's time, quartiles"),
         (
             "cost-resend-held-one-way-pipe-spawn-file-descriptor",
-            "≈ no clear difference, 1.00x of torch's time, quartiles 0.90 to 1.10",
+            "≈ no clear difference, 0.96x of torch's time, quartiles 0.86 to 1.05",
         ),
         ("cost-child-start-spawn-file-system", "▴ slower, 1.25x of torch's time"),
         ("cost-first-share-1MiB-file-descriptor", "torch was not measured"),
