@@ -24,6 +24,7 @@ PAGES = (
     "guides/messages.html",
     "guides/reports.html",
     "guides/add-implementation.html",
+    "benchmark.html",
 )
 """One page of each kind."""
 

@@ -5,7 +5,7 @@ import tiny_project
 from sharedtensor_conformance.bench.results import Result, Results, Subject
 
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["benchmark"]\n'
-FORMS = ("circumstances", "rows", "scaling", "plot")
+FORMS = ("beside", "data", "circumstances", "rows", "scaling", "plot")
 PAGE = "---\norphan: true\n---\n# Costs\n\n" + "".join(
     f"```{{benchmark}} {form}\n```\n\n" for form in FORMS
 )
@@ -106,4 +106,4 @@ def test_a_file_without_results_ends_the_build(site_with):
 def test_an_unknown_form_is_an_error(site_of):
     text = PAGE + "```{benchmark} song\n```\n"
     warnings = site_of(PAGES | {"docs/costs.md": text}).warnings
-    assert "results are shown as circumstances, rows, scaling, plot alone" in warnings
+    assert f"results are shown as {', '.join(FORMS)} alone" in warnings

@@ -7,5 +7,6 @@ row at a time, so whatever the machine does meanwhile happens to all of them.
 
 `rows` says what is measured, `exchange` is what owner and peer do, `measuring` times
 it, `driver` answers the controller, `controller` asks, `results` keeps the figures,
-`table` and `plot` show them, `command` is the command line.
+`table` and `plot` show them, `comparison` sets two runs beside one another, and
+`joblib_memmap` is a driver for what joblib does.
 """

@@ -11,9 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
+from operator import itemgetter
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
+
+from sharedtensor_conformance.bench.rows import TIMED
 
 SCHEMA = 1
 NOT_CLAIMED = "not claimed"
@@ -34,6 +38,22 @@ class Subject:
 
     def __str__(self) -> str:
         return f"{self.implementation} {self.strategy}"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The middle of some figures: their median, and their quartiles around it."""
+
+    low: float
+    middle: float
+    high: float
+
+
+def spread_of(figures: Sequence[float]) -> Spread | None:
+    """Return median and quartiles, or None of fewer than two figures."""
+    if len(figures) < 2:
+        return None
+    return Spread(*quantiles(figures, n=4, method="inclusive"))
 
 
 @dataclass
@@ -58,17 +78,18 @@ class Result:
     @property
     def quartiles(self) -> tuple[float, float] | None:
         """The first and the third quartile of the samples."""
-        if len(self.samples) < 2:
-            return None
-        first, _, third = quantiles(self.samples, n=4, method="inclusive")
-        return first, third
+        spread = spread_of(self.samples)
+        return (spread.low, spread.high) if spread else None
+
+    @property
+    def floor_ratios(self) -> list[float]:
+        """How many times the floor it is, in each repeat."""
+        return ratios(self.samples, self.floor)
 
     @property
     def over_floor(self) -> float | None:
         """How many times the floor it is: the median over the repeats."""
-        pairs = zip(self.samples, self.floor, strict=False)
-        ratios = [sample / floor for sample, floor in pairs if floor]
-        return median(ratios) if ratios else None
+        return median(self.floor_ratios) if self.floor_ratios else None
 
     @property
     def cell(self) -> tuple[str, str, str, str]:
@@ -82,6 +103,11 @@ class Result:
         found = {"median": self.median, "quartiles": self.quartiles}
         found |= {"over_floor": self.over_floor}
         return asdict(self) | {"samples": figures, "floor": floor} | found
+
+
+def ratios(figures: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Return the ratio of each figure to the one of the same repeat."""
+    return [one / other for one, other in zip(figures, others, strict=False) if other]
 
 
 @dataclass
@@ -135,13 +161,13 @@ def read_results(path: str | Path) -> Results:
         return _from_data(data)
     except OSError as error:
         raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ResultsError(f"{path} holds no results of a benchmark") from error
 
 
 def _from_data(data: dict[str, Any]) -> Results:
     known = set(Result.__dataclass_fields__)
-    return Results(
+    found = Results(
         **{key: data[key] for key in ("started", "machine", "options", "seconds")},
         implementations=[Subject(**subject) for subject in data["implementations"]],
         results=[
@@ -150,6 +176,26 @@ def _from_data(data: dict[str, Any]) -> Results:
         ],
         scaling=data["scaling"],
     )
+    _verify(found)
+    return found
+
+
+def _verify(found: Results) -> None:
+    """Miss what is shown of every run, and figures that are none.
+
+    Raises:
+        KeyError: something is missing.
+        ValueError: a figure is none that could have been measured.
+    """
+    itemgetter("processor", "cores", "kernel", "python", "load")(found.machine)
+    itemgetter("mode", "median_us")(found.machine["wake_up"])
+    itemgetter("repeats")(found.options)
+    for result in found.results:
+        figures = [*result.samples, *result.floor]
+        if not all(0 <= one < inf for one in figures):
+            raise ValueError(f"a figure of {result.row} cannot have been measured")
+        if result.unit == TIMED and not all(figures):
+            raise ValueError(f"{result.row} took no time")
 
 
 def times_faster(result: Result, others: Sequence[Result]) -> dict[str, float]:

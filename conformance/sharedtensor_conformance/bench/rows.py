@@ -15,6 +15,18 @@ START_METHODS = ("fork", "spawn")
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MANY = 1000
 VIEWS = 100
+TIMED = "us"
+"""The unit of what is timed; what is counted has another one, and no floor."""
+
+NEW, AGAIN, MANY_AT_ONCE, FIRST, CHILD, OTHER = TASKS = (
+    "send a new tensor",
+    "send a tensor again",
+    "send many tensors at once",
+    "share a tensor for the first time",
+    "start a child",
+    "other costs",
+)
+"""What a user does, in the order in which the rows are shown."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,7 @@ class Row:
     Args:
         name: what the command line calls it.
         meaning: what it is, for the table.
+        task: what a user does who meets this cost, one of `TASKS`.
         kind: the method of `measuring.Measuring` that measures it.
         what: the kind of message, or empty.
         nbytes: the size of a tensor.
@@ -38,6 +51,7 @@ class Row:
 
     name: str
     meaning: str
+    task: str
     kind: str
     what: str = ""
     nbytes: int = 4 * KIB
@@ -46,7 +60,7 @@ class Row:
     keeps: bool = True
     varies: tuple[str, ...] = ("channel", "start_method")
     needs: tuple[str, ...] = ()
-    unit: str = "us"
+    unit: str = TIMED
     large: bool = False
 
 
@@ -69,14 +83,18 @@ class Cell:
 
 def _messages() -> Iterable[Row]:
     for nbytes, size in ((4, "4 B"), (4 * KIB, "4 KiB")):
-        what: dict[str, Any] = {"kind": "messages", "what": "new", "nbytes": nbytes}
+        what: dict[str, Any] = {"task": NEW, "kind": "messages", "what": "new"}
+        what["nbytes"] = nbytes
         name, text = f"new-{size.replace(' ', '')}", f"a new tensor of {size}"
         yield Row(f"{name}-round-trip", f"{text}, answered", count=30, **what)
         one_way: dict[str, Any] = {"count": 100, "round_trip": False}
         yield Row(f"{name}-one-way", f"{text}, one way", **what, **one_way)
-    for holds, text in ((True, "held by the receiver"), (False, "dropped by it")):
+    for holds, text in (
+        (True, "held by the receiver"),
+        (False, "dropped by the receiver"),
+    ):
         name = f"resend-{'held' if holds else 'dropped'}"
-        what = {"kind": "messages", "what": "same", "keeps": holds}
+        what = {"task": AGAIN, "kind": "messages", "what": "same", "keeps": holds}
         text = f"a shared tensor again, {text}"
         yield Row(f"{name}-round-trip", f"{text}, answered", count=50, **what)
         one_way = {"count": 200, "round_trip": False}
@@ -85,10 +103,10 @@ def _messages() -> Iterable[Row]:
 
 def _collections() -> Iterable[Row]:
     text = f"{MANY:,} new tensors of 4 B in one message"
-    yield Row("thousand-new", text, "messages", "many", 4, 1)
+    yield Row("thousand-new", text, MANY_AT_ONCE, "messages", "many", 4, 1)
     text = f"a state_dict of {VIEWS} views of one storage"
-    needs = ("views",)
-    yield Row("state-dict", text, "messages", "views", 32 * VIEWS, 10, needs=needs)
+    what: dict[str, Any] = {"nbytes": 32 * VIEWS, "count": 10, "needs": ("views",)}
+    yield Row("state-dict", text, MANY_AT_ONCE, "messages", "views", **what)
 
 
 def _alone() -> Iterable[Row]:
@@ -96,6 +114,7 @@ def _alone() -> Iterable[Row]:
         yield Row(
             f"first-share-{size.replace(' ', '')}",
             f"share {size} of private memory for the first time",
+            FIRST,
             "first_share",
             nbytes=nbytes,
             count=5 if nbytes == MIB else 1,
@@ -105,14 +124,14 @@ def _alone() -> Iterable[Row]:
         )
     method = ("start_method",)
     text = "from the start of a child to its first message"
-    yield Row("child-start", text, "child_start", varies=method)
+    yield Row("child-start", text, CHILD, "child_start", varies=method)
     text += ", with a tensor among its arguments"
-    yield Row("child-start-tensor", text, "child_start", "new", varies=method)
+    yield Row("child-start-tensor", text, CHILD, "child_start", "new", varies=method)
     for role in ("sender", "receiver"):
         text = f"descriptors of the {role} for each tensor that was sent"
         name, count = f"descriptors-{role}", 20
         options: dict[str, Any] = {"varies": method, "unit": "descriptors"}
-        yield Row(name, text, "descriptors", role, 4, count, **options)
+        yield Row(name, text, OTHER, "descriptors", role, 4, count, **options)
 
 
 ROWS = {row.name: row for row in (*_messages(), *_collections(), *_alone())}

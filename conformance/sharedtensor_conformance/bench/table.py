@@ -57,7 +57,8 @@ def by_cell(found: Iterable[Result]) -> dict[str, list[Result]]:
     for result in found:
         axes = [axis for axis in (result.channel, result.start_method) if axis]
         where = f" ({', '.join(axes)})" if axes else ""
-        title = f"{result.row}{where}: {ROWS[result.row].meaning}"
+        meaning = f": {ROWS[result.row].meaning}" if result.row in ROWS else ""
+        title = f"{result.row}{where}{meaning}"
         cells.setdefault(title, []).append(result)
     return cells
 
@@ -85,6 +86,17 @@ def figure(value: float, unit: str) -> str:
 def plain(value: float, unit: str) -> str:
     """Return a figure with as many digits as mean something."""
     return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def ratio(value: float) -> str:
+    """Return a ratio with two digits after the point, or three digits at least."""
+    return (
+        f"{value:.2f}"
+        if value < 10
+        else f"{value:,.1f}"
+        if value < 100
+        else (f"{value:,.0f}")
+    )
 
 
 def aligned(lines: list[tuple[str, ...]]) -> str:

@@ -18,7 +18,8 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from benchmark import picture, tables
+from benchmark import downloads, picture, tables
+from benchmark.beside import beside
 from benchmark.profile import ProfileDirective, SuiteProfileDirective
 
 
@@ -28,19 +29,31 @@ class BenchmarkDirective(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Render each file; a form that does not exist is an error."""
+        """Render the files; a form that does not exist is an error."""
         render = RENDERERS.get(self.arguments[0])
         if render is None:
             raise self.error(f"results are shown as {', '.join(RENDERERS)} alone")
-        folder = Path(self.env.srcdir, self.config.benchmark_results)
-        self.env.note_dependency(str(folder))
-        found: list[nodes.Node] = []
-        for path in sorted(folder.glob("*.json")):
+        paths = files(self.env.srcdir, self.config.benchmark_results)
+        self.env.note_dependency(
+            str(Path(self.env.srcdir, self.config.benchmark_results))
+        )
+        for path in paths:
             self.env.note_dependency(str(path))
-            found += render(read(path))
-        return found or [
+        return [*render([read(path) for path in paths])] or [
             missing("Nothing has been measured yet; no results are committed.")
         ]
+
+
+def files(source: str | Path, folder: str) -> list[Path]:
+    """Return the committed files, in the order of their names."""
+    return sorted(Path(source, folder).glob("*.json"))
+
+
+def write_data(app: Sphinx, error: Exception | None) -> None:
+    """Write the figures as data, unless the build has failed."""
+    if error is None:
+        paths = files(app.srcdir, app.config.benchmark_results)
+        downloads.write(app, [read(path) for path in paths])
 
 
 def read(path: Path) -> Results:
@@ -55,11 +68,21 @@ def read(path: Path) -> Results:
         raise ExtensionError(str(error)) from error
 
 
-RENDERERS: dict[str, Callable[[Results], Sequence[nodes.Node]]] = {
-    "circumstances": tables.circumstances,
-    "rows": tables.rows,
-    "scaling": tables.scaling,
-    "plot": picture.drawn,
+Renderer = Callable[[Sequence[Results]], Sequence[nodes.Node]]
+
+
+def of_each(render: Callable[[Results], Sequence[nodes.Node]]) -> Renderer:
+    """Return what renders the files one after the other."""
+    return lambda found: [node for results in found for node in render(results)]
+
+
+RENDERERS: dict[str, Renderer] = {
+    "beside": beside,
+    "data": downloads.links,
+    "circumstances": of_each(tables.circumstances),
+    "rows": of_each(tables.rows),
+    "scaling": of_each(tables.scaling),
+    "plot": of_each(picture.drawn),
 }
 
 
@@ -70,4 +93,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("benchmark", BenchmarkDirective)
     app.add_directive("benchmark-profile", ProfileDirective)
     app.add_directive("suite-profile", SuiteProfileDirective)
+    app.add_css_file("benchmark.css")
+    app.connect("build-finished", write_data)
     return {"version": "1", "env_version": 1, "parallel_read_safe": True}

@@ -9,11 +9,13 @@ from typing import Any
 from docutils import nodes
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+EXTENSIONS = Path(__file__).parents[1]
+
 
 @cache
 def _templates() -> Environment:
     return Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader(sorted(EXTENSIONS.glob("*/templates"))),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
