@@ -55,21 +55,26 @@ def pair() -> tuple[int, int]:
 
 
 def write(
-    end: socket.socket, payload: Any, descriptors: Sequence[int], wait: bool
+    end: socket.socket,
+    payload: Any,
+    descriptors: Sequence[int],
+    wait: bool,
+    patience: float,
 ) -> None:
     """Write one message. Raises `BrokenPipeError` when nobody can read it.
 
     Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`, and
-    `ResourceError`; nothing has been written then. Clauses FAIL-1, FD-6, LOAD-4.
+    `ResourceError`; nothing has been written then. `patience` is the seconds to wait
+    while others have too many descriptors in flight. Clauses FAIL-1, FD-6, LOAD-4.
     """
     if fits(payload, descriptors):
         header = HEADER.pack(len(descriptors), memoryview(payload).nbytes)
         packet = b"".join((header, payload))
-        _send(end, packet, descriptors, wait, IN_FLIGHT_TIMEOUT)
+        _send(end, packet, descriptors, wait, patience)
         return
     large = Packet(payload, descriptors)
     try:
-        large.write(end, wait, IN_FLIGHT_TIMEOUT)
+        large.write(end, wait, patience)
     finally:
         large.close()
 
