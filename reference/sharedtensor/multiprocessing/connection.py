@@ -69,8 +69,8 @@ class Connection(connection.Connection):
         is_accepted: bool = False,
     ) -> None:
         """Write one message: see `packets.write`. Clause FAIL-1."""
-        patience = patience_of(wait and is_accepted)
-        packets.write(self._socket, payload, descriptors, wait, patience)
+        timeout = in_flight_timeout(wait and is_accepted)
+        packets.write(self._socket, payload, descriptors, wait, timeout)
 
     def make_ready(
         self, payload: Any, descriptors: Sequence[int]
@@ -85,7 +85,7 @@ class Connection(connection.Connection):
 
     def write_ready(self, packet: packets.Packet, wait: bool = True) -> None:
         """Write such a packet, however long that takes, or without waiting for room."""
-        packet.write(self._socket, wait, patience_of(wait))
+        packet.write(self._socket, wait, in_flight_timeout(wait))
 
     def read(self, wait: bool = True) -> tuple[Any, list[int]]:
         """Read one message whole: see `packets.read`."""
@@ -109,7 +109,7 @@ class Connection(connection.Connection):
         return stream
 
 
-def patience_of(is_endless: bool) -> float:
+def in_flight_timeout(is_endless: bool) -> float:
     """Return how long to wait while others have too many descriptors in flight."""
     return math.inf if is_endless else packets.IN_FLIGHT_TIMEOUT
 
