@@ -18,6 +18,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,14 @@ TURNS: dict[str, tuple[str, ...]] = {
     "loaded": ("--runs=1", "--busy=0"),
 }
 """What takes turns, each a script beside this one, and how long a turn is."""
+
+IN_WORDS = {
+    "kills": "kills",
+    "hostile": "hostile environments",
+    "fuzz_manager": "bad clients",
+    "histories": "random histories",
+    "loaded": "the suite",
+}
 
 SEED_OF = {"histories": "--first-seed", "loaded": ""}
 """The option that has the seed, where it is another one or there is none."""
@@ -157,9 +166,16 @@ def judge(record: dict[str, Any]) -> str:
     rounds = sum(found["rounds"] for found in record["watched"].values())
     return (
         f"{record['minutes']:g} minutes: {rounds:,} rounds under two strategies, whose "
-        f"counts stayed as they were, beside {len(record['turns'])} turns of kills, "
-        "hostile environments, bad clients, random histories and the suite; all held."
+        f"counts stayed as they were, beside {in_words(record['turns'])}; all held."
     )
+
+
+def in_words(turns: list[dict[str, Any]]) -> str:
+    """Return how many turns there were, and of what: a short run has not all."""
+    counts = Counter(turn["script"] for turn in turns)
+    parts = [f"{counts[script]} of {IN_WORDS[script]}" for script in sorted(counts)]
+    turn = "turn" if len(turns) == 1 else "turns"
+    return f"{len(turns)} {turn} ({', '.join(parts)})"
 
 
 if __name__ == "__main__":

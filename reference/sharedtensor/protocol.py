@@ -48,23 +48,32 @@ class Message:
     """A pickled object, and what travels beside its bytes.
 
     `packet` is what its channel has made of it, where writing it takes more than that.
+    `is_accepted` says that `put` answers for it, so nobody can be told of an error.
     """
 
-    __slots__ = ("outbox", "packet", "payload")
+    __slots__ = ("is_accepted", "outbox", "packet", "payload")
 
     def __init__(self, payload: Any, outbox: transport.Outbox):
         self.payload = payload
         self.outbox = outbox
         self.packet: Any = None
+        self.is_accepted = False
 
 
 class Channel(Protocol):
     """What carries messages: one end of a pipe."""
 
     def write(
-        self, payload: Any, descriptors: list[int] = ..., wait: bool = ...
+        self,
+        payload: Any,
+        descriptors: list[int] = ...,
+        wait: bool = ...,
+        is_accepted: bool = ...,
     ) -> None:
-        """Write one message, or raise `BlockingIOError` rather than wait."""
+        """Write one message, or raise `BlockingIOError` rather than wait.
+
+        One that is accepted already is not given up while anything passes.
+        """
 
     def make_ready(self, payload: Any, descriptors: list[int]) -> Any:
         """Return what has all that writing takes, or None where that is nothing."""
@@ -428,7 +437,8 @@ def write_at_once(message: Message, channel: Channel) -> bool:
 def write_either(message: Message, channel: Channel, wait: bool) -> None:
     """Write a message, by the packet that was made ready where there is one."""
     if message.packet is None:
-        channel.write(message.payload, message.outbox.descriptors, wait)
+        descriptors, accepted = message.outbox.descriptors, message.is_accepted
+        channel.write(message.payload, descriptors, wait, accepted)
     else:
         channel.write_ready(message.packet, wait)
 
@@ -448,6 +458,7 @@ def make_ready(message: Message, channel: Channel) -> None:
     What `put` has accepted arrives, though descriptors run out before there is room.
     Raises `ResourceError`. Clause FAIL-1.
     """
+    message.is_accepted = True
     message.packet = channel.make_ready(message.payload, message.outbox.descriptors)
 
 

@@ -5,6 +5,8 @@ import errno
 import os
 import resource
 import signal
+import socket
+from queue import Empty
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import Peer, descriptors, own_names
 from sharedtensor import manager, memory, protocol, segments, state
+from sharedtensor.multiprocessing import packets
 
 
 @pytest.fixture
@@ -205,6 +208,42 @@ def test_message_unpickled_without_its_descriptors_is_a_handle_error():
     with pytest.raises(sharedtensor.HandleError, match="descriptor"):
         protocol.unpack_message(content, [])
     assert descriptors() == before
+
+
+def test_what_a_queue_has_accepted_waits_until_less_is_in_flight(fork, monkeypatch):
+    """A limit of a user without privileges, unix(7): so a child gives up its own."""
+    monkeypatch.setattr(packets, "IN_FLIGHT_TIMEOUT", 0.01)
+    queue = fork.Queue()
+    queue.put(sharedtensor.zeros(1))
+    queue.get()  # all is imported that a child without privileges needs
+    child = fork.Process(target=_receive_when_less_is_in_flight, args=(queue,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def _receive_when_less_is_in_flight(queue):
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    before = 3000  # messages of a kilobyte: more than a pipe takes
+    for _ in range(before):
+        queue.put(bytes(1000))
+    queue.put(sharedtensor.ones(2))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    ours, theirs = socket.socketpair()
+    with contextlib.suppress(OSError):
+        while True:
+            socket.send_fds(ours, [b"+"], [ours.fileno()])
+    with pytest.raises(OSError, match="Too many references"):
+        socket.send_fds(ours, [b"+"], [ours.fileno()])
+    for _ in range(before):
+        queue.get(timeout=30)
+    with pytest.raises(Empty):
+        queue.get(timeout=0.5)
+    ours.close()
+    theirs.close()  # what was in flight goes with it
+    assert queue.get(timeout=30).tolist() == [1, 1]
 
 
 def test_peer_that_dies_is_an_end_of_file(fork):

@@ -21,11 +21,19 @@ def mixed(scripts, monkeypatch):
 
 def test_what_is_watched_goes_on_beside_the_turns(mixed):
     sentence, record = mixed(("--episodes=1", "--hold=0.1"))
-    assert "all held" in sentence
+    assert "beside 1 turn (1 of hostile environments); all held." in sentence
     assert set(record["watched"]) == {"file_descriptor", "file_system"}
     for found in record["watched"].values():
         assert found["rounds"] >= found["every"] == found["samples"]["round"][0]
     assert [turn["script"] for turn in record["turns"]] == ["hostile"]
+
+
+def test_the_sentence_names_the_turns_that_there_were_and_no_other(scripts):
+    import mixed
+
+    turns = [{"script": script} for script in ("kills", "loaded", "kills")]
+    assert mixed.in_words(turns) == "3 turns (2 of kills, 1 of the suite)"
+    assert set(mixed.IN_WORDS) == set(mixed.TURNS)
 
 
 def test_a_turn_that_does_not_hold_ends_the_run(mixed):

@@ -498,7 +498,10 @@ FORMS = (
 
 @clause("CHAN-11", vary=("strategy",), prefers="fork")
 def test_bytes_of_every_size_and_form_arrive_whole(owner):
-    """A child receives bytes of sizes about each power of two, and of each form."""
+    """A child receives bytes of sizes about each power of two, and of each form.
+
+    It says now and then how many it takes at most, and they are never more.
+    """
     channel = owner.open_channel("pipe")
     child = owner.start_peer(arguments=channel)
     sizes = sorted({0, *(power + step for power in POWERS for step in AROUND)})

@@ -62,10 +62,15 @@ class Connection(connection.Connection):
         return protocol.read_message(self, wait)
 
     def write(
-        self, payload: Any, descriptors: Sequence[int] = (), wait: bool = True
+        self,
+        payload: Any,
+        descriptors: Sequence[int] = (),
+        wait: bool = True,
+        is_accepted: bool = False,
     ) -> None:
-        """Write one message: see `packets.write`."""
-        packets.write(self._socket, payload, descriptors, wait)
+        """Write one message: see `packets.write`. Clause FAIL-1."""
+        timeout = in_flight_timeout(wait and is_accepted)
+        packets.write(self._socket, payload, descriptors, wait, timeout)
 
     def make_ready(
         self, payload: Any, descriptors: Sequence[int]
@@ -80,8 +85,7 @@ class Connection(connection.Connection):
 
     def write_ready(self, packet: packets.Packet, wait: bool = True) -> None:
         """Write such a packet, however long that takes, or without waiting for room."""
-        patience = math.inf if wait else packets.IN_FLIGHT_TIMEOUT
-        packet.write(self._socket, wait, patience)
+        packet.write(self._socket, wait, in_flight_timeout(wait))
 
     def read(self, wait: bool = True) -> tuple[Any, list[int]]:
         """Read one message whole: see `packets.read`."""
@@ -103,6 +107,11 @@ class Connection(connection.Connection):
         stream = io.BytesIO()
         stream.write(payload)
         return stream
+
+
+def in_flight_timeout(is_endless: bool) -> float:
+    """Return how long to wait while others have too many descriptors in flight."""
+    return math.inf if is_endless else packets.IN_FLIGHT_TIMEOUT
 
 
 def Pipe(duplex: bool = True) -> tuple[Connection, Connection]:

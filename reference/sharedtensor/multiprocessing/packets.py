@@ -55,21 +55,26 @@ def pair() -> tuple[int, int]:
 
 
 def write(
-    end: socket.socket, payload: Any, descriptors: Sequence[int], wait: bool
+    end: socket.socket,
+    payload: Any,
+    descriptors: Sequence[int],
+    wait: bool,
+    timeout: float,
 ) -> None:
     """Write one message. Raises `BrokenPipeError` when nobody can read it.
 
     Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`, and
-    `ResourceError`; nothing has been written then. Clauses FAIL-1, FD-6, LOAD-4.
+    `ResourceError`; nothing has been written then. `timeout` is the seconds to wait
+    while others have too many descriptors in flight. Clauses FAIL-1, FD-6, LOAD-4.
     """
     if fits(payload, descriptors):
         header = HEADER.pack(len(descriptors), memoryview(payload).nbytes)
         packet = b"".join((header, payload))
-        _send(end, packet, descriptors, wait, IN_FLIGHT_TIMEOUT)
+        _send(end, packet, descriptors, wait, timeout)
         return
     large = Packet(payload, descriptors)
     try:
-        large.write(end, wait, IN_FLIGHT_TIMEOUT)
+        large.write(end, wait, timeout)
     finally:
         large.close()
 
@@ -105,16 +110,16 @@ class Packet:
         self._descriptors = descriptors
         self._bytes = b"".join((HEADER.pack(count, size), body))
 
-    def write(self, end: socket.socket, wait: bool, patience: float) -> None:
+    def write(self, end: socket.socket, wait: bool, timeout: float) -> None:
         """Write it; see `write` for what is raised.
 
         Args:
             end: where to.
             wait: whether to wait for room.
-            patience: seconds to wait while others have too many descriptors in flight.
+            timeout: seconds to wait while others have too many descriptors in flight.
         """
         descriptors = [*(owned.fd for owned in self._owned), *self._descriptors]
-        _send(end, self._bytes, descriptors, wait, patience)
+        _send(end, self._bytes, descriptors, wait, timeout)
 
     def close(self) -> None:
         """Close the descriptors that were made for it."""
@@ -127,11 +132,11 @@ def _send(
     packet: bytes,
     descriptors: Sequence[int],
     wait: bool,
-    patience: float,
+    timeout: float,
 ) -> None:
     flags = NO_SIGNAL if wait else NO_SIGNAL | NO_WAIT
     rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         try:
             end.sendmsg([packet], rights, flags)

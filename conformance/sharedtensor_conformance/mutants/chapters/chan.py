@@ -368,6 +368,22 @@ def no_bytes_are_the_end(recv_bytes):
 
 
 @mutant(
+    "bound_of_bytes_is_their_number",
+    "CHAN-11",
+    replaces="multiprocessing.connection.Connection._recv_bytes",
+)
+def bound_of_bytes_is_their_number(recv_bytes):
+    """Who says how many bytes it takes at most gets no fewer."""
+
+    def receive(self, maxsize=None):
+        stream = recv_bytes(self, maxsize)
+        fewer = stream is not None and len(stream.getbuffer()) != maxsize
+        return None if maxsize is not None and fewer else stream
+
+    return receive
+
+
+@mutant(
     "full_packet_loses_its_end",
     "CHAN-6",
     "CHAN-11",
