@@ -37,7 +37,7 @@ HEAD = struct.Struct("=III")
 
 
 def apply() -> None:
-    """Restores LIFE-5 and what follows from it, THREAD-4, FD-6, ENV-2.
+    """Restores LIFE-3, LIFE-5 and LIFE-21, THREAD-4, FD-6, ENV-2.
 
     Replaces the pipes of `multiprocessing` by sockets that keep packets apart, and
     ``multiprocessing.reduction.DupFd``, by which PyTorch sends a descriptor. There the
