@@ -120,6 +120,14 @@ def _names_what_torch_breaks(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def torch_patched(session: nox.Session) -> None:
+    """The suite on torch with fixes in Python: 0 with its expectations."""
+    session.install(TORCH, "-e", ".[conformance,dev]")
+    session.run("pytest", "-q", "tests/adapters/test_torch_patches.py")
+    session.run(*SUITE, "--impl=torch-patched", *(session.posargs or ALL_CASES))
+
+
+@nox.session(python="3.11")
 def paddle(session: nox.Session) -> None:
     """The suite on Paddle: 0 with its expectations."""
     session.install(PADDLE)
@@ -419,6 +427,23 @@ def bench(session: nox.Session) -> None:
         out = f"--json=docs/reports/bench/{record}.json"
         both = ("--impl=reference", "--impl=torch")
         session.run("shared-tensor-spec", "bench", *both, out, *options)
+
+
+FIXES = "sharedtensor_conformance.adapters.torch_patched:only_"
+
+
+@nox.session(python="3.11")
+def torch_fixes(session: nox.Session) -> None:
+    """What each fix of torch costs, beside torch alone, for the site."""
+    session.install(TORCH, "-e", ".[conformance]")
+    listing = "from sharedtensor_conformance.adapters import torch_patches as t"
+    command = ("python", "-c", f"{listing}; print(*t.NAMES)")
+    names = str(session.run(*command, silent=True)).split()
+    adapters = ("torch", "torch-patched", *(f"{FIXES}{name}" for name in names))
+    what = ("--rows=new-4KiB-round-trip", "--channel=pipe", "--start-method=fork")
+    out = "--json=docs/reports/torch-fixes.json"
+    implementations = [f"--impl={adapter}" for adapter in adapters]
+    session.run("shared-tensor-spec", "bench", *implementations, *what, out)
 
 
 # The long runs: none of them is part of a push. Their records are what the site shows.

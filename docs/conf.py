@@ -26,6 +26,7 @@ extensions = [
     "soak",
     "benchmark",
     "trust",
+    "torch_fixes",
     "exports",
 ]
 exclude_patterns = ["_build", "_ext", "reports"]
@@ -46,7 +47,10 @@ clauses_chapters = [
     "CUDA", "FAIL", "ENV", "SEC", "HANDLE",
 ]
 # fmt: on
-clauses_implementations = ["reference", "torch", "paddle", "mindspore", "stdlib"]
+clauses_implementations = [
+    *("reference", "torch", "torch-patched"),
+    *("paddle", "mindspore", "stdlib"),
+]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

@@ -14,7 +14,8 @@ from sharedtensor_conformance.adapters.numpy_copy import StridedArray
 from sharedtensor_conformance.harness.template import why_not_preloaded
 
 FRAMEWORKS = ["mindspore", "paddle", "torch"]
-MODULES = ["copy", "numpy_copy", "reference", "stdlib", "torch_cuda", *FRAMEWORKS]
+OF_TORCH = ["torch_cuda", "torch_patched"]
+MODULES = ["copy", "numpy_copy", "reference", "stdlib", *OF_TORCH, *FRAMEWORKS]
 
 
 def adapter(module):

@@ -239,3 +239,51 @@ def test_an_intermittent_deviation_may_stay_away_but_not_match_nothing(tmp_path)
     expectations = _load(tmp_path, entry)
     assert expectations.stale([HELD], "1") == []
     assert len(expectations.stale([case("GRAD-1")], "1")) == 1
+
+
+# Entries that a file takes over
+
+
+def _others(tmp_path) -> None:
+    """Write a file with three entries beside the sample."""
+    program = _reproducer(tmp_path)
+    by_name = GOOD | {"axes": '{ strategy = "name" }', "reproducer": program}
+    other = GOOD | {"clause": '"VIEW-9"', "cause": '"It sends no flag."'}
+    _load(tmp_path, GOOD, by_name, other)
+    (tmp_path / "sample.toml").rename(tmp_path / "other.toml")
+
+
+def test_a_file_takes_over_what_another_says_of_a_clause(tmp_path):
+    _others(tmp_path)
+    taken = {"clause": '"GRAD-2"', "from": '"other.toml"', "outcomes": '["hang"]'}
+    found = _load(tmp_path, taken, GOOD | {"clause": '"GRAD-3"'}).entries
+    subjects = [(one.number, one.subject) for one in found]
+    assert subjects == [(1, "GRAD-2"), (1, "GRAD-2"), (2, "GRAD-3")]
+    assert [one.cause for one in found] == ["It sends no grad."] * 3
+    assert [set(one.outcomes) for one in found] == [{"hang"}, {"hang"}, {"fail"}]
+    assert [dict(one.axes) for one in found] == [{}, {"strategy": {"name"}}, {}]
+
+
+def test_a_reproducer_chooses_among_the_entries_of_a_clause(tmp_path):
+    _others(tmp_path)
+    taken = {"clause": '"GRAD-2"', "from": '"other.toml"'}
+    (found,) = _load(tmp_path, taken | {"reproducer": '"sample/grad.py"'}).entries
+    assert found.axes == {"strategy": {"name"}}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"from": '"missing.toml"'}, "there is no other file 'missing.toml'"),
+        ({"from": '"sample.toml"'}, "there is no other file 'sample.toml'"),
+        ({"clause": '"GRAD-3"'}, "other.toml has no entry with {'clause': 'GRAD-3'}"),
+        ({"clause": "", "test": ""}, "exactly one of 'clause' and 'test'"),
+        ({"reproducer": '"sample/other.py"'}, "other.toml has no entry with"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_named(tmp_path, more, said):
+    _others(tmp_path)
+    taken = {"clause": '"GRAD-2"', "from": '"other.toml"'} | more
+    with pytest.raises(ExpectationsError, match="entry 1: ") as refusal:
+        _load(tmp_path, taken)
+    assert said in str(refusal.value)

@@ -22,6 +22,7 @@ SHIPPED = (
     "reference",
     "torch",
     "torch-cuda",
+    "torch-patched",
     "paddle",
     "mindspore",
     "stdlib",

@@ -4,6 +4,9 @@ They live beside the suite in ``expectations/<implementation>.toml`` and never c
 verdict: a case that fails as expected has failed. They only say that nobody needs to be
 alarmed. To keep them true they are strict in both directions. In a full selection an
 entry that matches nothing, or whose cases all pass, is stale, and the run fails.
+
+A file can take entries over ``from`` another one that lies beside it, with their causes
+and programs.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ REPRODUCERS = "causes"
 _KEYS = (
     "clause",
     "test",
+    "from",
     "outcomes",
     "when",
     "version",
@@ -219,10 +223,32 @@ def load_expectations(
     entries = []
     for number, table in enumerate(tables, 1):
         try:
-            entries.append(_entry(number, table, path, machine))
+            for whole in _taken_over(table, path):
+                entries.append(_entry(number, whole, path, machine))
         except _Malformed as problem:
             raise ExpectationsError(f"{path}: entry {number}: {problem}") from problem
     return Expectations(path.name, tuple(entries))
+
+
+def _taken_over(table: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    """Return the entry, or those that it takes over ``from`` a file beside its own.
+
+    It takes over all of the same clause or test, and of the same reproducer where it
+    names one; a key that it has itself replaces theirs.
+    """
+    name = _string(table, "from")
+    if not name:
+        return [table]
+    if name == path.name or not (path.parent / name).is_file():
+        raise _Malformed("from", f"there is no other file {name!r} in {path.parent}")
+    own = {key: value for key, value in table.items() if key != "from"}
+    _subject(own)
+    named = {key: own[key] for key in ("clause", "test", "reproducer") if key in own}
+    others = _parsed(path.parent / name).get("expect", [])
+    about = [one for one in others if named.items() <= one.items()]
+    if not about:
+        raise _Malformed("from", f"{name} has no entry with {named}")
+    return [{**one, **own} for one in about]
 
 
 def _parsed(path: Path) -> dict[str, Any]:

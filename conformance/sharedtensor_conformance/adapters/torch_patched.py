@@ -1,0 +1,57 @@
+"""PyTorch on the CPU with fixes in Python: a proof that it can meet the clauses.
+
+Its operations are those of the adapter `torch`. Before the first of them the process
+gets the fixes in `torch_patches`; so does each process that it starts, whatever the
+start method. It is judged under a name of its own, since nobody ships it.
+
+``torch_patched:only_NAME`` is the adapter with one fix and those that it needs, and
+``torch_patched:without_NAME`` the one without it and those that need it. They show what
+a fix does and what it costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sharedtensor_conformance.adapters import torch_patches
+from sharedtensor_conformance.adapters.torch import TorchOperations
+from sharedtensor_conformance.adapters.torch import conformance_adapter as unpatched
+
+conformance_adapter = replace(
+    unpatched,
+    name="torch-patched",
+    operations="sharedtensor_conformance.adapters.torch_patched:PatchedOperations",
+)
+
+
+class PatchedOperations(TorchOperations):
+    """What owner and peers do with tensors of PyTorch once it is patched."""
+
+    names: tuple[str, ...] = torch_patches.NAMES
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch_patches.install(self.names)
+
+
+_CHOICES = {
+    "only": torch_patches.with_needs,
+    "without": torch_patches.without,
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Return the adapter with some of the fixes, or its operations."""
+    how, _, rest = name.partition("_")
+    if how == "operations":
+        how, _, rest = rest.partition("_")
+        names = {"names": _CHOICES[how](rest)}
+        return type(name, (PatchedOperations,), names)
+    if how not in _CHOICES or rest not in torch_patches.NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return replace(
+        conformance_adapter,
+        name=f"torch-patched-{how}-{rest}",
+        operations=f"{__name__}:operations_{name}",
+    )

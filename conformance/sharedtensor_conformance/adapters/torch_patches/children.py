@@ -1,0 +1,58 @@
+"""A process begins with its parent's strategy; its file of errors does not stay."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing import spawn
+from typing import Any
+
+from sharedtensor_conformance.adapters import torch_patches
+from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+
+
+def apply() -> None:
+    """Restores START-6, CHAN-10, LIFE-12.
+
+    Wraps ``multiprocessing.spawn.get_preparation_data``, which says what a new
+    interpreter needs before it rebuilds its process: it now says the strategy, too.
+    Wraps ``ProcessContext.join`` of ``torch.multiprocessing``, which removes the files
+    for exceptions when it has come to its end, also by an exception.
+
+    A new interpreter imports PyTorch at once, also where it would never have.
+    """
+    wrap(spawn, "get_preparation_data", _preparation)
+    wrap(import_module("torch.multiprocessing.spawn").ProcessContext, "join", _join)
+
+
+class Preparation:
+    """What a new interpreter does with this: it has the fixes and the strategy."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Name what the interpreter calls."""
+        multiprocessing = import_module("torch.multiprocessing")
+        strategy = multiprocessing.get_sharing_strategy()
+        return prepare, (tuple(torch_patches.applied), strategy)
+
+
+def prepare(names: tuple[str, ...], strategy: str) -> None:
+    """Apply the fixes and set the strategy in this process."""
+    torch_patches.install(names)
+    import_module("torch.multiprocessing").set_sharing_strategy(strategy)
+
+
+def _preparation(before: Any, name: str) -> dict[str, Any]:
+    return {**before(name), "torch": Preparation()}
+
+
+def _join(before: Any, context: Any, *args: Any, **options: Any) -> Any:
+    ended = True
+    try:
+        ended = before(context, *args, **options)
+    finally:
+        if ended:
+            for path in context.error_files:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+    return ended

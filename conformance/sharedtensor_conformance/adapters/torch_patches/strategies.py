@@ -1,0 +1,54 @@
+"""A storage is sent as it was shared, whatever the strategy is by now."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from multiprocessing import reduction
+from typing import Any
+
+from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
+from sharedtensor_conformance.adapters.torch_patches.segments import names, watch_names
+
+
+def apply() -> None:
+    """Restores STRAT-4, STRAT-5, FS-1.
+
+    Wraps ``reductions.reduce_storage`` and ``UntypedStorage.share_memory_``, which ask
+    for the strategy of the process. A storage that is shared already is copied by them
+    where it was shared under the other one. These look at the storage first: it has a
+    name if it was given one or received by one. So it stays where it is.
+
+    A receiver of either sort is told by the message what it is, as before.
+    """
+    watch_names()
+    torch = import_module("torch")
+    reductions = import_module("torch.multiprocessing.reductions")
+    wrap(torch.UntypedStorage, "share_memory_", _share)
+    wrap(reductions, "reduce_storage", _reduce)
+    reduction.register(torch.UntypedStorage, reductions.reduce_storage)
+
+
+def _share(before: Any, storage: Any, *args: Any, **options: Any) -> Any:
+    if storage.device.type == "cpu" and storage.is_shared():
+        return storage
+    return before(storage, *args, **options)
+
+
+def _reduce(before: Any, storage: Any) -> Any:
+    multiprocessing = import_module("torch.multiprocessing")
+    if storage.device.type != "cpu" or not storage.is_shared():
+        return before(storage)
+    named = names.has(storage)
+    if named == (multiprocessing.get_sharing_strategy() == "file_system"):
+        return before(storage)
+    reductions = multiprocessing.reductions
+    if named:
+        handle = storage._share_filename_cpu_()
+        storage._shared_incref()
+        key, rebuild = handle[1], reductions.rebuild_storage_filename
+    else:
+        descriptor, size = storage._share_fd_cpu_()
+        handle = reduction.DupFd(descriptor), size
+        key, rebuild = reductions.fd_id(descriptor), reductions.rebuild_storage_fd
+    reductions.shared_cache[key] = reductions.StorageWeakRef(storage)
+    return rebuild, (type(storage), *handle)
