@@ -383,6 +383,7 @@ class Simulation(World):
         self.chance = chance
         self.manager_kills = self.client_kills = 0
         self.journaled: set[bytes] = set()
+        self.of_before: frozenset[bytes] = frozenset()  # journaled at the last kill
         self.told: set[bytes] = set()  # by clients that ended in order, since a kill
         self.was_looked_after = True
         self.is_deadly = True
@@ -413,6 +414,7 @@ class Simulation(World):
         """Kill a process by SIGKILL."""
         if isinstance(process, ManagerProcess):
             self.manager_kills += 1
+            self.of_before = frozenset(self.journaled)
             self.was_looked_after = False
             self.told.clear()
         else:
@@ -438,9 +440,10 @@ class Simulation(World):
         """Return whether a manager may not remove the name of a message in flight.
 
         One that was announced to a manager that was killed stays as long as the
-        successor, if somebody could tell the successor.
+        successor, if somebody could tell the successor: a journal of before, or the
+        sender.
         """
-        is_known = encoded(mail.name) in self.journaled
+        is_known = encoded(mail.name) in self.of_before
         is_told = is_known or not self.processes[mail.sender].is_dead
         is_of_before = mail.kills != self.manager_kills
         stays = is_of_before and is_told and not manager.is_ending
@@ -515,5 +518,6 @@ class Simulation(World):
                 self.was_looked_after,
                 frozenset(self.told),
                 frozenset(self.journaled),
+                self.of_before,
             )
         )
