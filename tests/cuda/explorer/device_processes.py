@@ -179,15 +179,22 @@ class Process:
                 self.world.inboxes[name].append((self.name, message))
 
     def message(self, sender: str) -> Message | None:
-        """Return the next message; None where its sender ended before it was put."""
+        """Return the sender's next message; None where it ended before it put one."""
         inbox = self.world.inboxes[self.name]
+
+        def first() -> tuple[str, Message] | None:
+            return next((mail for mail in inbox if mail[0] == sender), None)
+
         self.point(
             f"waits for a message of {sender}",
-            lambda: bool(inbox) or sender in self.world.ended,
+            lambda: bool(first()) or sender in self.world.ended,
         )
-        found = inbox.popleft()[1] if inbox else None
-        self.saw(found)
-        return found
+        mail = first()
+        self.saw(mail)
+        if mail is None:
+            return None
+        inbox.remove(mail)
+        return mail[1]
 
     def receive(self, sender: str) -> DeviceStorage | None:
         """Return what the next message brings; None where nobody has to bring it."""
