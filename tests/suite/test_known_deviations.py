@@ -119,6 +119,19 @@ def test_case_of_a_cause_that_hung_is_waited_for_less(suite):
     assert "gave no answer within 3 s" in others[0]
 
 
+def test_expected_hangs_leave_cases_of_other_causes_their_time(suite):
+    option = expecting(suite, ("SHARE-1", "hang"))
+    expected = "--case=test_share.py::test_receiver_sees_what_*"
+    other = "--case=test_share.py::test_sender_sees_what_the_receiver_writes*-to_peer]"
+    named = (expected, other, "--no-repetition")
+    done = suite("--impl=miniatures:hangs", *named, option)
+    assert set(done.verdicts.values()) == {"hang"}
+    *before, last = done.cases
+    assert [case.expected for case in before] == 4 * [True]
+    assert not last.expected
+    assert "gave no answer within 4 s" in last.evidence
+
+
 # In this process
 
 EXPECTED = Expectations(

@@ -3,10 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
+from sharedtensor_conformance.chapters.test_load import buffers_in_use
 from sharedtensor_conformance.chapters.test_mgr import nothing_is_left
 from sharedtensor_conformance.chapters.test_spawn import is_told
 from sharedtensor_conformance.harness.ends import ProcessEnds
-from sharedtensor_conformance.harness.outcomes import CheckFailed
+from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
@@ -56,3 +57,24 @@ def test_deadline_that_is_not_that_of_an_answer_says_so(doing, deadline, why):
     told = f"owner gave no answer within {deadline:g} s to: {doing}"
     assert said.startswith(told + why)
     assert bool(why) == (said != told)
+
+
+def test_owner_that_gives_no_answer_is_not_asked_to_wait_for_workers():
+    def no_answer(*doing):
+        raise DeadlineExceeded(f"no answer to: {doing[1]}")
+
+    def kill():
+        no_answer("act", "join")
+
+    worker = SimpleNamespace(kill=kill, doing=lambda *what: None)
+    owner = SimpleNamespace(
+        open_channel=lambda kind: None,
+        start_peer=lambda arguments: worker,
+        make=lambda values: None,
+        request=no_answer,
+    )
+    with (
+        pytest.raises(DeadlineExceeded, match="use_buffers"),
+        buffers_in_use(owner, "queue") as (use, _),
+    ):
+        use()

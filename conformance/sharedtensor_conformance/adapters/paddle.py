@@ -59,11 +59,14 @@ conformance_adapter = Implementation(
         "complex128",
     ),
     segment_pattern=r"paddle_{pid}_.*",
-    deadline=8.0,
+    grace=6.0,
+    deadline=12.0,
     patience=120.0,
     preload=True,
 )
-"""The patience covers the import, which takes many seconds on a busy machine."""
+"""All of them are for a busy machine, where an import takes many seconds, and the end
+of a process some. The deadline covers hundreds of messages that are one request.
+"""
 
 FLAG = "FLAGS_dataloader_use_file_descriptor"
 """Decides how the reducers name a segment, whatever its own name says."""

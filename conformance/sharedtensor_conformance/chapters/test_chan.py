@@ -460,14 +460,16 @@ def test_tasks_are_shared_however_they_are_submitted(owner, peer):
     with owner.pool(2) as pool:
         for number, way in enumerate(WAYS):
             own = [owner.make([10 * number + n, 3]) for n in range(3)]
-            payloads = [own[0], {"deep": [own[1]]}, own[2], (received,), [own[0]]]
+            again = {"at": 1, "again": own[0]}
+            payloads = [own[0], {"deep": [own[1]]}, own[2], (received,), again]
             results = pool.add_and_return(way, payloads)
             check.equal(len(results), len(payloads), f"each has a result ({way})")
-            expected = [[10 * number + n + 1 + (n == 0), 3] for n in range(3)]
+            expected = [[10 * number + n + 1, 3 + (n == 0)] for n in range(3)]
             found = [tensor.values() for tensor in own]
             check.equal(found, expected, f"the owner reads the writes ({way})")
             check.equal(received.read(0), number + 1, "also to what came from the peer")
-            there = [results[0], results[1]["deep"][0], results[2], results[4][0]]
+            there = [results[0], results[1]["deep"][0], results[2]]
+            there.append(results[4]["again"])
             for tensor, result in zip([*own, own[0]], there, strict=True):
                 each_sees_the_writes_of_the_others(result, tensor)
             with refusal("a task that raises does so where it was submitted"):

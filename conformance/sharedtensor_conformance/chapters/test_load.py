@@ -18,7 +18,7 @@ from sharedtensor_conformance.chapters.stories import (
     queues,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
-from sharedtensor_conformance.harness.outcomes import Broken
+from sharedtensor_conformance.harness.outcomes import Broken, DeadlineExceeded
 
 ENDLESS = 100_000
 """Batches of a worker that is not meant to come to their end."""
@@ -354,6 +354,8 @@ def buffers_in_use(owner, kind):
 
     try:
         yield use, workers
+    except DeadlineExceeded:
+        raise  # the owner may be who gave no answer, and all of them are replaced
     except Broken:
         for worker in workers:
             worker.kill()  # they wait for buffers

@@ -87,17 +87,22 @@ def write_and_return(payload: Any, index: tuple[int, ...], value: Any) -> Any:
 
 
 def add_and_return(payload: Any) -> Any:
-    """Add 1 to the first element of every tensor, and return the payload.
+    """Add 1 to an element of every tensor, and return the payload.
+
+    It is the first element, or the one that a payload names which is a dict with "at":
+    of two tasks that add to one element at the same time, one may be lost.
 
     Raises:
         LookupError: there is no tensor in it.
     """
     if payload is None:
         raise LookupError("the worker's own words")
+    at = (payload.get("at", 0) if isinstance(payload, dict) else 0,)
     tensors = mapped(payload, _decode)
 
     def add(tensor: Any) -> Any:
-        _operations.write(tensor, (0,), _operations.read(tensor, (0,)) + 1)
+        if _operations.is_tensor(tensor):
+            _operations.write(tensor, at, _operations.read(tensor, at) + 1)
         return tensor
 
     mapped(tensors, add)

@@ -40,7 +40,7 @@ FAILED_STARTS = 2
 """After so many failed starts in a row, a configuration is blocked."""
 
 MANY_HANGS = 3
-"""After so many hangs, a configuration gets a short deadline and no repetitions."""
+"""After so many hangs that nobody expected: short deadlines and no repetitions."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Track:
     Args:
         why_not: the outcome of all further cases, where none can be run.
         failed_starts: how often its processes could not be started, in a row.
-        hangs: how many cases hung.
+        hangs: how many cases hung that nobody expected to.
         confirmed: the tests that failed in fresh processes too.
     """
 
@@ -263,7 +263,9 @@ class Runner:
     # Cleaning up
 
     def _clean_up_failure(self, case: Case, story: Story) -> Growth | None:
-        self._track_of(story).hangs += case.verdict is Verdict.HANG
+        # One that was expected says nothing of cases of other causes.
+        new = case.verdict is Verdict.HANG and not case.expected
+        self._track_of(story).hangs += new
         return self._cleanup.after_failure(case, may_corrupt=story.marking.may_corrupt)
 
     def _clean_up_pass(self, case: Case) -> Case:
