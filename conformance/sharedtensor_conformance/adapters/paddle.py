@@ -60,12 +60,12 @@ conformance_adapter = Implementation(
     ),
     segment_pattern=r"paddle_{pid}_.*",
     grace=6.0,
-    deadline=12.0,
+    deadline=30.0,
     patience=120.0,
     preload=True,
 )
 """All of them are for a busy machine, where an import takes many seconds, and the end
-of a process some. The deadline covers hundreds of messages that are one request.
+of a process some. The deadline covers thousands of writes that are one request.
 """
 
 FLAG = "FLAGS_dataloader_use_file_descriptor"
