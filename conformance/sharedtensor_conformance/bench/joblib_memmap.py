@@ -13,6 +13,7 @@ suite would judge, and claims no more than that values arrive.
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from itertools import count
 from multiprocessing.resource_tracker import ensure_running, register, unregister
 from typing import Any
@@ -54,9 +55,7 @@ class Message:
 
 def mapped(file: str) -> Any:
     """Return the array in a file, which is mapped to be read."""
-    from joblib import load
-
-    return load(file, mmap_mode="r")
+    return import_module("joblib").load(file, mmap_mode="r")
 
 
 def dumped(array: DumpedArray) -> str:
@@ -65,13 +64,11 @@ def dumped(array: DumpedArray) -> str:
     The resource tracker removes the file where this process is killed: what is named
     by ``shm_open`` lies in the same folder.
     """
-    from joblib import dump
-
     if not array.file:
         name = f"joblib_{os.getpid()}_{next(numbers)}"
         register(f"/{name}", "shared_memory")
         array.file = f"{FOLDER}/{name}"
-        dump(np.asarray(array), array.file)
+        import_module("joblib").dump(np.asarray(array), array.file)
         finalize(array, remove, name, os.getpid())
     return array.file
 

@@ -8,6 +8,7 @@ rebuilt the message, or has failed to, it gives back.
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -127,6 +128,6 @@ def unpack(message: Message) -> Any:
     """Rebuild an object, and give back what it did not take."""
     with _as_current("rebuilt", message.cargo):
         try:
-            return ForkingPickler.loads(message.body)
+            return pickle.loads(message.body)
         finally:
             message.cargo.release()

@@ -10,7 +10,8 @@ import pickle
 import socket
 import struct
 from importlib import import_module
-from multiprocessing import connection, context, reduction
+from multiprocessing import connection, reduction
+from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 from sharedtensor_conformance.adapters.torch_patches.cargo import (
@@ -80,8 +81,8 @@ class Slot:
 def _dup_fd(before: Any, descriptor: int) -> Any:
     if current.packed is not None:
         return Slot(current.packed.add(descriptor))
-    starting: Any = context.get_spawning_popen()
-    by_server = starting is not None and starting.method == "forkserver"
+    starting: Any = get_spawning_popen()
+    by_server = getattr(starting, "method", "") == "forkserver"
     if by_server and len(starting._fds) >= REQUEST:
         sharer = import_module("multiprocessing.resource_sharer")
         return sharer.DupFd(descriptor)
