@@ -297,19 +297,18 @@ def generated_mutants(session: nox.Session) -> None:
 @nox.session
 def manager_simulation(session: nox.Session) -> None:
     """The manager's protocol in virtual time, for its record (some 30 minutes)."""
-    session.install("-e", ".")
-    script = "tests/manager/simulator/explore.py"
-    out = "--out=docs/reports/manager-simulation.json"
-    session.run("python", script, out, *session.posargs)
+    _explore(session, "tests/manager/simulator/explore.py", "manager-simulation")
 
 
 @nox.session
 def device_exploration(session: nox.Session) -> None:
     """Interleavings of the protocol of device memory, for its record (10 minutes)."""
+    _explore(session, "tests/cuda/explorer/explore_device.py", "device-exploration")
+
+
+def _explore(session: nox.Session, script: str, record: str) -> None:
     session.install("-e", ".")
-    script = "tests/cuda/explorer/explore_device.py"
-    out = "--out=docs/reports/device-exploration.json"
-    session.run("python", script, out, *session.posargs)
+    session.run("python", script, f"--out=docs/reports/{record}.json", *session.posargs)
 
 
 @nox.session

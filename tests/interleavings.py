@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import heapq
 import random
+import re
 import time
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -140,6 +142,13 @@ def _ordered(choices: list[Choice], path: list[Choice]) -> list[Choice]:
     return sorted(
         choices, key=lambda choice: (choice[0] == "kill", choice not in path[-1:])
     )
+
+
+def invariants_of(module: types.ModuleType) -> dict[str, str]:
+    """Return what the text of a module says of each invariant, by its name."""
+    text = module.__doc__ or ""
+    found = re.findall(r"^- `(\w+)`: (.*?)(?=^-|\Z)", text, re.M | re.S)
+    return {name: " ".join(said.split()) for name, said in found}
 
 
 def follow(program: Program, path: list[Choice]) -> str:

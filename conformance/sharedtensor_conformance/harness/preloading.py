@@ -43,6 +43,8 @@ _ENVIRONMENT_START = 47
 class Template:
     """Answers the controllers; forks a supervisor with an owner for each job.
 
+    The workers of pytest-xdist connect to its `listener`, in a folder of its own.
+
     Args:
         first: the socket of who started it: it ends with that one.
     """
@@ -57,7 +59,8 @@ class Template:
         process_tree.signal_at_parent_death(signal.SIGKILL)  # the import may hang
         why_not = preload()
         process_tree.signal_at_parent_death(None)
-        self._listen()
+        self.folder = stage_folder.new_path()
+        self.listener = stage_folder.listening(self.folder)
         answer = {"refused": why_not, "address": self.listener.getsockname()}
         with suppress(WireClosed):  # serving finds it
             self.controllers[self.first].send(answer)
@@ -68,14 +71,6 @@ class Template:
                 elif self._serve_one(ready):
                     return True
         return False
-
-    def _listen(self) -> None:
-        """Have a socket to which the others connect, the workers of pytest-xdist."""
-        self.folder = stage_folder.new_path()
-        os.mkdir(self.folder, 0o700)
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(stage_folder.control(self.folder))
-        self.listener.listen()
 
     def remove_folder(self) -> None:
         """Remove what `serve` made, if it came so far."""

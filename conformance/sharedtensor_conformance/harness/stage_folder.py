@@ -57,17 +57,27 @@ def open_log(root: str) -> int:
     return os.open(log(root), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
+def listening(root: str) -> socket.socket:
+    """Make the folder alone; return a socket that listens in it.
+
+    Raises:
+        OSError: it is there already, or cannot be made.
+    """
+    os.mkdir(root, 0o700)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(control(root))
+    listener.listen(_BACKLOG)
+    return listener
+
+
 def make(root: str, controller: Wire) -> None:
     """Make the folder, and send the controller the socket that listens in it.
 
     Raises:
         OSError: it is there already, or cannot be made.
     """
-    os.mkdir(root, 0o700)
-    os.mkdir(temporary(root))
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(control(root))
-        listener.listen(_BACKLOG)
+    with listening(root) as listener:
+        os.mkdir(temporary(root))
         with suppress(WireClosed):  # it has gone, as the first request will show
             controller.send_socket(listener)
 

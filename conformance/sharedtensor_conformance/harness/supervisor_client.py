@@ -8,7 +8,6 @@ started below a supervisor has its folder in the environment or on the command l
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -144,7 +143,7 @@ def sweep(root: str) -> None:
     if not stage_folder.is_of_a_stage(root):
         raise HarnessFault(f"{root!r} is no folder of a stage: nothing is swept")
     kill_marked(root)
-    shutil.rmtree(root, ignore_errors=True)
+    stage_folder.remove(root)
 
 
 def kill_marked(mark: str) -> None:

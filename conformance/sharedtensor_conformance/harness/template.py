@@ -138,7 +138,7 @@ class Template:
         patience = self.implementation.patience
         try:
             answer = self._answer(patience)
-            self.address = answer.get("address", "")
+            self.address = str(answer["address"])
             return str(answer["refused"])
         except wire.WireTimeout:
             return f"the import takes more than {patience:g} s"

@@ -19,9 +19,9 @@ One send and its receipt, step by step:
 
 A received tensor can be sent on. Its send counts at the owner of the allocation
 like any other, so the process in between may drop it at once, and may end when
-the message has been received; it has waited before for what it received itself. The
-owner has to live for as long as anybody
-refers to the memory, as promise P17 says.
+the message has been received; it has waited before for what it received itself.
+The owner has to live for as long as anybody refers to the memory, as promise P17
+says.
 
 The functions are in this order. Those that programs lead to use the device by
 `with state`; the others are their steps, and expect their caller to do so.

@@ -332,7 +332,7 @@ class ModelDriver:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._world = process.world
-        self._events: set[bytes] = set()
+        self._events: list[bytes] = []
 
     def forked(self) -> bool:
         """Return whether nothing may be done here: the process was killed."""
@@ -409,12 +409,11 @@ class ModelDriver:
         return self._known(event)
 
     def _known(self, event: bytes) -> int:
-        numbers: dict[int, bytes] = self.__dict__.setdefault("_numbers", {})
-        numbers[len(numbers) + 1] = event
-        return len(numbers)
+        self._events.append(event)
+        return len(self._events) - 1
 
     def _event(self, number: int) -> bytes:
-        return bytes(self.__dict__["_numbers"][number])
+        return self._events[number]
 
     def event_record(self, event: int) -> None:
         handle = self._event(event)

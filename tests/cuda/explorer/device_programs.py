@@ -9,43 +9,57 @@ from sharedtensor.cuda import protocol
 from sharedtensor.cuda.errors import DeviceError
 
 Scenario = Callable[[Machine], None]
+Program = Callable[[Process], None]
+
+
+def makes_for(*to: str, also: str = "") -> Program:
+    """Make a tensor, send and drop it; collect when these, and another, have dropped.
+
+    A name that stands twice gets two messages.
+    """
+
+    def program(me: Process) -> None:
+        made = me.make(1)
+        me.send(made, *to)
+        del made
+        me.wait_for(*filter(None, dict.fromkeys((*to, also))))
+        me.collect_all()
+
+    return program
+
+
+def reads(*senders: str, value: int = 1) -> Program:
+    """Receive from one after the other; read and drop each tensor."""
+
+    def program(me: Process) -> None:
+        for sender in senders:
+            got = me.receive(sender)
+            me.expect(got, value)
+            del got
+
+    return program
+
+
+def passes_on(to: str) -> Program:
+    """Receive from the maker, send on, and drop."""
+
+    def program(me: Process) -> None:
+        got = me.receive("a")
+        me.send(got, to)
+
+    return program
 
 
 def one_sends(machine: Machine) -> None:
     """One makes a tensor, sends it and drops it; the other reads and drops it."""
 
-    def maker(me: Process) -> None:
-        made = me.make(1)
-        me.send(made, "b")
-        del made
-        me.wait_for("b")
-        me.collect_all()
-
-    def receiver(me: Process) -> None:
-        got = me.receive("a")
-        me.expect(got, 1)
-
-    machine.start(a=maker, b=receiver)
+    machine.start(a=makes_for("b"), b=reads("a"))
 
 
 def one_sends_twice(machine: Machine) -> None:
     """One sends a tensor twice; the other drops one of them before it has the other."""
 
-    def maker(me: Process) -> None:
-        made = me.make(1)
-        me.send(made, "b", "b")
-        del made
-        me.wait_for("b")
-        me.collect_all()
-
-    def receiver(me: Process) -> None:
-        first = me.receive("a")
-        me.expect(first, 1)
-        del first
-        second = me.receive("a")
-        me.expect(second, 1)
-
-    machine.start(a=maker, b=receiver)
+    machine.start(a=makes_for("b", "b"), b=reads("a", "a"))
 
 
 def one_sends_again_and_writes(machine: Machine) -> None:
@@ -110,11 +124,7 @@ def one_sends_again_after(machine: Machine) -> None:
             del other
         me.collect_all()
 
-    def receiver(me: Process) -> None:
-        got = me.receive("a")
-        me.expect(got, 1)
-
-    machine.start(a=maker, b=receiver)
+    machine.start(a=maker, b=reads("a"))
 
 
 def one_drops_at_once(machine: Machine) -> None:
@@ -129,34 +139,13 @@ def one_drops_at_once(machine: Machine) -> None:
         me.wait_for("b")
         me.collect_all()
 
-    def receiver(me: Process) -> None:
-        got = me.receive("a")
-        me.expect(got, 2)
-
-    machine.start(a=maker, b=receiver)
+    machine.start(a=maker, b=reads("a", value=2))
 
 
 def two_send(machine: Machine) -> None:
     """The maker sends to a second and a third; the second sends on to the third."""
 
-    def maker(me: Process) -> None:
-        made = me.make(1)
-        me.send(made, "b", "c")
-        del made
-        me.wait_for("b", "c")
-        me.collect_all()
-
-    def relay(me: Process) -> None:
-        got = me.receive("a")
-        me.send(got, "c")
-
-    def receiver(me: Process) -> None:
-        for sender in ("a", "b"):
-            got = me.receive(sender)
-            me.expect(got, 1)
-            del got
-
-    machine.start(a=maker, b=relay, c=receiver)
+    machine.start(a=makes_for("b", "c"), b=passes_on("c"), c=reads("a", "b"))
 
 
 def two_receive(machine: Machine) -> None:
@@ -171,32 +160,13 @@ def two_receive(machine: Machine) -> None:
         me.wait_for("c")
         me.collect_all()
 
-    def receiver(me: Process) -> None:
-        got = me.receive("a")
-        me.expect(got, 1)
-
-    machine.start(a=maker, b=receiver, c=receiver)
+    machine.start(a=maker, b=reads("a"), c=reads("a"))
 
 
 def one_passes_on(machine: Machine) -> None:
     """One sends and drops; a second sends on and drops; a third reads."""
 
-    def maker(me: Process) -> None:
-        made = me.make(1)
-        me.send(made, "b")
-        del made
-        me.wait_for("b", "c")
-        me.collect_all()
-
-    def relay(me: Process) -> None:
-        got = me.receive("a")
-        me.send(got, "c")
-
-    def receiver(me: Process) -> None:
-        got = me.receive("b")
-        me.expect(got, 1)
-
-    machine.start(a=maker, b=relay, c=receiver)
+    machine.start(a=makes_for("b", also="c"), b=passes_on("c"), c=reads("b"))
 
 
 def it_comes_home(machine: Machine) -> None:
@@ -212,11 +182,7 @@ def it_comes_home(machine: Machine) -> None:
         me.wait_for("b")
         me.collect_all()
 
-    def relay(me: Process) -> None:
-        got = me.receive("a")
-        me.send(got, "a")
-
-    machine.start(a=maker, b=relay)
+    machine.start(a=maker, b=passes_on("a"))
 
 
 def the_maker_ends(machine: Machine) -> None:
@@ -240,13 +206,6 @@ def the_maker_ends(machine: Machine) -> None:
 def a_message_is_built_twice(machine: Machine) -> None:
     """The receiver builds its message a second time, which is refused."""
 
-    def maker(me: Process) -> None:
-        made = me.make(1)
-        me.send(made, "b")
-        del made
-        me.wait_for("b")
-        me.collect_all()
-
     def receiver(me: Process) -> None:
         message = me.message("a")
         if message is None:
@@ -259,7 +218,7 @@ def a_message_is_built_twice(machine: Machine) -> None:
         del second
         me.expect(got, 1)
 
-    machine.start(a=maker, b=receiver)
+    machine.start(a=makes_for("b"), b=receiver)
 
 
 SCENARIOS: dict[str, Scenario] = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import device_search
 import device_world
 from device_faults import FAULTS, Fault
 from device_programs import SCENARIOS
+from interleavings import invariants_of
 
 KILLS = (0, 1)
 STATES_OF_A_FAULT = 50_000
@@ -40,10 +40,7 @@ def explore(most_states: int) -> dict[str, Any]:
 
 def invariants() -> dict[str, str]:
     """Return what the module of the world says of each invariant."""
-    found = re.findall(
-        r"^- `(\w+)`: (.*?)(?=^-|\Z)", device_world.__doc__ or "", re.M | re.S
-    )
-    return {name: " ".join(text.split()) for name, text in found}
+    return invariants_of(device_world)
 
 
 def searched(name: str, kills: int, most_states: int) -> dict[str, Any]:

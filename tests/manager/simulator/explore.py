@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import re
 import sys
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import processes
 import runs
 import search
+from interleavings import invariants_of
 from mutants import MUTANTS, Mutant
 
 FIRST_SEED = 0
@@ -46,10 +46,7 @@ def explore(minutes: float, most_states: int) -> dict[str, Any]:
 
 def invariants() -> dict[str, str]:
     """Return what the module of the processes says of each invariant."""
-    found = re.findall(
-        r"^- `(\w+)`: (.*?)(?=^-|\Z)", processes.__doc__ or "", re.M | re.S
-    )
-    return {name: " ".join(text.split()) for name, text in found}
+    return invariants_of(processes)
 
 
 def random_runs(seconds: float) -> dict[str, Any]:
