@@ -22,7 +22,8 @@ class RemovesItsSegments(reference.ReferenceOperations):
             tensor.share_memory_()
             for name in os.listdir("/dev/shm"):
                 if re.fullmatch(rf"sharedtensor-{os.getpid()}-[0-9a-f]{{32}}", name):
-                    Path("/dev/shm", name).unlink()
+                    # The manager removes those of earlier cases at the same time.
+                    Path("/dev/shm", name).unlink(missing_ok=True)
         return tensor
 
 
