@@ -168,6 +168,7 @@ def run_by(command: str) -> list[str]:
     return found
 
 
+@pytest.mark.takes(11)
 def test_exception_that_is_not_needed_is_named(judge):
     done = judge("--limit=3", more=', "TestAlike.test_passes"')
     assert done.returncode == 1

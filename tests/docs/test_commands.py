@@ -141,6 +141,7 @@ def as_parameter(block: Block):
 
 
 @pytest.mark.parametrize("block", [as_parameter(each) for each in executed_blocks()])
+@pytest.mark.takes(7)
 def test_commands_end_and_print_as_shown(block):
     printed = ""
     for command in block.commands:

@@ -47,6 +47,7 @@ DEVIATIONS = {
 
 
 @pytest.mark.parametrize("kind", DEVIATIONS)
+@pytest.mark.takes(20)
 def test_program_shows_the_deviation_until_it_is_gone(
     kind, report_of, reproduce, run_program, tmp_path
 ):

@@ -21,6 +21,7 @@ def test_histories_that_pass_are_counted(run):
     assert done.left == []
 
 
+@pytest.mark.takes(15)
 def test_a_history_that_fails_is_a_finding_and_is_not_counted(run):
     wrong = ("--suite=--impl=mutant:swaps_messages", "--suite=--clause=CHAN-8")
     done = run("histories.py", *FEW, "--suite=-n0", *wrong)

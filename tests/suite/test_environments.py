@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import defaultdict
 
+import pytest
 from sharedtensor_conformance.report.records import read_report
 from sharedtensor_conformance.report.verdicts import Verdict
 from suites import COMMAND, LIMIT, environment
@@ -20,6 +21,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 MOUNTING = ("ENV-1", "ENV-4", "ENV-5")
 
 
+@pytest.mark.takes(8)
 def test_environments_that_may_not_be_made_leave_cases_not_run(tmp_path):
     report = tmp_path / "report.jsonl"
     chosen = [f"--clause={id}" for id in (*MOUNTING, "ENV-3")]

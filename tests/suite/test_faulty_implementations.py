@@ -102,6 +102,7 @@ def by_strategy(done: Done) -> dict[str, list[Case]]:
 
 
 @pytest.mark.parametrize("name", BLOCKED)
+@pytest.mark.takes(5)
 def test_implementation_that_the_smoke_test_refuses_is_blocked(suite, name):
     done = suite(f"{IMPL}:{name}", *CASES)
     assert_ended(done, status=1)
@@ -111,6 +112,7 @@ def test_implementation_that_the_smoke_test_refuses_is_blocked(suite, name):
 
 
 @pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.takes(22)
 def test_each_fault_gets_its_verdict_and_the_run_goes_on(suite, group):
     done = suite(f"{IMPL}:{group}", *CASES)
     assert_ended(done, status=1)
@@ -166,6 +168,7 @@ def test_child_of_one_case_that_is_no_process_of_its_own_is_told(suite):
     assert {case.verdict for case in others} == {"pass"}
 
 
+@pytest.mark.takes(18)
 def test_process_that_dies_while_another_is_asked_has_crashed(suite):
     done = suite(f"{IMPL}:crashes_in_the_thread_of_a_queue", *CASES)
     assert_ended(done, status=1)
@@ -215,6 +218,7 @@ def test_segments_that_are_removed_are_missed_where_they_are_needed(suite):
 
 
 @pytest.mark.parametrize("name", ["stops_its_supervisor", "kills_its_supervisor"])
+@pytest.mark.takes(10)
 def test_implementation_that_harms_its_supervisor_is_ended_without_it(suite, name):
     done = suite(f"{IMPL}:{name}", *CASES, "--patience=6")
     assert_ended(done, status=1)
@@ -249,6 +253,7 @@ def test_adapter_that_is_not_imported_is_one_sentence_and_status_4(suite, module
 # The outer bound
 
 
+@pytest.mark.takes(16)
 def test_watchdog_ends_a_case_before_the_deadline_of_its_request(suite):
     done = suite(f"{IMPL}:never_late", *CASES, "--case-limit=8")
     assert_ended(done, status=1)
@@ -257,6 +262,7 @@ def test_watchdog_ends_a_case_before_the_deadline_of_its_request(suite):
         assert "it took longer than 8 s as a whole" in case.evidence
 
 
+@pytest.mark.takes(10)
 def test_watchdog_ends_a_run_in_which_the_suite_hangs(suite):
     done = suite(f"{IMPL}:well", "-p", "stuck_suite", *CASES, "--case-limit=5")
     assert done.status == 1

@@ -108,6 +108,7 @@ def test_while_no_case_fails_as_expected_all_are_run(suite):
     assert done.status == 1
 
 
+@pytest.mark.takes(8)
 def test_case_of_a_cause_that_hung_is_waited_for_less(suite):
     option = expecting(suite, ("SHARE-1", "hang"))
     named = "--case=test_share.py::test_receiver_sees_what_the_sender_writes*"
@@ -119,6 +120,7 @@ def test_case_of_a_cause_that_hung_is_waited_for_less(suite):
     assert "gave no answer within 3 s" in others[0]
 
 
+@pytest.mark.takes(18)
 def test_expected_hangs_leave_cases_of_other_causes_their_time(suite):
     option = expecting(suite, ("SHARE-1", "hang"))
     expected = "--case=test_share.py::test_receiver_sees_what_*"
@@ -236,6 +238,7 @@ date = 2026-11-21
 """
 
 
+@pytest.mark.takes(9)
 def test_leak_is_expected_where_each_kind_of_it_is(suite):
     file = suite.folder / "expected.toml"
     file.write_text(LEAK.format('["descriptor /dev/null", "descriptor pipe"]'))
@@ -265,6 +268,7 @@ def test_kind_of_leak_that_is_not_named_is_not_expected(tmp_path, leaks, expecte
     assert bool(load_expectations(file).covers(LEFT, "1.0")) == expected
 
 
+@pytest.mark.takes(11)
 def test_entry_that_names_no_leak_expects_none_of_the_clauses_that_judge_all(suite):
     option = expecting(suite, ("LIFE-7", "fail"))
     done = suite(*LEAKS, SENDS, *WHERE, option)

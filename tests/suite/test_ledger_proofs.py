@@ -172,6 +172,7 @@ def test_leaks_are_caught_and_nobody_accused_near_a_busy_neighbour(suite, neighb
     assert_only_the_guilty(done, PASSES)
 
 
+@pytest.mark.takes(11)
 def test_another_leak_is_found_among_those_of_a_kind_that_is_known(suite):
     where = ("--strategy=file_descriptor", "--start-method=fork")
     case = f"--case={PASSES}*"

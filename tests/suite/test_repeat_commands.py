@@ -55,6 +55,7 @@ def printed(text: str) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
+@pytest.mark.takes(6)
 def test_printed_command_breaks_the_same_clause_in_the_same_way(suite, options):
     brief = {"PYTEST_ADDOPTS": "-p brief_shrinking"}
     done = suite(*options, **brief)

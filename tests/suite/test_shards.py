@@ -133,6 +133,7 @@ def judged(report):
     return {case.id: case.verdict for case in report.cases}, summary, selection
 
 
+@pytest.mark.takes(15)
 def test_merged_shards_are_what_one_run_is(suite, capsys):
     """Also where the machines of some have workers."""
     whole = suite(*CHOSEN).report

@@ -273,6 +273,7 @@ NOT_JUDGED = {
 }
 
 
+@pytest.mark.takes(8)
 def test_who_claims_little_is_told_what_was_not_judged(suite):
     chosen = (f"--clause={id}" for id in NARROW)
     done = suite("--impl=narrow_adapters:descriptors", *chosen)

@@ -34,11 +34,14 @@ KINDS = ("queue", "simple_queue")
 
 @contextmanager
 def about(*clauses: str) -> Iterator[None]:
-    """Say which of its clauses a case breaks where the block fails."""
+    """Say which of its clauses a case breaks where the block fails.
+
+    Where a block in it has said so, that is nearer to what has failed.
+    """
     try:
         yield
     except Broken as error:
-        error.clauses = clauses
+        error.clauses = error.clauses or clauses
         raise
 
 

@@ -66,6 +66,7 @@ def test_context_says_its_start_method(owner, start_method):
     channels=("queue", "simple_queue", "pipe"),
     vary=("start_method",),
     isolated=True,
+    mainly="API-1",
 )
 def test_functions_of_the_module_make_what_those_of_a_context_make(stage, start_method):
     """The owner sets the start method, and makes all without a context.

@@ -19,6 +19,7 @@ from sharedtensor_conformance.chapters.bundle_stories import (
     make_bundle_with_grads,
     reads_the_writes,
 )
+from sharedtensor_conformance.chapters.stories import about
 from sharedtensor_conformance.harness import attempt, check, clause
 
 BY_FORK = ("fork",)
@@ -41,16 +42,18 @@ def go_all_ways(bundle, receiver, bystander, channel):
     """Send a bundle again and again, back and on; all of them are one memory."""
     first = send(bundle, receiver, channel)
     arrives_and_is_shared(first, bundle)
-    again = send_between_threads(bundle, receiver, channel)
-    arrives_and_is_shared(again, bundle, "RESHARE-2")
-    first.drop()
-    third = send(bundle, receiver, channel)
-    arrives_and_is_shared(third, again, "RESHARE-2")
-    again.drop()
-    back = send(third, bundle.actor, channel)
-    arrives_and_is_shared(back, third, "RESHARE-5")
-    onward = send(third, bystander, channel)
-    arrives_as(onward.description(), bundle.description(), "RESHARE-5")
+    with about("RESHARE-2"):
+        again = send_between_threads(bundle, receiver, channel)
+        arrives_and_is_shared(again, bundle, "RESHARE-2")
+        first.drop()
+        third = send(bundle, receiver, channel)
+        arrives_and_is_shared(third, again, "RESHARE-2")
+        again.drop()
+    with about("RESHARE-5", "GRAD-8"):
+        back = send(third, bundle.actor, channel)
+        arrives_and_is_shared(back, third, "RESHARE-5")
+        onward = send(third, bystander, channel)
+        arrives_as(onward.description(), bundle.description(), "RESHARE-5")
     each_reads_the_writes([bundle, third, onward, back], "SHARE-4", "RESHARE-5")
 
 
@@ -58,6 +61,7 @@ def go_all_ways(bundle, receiver, bystander, channel):
     *(*VIEWED, "SHARE-4", "RESHARE-2", "RESHARE-5", "VIEW-4", "CHAN-5"),
     vary=("strategy",),
     pairwise=True,
+    mainly="VIEW-5",
 )
 def test_bundle_is_one_memory_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
@@ -68,7 +72,14 @@ def test_bundle_is_one_memory_however_often_it_is_sent(
     go_all_ways(bundle, receiver, bystander, channel)
 
 
-@clause(*GRADS, "GRAD-8", profiles=("views",), vary=("strategy",), pairwise=True)
+@clause(
+    *GRADS,
+    "GRAD-8",
+    profiles=("views",),
+    vary=("strategy",),
+    pairwise=True,
+    mainly="GRAD-2",
+)
 def test_bundle_keeps_its_grads_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
 ):
@@ -82,6 +93,7 @@ def test_bundle_keeps_its_grads_however_often_it_is_sent(
     profiles=("views", "identity", "share"),
     vary=("strategy",),
     pairwise=True,
+    mainly="RESHARE-3",
 )
 def test_bundle_is_mapped_once_however_often_it_is_received(
     sender, receiver, bystander, channel, implementation
@@ -117,6 +129,7 @@ def test_bundle_is_mapped_once_however_often_it_is_received(
     profiles=("views", "identity", "share"),
     vary=("strategy",),
     start_methods=BY_FORK,
+    mainly="RESHARE-3",
 )
 def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
     """A child gets what it has inherited, twice, and sends it back to its parent."""
@@ -144,6 +157,7 @@ def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
     profiles=("views",),
     vary=("strategy",),
     pairwise=True,
+    mainly="GRAD-1",
 )
 def test_bundle_keeps_its_flags_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
@@ -154,7 +168,14 @@ def test_bundle_keeps_its_flags_however_often_it_is_sent(
 
 
 @clause(
-    *VIEWED, "CHAN-4", "CHAN-5", "LIFE-2", "LIFE-17", vary=("strategy",), pairwise=True
+    *VIEWED,
+    "CHAN-4",
+    "CHAN-5",
+    "LIFE-2",
+    "LIFE-17",
+    vary=("strategy",),
+    pairwise=True,
+    mainly="LIFE-2",
 )
 def test_bundles_in_flight_keep_what_they_have(
     sender, receiver, channel, implementation
@@ -177,7 +198,7 @@ def test_bundles_in_flight_keep_what_they_have(
     arrives_and_is_shared(back, arrived[3], "LIFE-17")
 
 
-@clause(*VIEWED, "START-1", "START-2", start_methods=BY_MESSAGE)
+@clause(*VIEWED, "START-1", "START-2", start_methods=BY_MESSAGE, mainly="START-1")
 def test_bundle_among_the_arguments_of_a_process_is_shared(
     owner, peer, implementation, start_method
 ):
@@ -193,7 +214,9 @@ def test_bundle_among_the_arguments_of_a_process_is_shared(
     each_reads_the_writes([made, second, passed_on], "START-2")
 
 
-@clause(*GRADS, "START-1", profiles=("views",), start_methods=BY_MESSAGE)
+@clause(
+    *GRADS, "START-1", profiles=("views",), start_methods=BY_MESSAGE, mainly="START-1"
+)
 def test_bundle_with_grads_among_the_arguments_keeps_them(owner, implementation):
     """A child gets a bundle with flags and grads."""
     bundle = make_bundle_with_grads(owner, implementation)
@@ -201,7 +224,14 @@ def test_bundle_with_grads_among_the_arguments_keeps_them(owner, implementation)
     arrives_and_is_shared(bundle.there(child, child.arguments[0]), bundle)
 
 
-@clause(*VIEWED, "START-3", "LIFE-22", profiles=("share",), start_methods=BY_FORK)
+@clause(
+    *VIEWED,
+    "START-3",
+    "LIFE-22",
+    profiles=("share",),
+    start_methods=BY_FORK,
+    mainly="START-3",
+)
 def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implementation):
     """A child inherits bundles that its parent has shared, sent and received."""
     shared, sent = (make_bundle(owner, implementation, turn) for turn in range(2))
@@ -221,7 +251,9 @@ def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implemen
     each_reads_the_writes([there, sent, inherited[1]], "START-3")
 
 
-@clause("START-4", *SHARING, profiles=("views",), start_methods=BY_FORK)
+@clause(
+    "START-4", *SHARING, profiles=("views",), start_methods=BY_FORK, mainly="START-4"
+)
 def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, implementation):
     """Children inherit a bundle that nobody has shared; one of them sends its own."""
     bundle = make_bundle(owner, implementation)
@@ -252,6 +284,7 @@ def in_a_grandchild(actor, what, *arguments):
     pairwise=True,
     forks=True,
     prefers="fork",
+    mainly="LIFE-22",
 )
 def test_forked_children_of_forked_children_receive(
     sender, receiver, channel, implementation
@@ -284,6 +317,7 @@ def test_forked_children_of_forked_children_receive(
     pairwise=True,
     forks=True,
     prefers="fork",
+    mainly="LIFE-5",
 )
 def test_forked_children_of_forked_children_send_and_end(
     sender, receiver, channel, implementation
@@ -324,14 +358,21 @@ def tasks_share(pool, owner, peer, implementation, *ways):
         each_reads_the_writes([returned, here], *ways)
 
 
-@clause(*VIEWED, "CHAN-1", vary=("strategy",), prefers="fork")
+@clause(*VIEWED, "CHAN-1", vary=("strategy",), prefers="fork", mainly="CHAN-1")
 def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation):
     """A pool's worker looks at bundles, writes to them, and returns them."""
     with owner.pool() as pool:
         tasks_share(pool, owner, peer, implementation, "CHAN-1")
 
 
-@clause(*GRADS, "CHAN-1", profiles=("views",), vary=("strategy",), prefers="fork")
+@clause(
+    *GRADS,
+    "CHAN-1",
+    profiles=("views",),
+    vary=("strategy",),
+    prefers="fork",
+    mainly="CHAN-1",
+)
 def test_bundle_with_grads_of_a_task_keeps_them(owner, implementation):
     """A pool's worker looks at a bundle with flags and grads, and writes to it."""
     with owner.pool() as pool:
@@ -345,7 +386,14 @@ def test_bundle_with_grads_of_a_task_keeps_them(owner, implementation):
         arrives_as(returned.description(), after, "GRAD-2", moment="it is returned")
 
 
-@clause(*VIEWED, "CHAN-9", vary=("strategy",), prefers="fork", isolated=True)
+@clause(
+    *VIEWED,
+    "CHAN-9",
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
+    mainly="CHAN-9",
+)
 def test_bundles_of_calls_are_shared_with_the_executor(stage, implementation):
     """An executor's worker looks at bundles, writes to them, and returns them."""
     with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
@@ -361,6 +409,7 @@ QUEUES = ("joinable_queue", "queue_of_two")
     vary=("strategy",),
     prefers="fork",
     channels=("queue",),
+    mainly="CHAN-8",
 )
 def test_bundles_on_other_queues_are_shared(owner, implementation):
     """Bundles go to a child and back on queues that count or have a bound, twice."""
@@ -378,7 +427,14 @@ def test_bundles_on_other_queues_are_shared(owner, implementation):
         arrives_and_is_shared(back, arrived[1], "CHAN-8", "RESHARE-5")
 
 
-@clause(*VIEWED, "CHAN-10", vary=("strategy",), prefers="fork", isolated=True)
+@clause(
+    *VIEWED,
+    "CHAN-10",
+    vary=("strategy",),
+    prefers="fork",
+    isolated=True,
+    mainly="CHAN-10",
+)
 def test_bundle_on_the_queue_of_a_manager_is_shared_or_refused(stage, implementation):
     """The owner puts a bundle on a manager's queue for a child, twice."""
     with stage.fresh() as fresh:
@@ -399,7 +455,9 @@ def test_bundle_on_the_queue_of_a_manager_is_shared_or_refused(stage, implementa
 # Bundles whose sender has ended
 
 
-@clause(*VIEWED, "LIFE-3", "LIFE-5", vary=("strategy",), prefers="fork")
+@clause(
+    *VIEWED, "LIFE-3", "LIFE-5", vary=("strategy",), prefers="fork", mainly="LIFE-5"
+)
 def test_bundle_survives_the_exit_of_its_sender(owner, peer, channel, implementation):
     """A child puts bundles of its own and of the peer, receives one, and exits.
 
@@ -422,7 +480,7 @@ def test_bundle_survives_the_exit_of_its_sender(owner, peer, channel, implementa
     each_reads_the_writes([held, arrived[2]], "LIFE-3")
 
 
-@clause(*ARRIVAL, "LIFE-4", vary=("strategy",), prefers="fork")
+@clause(*ARRIVAL, "LIFE-4", vary=("strategy",), prefers="fork", mainly="LIFE-4")
 def test_bundle_survives_the_killing_of_its_sender(owner, peer, implementation):
     """The owner has received bundles from a child, which is killed; it sends them on.
 

@@ -129,6 +129,7 @@ def can_send(sender, receiver):
     *("SHARE-12", "SHARE-3", "RESHARE-2", "RESHARE-5", "LIFE-1", "LIFE-17"),
     vary=("strategy",),
     dtypes=("int32",),
+    mainly="SHARE-12",
 )
 def test_storages_of_every_size_that_come_and_go_lie_apart(
     owner, peer, bystander, stage, strategy
@@ -154,6 +155,7 @@ def test_storages_of_every_size_that_come_and_go_lie_apart(
     vary=("strategy",),
     start_methods=("fork",),
     dtypes=("int32",),
+    mainly="SHARE-12",
 )
 def test_storages_of_forked_processes_lie_apart(owner, peer, stage, strategy):
     """The same, with children that the owner forks in the middle of it, twice.

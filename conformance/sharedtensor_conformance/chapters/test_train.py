@@ -256,7 +256,13 @@ def test_module_that_is_shared_again_shares_what_is_new(owner):
 
 
 @clause(
-    "TRAIN-1", "TRAIN-5", "RESHARE-2", "RESHARE-5", vary=("strategy",), pairwise=True
+    "TRAIN-1",
+    "TRAIN-5",
+    "RESHARE-2",
+    "RESHARE-5",
+    vary=("strategy",),
+    pairwise=True,
+    mainly="TRAIN-1",
 )
 def test_module_is_one_memory_however_often_it_is_sent(
     sender, receiver, bystander, channel
@@ -278,7 +284,14 @@ def test_module_is_one_memory_however_often_it_is_sent(
         each_sees_the_writes_of_the_others(*(one[name] for one in found))
 
 
-@clause("TRAIN-1", "TRAIN-2", "TRAIN-5", "RESHARE-6", vary=("strategy",))
+@clause(
+    "TRAIN-1",
+    "TRAIN-2",
+    "TRAIN-5",
+    "RESHARE-6",
+    vary=("strategy",),
+    mainly="TRAIN-1",
+)
 def test_module_named_with_its_tensors_arrives_as_one(sender, receiver):
     """A message names a module twice, one of its tensors, and its state_dict."""
     module = make_normalized(sender)
@@ -300,7 +313,14 @@ SIZES_OF_PARAMETERS = (1, 0, 2, 1023, 1024, 1025, 5000)
 BUFFER_SIZES = {"none": 0, "one": 1, "many": 3000}
 
 
-@clause("TRAIN-1", "TRAIN-5", "TRAIN-6", vary=("strategy",), pairwise=True)
+@clause(
+    "TRAIN-1",
+    "TRAIN-5",
+    "TRAIN-6",
+    vary=("strategy",),
+    pairwise=True,
+    mainly="TRAIN-1",
+)
 def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
     """Modules have many parameters and buffers, of no elements and of more than a page.
 
@@ -331,6 +351,7 @@ def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
     *("TRAIN-1", "TRAIN-5", "START-2"),
     start_methods=("spawn", "forkserver"),
     vary=("start_method",),
+    mainly="TRAIN-1",
 )
 def test_module_among_the_arguments_of_a_process_is_shared(owner):
     """The owner ties two parameters of a module and starts a child with it."""

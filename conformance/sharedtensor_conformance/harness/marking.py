@@ -31,6 +31,7 @@ class Marking:
     forks: bool = False
     prefers: str = ""
     starts: bool = False
+    mainly: tuple[str, ...] = ()
 
     @property
     def starts_processes(self) -> bool:
@@ -64,6 +65,7 @@ def clause(
     forks: bool = False,
     prefers: str = "",
     starts: bool = False,
+    mainly: str = "",
 ) -> Callable[[Test], Test]:
     """Tie a test to the clauses `ids`.
 
@@ -88,10 +90,15 @@ def clause(
         prefers: the start method of a test that does not vary over them and that could
             run under any.
         starts: the test starts processes besides those that cases share.
+        mainly: the one of the clauses that a failure breaks which does not say what it
+            is about, such as an exception. Without it that failure breaks all of them.
 
     Raises:
         KeyError: the spec has no such clause.
+        ValueError: the test is mainly about a clause that it does not judge.
     """
+    if mainly and mainly not in ids:
+        raise ValueError(f"{mainly} is none of the clauses that the test judges")
     needed = frozenset({load_clauses()[id].profile for id in ids} | set(profiles))
     bound = tuple(STRATEGY_OF[p] for p in sorted(needed) if p in STRATEGY_OF)
     marking = Marking(
@@ -110,6 +117,7 @@ def clause(
         forks,
         prefers,
         starts,
+        (mainly,) if mainly else (),
     )
 
     def decorate(test: Test) -> Test:

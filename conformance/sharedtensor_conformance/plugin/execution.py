@@ -90,6 +90,12 @@ class Outcome:
     def _now(cls, verdict: Verdict, evidence: str = "") -> Outcome:
         return cls(verdict, evidence, tally.checks, tally.remote_calls)
 
+    def of_a_test_mainly_about(self, *clauses: str) -> Outcome:
+        """Return it with what it is about where it names no clause of the test."""
+        if self.verdict.broken:
+            return replace(self, clauses=(*self.clauses, *clauses))
+        return self
+
     def on(self, case: Case) -> Case:
         """Return the case with this outcome."""
         broken = tuple(id for id in self.clauses if id in case.clauses)

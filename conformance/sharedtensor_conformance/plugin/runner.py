@@ -161,6 +161,7 @@ class Runner:
 
     def _judge(self, story: Story) -> Case:
         outcome = self._foregone(story) or self._execute(story)
+        outcome = outcome.of_a_test_mainly_about(*story.marking.mainly)
         case = self._expect(outcome.on(story.as_case()))
         if not outcome.known and self._is_repeated(case, story):
             case = self._repeat(case, story)
