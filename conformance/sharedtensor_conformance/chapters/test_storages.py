@@ -155,7 +155,7 @@ def test_storages_of_every_size_that_come_and_go_lie_apart(
     vary=("strategy",),
     start_methods=("fork",),
     dtypes=("int32",),
-    mainly="SHARE-12",
+    mainly="LIFE-22",
 )
 def test_storages_of_forked_processes_lie_apart(owner, peer, stage, strategy):
     """The same, with children that the owner forks in the middle of it, twice.
