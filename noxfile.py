@@ -95,6 +95,14 @@ def reference(session: nox.Session) -> None:
     session.run(*SUITE, *session.posargs)
 
 
+@nox.session
+def start_methods(session: nox.Session) -> None:
+    """The suite on the reference, under each start method alone: every MUST holds."""
+    session.install("-e", ".[conformance]")
+    for method in ("fork", "spawn", "forkserver"):
+        session.run(*SUITE, f"--start-method={method}", *session.posargs)
+
+
 @nox.session(python="3.11")
 def torch(session: nox.Session) -> None:
     """The suite on real torch: 0 with its expectations, 1 without."""

@@ -35,6 +35,9 @@ LONG = 120
 CHEAP: dict[str, Any] = {"vary": (), "prefers": "fork"}
 """For stages on which it does not matter how processes are started."""
 
+WITHOUT_A_FORK_SERVER = ("fork", "spawn")
+"""Of a fork server the standard library puts a socket among the temporary files."""
+
 MODES = (0o000, 0o777)
 """The two ends of what a umask can be: nothing is masked, and everything."""
 
@@ -83,7 +86,8 @@ def managers_go(stage, fresh):
 def end_all(stage, fresh):
     """Kill all actors, and wait until no name is left."""
     for actor in reversed(fresh.actors.running()):
-        actor.kill()
+        if actor.is_alive():
+            actor.kill()
     names_go(stage, fresh, fresh.ledger.segments(), "the names are removed")
 
 
@@ -329,7 +333,13 @@ def shares_in(stage, folder):
         managers_go(stage, fresh)
 
 
-@clause("MGR-7", profiles=("share",), **CHEAP, isolated=True)
+@clause(
+    "MGR-7",
+    profiles=("share",),
+    **CHEAP,
+    start_methods=WITHOUT_A_FORK_SERVER,
+    isolated=True,
+)
 def test_manager_works_under_a_directory_with_a_long_path(stage, tmp_path):
     """The directory's path is longer than the address of a socket can be."""
     folder = tmp_path / ("long" * (LONG // 4))
@@ -338,7 +348,13 @@ def test_manager_works_under_a_directory_with_a_long_path(stage, tmp_path):
     check.equal(list(folder.iterdir()), [], "nothing is left in the directory")
 
 
-@clause("MGR-7", profiles=("share",), **CHEAP, isolated=True)
+@clause(
+    "MGR-7",
+    profiles=("share",),
+    **CHEAP,
+    start_methods=WITHOUT_A_FORK_SERVER,
+    isolated=True,
+)
 def test_manager_works_under_a_directory_with_a_name_of_any_letters(stage):
     """The directory's name has a space, a quote, a newline and letters of all kinds."""
     # Not below pytest's own: the path is to be short, so that the letters alone count.
