@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -21,7 +22,7 @@ import select
 import signal
 import socket
 import sys
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from typing import Any
 
 import pytest
@@ -80,7 +81,12 @@ def handle(connection: socket.socket) -> int:
 
 
 def prepare() -> None:
-    """Do what each run would do: import the tests, and read what the spec says."""
+    """Do what each run would do: import the tests, and read what the spec says.
+
+    What pytest asks for its help has imported all of its plugins.
+    """
+    with redirect_stdout(io.StringIO()):
+        pytest.main(["--help"])
     for module in pkgutil.iter_modules(chapters.__path__, f"{chapters.__name__}."):
         importlib.import_module(module.name)
     SpecRecord.of(load_clauses())
