@@ -3,6 +3,7 @@
 The site is built from what is in the repository and needs no network.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -96,12 +97,20 @@ MENDED = {
 """What Sphinx and the theme write, and what those need who use keys or hear a page."""
 
 
+SCROLLED = re.compile(
+    r'(<div class="highlight-(?!console|text)[^"]*"><div class="highlight"><pre)>'
+)
+"""A block of code whose lines are not wrapped: it scrolls where it is too wide."""
+
+
 def mend(app, pagename, templatename, context, doctree):
-    """Give headings of lists their level, and let keys scroll wide tables."""
+    """Give headings of lists their level, and let keys scroll wide tables and code."""
     for part in ("furo_navigation_tree", "body"):
         for written, instead in MENDED.items():
             if part in context:
                 context[part] = context[part].replace(written, instead)
+    if "body" in context:
+        context["body"] = SCROLLED.sub(r'\1 tabindex="0">', context["body"])
 
 
 def setup(app):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,13 @@ def folded(line: Iterable[nodes.Node], *content: nodes.Node, ids: Iterable[str] 
     """Return `content`, folded under a line of text."""
     box = tag("details", tag("summary", *line), *content)
     box["ids"] += ids
+    return box
+
+
+def folded_table(line: str, shown: nodes.Node) -> nodes.Element:
+    """Return a long table, folded under a line that says what it has."""
+    box = folded([nodes.Text(line)], shown)
+    box["classes"].append("folded")
     return box
 
 
@@ -67,20 +76,37 @@ def table(
 ) -> nodes.Element:
     """Return a table in a box that scrolls, by keys too, where the page is too narrow.
 
-    A cell is a node, or anything else, which is shown as text.
+    A cell is a node, or anything else, which is shown as text. A column of numbers is
+    set flush right, with its head.
     """
     titles = list(head)
+    lines = [list(row) for row in rows]
+    numbers = [are_numbers(column) for column in zip_longest(*lines, fillvalue="")]
     group = nodes.tgroup(cols=len(titles))
     group += [nodes.colspec(colwidth=1) for _ in titles]
-    group += nodes.thead("", _row(titles))
-    group += nodes.tbody("", *map(_row, rows))
+    group += nodes.thead("", _row(titles, numbers))
+    group += nodes.tbody("", *(_row(line, numbers) for line in lines))
     made = nodes.table("", group, classes=[name] if name else [])
     return tag("div", made, classes=["wide"], tabindex="0")
 
 
-def _row(cells: Iterable[object]) -> nodes.row:
-    shown = (c if isinstance(c, nodes.Node) else nodes.Text(str(c)) for c in cells)
-    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", c)) for c in shown))
+FIGURE = re.compile(r"[\d,]+(\.\d+)?( ?(us|ms|s|%))?")
+NOTHING = ("", "-")
+
+
+def are_numbers(column: Iterable[object]) -> bool:
+    """Return whether the cells of a column show numbers, or nothing in their place."""
+    shown = {str(cell) for cell in column if cell not in NOTHING}
+    return bool(shown) and all(map(FIGURE.fullmatch, shown))
+
+
+def _row(cells: Iterable[object], numbers: Sequence[bool]) -> nodes.row:
+    row = nodes.row()
+    for cell, number in zip_longest(cells, numbers, fillvalue=False):
+        shown = cell if isinstance(cell, nodes.Node) else nodes.Text(str(cell))
+        classes = ["number"] if number else []
+        row += nodes.entry("", nodes.paragraph("", "", shown), classes=classes)
+    return row
 
 
 def read_json(

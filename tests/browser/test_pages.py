@@ -10,23 +10,42 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlparse
 
 import pytest
-from screens import PHONE
+from screens import PHONE, WIDE
 from sharedtensor_conformance.clauses import load_clauses
 
 PAGES = (
     "index.html",
     "matrix.html",
+    "implementations/index.html",
     "implementations/torch.html",
+    "implementations/torch-patched.html",
     "implementations/reference.html",
     "spec/index.html",
     "spec/grad.html",
+    "spec/fault.html",
     "spec/clauses.html",
+    "spec/promises.html",
+    "spec/changes.html",
     "guides/messages.html",
     "guides/reports.html",
+    "guides/faults.html",
+    "guides/what-the-suite-found.html",
     "guides/add-implementation.html",
     "benchmark.html",
+    "trust.html",
+    "soak.html",
+    "state-machines.html",
+    "glossary.html",
+    "api.html",
+    "search.html",
+    "source/reference/sharedtensor/protocol.py.html",
 )
-"""One page of each kind."""
+"""Each page that is unlike the others."""
+
+UNFOLD = (
+    "() => document.querySelectorAll('details').forEach(box => { box.open = true })"
+)
+"""Opens what is folded, so that it is looked at as well."""
 
 LARGEST = 500_000
 """The largest size of the matrix, in bytes."""
@@ -44,18 +63,37 @@ CUT_OFF = """() => {
 """What of a page lies outside of the window and in no box that scrolls."""
 
 
+ENDS = """() => {
+  const text = document.querySelector("article").getBoundingClientRect();
+  return [text.bottom, document.documentElement.scrollHeight];
+}"""
+"""Where the text of a page ends, and the page itself."""
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_page_fits_a_phone(opened, page):
     shown = opened(page, viewport=PHONE)
+    shown.evaluate(UNFOLD)
     assert shown.evaluate(CUT_OFF) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [PHONE, WIDE])
 @pytest.mark.parametrize("page", PAGES)
-def test_page_is_accessible(opened, page, scheme):
+def test_page_ends_with_its_text(opened, page, viewport):
+    shown = opened(page, viewport=viewport)
+    bottom, height = shown.evaluate(ENDS)
+    assert height < max(bottom, viewport["height"]) + viewport["height"] / 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "viewport"), [("light", WIDE), ("dark", WIDE), ("light", PHONE)]
+)
+@pytest.mark.parametrize("page", PAGES)
+def test_page_is_accessible(opened, page, scheme, viewport):
     from axe_playwright_python.sync_playwright import Axe
 
-    shown = opened(page, color_scheme=scheme)
+    shown = opened(page, color_scheme=scheme, viewport=viewport)
+    shown.evaluate(UNFOLD)
     found = Axe().run(shown, options={"resultTypes": ["violations"]})
     assert complaints(found.response) == []
 

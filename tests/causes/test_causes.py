@@ -1,15 +1,19 @@
 """The programs that show deviations, and the script that runs them."""
 
 import importlib.util
+import re
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from sharedtensor_conformance.report.expectations import load_expectations
+from sharedtensor_conformance.report.records import read_report
 
 ROOT = Path(__file__).parents[2]
 EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
 CAUSES = EXPECTATIONS / "causes"
+REPORTS = ROOT / "docs/reports"
 
 
 @pytest.fixture
@@ -74,3 +78,23 @@ def test_every_program_is_the_cause_of_an_expectation():
 @pytest.mark.parametrize("program", sorted(CAUSES.glob("*/*.py")), ids=lambda p: p.stem)
 def test_program_knows_nothing_of_this_project(program):
     assert "sharedtensor" not in program.read_text()
+
+
+@pytest.mark.parametrize(
+    "file", sorted(EXPECTATIONS.glob("*.toml")), ids=lambda f: f.stem
+)
+def test_each_cause_stands_alone(file):
+    entries = tomllib.loads(file.read_text())["expect"]
+    causes = {one["cause"] for one in entries if "cause" in one}
+    elsewhere = re.compile(r"\b(above|below|likewise|the same as before)\b", re.I)
+    assert causes
+    assert sorted(filter(elsewhere.search, causes)) == []
+
+
+@pytest.mark.parametrize("file", sorted(REPORTS.glob("*.jsonl")), ids=lambda f: f.stem)
+def test_each_cause_of_a_committed_report_is_one_of_its_expectations(file):
+    report = read_report(file)
+    name = report.run.selection.expectations
+    told = {case.cause for case in report.cases if case.cause}
+    known = load_expectations(EXPECTATIONS / name).entries if name else ()
+    assert told <= {entry.cause for entry in known}

@@ -78,11 +78,13 @@ def write_report(
 
 @pytest.fixture(scope="module")
 def judged(build, tmp_path_factory):
-    """The site with two reports; the second one judged another text."""
+    """The site with three reports; all but the first are about another text."""
     root = tmp_path_factory.mktemp("judged")
     hashes = {clause.id: clause.hash for clause in parse_chapter(CHAPTER, "tiny.md")}
     write_report(root, "good", Verdict.PASS, hashes)
-    write_report(root, "bad", Verdict.FAIL, hashes | {"TINY-1": "0" * 12})
+    changed = hashes | {"TINY-1": "0" * 12}
+    write_report(root, "bad", Verdict.FAIL, changed)
+    write_report(root, "without", Verdict.UNSUPPORTED, changed)
     return build(root)
 
 
@@ -174,6 +176,12 @@ def test_verdict_on_another_text_is_marked(judged):
     assert text_of(box).count("Judged on another text of this clause.") == 1
 
 
+def test_clause_that_is_not_claimed_was_judged_on_no_text(judged):
+    assert "without" in judged.page("tables.html")
+    assert "behind-TINY-1-bad" in judged.page("tables.html")
+    assert "behind-TINY-1-without" not in judged.page("tables.html")
+
+
 def test_broken_cell_of_the_matrix_links_to_the_evidence(judged):
     assert 'href="tiny.html#TINY-1-bad"' in judged.page("tables.html")
     assert 'id="TINY-1-bad"' in judged.page("tiny.html")
@@ -181,7 +189,7 @@ def test_broken_cell_of_the_matrix_links_to_the_evidence(judged):
 
 def test_reports_can_be_downloaded(judged):
     copies = [path.name for path in (judged.folder / "_downloads").rglob("*.jsonl")]
-    assert sorted(copies) == ["bad.jsonl", "good.jsonl"]
+    assert sorted(copies) == ["bad.jsonl", "good.jsonl", "without.jsonl"]
 
 
 def test_incomplete_report_stops_the_build(site_of, tmp_path):

@@ -52,7 +52,7 @@ def test_figures_are_those_of_the_record(site_of):
     assert "and 0 violated an invariant" in text
     assert "Of 2 searches 1 have seen every state" in text
     assert "1 of 2 mutants of the protocol were killed" in text
-    for shown in ("3848", "2500 seen", "names_go: x", "survived", "It forgets."):
+    for shown in ("3,848", "2,500 seen", "names_go: x", "survived", "It forgets."):
         assert shown in text
 
 

@@ -88,6 +88,56 @@ def test_group_shows_evidence_and_commands_and_nothing_of_it_is_markup():
     assert "1.5 s" in words
 
 
+def test_summary_of_a_group_says_why_and_counts_its_own_cases():
+    causes = {"expected": True, "cause": "It sends no grad."}
+    cases = (
+        case("GRAD-1", "fail", evidence="got 1, not 2\nand more"),
+        case("GRAD-2", "fail", id="a", **causes),
+        case("GRAD-2", "fail", id="b", **causes),
+        case("GRAD-2", "hang", id="c", **causes | {"cause": "It waits."}),
+    )
+    shown = page_of(samples.report(cases))
+    lines = re.findall(r"<summary>(<h3>.*?)</summary>", shown, re.DOTALL)
+    assert sorted(words_of(f"<body>{line}") for line in lines) == [
+        "GRAD-1 The title of GRAD-1 got 1, not 2 "
+        "MUST, profile grad, not expected: 1 fail",
+        "GRAD-2 The title of GRAD-2 It sends no grad. "
+        "MUST, profile grad, expected: 2 fail",
+        "GRAD-2 The title of GRAD-2 It waits. MUST, profile grad, expected: 1 hang",
+    ]
+
+
+KNOWN = (*samples.ALL_HELD[:2], MIXED[2], samples.ALL_HELD[3])
+
+
+@pytest.mark.parametrize(
+    ("cases", "colour", "figures"),
+    [
+        (samples.ALL_HELD, "ok", ["✓ 4 held", "· 1 unsupported"]),
+        (KNOWN, "known", ["✓ 3 held", "✗ 1 broken as expected", "· 1 unsupported"]),
+        (
+            MIXED,
+            "no",
+            [
+                "✓ 1 held",
+                "✗ 1 broken",
+                "✗ 1 broken (advisory)",
+                "✗ 1 broken as expected",
+                "· 1 unsupported",
+            ],
+        ),
+    ],
+)
+def test_figures_say_what_became_of_the_clauses(cases, colour, figures):
+    shown = page_of(samples.report(cases))
+    assert f'<p class="said {colour}">' in shown
+    listed = shown.partition('<ul class="figures">')[2].partition("</ul>")[0]
+    items = re.findall(r"<li.*?</li>", listed)
+    assert [words_of(f"<body>{item}") for item in items] == figures
+    counts = [int(item.split()[1]) for item in figures]
+    assert re.findall(r"flex-grow:(\d+)", listed) == [str(count) for count in counts]
+
+
 def test_group_shows_the_steps_of_its_test():
     test = "test_grad.py::test_grad_that_is_present_arrives_with_its_values"
     broken = case("GRAD-2", "fail", evidence="None", id=f"{test}[x]")

@@ -7,6 +7,7 @@ test, the machine, the slowest cases.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,15 +15,17 @@ from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.evidence import Sources
 from sharedtensor_conformance.examples import Example, read_steps
 from sharedtensor_conformance.report.groups import Group, groups_of
-from sharedtensor_conformance.report.judge import shortfalls, standing
+from sharedtensor_conformance.report.judge import Standing, shortfalls, standing
 from sharedtensor_conformance.report.records import Case, Machine, Run, Summary
 from sharedtensor_conformance.report.repeat import program_command, repeat_command
 from sharedtensor_conformance.report.scope import notes, selected
 from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.templating import filled, source
 from sharedtensor_conformance.report.terminal import (
-    facts,
+    label,
     others_sentence,
+    plural,
+    standings,
     state_sentence,
     verdict_sentence,
 )
@@ -33,6 +36,16 @@ SLOWEST = 10
 """How many of the slowest cases are shown."""
 
 UNKNOWN = "(not in the installed spec)"
+
+FIGURES = {
+    Standing.HELD: ("✓", "held"),
+    Standing.BROKEN: ("✗", "broken"),
+    Standing.ADVISORY: ("✗", "broken (advisory)"),
+    Standing.EXPECTED: ("✗", "broken as expected"),
+    Standing.UNSUPPORTED: ("·", "unsupported"),
+    Standing.NOT_RUN: ("○", "not run"),
+}
+"""What became of clauses, by sign and words, in the order in which they are shown."""
 
 
 def page(
@@ -53,8 +66,10 @@ def page(
     content = {
         "name": str(run.implementation),
         "style": _style(),
-        "passed": not summary.exit_status,
+        "colour": _colour(run, summary),
         "sentence": verdict_sentence(run, summary),
+        "when": _when(run, summary),
+        "figures": _figures(run, summary),
         "notes": list(notes(run, summary)),
         "facts": _facts(run, summary),
         "rows": [*rows, sum(rows, Row("all"))] if rows else [],
@@ -76,6 +91,31 @@ def _style() -> Any:
     return Markup(source("palette.css") + source("report.css"))
 
 
+def _colour(run: Run, summary: Summary) -> str:
+    """Return the class of the sentence; what is broken as expected is not green."""
+    if summary.exit_status:
+        return "no"
+    return "known" if standings(run, summary)[Standing.EXPECTED] else "ok"
+
+
+def _when(run: Run, summary: Summary) -> str:
+    """Return what was run, and when, in one line."""
+    day = run.started.partition("T")[0]
+    cases = plural(summary.cases, "case")
+    spec = f"specification {run.spec.version}"
+    return f"{spec}, {selected(run)}: {cases} in {summary.seconds:.0f} s on {day}"
+
+
+def _figures(run: Run, summary: Summary) -> list[dict[str, Any]]:
+    """Return how many clauses became what."""
+    counts = standings(run, summary)
+    return [
+        {"standing": str(one), "sign": sign, "words": words, "count": counts[one]}
+        for one, (sign, words) in FIGURES.items()
+        if counts[one]
+    ]
+
+
 def _group(
     run: Run,
     summary: Summary,
@@ -88,7 +128,6 @@ def _group(
     """Return what the template needs of the group with a `number`."""
     case, id = group.shown, group.first
     sentences = (
-        f"Cause: {group.cause}" if group.cause else "",
         others_sentence(group) if group.others else "",
         state_sentence(group),
     )
@@ -99,7 +138,8 @@ def _group(
         "expected": group.expected,
         "id": id,
         "title": clauses[id].title if id in clauses else UNKNOWN,
-        "facts": facts(run, summary.clauses[id], expected=group.expected),
+        "why": printable(group.cause or _first_line(case.evidence)),
+        "facts": _group_facts(run, summary, group),
         "sentences": [printable(sentence) for sentence in sentences if sentence],
         "case": case,
         "evidence": printable(case.evidence) or "(no evidence was recorded)",
@@ -107,6 +147,18 @@ def _group(
         "repeat": repeat_command(run, id, case),
         "program": program_command(file, case) if told else "",
     }
+
+
+def _first_line(evidence: str) -> str:
+    return next(iter(evidence.splitlines()), "")
+
+
+def _group_facts(run: Run, summary: Summary, group: Group) -> str:
+    """Return what is said of a group's clause, and what its own cases ended in."""
+    result = summary.clauses[group.first]
+    found = Counter(str(case.verdict) for case in group.cases)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+    return f"{label(run, result, expected=group.expected)}: {counts}"
 
 
 def _facts(run: Run, summary: Summary) -> list[tuple[str, str]]:

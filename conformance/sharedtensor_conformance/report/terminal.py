@@ -200,13 +200,18 @@ def facts(run: Run, result: ClauseResult, *, expected: bool) -> str:
         result: what became of the clause.
         expected: what is told of it are known deviations.
     """
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
+    return f"{label(run, result, expected=expected)}: {counts}"
+
+
+def label(run: Run, result: ClauseResult, *, expected: bool) -> str:
+    """Return level, profile and standing of a broken clause, as `facts` does."""
     strict = run.selection.strict
     advisory = standing(run, result, strict=strict) is Standing.ADVISORY
     known = "expected" if expected else "not expected" + ", advisory" * advisory
     where = " and the ".join(sorted(STAND_INS.intersection(result.devices)))
-    label = f" on the {where} device" if where else ""
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
-    return f"{result.level}, profile {result.profile}, {known}{label}: {counts}"
+    device = f" on the {where} device" if where else ""
+    return f"{result.level}, profile {result.profile}, {known}{device}"
 
 
 def others_sentence(group: Group) -> str:

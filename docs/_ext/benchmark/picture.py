@@ -25,4 +25,8 @@ def drawn(results: Results) -> list[nodes.Node]:
             return []
         figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
     svg = in_colours_of_the_page(target.getvalue(), LABEL)
-    return [nodes.raw("", f'<div class="wide soak-plot">{svg}</div>', format="html")]
+    return [
+        nodes.raw(
+            "", f'<div class="wide soak-plot" tabindex="0">{svg}</div>', format="html"
+        )
+    ]

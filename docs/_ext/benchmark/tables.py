@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from docutils import nodes
-from elements import missing, paragraph, table
+from elements import folded_table, missing, paragraph, table
 from sharedtensor_conformance.bench.results import Result, Results, Subject
 from sharedtensor_conformance.bench.scaling import TITLES
 from sharedtensor_conformance.bench.table import busy, by_cell, figure
@@ -35,7 +35,9 @@ def rows(results: Results) -> list[nodes.Node]:
         return []
     subjects = results.implementations
     head = ["Row", *map(str, subjects)]
-    return [table(head, (line_of(title, cells[title], subjects) for title in cells))]
+    shown = table(head, (line_of(title, cells[title], subjects) for title in cells))
+    channels = dict.fromkeys(one.channel for one in results.results if one.channel)
+    return [folded_table(f"{len(cells)} rows over {', '.join(channels)}", shown)]
 
 
 def line_of(

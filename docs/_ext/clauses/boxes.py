@@ -203,8 +203,14 @@ def known_of(cause: Deviation, docname: str) -> list[nodes.Element]:
 def has_evidence(judgement: Judgement, clause: Clause) -> bool:
     """Return whether something is behind a verdict."""
     return bool(
-        judgement.causes or judgement.evidence or judgement.text_hash != clause.hash
+        judgement.causes or judgement.evidence or is_of_another_text(judgement, clause)
     )
+
+
+def is_of_another_text(judgement: Judgement, clause: Clause) -> bool:
+    """Return whether another text was judged; of what is not claimed none was."""
+    is_judged = judgement.verdict is not Verdict.UNSUPPORTED
+    return is_judged and judgement.text_hash != clause.hash
 
 
 def evidence_of(
@@ -212,7 +218,7 @@ def evidence_of(
 ) -> list[nodes.Element]:
     """Return the causes, the evidence, and whether another text was judged."""
     found: list[nodes.Element] = []
-    if judgement.text_hash != clause.hash:
+    if is_of_another_text(judgement, clause):
         found.append(paragraph("Judged on another text of this clause."))
     for cause in judgement.causes:
         found.append(paragraph(cause.cause, ["cause"]))

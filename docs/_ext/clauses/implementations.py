@@ -41,6 +41,11 @@ SHOWN_CLAUSES = 12
 CONFIGURATION = re.compile(r" under [a-z_]+$")
 
 
+def console(commands: str) -> nodes.literal_block:
+    """Return a block of commands; only one that has its source is highlighted."""
+    return nodes.literal_block(commands, commands, language="console")
+
+
 class Page:
     """What fills in the sections of one implementation's page."""
 
@@ -95,7 +100,7 @@ class Page:
         if not found:
             return [paragraph("Nothing: each clause that was judged held.")]
         causes = "cause" if len(found) == 1 else "causes"
-        text = f"{len(found)} {causes}, the one of the most basic clause first."
+        text = f"{len(found)} {causes}, that of the most basic clause first."
         return [paragraph(text), *found]
 
     def cause(
@@ -135,7 +140,7 @@ class Page:
         file = f"docs/reports/{report.file.name}"
         commands.append(program_command(file, case))
         shown = "\n".join(f"$ {command}" for command in commands)
-        yield nodes.literal_block("", shown, language="console")
+        yield console(shown)
 
     def not_run(self) -> list[nodes.Node]:
         """Return the reasons why clauses were not judged, with the clauses of each."""
@@ -186,7 +191,7 @@ class Page:
             )
             found += [
                 paragraph(said),
-                nodes.literal_block("", f"$ {command}", language="console"),
+                console(f"$ {command}"),
             ]
         return found or [missing("No report is committed.")]
 

@@ -91,7 +91,7 @@ def cell_of(column: Column, clause: Clause, links: Links) -> dict[str, Any]:
         "id": f"behind-{anchor}",
         "title": column.title,
         "tally": boxes.tally(judgement).astext(),
-        "stale": judgement.text_hash != clause.hash,
+        "stale": boxes.is_of_another_text(judgement, clause),
         "causes": list(with_addresses(judgement.causes, links)),
         "evidence": links.clause(clause.id, anchor),
     }

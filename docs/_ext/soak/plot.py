@@ -60,7 +60,7 @@ def picture_of(rounds: list[Record]) -> list[nodes.Node]:
     if not found:
         return [missing("There is nothing to draw yet.")]
     label = "What owner, peer and manager hold over the rounds, by strategy"
-    picture = f'<div class="wide soak-plot">{drawn(found, label)}</div>'
+    picture = f'<div class="wide soak-plot" tabindex="0">{drawn(found, label)}</div>'
     return [nodes.raw("", picture, format="html")]
 
 

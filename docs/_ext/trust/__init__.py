@@ -14,7 +14,7 @@ from typing import Any
 
 from clauses.domain import reference
 from docutils import nodes
-from elements import paragraph, read_json, table
+from elements import folded_table, paragraph, read_json, table
 from sharedtensor_conformance.clauses import Clause, load_clauses
 from sharedtensor_conformance.evidence import Citation, citing
 from soak.tables import in_words
@@ -116,19 +116,27 @@ def unproven(kills: Kills, docname: str) -> list[nodes.Node]:
 
 
 def matrix(kills: Kills, docname: str) -> list[nodes.Node]:
-    """Return all mutants, each with the test that killed it."""
-    head = ["Mutant", "Clauses", "What is wrong with it", "Fate", "Killed by"]
-    rows = [
-        [
-            mutant.name,
-            " ".join(mutant.clauses),
-            mutant.sentence,
-            kills.fate(mutant),
-            kills.by(mutant).partition("[")[0],
-        ]
-        for mutant in kills.mutants
+    """Return all mutants by chapter, each with the test that killed it."""
+    chapters: dict[str, list[Citation]] = {}
+    for mutant in kills.mutants:
+        chapter = mutant.clauses[0].partition("-")[0]
+        chapters.setdefault(chapter, []).append(mutant)
+    return [
+        folded_table(
+            f"{chapter}: {kills.fates(found)}",
+            table(MUTANTS, (row_of(kills, mutant) for mutant in found)),
+        )
+        for chapter, found in sorted(chapters.items())
     ]
-    return [table(head, rows)]
+
+
+MUTANTS = ["Mutant", "Clauses", "What is wrong with it", "Fate", "Killed by"]
+
+
+def row_of(kills: Kills, mutant: Citation) -> list[str]:
+    """Return the row of a mutant."""
+    clauses, killer = " ".join(mutant.clauses), kills.by(mutant).partition("[")[0]
+    return [mutant.name, clauses, mutant.sentence, kills.fate(mutant), killer]
 
 
 RENDERERS: dict[str, Callable[[Kills, str], list[nodes.Node]]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
-from elements import paragraph, read_json, table
+from elements import folded_table, paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
 HEAD = ["Fault in", "Clauses", "What is wrong with it", "First run", "Today"]
@@ -38,9 +38,10 @@ def rounds(trials: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def table_of(trials: list[dict[str, Any]]) -> nodes.container:
+def table_of(trials: list[dict[str, Any]]) -> nodes.Element:
     """Return a row for each fault."""
-    return table(HEAD, [row(one) for one in trials])
+    shown = table(HEAD, [row(one) for one in trials])
+    return folded_table(f"The {len(trials)} faults", shown)
 
 
 def figures(number: int, trials: list[dict[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
-from elements import paragraph, read_json, table
+from elements import folded_table, paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
 INVARIANTS = ["Invariant", "What has to hold at each step", "Faults found by it"]
@@ -37,8 +37,13 @@ def shown(record: dict[str, Any]) -> list[nodes.Node]:
     return [
         paragraph(figures(record)),
         table(INVARIANTS, invariants),
-        table(SEARCHES, map(search_row, record["searches"])),
-        table(FAULTS, map(fault_row, faults)),
+        folded_table(
+            f"The {len(record['searches'])} searches",
+            table(SEARCHES, map(search_row, record["searches"])),
+        ),
+        folded_table(
+            f"The {len(faults)} faults", table(FAULTS, map(fault_row, faults))
+        ),
     ]
 
 

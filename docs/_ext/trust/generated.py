@@ -12,8 +12,14 @@ from docutils import nodes
 from elements import paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
+PACKAGE = "reference/sharedtensor/"
 KILLED = {"killed", "timeout"}
-HEAD = ["Where", "As it is", "As it was mutated", "Why it is still there"]
+HEAD = [
+    "Where in the reference",
+    "As it is",
+    "As it was mutated",
+    "Why it is still there",
+]
 
 
 class GeneratedMutantsDirective(SphinxDirective):
@@ -52,9 +58,10 @@ def figures(record: dict[str, Any]) -> str:
 
 def row(one: dict[str, Any]) -> list[Any]:
     """Return the row of a mutant that was not killed."""
-    where = f"{one['file']}:{one['line']}"
+    where = f"{one['file'].removeprefix(PACKAGE)}:{one['line']}"
     why = one.get("reason") or {
         "survived": "survived: no case sees it",
         "unfinished": f"survived {one.get('stages', 0)} stages, the rest was not run",
     }.get(one["outcome"], one["outcome"])
-    return [where, one["before"], one["after"], why]
+    before, after = (nodes.literal("", one[side]) for side in ("before", "after"))
+    return [where, before, after, why]

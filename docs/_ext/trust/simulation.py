@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
-from elements import paragraph, read_json, table
+from elements import folded_table, paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
 INVARIANTS = ["Invariant", "What has to hold at each step", "Mutants killed by it"]
@@ -37,8 +37,14 @@ def shown(record: dict[str, Any]) -> list[nodes.Node]:
     return [
         paragraph(figures(record)),
         table(INVARIANTS, invariants),
-        table(SEARCHES, map(search_row, record["searches"])),
-        table(MUTANTS, map(mutant_row, mutants)),
+        folded_table(
+            f"The {len(record['searches'])} searches",
+            table(SEARCHES, map(search_row, record["searches"])),
+        ),
+        folded_table(
+            f"The {len(mutants)} mutants of the protocol",
+            table(MUTANTS, map(mutant_row, mutants)),
+        ),
     ]
 
 
@@ -48,8 +54,8 @@ def figures(record: dict[str, Any]) -> str:
     killed = [one for one in mutants if one["fate"] == "killed"]
     complete = [one for one in record["searches"] if one["is_complete"]]
     return (
-        f"{runs['runs']} random runs from seed {runs['first_seed']} on took "
-        f"{runs['steps']} steps, {runs['steps_per_minute']} a minute (Python "
+        f"{runs['runs']:,} random runs from seed {runs['first_seed']} on took "
+        f"{runs['steps']:,} steps, {runs['steps_per_minute']:,} a minute (Python "
         f"{record['python']}), and {len(runs['violations'])} violated an invariant. "
         f"Of {len(record['searches'])} searches {len(complete)} have seen every state. "
         f"{len(killed)} of {len(mutants)} mutants of the protocol were killed."
@@ -59,7 +65,7 @@ def figures(record: dict[str, Any]) -> str:
 def search_row(found: dict[str, Any]) -> list[Any]:
     """Return the row of a search."""
     kills = f"{found['manager_kills']}, {found['client_kills']}"
-    states = str(found["states"]) + " seen" * (not found["is_complete"])
+    states = f"{found['states']:,}" + " seen" * (not found["is_complete"])
     violated = found["violation"] or "-"
     return [found["sentence"], kills, states, found["deepest"], violated]
 

@@ -128,7 +128,7 @@ def one_sends(simulation: Simulation) -> None:
 
 
 def one_sends_counted(simulation: Simulation) -> None:
-    """As `one_sends`, by a channel that carries no descriptors, to two in a row."""
+    """One sends a name without descriptors to a second, which sends it to a third."""
 
     async def sender(client: ClientProcess) -> None:
         await starts(client)
