@@ -14,6 +14,7 @@ from sharedtensor_conformance.chapters.bundle_stories import (
     arrives_as,
     each_reads_the_writes,
     is_private,
+    is_sent_plainly,
     make_bundle,
     make_bundle_with_flags,
     make_bundle_with_grads,
@@ -67,6 +68,7 @@ def test_bundle_is_one_memory_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
 ):
     """A bundle goes over one channel, again, between threads, back and on."""
+    is_sent_plainly(make_bundle(sender, implementation), receiver)
     turn = implementation.channels.index(channel) + 3 * (sender.name == "owner")
     bundle = make_bundle(sender, implementation, turn)
     go_all_ways(bundle, receiver, bystander, channel)
@@ -84,6 +86,7 @@ def test_bundle_keeps_its_grads_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
 ):
     """A bundle with flags and grads goes over one channel, again, back and on."""
+    is_sent_plainly(make_bundle_with_grads(sender, implementation), receiver)
     bundle = make_bundle_with_grads(sender, implementation)
     go_all_ways(bundle, receiver, bystander, channel)
 
@@ -153,7 +156,7 @@ def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
 
 
 @clause(
-    *("GRAD-1", "GRAD-4", "RESHARE-6", "SHARE-1", "SHARE-2"),
+    *("GRAD-1", "GRAD-4", "RESHARE-6", "SHARE-1", "SHARE-2", "VIEW-1"),
     profiles=("views",),
     vary=("strategy",),
     pairwise=True,
@@ -163,6 +166,7 @@ def test_bundle_keeps_its_flags_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
 ):
     """A bundle of leaves with flags and without grads goes over one channel, and on."""
+    is_sent_plainly(make_bundle_with_flags(sender, implementation), receiver)
     bundle = make_bundle_with_flags(sender, implementation)
     go_all_ways(bundle, receiver, bystander, channel)
 
@@ -181,6 +185,7 @@ def test_bundles_in_flight_keep_what_they_have(
     sender, receiver, channel, implementation
 ):
     """Three bundles, one of them twice, are dropped before the first is received."""
+    is_sent_plainly(make_bundle(sender, implementation), receiver)
     sent = [make_bundle(sender, implementation, turn) for turn in range(3)]
     sent.insert(1, sent[2])
     due = [bundle.description() for bundle in sent]
@@ -203,6 +208,7 @@ def test_bundle_among_the_arguments_of_a_process_is_shared(
     owner, peer, implementation, start_method
 ):
     """A child gets a bundle, and one that the peer has made and still has."""
+    is_sent_plainly(make_bundle(owner, implementation), peer)
     bundle = make_bundle(owner, implementation, BY_MESSAGE.index(start_method))
     made = make_bundle(peer, implementation, 5)
     passed_on = send(made, owner)
@@ -217,8 +223,9 @@ def test_bundle_among_the_arguments_of_a_process_is_shared(
 @clause(
     *GRADS, "START-1", profiles=("views",), start_methods=BY_MESSAGE, mainly="START-1"
 )
-def test_bundle_with_grads_among_the_arguments_keeps_them(owner, implementation):
+def test_bundle_with_grads_among_the_arguments_keeps_them(owner, peer, implementation):
     """A child gets a bundle with flags and grads."""
+    is_sent_plainly(make_bundle_with_grads(owner, implementation), peer)
     bundle = make_bundle_with_grads(owner, implementation)
     child = owner.start_peer(arguments=[bundle.remote])
     arrives_and_is_shared(bundle.there(child, child.arguments[0]), bundle)
@@ -234,6 +241,7 @@ def test_bundle_with_grads_among_the_arguments_keeps_them(owner, implementation)
 )
 def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implementation):
     """A child inherits bundles that its parent has shared, sent and received."""
+    is_sent_plainly(make_bundle(owner, implementation), peer)
     shared, sent = (make_bundle(owner, implementation, turn) for turn in range(2))
     shared.share()
     there = send(sent, peer)
@@ -252,10 +260,16 @@ def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implemen
 
 
 @clause(
-    "START-4", *SHARING, profiles=("views",), start_methods=BY_FORK, mainly="START-4"
+    "START-4",
+    "VIEW-1",
+    *SHARING,
+    profiles=("views",),
+    start_methods=BY_FORK,
+    mainly="START-4",
 )
-def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, implementation):
+def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, peer, implementation):
     """Children inherit a bundle that nobody has shared; one of them sends its own."""
+    is_sent_plainly(make_bundle(owner, implementation), peer)
     bundle = make_bundle(owner, implementation)
     children = [owner.start_peer(arguments=[bundle.remote]) for _ in range(2)]
     own = [bundle.there(child, child.arguments[0]) for child in children]
@@ -293,6 +307,7 @@ def test_forked_children_of_forked_children_receive(
 
     The first two get one that they have inherited, the others one that is new to them.
     """
+    is_sent_plainly(make_bundle(sender, implementation), receiver)
     for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
         bundle = make_bundle(sender, implementation, turn)
         held = send(bundle, receiver, channel) if turn < 2 else None
@@ -326,6 +341,7 @@ def test_forked_children_of_forked_children_send_and_end(
 
     The first two have a bundle that is shared, the others one that is not.
     """
+    is_sent_plainly(make_bundle(sender, implementation), receiver)
     for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
         bundle = make_bundle(sender, implementation, turn)
         if turn < 2:
@@ -361,6 +377,7 @@ def tasks_share(pool, owner, peer, implementation, *ways):
 @clause(*VIEWED, "CHAN-1", vary=("strategy",), prefers="fork", mainly="CHAN-1")
 def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation):
     """A pool's worker looks at bundles, writes to them, and returns them."""
+    is_sent_plainly(make_bundle(owner, implementation), peer)
     with owner.pool() as pool:
         tasks_share(pool, owner, peer, implementation, "CHAN-1")
 
@@ -373,8 +390,9 @@ def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation
     prefers="fork",
     mainly="CHAN-1",
 )
-def test_bundle_with_grads_of_a_task_keeps_them(owner, implementation):
+def test_bundle_with_grads_of_a_task_keeps_them(owner, peer, implementation):
     """A pool's worker looks at a bundle with flags and grads, and writes to it."""
+    is_sent_plainly(make_bundle_with_grads(owner, implementation), peer)
     with owner.pool() as pool:
         bundle = make_bundle_with_grads(owner, implementation)
         due = bundle.description()
@@ -397,6 +415,7 @@ def test_bundle_with_grads_of_a_task_keeps_them(owner, implementation):
 def test_bundles_of_calls_are_shared_with_the_executor(stage, implementation):
     """An executor's worker looks at bundles, writes to them, and returns them."""
     with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
+        is_sent_plainly(make_bundle(fresh.owner, implementation), fresh.peer)
         tasks_share(pool, fresh.owner, fresh.peer, implementation, "CHAN-9")
 
 
@@ -411,8 +430,9 @@ QUEUES = ("joinable_queue", "queue_of_two")
     channels=("queue",),
     mainly="CHAN-8",
 )
-def test_bundles_on_other_queues_are_shared(owner, implementation):
+def test_bundles_on_other_queues_are_shared(owner, peer, implementation):
     """Bundles go to a child and back on queues that count or have a bound, twice."""
+    is_sent_plainly(make_bundle(owner, implementation), peer)
     channels = [owner.open_channel(kind) for kind in QUEUES]
     child = owner.start_peer(arguments=channels)
     for turn, channel in enumerate(2 * channels):
@@ -438,6 +458,7 @@ def test_bundles_on_other_queues_are_shared(owner, implementation):
 def test_bundle_on_the_queue_of_a_manager_is_shared_or_refused(stage, implementation):
     """The owner puts a bundle on a manager's queue for a child, twice."""
     with stage.fresh() as fresh:
+        is_sent_plainly(make_bundle(fresh.owner, implementation), fresh.peer)
         channel = fresh.owner.open_channel("proxy")
         child = fresh.owner.start_peer(arguments=channel)
         bundle = make_bundle(fresh.owner, implementation)
@@ -463,6 +484,7 @@ def test_bundle_survives_the_exit_of_its_sender(owner, peer, channel, implementa
 
     The owner receives afterwards what the child had put, and sends it on.
     """
+    is_sent_plainly(make_bundle(owner, implementation), peer)
     child = owner.start_peer()
     made = make_bundle(peer, implementation, 1)
     passed_on = send(send(made, owner), child)
@@ -486,6 +508,7 @@ def test_bundle_survives_the_killing_of_its_sender(owner, peer, implementation):
 
     One of them the child had received from the owner, who has dropped it since.
     """
+    is_sent_plainly(make_bundle(owner, implementation), peer)
     child = owner.start_peer()
     held = send(make_bundle(child, implementation, 4), owner)
     first = make_bundle(owner, implementation, 5)
