@@ -177,6 +177,13 @@ def test_process_that_takes_descriptors_gives_them_back():
         (replace(READ, number=2, do="exhaust", given=("memory", 1)), "exhaust"),
         (replace(READ, number=2, process="owner", do="leave", given=()), "owner ends"),
         (Event(2, "system", "", "fill /dev/shm"), "fill /dev/shm"),
+        (
+            Event(
+                *(2, "call", "owner", "open_channel", ("duplex_pipe", None)),
+                returned={"channel": "3"},
+            ),
+            "of the kind duplex_pipe",
+        ),
     ],
 )
 def test_story_that_no_program_can_tell_is_refused(event, said):

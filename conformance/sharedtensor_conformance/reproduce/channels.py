@@ -116,6 +116,8 @@ class Channels:
         kind, _ = event.given
         if not event.is_answered or event.raised:
             raise Untranslatable(f"no channel of the kind {kind} could be made")
+        if kind != "pipe" and kind not in MAKERS:
+            raise Untranslatable(f"a program here has no channel of the kind {kind}")
         if kind == "pipe":
             ends = {"get": self._name("reader"), "put": self._name("writer")}
             made = Channel("one-way pipe", ends, event.process)
