@@ -10,7 +10,7 @@ import pytest
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapter_fields import load_schema
 from sharedtensor_conformance.chapters.fault_round import FaultRound, is_ended_by
-from sharedtensor_conformance.chapters.fault_table import MANAGER, STEPS, cells
+from sharedtensor_conformance.chapters.fault_table import MANAGER, STEPS, Cell, cells
 from sharedtensor_conformance.chapters.test_fault import strike
 
 HANDLES = {
@@ -31,6 +31,34 @@ def test_signal_ends_who_does_nothing_against_it(how):
         assert is_ended_by(process.pid, "SIGKILL")
         assert not is_ended_by(process.pid, "SIGSTOP")
         process.send_signal(signal.SIGKILL)
+
+
+class SlowQueue:
+    """An owner, and a peer whose message comes when it has been looked for twice."""
+
+    def __init__(self):
+        self.told = []
+        self.owner = self.peer = self
+        self.grace, self.name, self.pid = 5, "owner", 0
+
+    def has_message(self, owner):
+        self.told.append("looked")
+        return len(self.told) > 2
+
+
+@pytest.mark.parametrize("role", ["owner", "peer", "bystander"])
+def test_message_has_left_its_sender_before_somebody_is_stopped(monkeypatch, role):
+    """One that has not may wait until its sender goes on: FAULT-3."""
+    stage = SlowQueue()
+    round = FaultRound.__new__(FaultRound)
+    receive = next(step for step in STEPS if step.name == "receive")
+    round.cell = Cell(receive, role, "SIGSTOP")
+    round.stage, round.messages, round.gone = stage, 1, set()
+    for name in ("perform", "others_share_anew", "restore"):
+        monkeypatch.setattr(round, name, lambda *_: None)
+    monkeypatch.setattr(round, "strike", lambda: stage.told.append("stopped"))
+    round.strike_beside("get")
+    assert stage.told == ["looked", "looked", "looked", "stopped"]
 
 
 CLAIMS = frozenset({"core", "share", "fault-table", "trace-points"})

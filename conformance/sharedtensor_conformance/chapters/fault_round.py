@@ -126,17 +126,19 @@ class FaultRound:
 
     def _get(self) -> None:
         owner, peer = self.stage.owner, self.stage.peer
-
-        def waiting() -> bool:
-            return peer.has_message(owner)
-
         if OWNER in self.gone:
             self.messages = 0  # what its threads had not written is lost with it
-        if self.messages:
-            eventually(waiting, "what was put can be received", self.stage.grace)
-        while self.messages or waiting():
+        self.messages_have_left()
+        while self.messages or peer.has_message(owner):
             self.messages = max(0, self.messages - 1)
             self._take(peer.get(owner))
+
+    def messages_have_left(self) -> None:
+        """Wait until a message that was put has left the owner, if there is one."""
+        owner, peer = self.stage.owner, self.stage.peer
+        if self.messages:
+            waiting = lambda: peer.has_message(owner)  # noqa: E731
+            eventually(waiting, "what was put can be received", self.stage.grace)
 
     def _take(self, arrived: Remote) -> None:
         check(isinstance(arrived, Remote), "what arrives is a tensor")
@@ -190,9 +192,8 @@ class FaultRound:
         """Hold an actor at the step in an operation."""
         if operation == "share":
             self.tensor = self.stage.owner.make(VALUES)
-        if operation == "get" and self.messages:
-            waiting = lambda: actor.has_message(self.stage.owner)  # noqa: E731
-            eventually(waiting, "what was put can be received", self.stage.grace)
+        if operation == "get":
+            self.messages_have_left()
         what, arguments = self.request(operation)
         actor.request("break_at", self.cell.step.name)
         self.busy = actor.name
@@ -255,6 +256,8 @@ class FaultRound:
             self.perform(operation)
         if self.cell.step.after:
             self.perform(operation)
+        elif operation == "get" and self.cell.fault == "SIGSTOP":
+            self.messages_have_left()  # what has not may wait for the stopped owner
         self.strike()
         performed = self.cell.step.after
         if self.cell.fault == "SIGSTOP":
