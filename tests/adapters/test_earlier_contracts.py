@@ -42,7 +42,7 @@ def test_adapter_is_accepted_where_nothing_that_it_claims_has_changed(version):
 
 @pytest.mark.parametrize(
     ("number", "profile"),
-    [(n, one) for n, change in ADAPTER_CHANGES.items() for one in change.profiles],
+    [(n, one) for n, new in ADAPTER_CHANGES.items() for one in sorted(new.profiles)],
 )
 def test_adapter_is_told_what_has_changed_in_what_it_claims(number, profile):
     (problem,) = problems(number - 1, profile)
