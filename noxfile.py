@@ -390,9 +390,8 @@ def browser(session: nox.Session) -> None:
     """The site in Chromium, as readers use it (needs chromium; five minutes)."""
     session.install("-e", ".[docs,browser]")
     built = "docs/_build/html"
-    session.run(
-        "python", "-m", "sphinx", *("-q", "-W", "-n", "-b", "html"), "docs", built
-    )
+    build = ("-q", "-W", "-n", "-t", "versioned", "-b", "html", "docs", built)
+    session.run("python", "-m", "sphinx", *build)
     where = {"BUILT_SITE": built}
     session.run("pytest", "-q", "tests/browser", *session.posargs, env=where)
 

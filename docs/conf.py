@@ -30,7 +30,7 @@ extensions = [
     "torch_fixes",
     "exports",
 ]
-exclude_patterns = ["_build", "_ext", "reports"]
+exclude_patterns = ["_build", "_ext", "_templates", "reports"]
 
 nitpicky = True
 nitpick_ignore_regex = [
@@ -88,6 +88,22 @@ html_theme_options = {
         "color-brand-content": "#7cc4ee",
     },
 }
+
+
+if tags.has("versioned"):  # noqa: F821  (Sphinx puts it here)
+    # The site is published beside those of other versions, and lists them.
+    templates_path = ["_templates"]
+    html_js_files.append(("versions.js", {"defer": "defer"}))
+    html_sidebars = {
+        "**": [
+            "sidebar/brand.html",
+            "sidebar/versions.html",
+            "sidebar/search.html",
+            "sidebar/scroll-start.html",
+            "sidebar/navigation.html",
+            "sidebar/scroll-end.html",
+        ]
+    }
 
 
 MENDED = {

@@ -24,14 +24,37 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-ADAPTER_VERSION = 4
-"""What is new in each version.
 
-- 2: the profile ``modules`` has buffers (`add_buffer`, `buffers`).
-- 3: the profile ``grad`` has `set_grad_mode`, and `forge` is told how much too much a
-  message claims.
-- 4: `record_event` and `wait_event` belong to the profile ``events``, which is new.
+@dataclass(frozen=True)
+class ContractChange:
+    """What is new in a version of the contract, and which claims it concerns."""
+
+    profiles: frozenset[str]
+    text: str
+
+
+ADAPTER_CHANGES = {
+    2: ContractChange(
+        frozenset({"modules"}),
+        "the profile 'modules' has buffers ('add_buffer', 'buffers')",
+    ),
+    3: ContractChange(
+        frozenset({"grad", "forgery"}),
+        "the profile 'grad' has 'set_grad_mode', and 'forge' is told how much too much "
+        "a message claims",
+    ),
+    4: ContractChange(
+        frozenset({"cuda", "events"}),
+        "'record_event' and 'wait_event' belong to the profile 'events'",
+    ),
+}
+"""The versions of the contract after the first one.
+
+An adapter of an earlier version is accepted where none of its claims has changed since.
 """
+
+ADAPTER_VERSION = max(ADAPTER_CHANGES)
+"""The version that this suite speaks."""
 
 Tensor = Any
 """A tensor of the implementation under test; the suite never looks inside."""
@@ -620,16 +643,28 @@ def _problems_of_claims(implementation: Implementation) -> list[str]:
             "the dtype 'float32' is not claimed, and most tests make their tensors of "
             "it: claim it"
         )
-    if implementation.adapter_version != ADAPTER_VERSION:
-        problems.append(
-            f"the adapter was written for version {implementation.adapter_version} of "
-            f"the contract; this suite speaks version {ADAPTER_VERSION}: see "
-            f"ADAPTER_VERSION in sharedtensor_conformance.adapter for what is new"
-        )
+    problems += _problems_of_version(implementation)
     for field_name in ("strategies", "start_methods", "dtypes", "channels", "devices"):
         if not getattr(implementation, field_name):
             problems.append(f"{field_name} is empty, so nothing could be judged")
     return problems
+
+
+def _problems_of_version(implementation: Implementation) -> list[str]:
+    """Return what an adapter of another version of the contract lacks."""
+    version = implementation.adapter_version
+    written = f"the adapter was written for version {version} of the contract"
+    if not 1 <= version <= ADAPTER_VERSION:
+        return [
+            f"{written}, and this suite speaks 1 to {ADAPTER_VERSION}: use the suite "
+            f"that it was written for"
+        ]
+    return [
+        f"{written}, and since version {number} {change.text}: do so, and set "
+        f"adapter_version={ADAPTER_VERSION}"
+        for number, change in ADAPTER_CHANGES.items()
+        if number > version and change.profiles & implementation.claims
+    ]
 
 
 def _claims_without_an_object(implementation: Implementation) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +17,9 @@ from urllib.parse import urlparse
 
 import pytest
 from screens import WIDE
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "ci"))
+from publish_site import publish
 
 SITE = "BUILT_SITE"
 """The variable that names the folder of the built site."""
@@ -52,14 +56,27 @@ def folder():
     return found
 
 
+VERSIONS = ("0.1.0", "0.2.0", "dev")
+"""The versions that are published; the tests look at the last one."""
+
+
 @pytest.fixture(scope="session")
-def address(folder):
-    """The address of the built site, served by this process."""
-    handler = partial(QuietHandler, directory=str(folder))
+def published(folder, tmp_path_factory):
+    """The folder in which the built site is published as each of `VERSIONS`."""
+    place = tmp_path_factory.mktemp("published")
+    for version in VERSIONS:
+        publish(folder, place, version)
+    return place
+
+
+@pytest.fixture(scope="session")
+def address(published):
+    """The address of the last version of the site, served by this process."""
+    handler = partial(QuietHandler, directory=str(published))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{server.server_port}/{VERSIONS[-1]}"
         server.shutdown()
         thread.join()
 
@@ -81,10 +98,11 @@ def browser():
 def opened(browser, address):
     """Open pages, each with options of its own; what they did wrong fails the test."""
     contexts, wrong = [], []
+    here = urlparse(address).netloc
 
     def watched(request):
         url = urlparse(request.url)
-        if url.scheme in ("http", "https") and not request.url.startswith(address):
+        if url.scheme in ("http", "https") and url.netloc != here:
             wrong.append(f"a request to {request.url}")
 
     def answered(response):

@@ -36,6 +36,7 @@ PAGES = (
     "soak.html",
     "state-machines.html",
     "glossary.html",
+    "versions.html",
     "api.html",
     "search.html",
     "source/reference/sharedtensor/protocol.py.html",

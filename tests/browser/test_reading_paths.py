@@ -123,6 +123,24 @@ def test_link_to_a_chapter_of_the_matrix_works_without_scripts(opened):
     assert page.locator("#matrix-LIFE tr.chapter").is_visible()
 
 
+def test_reader_changes_to_another_version(opened):
+    page = opened("spec/grad.html")
+    box = page.locator("details.versions")
+    box.locator("summary").click()
+    links = box.get_by_role("link")
+    assert links.all_inner_texts() == ["0.2.0", "0.1.0", "dev"]
+    assert box.locator("[aria-current]").inner_text() == "dev"
+    links.first.click()
+    page.wait_for_url("**/0.2.0/")
+    assert page.locator("h1").inner_text().startswith("shared-tensor-spec")
+    assert page.locator("details.versions [aria-current]").inner_text() == "0.2.0"
+
+
+def test_first_page_leads_to_the_newest_release(opened):
+    page = opened("../")
+    page.wait_for_url("**/0.2.0/")
+
+
 FIRST = 3
 """So many results of a search are seen at once on a phone."""
 

@@ -127,7 +127,8 @@ def test_a_last_line_that_stops_in_the_middle_is_dropped(tmp_path):
 VIOLATIONS = {
     "unknown type": (CASE, ["type"], "cases", "line 2 violates.*its type is none of"),
     "type of no string": (CASE, ["type"], ["case"], "its type is none of"),
-    "other schema": (RUN, ["schema"], 2, "line 1 violates the schema: schema: 1 was"),
+    "other schema": (RUN, ["schema"], 2, "line 1 is of version 2 of the form of"),
+    "schema as text": (RUN, ["schema"], "1", "line 1 violates the schema: schema: 1 "),
     "run lacks planned": (RUN, ["planned"], ..., "'planned' is a required property"),
     "planned below 0": (RUN, ["planned"], -1, "planned: -1 is less than the minimum"),
     "planned as text": (RUN, ["planned"], "4", "planned: '4' is not of type 'integer'"),

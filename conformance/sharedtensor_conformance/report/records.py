@@ -484,10 +484,24 @@ def _line_from(data: Any) -> Line:
     if not isinstance(kind, str) or kind not in kinds:
         known = ", ".join(kinds)
         raise ReportError(f"violates the schema: its type is none of {known}")
+    if kind == "run" and (said := _other_version(data)):
+        raise ReportError(said)
     error = best_match(_validators()[kind].iter_errors(data))
     if error is not None:
         raise ReportError(f"violates the schema: {_complaint(error)}")
     return kinds[kind].from_data(data)
+
+
+def _other_version(run: Mapping[str, Any]) -> str:
+    """Return what is said of a report in another version of its form, if it is one."""
+    version, suite = run.get("schema"), run.get("suite")
+    if type(version) is not int or version == SCHEMA_VERSION:
+        return ""
+    wrote = f"shared-tensor-spec {suite}" if isinstance(suite, str) else "the suite"
+    return (
+        f"is of version {version} of the form of reports, and this suite reads version "
+        f"{SCHEMA_VERSION}: use {wrote}, which wrote it"
+    )
 
 
 @cache

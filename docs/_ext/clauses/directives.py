@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives as options
-from elements import definitions
+from elements import definitions, table
+from sharedtensor_conformance.adapter import ADAPTER_CHANGES
 from sharedtensor_conformance.clauses import Clause, parse_clause
 from sharedtensor_conformance.evidence import citing
 from sharedtensor_conformance.profiles import parse_profiles
@@ -105,9 +106,9 @@ class TableDirective(SphinxDirective):
     """Marks the place of a table that is filled in when all pages are known."""
 
     def run(self) -> list[nodes.Node]:
-        table = Table(kind=self.name)
-        self.set_source_info(table)
-        return [table]
+        place = Table(kind=self.name)
+        self.set_source_info(place)
+        return [place]
 
 
 class ProfilesDirective(SphinxDirective):
@@ -120,9 +121,20 @@ class ProfilesDirective(SphinxDirective):
             profiles = parse_profiles("\n".join(self.content))
         except SpecError as error:
             raise self.error(str(error)) from error
-        table = Table(kind="profiles", profiles=profiles)
-        self.set_source_info(table)
-        return [table]
+        place = Table(kind="profiles", profiles=profiles)
+        self.set_source_info(place)
+        return [place]
+
+
+class ContractVersionsDirective(SphinxDirective):
+    """Shows what is new in each version of the contract of adapters."""
+
+    def run(self) -> list[nodes.Node]:
+        rows = [
+            [number, ", ".join(sorted(change.profiles)), change.text]
+            for number, change in ADAPTER_CHANGES.items()
+        ]
+        return [table(["Version", "Profiles", "What is new"], rows)]
 
 
 class ReportListDirective(SphinxDirective):
@@ -152,11 +164,11 @@ class FaultTableDirective(SphinxDirective):
     """Shows the fault table with the verdicts of the committed reports."""
 
     def run(self) -> list[nodes.Node]:
-        table = faults.read(self.env.clauses_root)
-        if table is None:
+        cells = faults.read(self.env.clauses_root)
+        if cells is None:
             raise self.error(f"there is no {faults.FILE} to be shown")
-        judged = faults.judged(table, self.env.clauses_columns)
-        return FaultPage(table, judged, self.env.docname).sections()
+        judged = faults.judged(cells, self.env.clauses_columns)
+        return FaultPage(cells, judged, self.env.docname).sections()
 
 
 def setup(app: Sphinx) -> None:
@@ -165,6 +177,7 @@ def setup(app: Sphinx) -> None:
     app.add_directive("promise", PromiseDirective)
     for kind in ("clause-index", "clause-matrix", "clause-changes", "field"):
         app.add_directive(kind, TableDirective)
+    app.add_directive("contract-versions", ContractVersionsDirective)
     app.add_directive("profiles", ProfilesDirective)
     app.add_directive("report-list", ReportListDirective)
     app.add_directive("implementation", ImplementationDirective)

@@ -192,9 +192,13 @@ def second_arrival_is_private(rebuild_storage, map_shared):
     return rebuild, map_one_way
 
 
-@mutant("tokens_come_again", "SHARE-12", replaces="segments.new_token")
+@mutant("tokens_come_again", "SHARE-12", "LIFE-22", replaces="segments.new_token")
 def tokens_come_again(new_token):
-    """A process has twelve tokens, and takes the first again after the last."""
+    """A process has twelve tokens, and takes the first again after the last.
+
+    A forked child has the same twelve as its parent, so what one makes is taken for
+    what the other has.
+    """
     tokens = []
 
     def next_token():

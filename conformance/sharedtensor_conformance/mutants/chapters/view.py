@@ -180,7 +180,12 @@ def copies_counters(export_tensor):
     )
 
 
-@mutant("later_sends_begin_elsewhere", "VIEW-1", replaces="protocol.export_window")
+@mutant(
+    "later_sends_begin_elsewhere",
+    "VIEW-1",
+    "RESHARE-2",
+    replaces="protocol.export_window",
+)
 def later_sends_begin_elsewhere(export_window):
     """A view of wide elements that are shared already loses its offset."""
 

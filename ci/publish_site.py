@@ -1,0 +1,88 @@
+"""Puts a built site into the folder of its version, beside those of other versions.
+
+What is published has a folder for each release, which is never changed again, and
+``dev`` for the main branch. Its first page leads to the newest release, or to ``dev``
+where there is none; ``versions.json`` is what the pages list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+DEVELOPMENT = "dev"
+RELEASE = re.compile(r"\d+\.\d+\.\d+")
+
+FIRST_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>shared-tensor-spec</title>
+<meta http-equiv="refresh" content="0; url={newest}/">
+<p><a href="{newest}/">shared-tensor-spec {newest}</a></p>
+</html>
+"""
+
+
+class Refused(Exception):
+    """The site cannot be published; the message is a sentence."""
+
+
+def publish(built: Path, published: Path, name: str) -> None:
+    """Copy the site in `built` into the folder `name` of `published`.
+
+    Raises:
+        Refused: there is no site, the name is none of a version, or it is that of a
+            release which is published already.
+    """
+    if name != DEVELOPMENT and not RELEASE.fullmatch(name):
+        raise Refused(f"{name!r} is no version: give one such as 1.2.0, or dev")
+    if not (built / "index.html").is_file():
+        raise Refused(f"there is no site in {built}: build it with Sphinx")
+    folder = published / name
+    if folder.exists() and name != DEVELOPMENT:
+        raise Refused(f"{name} is published already: a release is never changed")
+    shutil.rmtree(folder, ignore_errors=True)
+    unwanted = shutil.ignore_patterns(".doctrees", ".buildinfo")
+    shutil.copytree(built, folder, ignore=unwanted)
+    names = versions(published)
+    listed = json.dumps(names, indent=1) + "\n"
+    (published / "versions.json").write_text(listed, encoding="utf-8")
+    first = FIRST_PAGE.format(newest=names[0])
+    (published / "index.html").write_text(first, encoding="utf-8")
+    # GitHub Pages leaves out folders that begin with an underscore without it.
+    (published / ".nojekyll").touch()
+
+
+def versions(published: Path) -> list[str]:
+    """Return the versions that are published: the newest release first, dev last."""
+    names = {file.parent.name for file in published.glob("*/index.html")}
+    releases = sorted(filter(RELEASE.fullmatch, names), key=numbers, reverse=True)
+    return [*releases, *sorted(names & {DEVELOPMENT})]
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    """Return the numbers of a release, by which it is sorted."""
+    return tuple(map(int, release.split(".")))
+
+
+def main() -> int:
+    """Publish as the command line says; 1 where that is refused."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("built", type=Path, help="the folder that Sphinx has written")
+    parser.add_argument("published", type=Path, help="the folder that is served")
+    parser.add_argument("name", help="the version: that of a release, or dev")
+    given = parser.parse_args()
+    try:
+        publish(given.built, given.published, given.name)
+    except Refused as refusal:
+        print(refusal, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What a pull request has to contain that adds an implementation to the matrix."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+from sharedtensor_conformance.report.records import read_report
+
+ROOT = Path(__file__).parents[2]
+REPORTS = ROOT / "docs/reports"
+EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
+CONTROLS = {"numpy-copy"}
+"""They are judged without expectations: what they break, they have to."""
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ADAPTERS = PROJECT["entry-points"]["sharedtensor_conformance.adapters"]
+SESSIONS = (ROOT / "noxfile.py").read_text()
+
+
+@cache
+def runs():
+    """Return the committed report of the whole suite, by implementation."""
+    files = sorted(REPORTS.glob("*.jsonl"))
+    found = {file.stem: read_report(file) for file in files}
+    return {name: one for name, one in found.items() if not name.endswith("-faults")}
+
+
+def columns():
+    """Return the implementations of the matrix but for the controls."""
+    names = sorted(file.stem for file in REPORTS.glob("*.jsonl"))
+    return [name for name in names if name not in CONTROLS and "-faults" not in name]
+
+
+def recorded():
+    """Return the columns; strict, so a mark goes when a report is recorded again."""
+    reason = "its report is older than the expectation on MGR-11"
+    marks = {"torch-patched": pytest.mark.xfail(reason=reason, strict=True)}
+    return [pytest.param(name, marks=marks.get(name, ())) for name in columns()]
+
+
+def test_there_are_implementations():
+    assert {"reference", "torch", "paddle", "mindspore", "stdlib"} <= set(columns())
+
+
+@pytest.mark.parametrize("name", recorded())
+def test_report_is_that_of_a_whole_run_that_passed(name):
+    report = runs()[name]
+    assert report.run.implementation.name == name
+    assert report.run.implementation.version
+    assert report.run.selection.full
+    assert report.complete
+    assert report.summary.exit_status == 0
+    assert "error" not in report.summary.verdicts
+    assert "follows" not in report.summary.verdicts  # --all-cases
+
+
+@pytest.mark.parametrize("name", columns())
+def test_adapter_page_and_session_are_there(name):
+    module = ADAPTERS[name].partition(":")[0].rpartition(".")[2]
+    adapters = ROOT / "conformance/sharedtensor_conformance/adapters"
+    assert (adapters / f"{module}.py").is_file()
+    assert (ROOT / f"docs/implementations/{name}.md").is_file()
+    judged = '"conformance"' if name == "reference" else f'"--impl={name}"'
+    assert judged in SESSIONS
+
+
+@pytest.mark.parametrize("name", recorded())
+def test_what_is_broken_is_expected_with_a_program(name):
+    broken = [case for case in runs()[name].cases if case.verdict.broken]
+    assert all(case.expected and case.cause for case in broken)
+    file = EXPECTATIONS / f"{name}.toml"
+    assert file.is_file() == bool(broken)
+    entries = tomllib.loads(file.read_text())["expect"] if broken else []
+    own = [one for one in entries if "from" not in one]  # else it is another file's
+    causes = EXPECTATIONS / "causes"
+    assert all((causes / one["reproducer"]).is_file() for one in own)
