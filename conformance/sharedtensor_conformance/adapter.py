@@ -60,6 +60,27 @@ Tensor = Any
 """A tensor of the implementation under test; the suite never looks inside."""
 
 Index = tuple[int, ...]
+VIEWS = (
+    "slices",
+    "steps",
+    "transposed",
+    "expanded",
+    "overlapping",
+    "reinterpreted",
+)
+"""The kinds of views, by what makes their elements differ from those of a whole tensor.
+
+- ``slices``: a part of them, in their order and without gaps; every library with views
+  has these.
+- ``steps``: there are gaps between them, as in steps, columns and blocks.
+- ``transposed``: the axes are in another order.
+- ``expanded``: an axis repeats them (its stride is 0).
+- ``overlapping``: one element lies in several rows, as in sliding windows.
+- ``reinterpreted``: their bytes are those of another dtype (`reinterpret`).
+
+Views that run backwards are declared by ``negative_strides``.
+"""
+
 Number = bool | int | float | complex
 
 
@@ -80,6 +101,8 @@ class Implementation:
             not by its usual name, such as ``bfloat16``.
         kinds: the kinds of tensors, beside the ordinary one, that the profile ``kinds``
             is judged on; by names of the adapter's own.
+        views: the kinds of views that the profile ``views`` is judged on, of those in
+            `VIEWS`; without ``reinterpreted`` there is no operation `reinterpret`.
         negative_strides: whether a view may run backwards, as NumPy's may.
         channels: the channels to judge, of ``queue``, ``simple_queue``, ``pipe``.
         devices: ``cpu``, and ``simulated``, ``emulated`` or ``cuda`` where the profile
@@ -114,6 +137,7 @@ class Implementation:
     start_methods: tuple[str, ...] = ("fork", "spawn", "forkserver")
     dtypes: tuple[str, ...] = ("float32", "float64", "int32", "int64", "uint8")
     kinds: tuple[str, ...] = ()
+    views: tuple[str, ...] = VIEWS
     negative_strides: bool = False
     channels: tuple[str, ...] = ("queue", "simple_queue", "pipe")
     devices: tuple[str, ...] = ("cpu",)
@@ -235,7 +259,9 @@ class ViewOperations(Protocol):
     def view(self, tensor: Tensor, layout: Layout) -> Tensor:
         """Return the window `layout` on the one-dimensional contiguous `tensor`.
 
-        Where the tensor requires grad, the window does too, and is no leaf.
+        Its layout is one of the kinds in `views`, or runs backwards where
+        `negative_strides` says that it may. Where the tensor requires grad, the window
+        does too, and is no leaf.
         """
 
     def strides(self, tensor: Tensor) -> Index:
@@ -244,7 +270,8 @@ class ViewOperations(Protocol):
     def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
         """Return a view of the bytes of a one-dimensional contiguous tensor.
 
-        It has another dtype, and as many elements as there are in the bytes.
+        It has another dtype, and as many elements as there are in the bytes. Where
+        `views` has no ``reinterpreted``, this operation is left out.
         """
 
 
@@ -539,13 +566,17 @@ def problems_of(implementation: Implementation, operations: object) -> list[str]
     """Return what is wrong with the two halves of an adapter, a sentence each."""
     problems = _problems_of_claims(implementation)
     for profile, protocol in PROFILES.items():
-        claimed = profile in implementation.claims
         for name in sorted(operations_of(profile)):
+            claimed = profile in implementation.claims
+            claimed = claimed and _is_claimed(name, implementation)
             present = hasattr(operations, name)
             if claimed and not present:
+                dropped = "drop the claim"
+                if name == "reinterpret":
+                    dropped += ", or take 'reinterpreted' out of views"
                 problems.append(
                     f"profile {profile!r} is claimed but the operation {name!r} is "
-                    f"missing: add it, or drop the claim"
+                    f"missing: add it, or {dropped}"
                 )
             elif claimed and is_unwritten(getattr(operations, name)):
                 problems.append(
@@ -556,9 +587,12 @@ def problems_of(implementation: Implementation, operations: object) -> list[str]
             elif claimed and (problem := _problem_of_call(name, protocol, operations)):
                 problems.append(problem)
             elif present and not _is_claimed(name, implementation):
+                what = f"its profile {profile!r} is not claimed: claim it"
+                if profile in implementation.claims:
+                    what = "views has no 'reinterpreted': add it"
                 problems.append(
-                    f"the operation {name!r} is there but its profile {profile!r} is "
-                    f"not claimed: claim it, or remove the operation"
+                    f"the operation {name!r} is there but {what}, or remove the "
+                    f"operation"
                 )
     return problems
 
@@ -627,6 +661,8 @@ def _problem_of_call(name: str, protocol: type | None, operations: object) -> st
 
 
 def _is_claimed(name: str, implementation: Implementation) -> bool:
+    if name == "reinterpret" and "reinterpreted" not in implementation.views:
+        return False
     return any(name in operations_of(p) for p in implementation.claims & set(PROFILES))
 
 
@@ -675,6 +711,7 @@ def _claims_without_an_object(implementation: Implementation) -> list[str]:
     dtypes, devices = implementation.dtypes, implementation.devices
     kinds = {dtype.rstrip("0123456789") for dtype in dtypes}
     wanting = [
+        ("views", "slices" in implementation.views, "'slices' in views"),
         ("lazy", "complex" in kinds, "a complex dtype"),
         ("kinds", implementation.kinds, "a name in kinds"),
         ("cuda", {"simulated", "cuda"} & set(devices), "a device, simulated or cuda"),

@@ -76,6 +76,38 @@ def test_nobody_can_tell_what_a_function_without_a_signature_takes():
     assert not fits(3, [])
 
 
+SLICING = replace(GOOD, views=("slices", "transposed"))
+
+
+class NoBytes(NumpyCopyOperations):
+    def __getattribute__(self, name):
+        if name == "reinterpret":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+def test_bytes_of_another_dtype_need_no_operation_where_no_view_has_them():
+    assert problems_of(SLICING, NoBytes()) == []
+    (problem,) = problems_of(GOOD, NoBytes())
+    assert problem == (
+        "profile 'views' is claimed but the operation 'reinterpret' is missing: add "
+        "it, or drop the claim, or take 'reinterpreted' out of views"
+    )
+    (problem,) = problems_of(SLICING, NumpyCopyOperations())
+    assert problem == (
+        "the operation 'reinterpret' is there but views has no 'reinterpreted': add "
+        "it, or remove the operation"
+    )
+
+
+def test_views_without_slices_could_not_be_judged():
+    (problem,) = problems_of(replace(SLICING, views=("transposed",)), NoBytes())
+    assert problem == (
+        "the profile 'views' is claimed, but nothing to judge it on: add 'slices' in "
+        "views, or drop the claim"
+    )
+
+
 class Unwritten(NumpyCopyOperations):
     def read(self, tensor, index):
         """Return one element."""

@@ -7,7 +7,9 @@ test judges nothing, or calls broken what nobody has claimed.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
+from sharedtensor_conformance.adapter import Layout, Tensor
 from sharedtensor_conformance.adapters import copy, reference
 
 
@@ -42,6 +44,36 @@ names = replace(
     strategies=("file_system",),
     start_methods=("spawn",),
     channels=("queue",),
+)
+
+
+class SlicingOperations(Operations):
+    """The same, and views that are slices and transposed, and no others."""
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "reinterpret":
+            raise AttributeError(name)
+        return Operations.__getattribute__(self, name)
+
+    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """Slice, or slice, reshape and transpose; refuse what takes more than that."""
+        count = prod(layout.shape)
+        part = tensor[layout.offset : layout.offset + count]
+        if layout.strides == (1,) or not layout.shape:
+            return part.view(layout.shape)
+        if layout.strides != (1, layout.shape[0]):
+            raise ValueError(f"this library has no such views: {layout}")
+        return part.view(layout.shape[::-1]).T
+
+
+slicing = replace(
+    descriptors,
+    name="slicing",
+    operations=f"{__name__}:SlicingOperations",
+    dtypes=("float32", "float64", "int32", "int64", "uint8"),
+    channels=("queue", "pipe"),
+    views=("slices", "transposed"),
+    negative_strides=False,
 )
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import deque
 from contextlib import contextmanager
 from itertools import count
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sharedtensor_conformance.adapter import PROFILES
+from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.chapters.histories import History, Processes, kinds_for
 from sharedtensor_conformance.chapters.history_search import HistoryFailed
 from sharedtensor_conformance.harness.outcomes import (
@@ -197,7 +196,7 @@ def test_what_does_not_come_from_the_implementation_is_an_error(error, kind):
 class FailingStage:
     """A stage on which every operation fails with the same error."""
 
-    implementation = SimpleNamespace(channels=CHANNELS, claims=frozenset({"core"}))
+    implementation = Implementation("mine", "", frozenset({"core"}), channels=CHANNELS)
 
     def __init__(self, error, others):
         self.error, self.others = error, others

@@ -18,11 +18,18 @@ from types import SimpleNamespace
 import narrow_adapters
 import pytest
 from sharedtensor_conformance import chapters
-from sharedtensor_conformance.adapter import operations_of, problems_of
+from sharedtensor_conformance.adapter import VIEWS, operations_of, problems_of
 from sharedtensor_conformance.adapters.reference import conformance_adapter as whole
 from sharedtensor_conformance.chapters import stories
+from sharedtensor_conformance.chapters.bundle_stories import UNUSUAL
 from sharedtensor_conformance.harness.marking import Marking, clause
-from sharedtensor_conformance.harness.matrix import Selection, configurations
+from sharedtensor_conformance.harness.matrix import (
+    BACKWARDS,
+    LAYOUTS,
+    Selection,
+    configurations,
+    kinds_of,
+)
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.proxies.calls import OPERATIONS
@@ -207,6 +214,11 @@ def marked(**options):
             "method 'fork' is not claimed",
         ),
         ({"profiles": ("cuda",)}, {"start_methods": ("fork",)}, "device memory needs"),
+        (
+            {"views": ("slices", "steps")},
+            {"views": ("slices",)},
+            "the kind of view 'steps' is not claimed",
+        ),
     ],
 )
 def test_what_is_not_claimed_is_not_judged(options, claims, why):
@@ -304,9 +316,67 @@ def test_dtype_that_is_not_claimed_is_the_fault_of_the_test(operation, arguments
         actor.operate(operation, *arguments)
 
 
+KINDS = {
+    "slice": {"slices"},
+    "step": {"slices", "steps"},
+    "column": {"slices", "steps"},
+    "block": {"slices", "steps"},
+    "transposed": {"slices", "transposed"},
+    "expanded": {"slices", "expanded"},
+    "overlapping": {"slices", "overlapping"},
+    "backwards": {"slices", "steps", "backwards"},
+    "flipped": {"slices", "steps", "backwards"},
+    "empty": {"slices"},
+    "last": {"slices"},
+    "repeated": {"slices", "expanded"},
+    "of_ones": {"slices", "steps"},
+    "turned": {"slices", "steps", "transposed"},
+}
+
+
+def test_kinds_of_views_that_windows_need():
+    windows = (*LAYOUTS, *BACKWARDS, *UNUSUAL)
+    assert {window.name: kinds_of(window) for window in windows} == KINDS
+
+
+def test_each_kind_of_view_is_that_of_some_window():
+    """What no window needs could be left out of the claims without being seen."""
+    judged = frozenset().union(*map(kinds_of, LAYOUTS))
+    assert judged | {"reinterpreted"} == set(VIEWS)
+
+
+VIEWED = (
+    *("VIEW-1", "VIEW-2", "VIEW-3", "VIEW-4", "VIEW-8", "VIEW-10"),
+    *("SHARE-7", "SHARE-9", "SHARE-11", "SHARE-12", "FD-3", "HANDLE-2", "GRAD-7"),
+)
+
+
+@pytest.mark.takes(30)
+def test_kinds_of_views_that_are_not_claimed_are_not_judged(suite):
+    """The adapter refuses to make any other view than those that it claims."""
+    chosen = (f"--clause={id}" for id in VIEWED)
+    done = suite("--impl=narrow_adapters:slicing", *chosen)
+    assert (done.status, done.left) == (0, NOTHING_LEFT)
+    judged = done.report.summary.clauses
+    found = {id: str(judged[id].verdict) for id in VIEWED}
+    assert found == dict.fromkeys(VIEWED, "pass") | {"VIEW-10": "unsupported"}
+    for case in done.cases:
+        needed = KINDS.get(case.axes.get("layout"), set())
+        lacking = sorted(needed - set(narrow_adapters.slicing.views))
+        if case.clauses == ("VIEW-10",):
+            lacking = ["reinterpreted"]
+        if lacking:
+            why = f"the kind of view {lacking[0]!r} is not claimed"
+            assert (case.verdict, case.evidence) == (Verdict.UNSUPPORTED, why)
+    shown = {case.axes["layout"] for case in done.cases if "layout" in case.axes}
+    assert shown == {layout.name for layout in LAYOUTS}
+
+
 def test_narrow_adapters_are_well_formed():
     for adapter in (narrow_adapters.descriptors, narrow_adapters.names):
         assert problems_of(adapter, narrow_adapters.Operations()) == []
+    sliced = narrow_adapters.SlicingOperations()
+    assert problems_of(narrow_adapters.slicing, sliced) == []
 
 
 def test_what_needs_two_devices_is_not_run_where_there_is_one(suite):

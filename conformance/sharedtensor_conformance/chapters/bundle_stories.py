@@ -15,7 +15,7 @@ from sharedtensor_conformance.adapter import Implementation, Layout
 from sharedtensor_conformance.chapters.stories import about
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.matrix import BASE, layouts_of
+from sharedtensor_conformance.harness.matrix import BASE, layouts_of, possible
 
 ARRIVAL = ("VIEW-1", "VIEW-5", "VIEW-7", "VIEW-8", "SHARE-3", "CHAN-6", "RESHARE-6")
 """The clauses on what arrives, whatever the way."""
@@ -82,7 +82,8 @@ def _row(dtype: str, place: Layout | tuple[int, ...], first: int) -> dict[str, A
 def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
     """Return the rows of a bundle: each dtype, and each layout; others at each turn."""
     dtypes = implementation.dtypes
-    places: list[Any] = [*layouts_of(implementation), *UNUSUAL, *SHAPES]
+    unusual = possible(UNUSUAL, implementation)
+    places: list[Any] = [*layouts_of(implementation), *unusual, *SHAPES]
     return [
         _row(dtypes[(number + turn) % len(dtypes)], place, 5 * number + turn)
         for number, place in enumerate(places)

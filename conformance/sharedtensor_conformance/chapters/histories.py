@@ -159,6 +159,7 @@ class History:
     channels: tuple[str, ...]
     outlives: bool
     grads: bool
+    gaps: bool = True  # whether views may have some between their elements
     held: list[HeldTensor] = field(default_factory=list)
     messages: dict[tuple[int, int, str], deque[Message]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -300,7 +301,8 @@ class History:
         )
         if tensor:
             places = tensor.window.places
-            start, stride = offset % max(len(places) - 1, 1), 1 + step % 2
+            start = offset % max(len(places) - 1, 1)
+            stride = 1 + step % 2 if self.gaps else 1
             seen = places[start::stride]
             layout = Layout("window", start, (len(seen),), (stride,))
             remote = tensor.remote.view(layout)
@@ -475,6 +477,7 @@ class Processes:
             implementation.channels,
             outlives="lifetime" in implementation.claims,
             grads=self.grads,
+            gaps="steps" in implementation.views,
         )
         try:
             history.take(steps)

@@ -104,7 +104,13 @@ def test_message_has_room_for_a_handle_and_not_for_the_values(
         one.drop()
 
 
-@clause("HANDLE-2", profiles=("views",), vary=("strategy",), pairwise=True)
+@clause(
+    "HANDLE-2",
+    profiles=("views",),
+    views=("steps", "transposed"),
+    vary=("strategy",),
+    pairwise=True,
+)
 def test_message_of_large_views_has_room_for_handles(sender, receiver, channel):
     """The sender puts views with gaps, and several large tensors in one message."""
     long = sender.make_long(LARGE, 9)

@@ -27,6 +27,7 @@ class Marking:
     pairwise: bool
     channels: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
     several_strategies: bool = False
     forks: bool = False
     prefers: str = ""
@@ -61,6 +62,7 @@ def clause(
     pairwise: bool = False,
     channels: tuple[str, ...] = (),
     dtypes: tuple[str, ...] = (),
+    views: tuple[str, ...] = (),
     several_strategies: bool = False,
     forks: bool = False,
     prefers: str = "",
@@ -85,6 +87,8 @@ def clause(
         channels: the channels that it names; all have to be claimed.
         dtypes: the dtypes that it names; all have to be claimed. What is made without
             naming one is ``float32``, which every adapter claims.
+        views: the kinds of views that it makes without asking which there are; all
+            have to be claimed.
         several_strategies: the test is about two strategies, so two have to be claimed.
         forks: the test forks, under whichever start method it runs.
         prefers: the start method of a test that does not vary over them and that could
@@ -113,6 +117,7 @@ def clause(
         pairwise,
         channels,
         dtypes,
+        views,
         several_strategies,
         forks,
         prefers,

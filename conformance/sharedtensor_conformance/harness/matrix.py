@@ -32,7 +32,7 @@ BACKWARDS = (
     Layout("backwards", offset=22, shape=(7,), strides=(-3,)),
     Layout("flipped", offset=19, shape=(3, 4), strides=(-6, 1)),
 )
-"""More of them, where strides may be negative."""
+"""More of them, which run backwards."""
 
 PREFERRED = ("spawn", "forkserver", "fork")
 """Which start method a test runs under that does not vary over them.
@@ -49,9 +49,44 @@ implementation.
 """
 
 
+def kinds_of(layout: Layout) -> frozenset[str]:
+    """Return the kinds of views that a window needs, of `VIEWS` and ``backwards``."""
+    axes = [
+        (length, stride)
+        for length, stride in zip(layout.shape, layout.strides, strict=True)
+        if length > 1
+    ]
+    if 0 in layout.shape:
+        return frozenset({"slices"})
+    kinds = {"slices"}
+    if any(stride < 0 for _, stride in axes):
+        kinds.add("backwards")
+    if not all(stride for _, stride in axes):
+        kinds.add("expanded")
+    steps = [(abs(stride), length) for length, stride in axes if stride]
+    if steps != sorted(steps, reverse=True):
+        kinds.add("transposed")
+    extent = 1
+    for stride, length in sorted(steps):
+        if stride != extent:
+            kinds.add("steps" if stride > extent else "overlapping")
+        extent += (length - 1) * stride
+    return frozenset(kinds)
+
+
+def possible(
+    layouts: Sequence[Layout], implementation: Implementation
+) -> tuple[Layout, ...]:
+    """Return those of the windows that views of an implementation can be."""
+    declared = {*implementation.views}
+    if implementation.negative_strides:
+        declared.add("backwards")
+    return tuple(layout for layout in layouts if kinds_of(layout) <= declared)
+
+
 def layouts_of(implementation: Implementation) -> tuple[Layout, ...]:
-    """Return the windows that views of an implementation can be."""
-    return LAYOUTS + (BACKWARDS if implementation.negative_strides else ())
+    """Return the windows that tests vary over, for one implementation."""
+    return possible(LAYOUTS + BACKWARDS, implementation)
 
 
 @dataclass(frozen=True)
@@ -171,6 +206,7 @@ def _lacking(marking: Marking, implementation: Implementation) -> str:
     for what, needed, claimed in (
         ("channel", marking.channels, implementation.channels),
         ("dtype", marking.dtypes, implementation.dtypes),
+        ("kind of view", marking.views, implementation.views),
     ):
         if missing := sorted(set(needed) - set(claimed)):
             return f"the {what} {missing[0]!r} is not claimed"

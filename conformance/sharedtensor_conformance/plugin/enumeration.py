@@ -23,9 +23,11 @@ from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.matrix import (
     DIRECTIONS,
+    LAYOUTS,
     Configuration,
     Selection,
     configurations,
+    kinds_of,
     layouts_of,
     may_match,
     pairwise,
@@ -139,8 +141,28 @@ def axes_of(
         if name in names:
             axes[name] = values[:1] if places[0].why_not else values
     if marking.pairwise:
+        # Of the kinds of views that are declared: each two values have to meet.
         return [Axis(tuple(axes), pairwise(list(axes.values())))]
+    if absent := list(_absent_views(axes, implementation)):
+        return [Axis(tuple(axes), [*product(*axes.values()), *absent])]
     return [Axis((name,), [[one] for one in values]) for name, values in axes.items()]
+
+
+def _absent_views(
+    axes: Mapping[str, Sequence[Any]], implementation: Implementation
+) -> Iterator[list[Any]]:
+    """Yield a row for each window that no view of the implementation can be.
+
+    Those that run backwards are left out: few libraries have such views.
+    """
+    if "layout" not in axes or axes["configuration"][0].why_not:
+        return
+    for layout in LAYOUTS:
+        for kind in sorted(kinds_of(layout) - {*implementation.views})[:1]:
+            why = f"the kind of view {kind!r} is not claimed"
+            place = Configuration("", "", why_not=why, unsupported=True)
+            first = {name: values[0] for name, values in axes.items()}
+            yield [*(first | {"configuration": place, "layout": layout}).values()]
 
 
 def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
