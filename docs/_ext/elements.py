@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
@@ -52,6 +53,12 @@ def missing(text: str) -> nodes.paragraph:
 def badge(text: str, *classes: str) -> nodes.inline:
     """Return a short labelled word."""
     return nodes.inline("", text, classes=["badge", *classes])
+
+
+def download(file: str, text: str) -> nodes.Node:
+    """Return a link to a file below ``docs``, which is published beside the pages."""
+    shown = nodes.literal("", text, classes=["download"])
+    return addnodes.download_reference("", "", shown, reftarget=f"/{file}")
 
 
 def between(items: Iterable[nodes.Node], separator: str) -> list[nodes.Node]:

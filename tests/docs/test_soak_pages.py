@@ -7,7 +7,7 @@ import tiny_project
 
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["soak"]\n'
 KINDS = (
-    *("rounds", "plot", "kills", "killed-runs", "fuzz", "histories"),
+    *("overview", "rounds", "plot", "kills", "killed-runs", "fuzz", "histories"),
     *("hostile", "mixed", "mixed-plot", "loaded", "shuffled"),
 )
 PAGE = "---\norphan: true\n---\n# Runs\n\n" + "".join(
@@ -134,6 +134,19 @@ def test_histories_hostile_environments_and_turns_are_counted(page_of):
 def test_a_run_that_did_not_hold_is_marked(page_of):
     page, _ = page_of(kills={"held": False, "sentence": "Something was left."})
     assert '<p class="missing">Something was left.</p>' in page
+
+
+def test_all_committed_runs_are_listed_with_their_data(page_of):
+    kills = {"held": False, "sentence": "Something was left.", "seconds": 400}
+    page, warnings = page_of(kills=kills, fuzz={})
+    assert warnings == ""
+    listed = page[page.index("soak-runs") : page.index("</table>")]
+    assert listed.count("✓ held") == 1
+    assert listed.count("✗ did not hold") == 1
+    assert "Something was left." in listed
+    assert "<p>7</p>" in listed
+    assert "/kills.json" in listed
+    assert "mixed" not in listed
 
 
 def test_runs_under_load_name_the_cases_that_did_not_pass(page_of):

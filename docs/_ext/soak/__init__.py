@@ -35,6 +35,7 @@ class SoakDirective(SphinxDirective):
 
 
 RENDERERS: dict[str, Callable[[Records], list[nodes.Node]]] = {
+    "overview": tables.overview,
     "rounds": tables.rounds,
     "plot": plot.rounds,
     "kills": tables.kills,

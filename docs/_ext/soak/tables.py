@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from docutils import nodes
-from elements import missing, paragraph, table
+from elements import download, missing, paragraph, table
 
-from soak.records import Record, Records
+from soak.records import EXPECTED, Record, Records
 
 VICTIMS = ("owner", "peer", "manager")
 ENDINGS = (
@@ -27,6 +27,24 @@ RUN = [
     "Idle",
 ]
 """The columns for one run of the suite."""
+
+
+def overview(records: Records) -> list[nodes.Node]:
+    """Return a row for each committed run, whose name leads to its data."""
+    found = {name: records.read(name) for names in EXPECTED.values() for name in names}
+    rows = [
+        [
+            download(f"reports/soak/{name}.json", name),
+            "✓ held" if record["held"] else "✗ did not hold",
+            record["sentence"],
+            f"{record['seconds'] / 60:.0f}",
+            record["started"].partition("T")[0],
+        ]
+        for name, record in found.items()
+        if record
+    ]
+    head = ["Run", "Outcome", "What it has seen", "Minutes", "Date"]
+    return [table(head, rows, "soak-runs")]
 
 
 def rounds(records: Records) -> list[nodes.Node]:

@@ -27,6 +27,7 @@ from .exploration import DeviceExplorationDirective
 from .generated import GeneratedMutantsDirective
 from .gpu_checks import GpuChecksDirective
 from .machines import StateMachinesDirective
+from .overview import OverviewDirective
 from .precision import PrecisionDirective
 from .programs import ProgramsDirective
 from .simulation import ManagerSimulationDirective
@@ -150,6 +151,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the extension."""
     app.setup_extension("clauses")
     app.add_directive("trust", TrustDirective)
+    app.add_directive("trust-overview", OverviewDirective)
     app.add_directive("blind-trial", BlindTrialDirective)
     app.add_directive("cpython-tests", CPythonTestsDirective)
     app.add_directive("generated-mutants", GeneratedMutantsDirective)
