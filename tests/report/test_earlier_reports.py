@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from command import call
-from sharedtensor_conformance.report.records import SCHEMA_VERSION, read_report
+from sharedtensor_conformance.report.records import AGAIN, SCHEMA_VERSION, read_report
 
 EARLIER = Path(__file__).parent / "earlier"
 READ = sorted(EARLIER.glob("schema-*.jsonl"))
@@ -53,6 +53,7 @@ def one_sentence(refused):
 def test_report_from_before_the_first_version_is_refused_in_one_sentence():
     sentence = one_sentence(call("report", BEFORE_VERSION_1))
     assert "line 2 violates the schema" in sentence
+    assert sentence.endswith(AGAIN)
 
 
 def test_report_of_a_later_version_is_refused_with_the_suite_that_reads_it(tmp_path):

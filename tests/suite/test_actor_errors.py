@@ -72,3 +72,19 @@ def test_type_error_in_an_operation_is_the_implementations():
     answer = answer_of("read", 1, 2)
     assert answer.keys() == {"raised"}
     assert answer["raised"]["type"] == "TypeError"
+
+
+class Missing(Operations):
+    """An operation whose exception names a file of the installed implementation."""
+
+    def read(self, tensor, index):
+        raise OSError(
+            f"no answer from '/home/me/env/lib/python3.9/{tensor}' of {index}"
+        )
+
+
+def test_message_does_not_say_where_the_environment_is(monkeypatch):
+    monkeypatch.setitem(globals(), "Operations", Missing)
+    answer = answer_of("read", "site-packages/its/program", "/dev/shm/a")
+    said = "no answer from '.../site-packages/its/program' of /dev/shm/a"
+    assert answer["raised"]["message"] == said

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import traceback
@@ -39,6 +40,9 @@ MODULE = "module"
 
 CAUSES_AT_MOST = 20
 """Causes of an exception that are looked at; they might be a circle."""
+
+ENVIRONMENT = re.compile(r"/[^\s'\"]*/(?=(site|dist)-packages/)")
+"""Where an interpreter has what is installed for it."""
 
 ACTIONS = (actions, concurrency, confinement, loading, storages)
 """Where actions are."""
@@ -77,10 +81,18 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "bases": [kind.__name__ for kind in type(error).__mro__],
-        "message": _shown(lambda: str(error)[:2000]),
+        "message": without_environment(_shown(lambda: str(error)[:2000])),
         "errnos": _errnos(error),
         "traceback": _shown(lambda: "".join(traceback.format_exception(error))[-4000:]),
     }
+
+
+def without_environment(text: str) -> str:
+    """Return a text that does not say where the environment is on this machine.
+
+    Reports are published and compared, and one program has many places.
+    """
+    return ENVIRONMENT.sub(".../", text)
 
 
 def _errnos(error: BaseException | None) -> list[int]:

@@ -474,6 +474,10 @@ def _no_number(constant: str) -> Any:
     raise ValueError(f"{constant} is a number in Python only")
 
 
+AGAIN = "run the suite again, or read it with the release that wrote it"
+"""What to do with a report that this suite cannot read."""
+
+
 def _line_from(data: Any) -> Line:
     kinds: dict[str, type[Run] | type[Case] | type[Summary]] = {
         "run": Run,
@@ -483,12 +487,12 @@ def _line_from(data: Any) -> Line:
     kind = data.get("type") if isinstance(data, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
         known = ", ".join(kinds)
-        raise ReportError(f"violates the schema: its type is none of {known}")
+        raise ReportError(f"violates the schema: its type is none of {known}; {AGAIN}")
     if kind == "run" and (said := _other_version(data)):
         raise ReportError(said)
     error = best_match(_validators()[kind].iter_errors(data))
     if error is not None:
-        raise ReportError(f"violates the schema: {_complaint(error)}")
+        raise ReportError(f"violates the schema: {_complaint(error)}; {AGAIN}")
     return kinds[kind].from_data(data)
 
 
