@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "ci"))
-from release_check import ROOT, named_versions, problems
+from release_check import ROOT, main, named_versions, problems
 
 FILES = {
     "pyproject.toml": '[project]\nversion = "1.2.0"\n',
@@ -50,3 +50,12 @@ def test_version_that_is_said_to_be_unreleased_is_told(root):
 
 def test_files_of_this_project_name_one_version():
     assert len(set(named_versions(ROOT).values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "status"), [(["v0.0.0"], 1), ([], 2), (["v1.0.0", "v1.1.0"], 2)]
+)
+def test_status_says_that_a_tag_cannot_be_released(given, status, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["release_check.py", *given])
+    assert main() == status
+    assert capsys.readouterr().err
