@@ -227,3 +227,12 @@ def test_supervisor_that_gives_no_answer_is_told_in_a_sentence(monkeypatch):
     monkeypatch.setattr(Supervisor, "ask", ask)
     with pytest.raises(LoadingError, match=r"no answer to 'status' .*--patience"):
         describe("reference", 5.0)
+
+
+def test_supervisor_that_does_not_start_in_time_is_told_in_a_sentence():
+    """As on a machine with no time for it: the adapter is not to blame."""
+    with pytest.raises(LoadingError) as caught:
+        describe("reference", 0.001)
+    said = str(caught.value)
+    assert "no supervisor could be started: none answered within 0.001 s" in said
+    assert "`--patience` says how long it may take" in said

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -77,24 +78,22 @@ def describe(
         loader.target_of(name)  # a name that cannot be needs no child
     root = stage_folder.new_path()
     answer = Path(root, "answer")
-    supervisor = Supervisor(_describing(name, root, answer, tried), deadline)
-
-    def answered_or_ended() -> bool:
-        return answer.exists() or supervisor.ask("status") is not None
-
     try:
-        wait_until(answered_or_ended, deadline)
-        if answer.exists():
-            return _described(name, json.loads(answer.read_text()))
-        how = _how_it_ended(supervisor.ask("status"), deadline)
-        said = last_line(Path(stage_folder.log(root))) or "it printed nothing"
+        supervisor = Supervisor(_describing(name, root, answer, tried), deadline)
+        with closing(supervisor):
+            answered = lambda: (  # noqa: E731
+                answer.exists() or supervisor.ask("status") is not None
+            )
+            wait_until(answered, deadline)
+            if answer.exists():
+                return _described(name, json.loads(answer.read_text()))
+            how = _how_it_ended(supervisor.ask("status"), deadline)
+            said = last_line(Path(stage_folder.log(root))) or "it printed nothing"
     except HarnessFault as error:
         raise loader.LoadingError(
             f"the adapter {name!r} cannot be looked at: {error} "
             f"(`--patience` says how long it may take)"
         ) from None
-    finally:
-        supervisor.close()
     raise loader.LoadingError(f"the adapter {name!r} {how}: {said}")
 
 

@@ -90,7 +90,8 @@ class Supervisor:
             self.listener = self.wire.receive_socket(wire.after(timeout))
         except (wire.WireClosed, wire.WireTimeout) as error:
             self._end()
-            raise HarnessFault(f"no supervisor could be started: {error}") from None
+            why = str(error) or f"none answered within {timeout:g} s"
+            raise HarnessFault(f"no supervisor could be started: {why}") from None
 
     def ask(self, do: str, **details: Any) -> Any:
         """Return the supervisor's answer.
