@@ -4,6 +4,7 @@ The stand-ins say whatever the test wants; nothing here says anything about CUDA
 """
 
 import fcntl
+import fnmatch
 import importlib
 import os
 import platform
@@ -20,6 +21,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "gpu-gate" / "action.yml"
 WORKFLOW = ROOT / ".github" / "workflows" / "gpu.yml"
+EXAMPLE = ROOT / "examples" / "ci" / "github-gpu.yml"
+GUIDE = ROOT / "docs" / "guides" / "gpu-gate.md"
 NOT_FIT = "This runner is not fit for the GPU gate:"
 NO_DRIVER = f"{NOT_FIT} there is no NVIDIA driver"
 HAS_DRIVER = Path("/proc/driver/nvidia/version").exists()
@@ -386,6 +389,7 @@ def test_the_step_of_action_and_workflow_reaches_the_gate(file, tmp_path):
     lock = str(tmp_path / "lock")
     runner = {"PYTHON": "", "WHEELS": "w x", "LIMIT": "9", "LOCK": lock}
     place = {"GITHUB_ACTION_PATH": str(ACTION.parent), "MINUTES": "60"}
+    place["GITHUB_OUTPUT"] = str(tmp_path / "output")
     environment = os.environ | inputs | runner | place
     done = run_script("bash", "-e", "-c", step_of(file), cwd=tmp_path, env=environment)
     assert done.returncode == 2
@@ -400,6 +404,50 @@ def test_every_input_travels_by_the_environment(file):
     used = {quoted or counted for quoted, counted in used}
     given = set(re.findall(r"^ +([A-Z]+): \$\{\{ inputs\.", text, re.MULTILINE))
     assert used == given
+
+
+def inputs_of(file):
+    """Return what a workflow or an action says of each of its inputs."""
+    pattern = r"^(?P<indent> *)inputs:\n((?:(?P=indent)  .*\n)+)"
+    ((indent, block),) = re.findall(pattern, file.read_text(), re.MULTILINE)
+    each = rf"^{indent}  ([a-z-]+):\n((?:{indent}    .*\n)+)"
+    return dict(re.findall(each, block, re.MULTILINE))
+
+
+@pytest.mark.parametrize("file", [ACTION, WORKFLOW])
+def test_every_input_is_described_and_used_and_can_be_left_out_or_is_required(file):
+    text = file.read_text()
+    used = set(re.findall(r"inputs\.([a-z-]+)", text))
+    found = inputs_of(file)
+    assert used == set(found)
+    for name, said in found.items():
+        assert "description: " in said, name
+        assert ("default: " in said) != ("required: true" in said), name
+
+
+@pytest.mark.parametrize("file", [EXAMPLE, GUIDE])
+def test_examples_give_inputs_that_there_are(file):
+    pattern = r"uses: OWNER/\S+/(\S+)@\S+\n +with:\n((?: +[a-z-]+: .*\n)+)"
+    found = re.findall(pattern, file.read_text())
+    assert found
+    for called, block in found:
+        known = inputs_of(WORKFLOW if called == WORKFLOW.name else ACTION)
+        given = set(re.findall(r"^ +([a-z-]+):", block, re.MULTILINE))
+        required = {name for name, said in known.items() if "required: true" in said}
+        assert required <= given <= set(known)
+
+
+def test_the_reports_that_the_action_keeps_are_those_of_the_gate(tmp_path):
+    (told,) = re.findall(r'echo "reports=.*', step_of(ACTION))
+    for name in ("r.jsonl", "a folder/r.jsonl"):
+        output = tmp_path / "output"
+        own = {"REPORT": name, "GITHUB_OUTPUT": str(output)}
+        run_script("bash", "-e", "-c", told, env=os.environ | own)
+        kept = output.read_text().strip().removeprefix("reports=")
+        output.unlink()
+        gate = [name, name.replace(".jsonl", "-cpu.jsonl")]
+        assert all(fnmatch.fnmatchcase(one, kept) for one in gate)
+        assert not fnmatch.fnmatchcase("other.jsonl", kept)
 
 
 # The scripts for a device, on the simulated one

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.adapter import Implementation
@@ -12,6 +13,8 @@ from sharedtensor_conformance.adapter_fields import load_schema
 from sharedtensor_conformance.chapters.fault_round import FaultRound, is_ended_by
 from sharedtensor_conformance.chapters.fault_table import MANAGER, STEPS, Cell, cells
 from sharedtensor_conformance.chapters.test_fault import strike
+from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.checks import wait_until
 
 HANDLES = {
     "nothing": "",
@@ -93,3 +96,25 @@ def test_steps_that_can_be_declared_are_those_of_the_table():
     names = [step.name for step in STEPS if step.actor != MANAGER]
     assert declared["items"]["enum"] == names
     assert declared["title"] == f"some of {', '.join(names)}"
+
+
+def is_stopped(pid):
+    """Return whether a process is stopped."""
+    return process_tree.status(pid)["State"].startswith("T")
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_manager_is_stopped_until_others_may_have_waited_for_it(restored):
+    """Who waits for a stopped manager breaks MGR-18 alone, and not FAULT-5."""
+    round = FaultRound.__new__(FaultRound)
+    round.restorers = []
+    answer = 1000 if restored else 0.4
+    round.stage = SimpleNamespace(timeouts=SimpleNamespace(answer=answer))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+        round.stop_for_a_while(process.pid)
+        assert not restored or is_stopped(process.pid)
+        if restored:
+            round.restore()
+        assert wait_until(lambda: not is_stopped(process.pid), 5)
+        round.restore()
+        process.kill()

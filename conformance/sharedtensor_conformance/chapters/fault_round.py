@@ -12,6 +12,7 @@ import resource
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Timer
 from typing import Any
 
 from sharedtensor_conformance.chapters.fault_table import (
@@ -278,8 +279,8 @@ class FaultRound:
             self.perform(operation)
             self.strike()
         finally:
-            for pid in set(managers) & set(self.managers()):
-                os.kill(pid, signal.SIGCONT)
+            for pid in managers:
+                process_tree.go_on(pid)
 
     def strike(self) -> None:
         """Let the fault strike its role."""
@@ -304,7 +305,7 @@ class FaultRound:
         mortal = {pid for pid in managers if is_ended_by(pid, self.cell.fault)}
         for pid in managers:
             if self.cell.fault == "SIGSTOP":
-                self.stop(pid)
+                self.stop_for_a_while(pid)
             elif self.cell.fault in SHORTAGES:
                 self.make_short(pid)
             else:
@@ -347,7 +348,14 @@ class FaultRound:
     def stop(self, pid: int) -> None:
         """Stop a process until `restore`."""
         process_tree.stop(pid)
-        self.restorers.append(lambda: os.kill(pid, signal.SIGCONT))
+        self.restorers.append(lambda: process_tree.go_on(pid))
+
+    def stop_for_a_while(self, pid: int) -> None:
+        """Stop a process until `restore`, or until others may have waited for it."""
+        self.stop(pid)
+        later = Timer(self.stage.timeouts.answer / 2, process_tree.go_on, (pid,))
+        later.start()
+        self.restorers += [later.join, later.cancel]  # what is last is called first
 
     def make_short(self, pid: int) -> None:
         """Let a process get no more of something until `restore`."""

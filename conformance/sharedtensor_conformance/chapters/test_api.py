@@ -6,7 +6,7 @@ from sharedtensor_conformance.chapters.stories import (
     about,
     each_sees_the_writes_of_the_others,
 )
-from sharedtensor_conformance.harness import check, clause
+from sharedtensor_conformance.harness import attempt, check, clause
 
 MODULE = "module"
 """Whose processes and channels are those of the module itself, without a context."""
@@ -91,3 +91,25 @@ def test_functions_of_the_module_make_what_those_of_a_context_make(stage, start_
             (result,) = pool.add_and_return("map", [tensor])
             each_sees_the_writes_of_the_others(result, arrived[0], tensor)
         check.equal(child.leave(), 0, "the child exits normally")
+
+
+@clause("API-4", vary=("start_method",), isolated=True)
+def test_module_starts_a_process_by_the_start_method_that_was_set(stage, start_method):
+    """The owner sets the start method, and starts a child by a function of the module.
+
+    A second setting is refused, and the next child is started as the first one was.
+    """
+    with stage.fresh() as fresh:
+        owner, is_fork = fresh.owner, start_method == "fork"
+        owner.module.set_start_method(start_method, True)
+        for turn in ("was set", "stays"):
+            found = owner.module.get_start_method()
+            check.equal(found, start_method, f"the start method {turn}")
+            child = owner.start_peer(start_method=MODULE)
+            sentence = "a forked child, and no other, has its parent's memory"
+            check.equal(child.has_memory_of(owner), is_fork, sentence)
+            child.leave()
+            again = lambda: owner.module.set_start_method("spawn")  # noqa: E731
+            _, refused = attempt(again)
+            raised = refused and refused.type
+            check.equal(raised, "RuntimeError", "a second setting is refused")

@@ -389,6 +389,36 @@ def test_death_of_a_receiver_takes_nothing_from_the_others(owner, peer, device):
     check.equal(values_after_waiting(again), [-1.5] * 4, "the owner goes on sending")
 
 
+@clause("CUDA-4", "CUDA-15", vary=(), dtypes=("float64",), mainly="CUDA-4")
+def test_death_of_a_receiver_takes_nothing_from_messages_in_flight(owner, peer, device):
+    """A child has dropped one of two tensors when it is killed; the owner collects.
+
+    A message to the peer is in flight at that time, and another one is sent later. Each
+    may be counted where a tensor of the child was counted before it.
+    """
+    child = owner.start_peer()
+    sent = [owner.make_on_device([number] * 4, "float64") for number in (54, 55)]
+    dropped, _ = (owner.send(tensor, child) for tensor in sent)
+    dropped.drop()
+    put_and_drop(56, owner, peer)
+    child.kill()
+    refill(owner)
+    put_and_drop(57, owner, peer)
+    refill(owner)
+    for number in (56, 57):
+        arrived = peer.get(owner)
+        found = values_after_waiting(arrived)
+        check.equal(found, [number] * 4, "a message that was in flight has its values")
+
+
+def put_and_drop(number, sender, receiver):
+    """Let the sender make a tensor, put it on a channel and drop it."""
+    tensor = sender.make_on_device([number] * 4, "float64")
+    sender.synchronize()
+    sender.put(tensor, receiver)
+    tensor.drop()
+
+
 @clause("CUDA-16", vary=(), dtypes=("float64",))
 def test_memory_that_a_killed_receiver_held_is_freed(owner, peer, stage, device):
     """A child gets a tensor, the owner drops its own, and the child is killed.

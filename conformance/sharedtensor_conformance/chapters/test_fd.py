@@ -189,6 +189,25 @@ def test_storage_that_was_inherited_costs_no_descriptor_when_it_is_received(
     stage.check_descriptors(before, {child: 0}, "receiving costs the child nothing")
 
 
+@clause(
+    "FD-4", profiles=("drop-in",), vary=("strategy",), prefers="fork", isolated=True
+)
+def test_storage_that_a_worker_keeps_costs_nothing_when_it_is_submitted(stage):
+    """The owner gets a tensor that an executor's worker keeps, and submits it often.
+
+    Calls go by a queue of the standard library, which carries no descriptors: each one
+    stays with the owner until the worker has fetched it.
+    """
+    with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
+        kept = pool.make_and_keep([35, 36])
+        pool.write_and_return(kept, 0, 37).drop()
+        before = fresh.holdings(fresh.owner)
+        for number in range(ROUNDS):
+            pool.write_and_return(kept, 1, number).drop()
+        check.equal(kept.values(), [37, ROUNDS - 1], "the owner reads the writes")
+        fresh.check_descriptors(before, {fresh.owner: 0}, "submitting costs nothing")
+
+
 def inherits_nothing_but(own, actor, stage):
     """Start a program from `actor`; it has no descriptor that is not in `own`."""
 

@@ -810,7 +810,7 @@ def managers_stopped(fresh):
         yield
     finally:
         for pid in managers:
-            os.kill(pid, signal.SIGCONT)
+            process_tree.go_on(pid)
 
 
 @clause("MGR-18", profiles=("share",), **CHEAP, isolated=True)

@@ -76,19 +76,24 @@ def runs(pid: int) -> bool:
 
 @clause("SPAWN-1", "SPAWN-2", profiles=("share",))
 def test_each_process_is_called_once_with_its_index(owner, start_method):
-    """The owner starts three processes; each adds at its own place."""
+    """The owner starts three processes; each adds at its own place.
+
+    What it adds shows whether it began with the memory of the owner, as after a fork.
+    """
     tensor, other = shared(owner, 4), shared(owner, 3)
-    result = owner.start_together("write index", 3, [tensor, other], start_method)
+    result = owner.start_together("write memory", 3, [tensor, other], start_method)
     check.equal(result, None, "the call returns None when all have ended")
-    check.equal(tensor.values(), [100, 101, 102, 0], "each has written at its index")
-    check.equal(other.values(), [100, 101, 102], "once, to each of the tensors")
+    first = 1100 if start_method == "fork" else 100
+    written = [first, first + 1, first + 2]
+    check.equal(tensor.values(), [*written, 0], "each has written at its index")
+    check.equal(other.values(), written, "once, to each of the tensors")
 
 
 @clause("SPAWN-1", "SPAWN-2", profiles=("share",), vary=(), start_methods=("spawn",))
 def test_spawn_is_called_with_index_and_arguments(owner):
     """The owner calls spawn(), which starts two processes by that start method."""
     tensor = shared(owner, 3)
-    result = owner.start_together("write index", 2, [tensor], "spawn()")
+    result = owner.start_together("write memory", 2, [tensor], "spawn()")
     check.equal(result, None, "the call returns None when all have ended")
     check.equal(tensor.values(), [100, 101, 0], "each has written at its index")
 

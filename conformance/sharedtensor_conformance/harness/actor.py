@@ -125,6 +125,7 @@ class Actor:
         self.name = name
         self.setting = setting
         self.pid = os.getpid()
+        self.forked_from = tasks.become_an_actor()
         self.objects: dict[str, Any] = {}
         self.made = 0
         self.pairs: dict[str, PairChannels] = {}
@@ -303,6 +304,9 @@ class Actor:
         context = self.context(method)
         with from_implementation():
             return str(context.get_start_method())
+
+    def do_forked_from(self) -> int:
+        return self.forked_from
 
     def do_try_context(self, method: str) -> None:
         self.context(method)

@@ -138,6 +138,12 @@ def stop(pid: int) -> None:
         raise TimeoutError(f"process {pid} goes on after SIGSTOP")
 
 
+def go_on(pid: int) -> None:
+    """Continue a process that was stopped, if it is still there."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
 def _all_stopped(pid: int) -> bool:
     tasks = os.listdir(f"/proc/{pid}/task")
     try:

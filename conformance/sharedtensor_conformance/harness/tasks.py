@@ -28,6 +28,22 @@ Failure = Action
 
 _operations: Any = None
 _kept: Any = None
+_actor = 0
+
+
+def become_an_actor() -> int:
+    """Say that this process is an actor; return the pid of whom it was forked from.
+
+    It is 0 where this process did not begin with the memory of an actor.
+    """
+    global _actor
+    before, _actor = _actor, os.getpid()
+    return before
+
+
+def is_forked() -> bool:
+    """Return whether this process began with the memory of an actor, and is none."""
+    return _actor not in (0, os.getpid())
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -181,17 +197,18 @@ def run_in_group(
             ready.acquire(timeout=READY_TIMEOUT)
         fails(index)
         return
-    _write_index(index, mapped(payload, _decode))
+    first = 1100 if task == "write memory" and is_forked() else 100
+    _write_index(index, mapped(payload, _decode), first)
     if index == 0 or not fails:
         ready.release()
     others(index)
 
 
-def _write_index(index: int, tensors: list[Any]) -> None:
+def _write_index(index: int, tensors: list[Any], first: int) -> None:
     """Add to every tensor at the process's own place; a second call would show."""
     for tensor in tensors:
         value = _operations.read(tensor, (index,))
-        _operations.write(tensor, (index,), value + 100 + index)
+        _operations.write(tensor, (index,), value + first + index)
 
 
 def _end(index: int) -> None:
@@ -289,6 +306,7 @@ STATUSES = (1, 2, 127, 128, 254, 255)
 
 GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "write index": (None, _end),
+    "write memory": (None, _end),
     "wait": (None, _wait),
     "end in turn": (None, _end_in_turn),
     "exit with 0": (None, _exit_with(0)),
@@ -311,7 +329,10 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "all raise": (_raise_own_words, _end),
     "first and third are killed": (_die, _wait),
 }
-"""How those fail that do, process 1 or others, and what those do that have written."""
+"""How those fail that do, process 1 or others, and what those do that have written.
+
+All write 100 and their index; to ``write memory``, forked processes write 1100 and it.
+"""
 
 FAILING: dict[str, list[int]] = {
     "first raises": [0],

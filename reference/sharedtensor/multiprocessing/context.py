@@ -158,7 +158,7 @@ class DefaultContext(Channels, context.DefaultContext):
         return multiprocessing.get_start_method(allow_none)
 
     def set_start_method(self, method: str | None, force: bool = False) -> None:
-        """Set the program's start method, once. Clause START-5."""
+        """Set the program's start method, once. Clauses API-4, START-5."""
         multiprocessing.set_start_method(method, force)
 
 

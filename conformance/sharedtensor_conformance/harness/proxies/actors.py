@@ -275,6 +275,10 @@ class ActorProxy(Requester):
         """The arguments that this process was started with, as they arrived."""
         return self.request("arguments")
 
+    def has_memory_of(self, parent: ActorProxy) -> bool:
+        """Return whether the process began with what its parent had in memory."""
+        return bool(self.request("forked_from") == parent.pid)
+
     def leave(self) -> int | None:
         """Let the process end normally; return its exit code."""
         self.begin_to_leave()

@@ -31,3 +31,27 @@ def context_hides_its_method(contexts):
             return "spawn"
 
     return contexts | {"forkserver": Hidden()}
+
+
+@mutant(
+    "setting_a_start_method_does_nothing",
+    "API-4",
+    replaces="multiprocessing.set_start_method",
+)
+def setting_a_start_method_does_nothing(set_start_method):
+    """The start method that a program sets is verified and forgotten."""
+    from sharedtensor.multiprocessing import get_context
+
+    return lambda method, force=False: get_context(method) and None
+
+
+@mutant(
+    "processes_are_spawned_whatever_was_set",
+    "API-4",
+    replaces="multiprocessing.context.Process._Popen",
+)
+def processes_are_spawned_whatever_was_set(popen):
+    """A `Process` of the module is spawned, whatever start method was set."""
+    from sharedtensor.multiprocessing.context import CONTEXTS
+
+    return staticmethod(lambda process: CONTEXTS["spawn"].Process._Popen(process))

@@ -280,6 +280,26 @@ def a_death_ends_all_counts(vacate_dead):
 
 
 @mutant(
+    "a_death_ends_what_is_in_flight",
+    "CUDA-4",
+    replaces="cuda.counts.CountTable.vacate_dead",
+)
+def a_death_ends_what_is_in_flight(vacate_dead):
+    """With a receiver that has died, messages in slots it once had count no more."""
+    from sharedtensor.cuda import counts
+
+    def vacate_whatever_names_the_dead(table):
+        slots = table.slots
+        received = slots["state"] >= counts.TAKEN
+        for pid, start in slots[["pid", "start"]][received].tolist():
+            if not counts.is_alive(pid, start):
+                theirs = (slots["pid"] == pid) & (slots["start"] == start)
+                slots["state"][theirs] = counts.VACANT
+
+    return vacate_whatever_names_the_dead
+
+
+@mutant(
     "the_dead_count_for_ever", "CUDA-16", replaces="cuda.counts.CountTable.vacate_dead"
 )
 def the_dead_count_for_ever(vacate_dead):

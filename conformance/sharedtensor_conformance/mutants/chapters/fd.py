@@ -66,6 +66,16 @@ def keeps_what_came_again(discard_handle):
     return keep
 
 
+@mutant(
+    "fetches_nothing_that_comes_again",
+    "FD-4",
+    replaces="strategies.FileDescriptor.discard_handle",
+)
+def fetches_nothing_that_comes_again(discard_handle):
+    """What a message has of a storage that is there already stays with its sender."""
+    return lambda self, token, where: None
+
+
 @mutant("one_descriptor_for_each_tensor", "FD-3", replaces="protocol.rebuild_tensor")
 def one_descriptor_for_each_tensor(rebuild_tensor):
     """Each received tensor keeps a descriptor of its own for as long as it lives."""

@@ -14,6 +14,18 @@ def every_process_is_the_first(call):
     return lambda function, index, args, error: call(function, 0, args, error)
 
 
+@mutant(
+    "groups_are_always_forked", "SPAWN-1", replaces="multiprocessing.start_processes"
+)
+def groups_are_always_forked(start_processes):
+    """Whatever start method is asked for, the processes are forked."""
+
+    def fork(fn, args=(), nprocs=1, join=True, daemon=False, start_method="spawn"):
+        return start_processes(fn, args, nprocs, join, daemon, "fork")
+
+    return fork
+
+
 @mutant("workers_get_clones", "SPAWN-2", replaces="multiprocessing.spawning._call")
 def workers_get_clones(call):
     """Tensors among the arguments are cloned before the processes start."""
