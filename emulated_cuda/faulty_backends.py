@@ -10,8 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sharedtensor.cuda import cuda_library, reducers
 from sharedtensor.cuda.cupy_driver import CupyDriver
-from sharedtensor.cuda.errors import DeviceError, OutOfDeviceMemoryError
+from sharedtensor.cuda.errors import (
+    DeviceError,
+    DeviceUnavailableError,
+    OutOfDeviceMemoryError,
+)
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapters.reference import (
     ReferenceOperations,
@@ -23,9 +28,9 @@ Method = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: the method that it replaces, and the clause that it breaks."""
+    """A fault: the function that it replaces, and the clause that it breaks."""
 
-    method: str
+    function: str
     clause: str
     fault: Callable[[Method], Method]
 
@@ -34,17 +39,20 @@ FAULTS: dict[str, Fault] = {}
 
 
 def breaks(
-    clause: str, method: str
+    clause: str, function: str, *, of: Any = CupyDriver
 ) -> Callable[[Callable[[Method], Method]], Implementation]:
-    """Register a fault of a method under its own name, and make an adapter of it."""
+    """Register a fault of a function under its own name, and make an adapter of it.
+
+    The function is a method of the driver, or one `of` a module of the backend.
+    """
 
     def register(fault: Callable[[Method], Method]) -> Implementation:
         name = fault.__name__
-        FAULTS[name] = Fault(method, clause, fault)
+        FAULTS[name] = Fault(function, clause, fault)
 
         def __init__(self: ReferenceOperations) -> None:
             ReferenceOperations.__init__(self)
-            setattr(CupyDriver, method, fault(getattr(CupyDriver, method)))
+            setattr(of, function, fault(getattr(of, function)))
 
         operations = f"{name}_operations"
         globals()[operations] = type(
@@ -129,3 +137,22 @@ def opens_beside_the_base(open_handle: Method) -> Method:
         return block + 256
 
     return open_block
+
+
+@breaks("CUDA-30", "device_identity", of=cuda_library)
+def knows_devices_by_their_index(device_identity: Method) -> Method:
+    """A message names a device by the sender's index, and not by its UUID."""
+    return str
+
+
+@breaks("CUDA-30", "local_name", of=reducers)
+def takes_the_first_device_for_one_that_it_cannot_use(local_name: Method) -> Method:
+    """A tensor on a device that the receiver does not see arrives on another one."""
+
+    def name_or_first(identity: str) -> str:
+        try:
+            return str(local_name(identity))
+        except DeviceUnavailableError:
+            return "cuda:0"
+
+    return name_or_first

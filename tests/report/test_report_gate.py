@@ -178,6 +178,24 @@ def test_what_needs_two_devices_is_let_through_where_there_is_one_and_said():
     assert decision.open
 
 
+def test_a_clause_of_which_some_cases_need_two_devices_is_judged_in_part_on_one():
+    alone = case("CUDA-1", "not-run", device="cuda", evidence=ONE_DEVICE)
+    held = case("CUDA-1", device="cuda", id="held")
+    decision = decide([report([*ALL_HELD, alone, held], **GPU)], ["cuda"], CLAUSES)
+    (said,) = decision.tolerated
+    assert said.endswith(f"was judged in part on CUDA: {ONE_DEVICE}")
+    assert decision.open
+
+
+def test_what_needs_two_devices_is_held_where_another_report_has_two():
+    alone = case("CUDA-1", "not-run", device="cuda", evidence=ONE_DEVICE)
+    held = case("CUDA-1", device="cuda")
+    reports = [report([*ALL_HELD, each], **GPU) for each in (alone, held)]
+    decision = decide(reports, ["cuda"], CLAUSES)
+    assert decision.held == ("CUDA-1",)
+    assert decision.open
+
+
 def test_what_needs_two_devices_and_is_broken_on_another_machine_closes_it():
     alone = case("CUDA-1", "not-run", device="cuda", evidence=ONE_DEVICE)
     broken = case("CUDA-1", "fail", device="cuda", id="broken")

@@ -113,6 +113,26 @@ def test_address_is_compared_with_that_of_the_same_run():
     assert "70000" not in text
 
 
+def test_variable_is_set_around_what_the_owner_does_in_between():
+    ask = Event(0, "call", "owner", "act", ("variable", "SEEN"))
+    to_one = replace(ask, number=1, given=("set_variable", "SEEN", "1"))
+    back = replace(ask, number=3, given=("set_variable", "SEEN", None))
+    make, put, get, read = (replace(e, number=e.number + 4) for e in EVENTS)
+    start = Event(2, "call", "owner", "start_peer", ("peer", "spawn", None))
+    events = (ask, to_one, start, back, make, put, get, read)
+    text = written(events, replace(WRONG, event=read.number))
+    assert (
+        """\
+    os.environ["SEEN"] = "1"
+    end_of_owner, end_of_peer = context.Pipe()
+    peer = Peer(peer_steps, end_of_peer)
+    os.environ.pop("SEEN", None)
+"""
+        in text
+    )
+    assert "import os\n" in text
+
+
 @pytest.mark.parametrize(
     ("raised", "caught", "gone"),
     [

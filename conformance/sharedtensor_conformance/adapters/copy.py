@@ -73,12 +73,14 @@ def attach_state(tensor: Tensor, state: Any) -> None:
 
 
 def export_device_copy(tensor: Tensor) -> tuple[Any, ...]:
-    """Reduce a device tensor to its values."""
-    return rebuild_device_copy, (tensor.cpu(), tensor.device)
+    """Reduce a device tensor to its values and what names its device everywhere."""
+    state = _module("cuda.devices").device_state(tensor.device)
+    return rebuild_device_copy, (tensor.cpu(), state.driver.identity)
 
 
-def rebuild_device_copy(values: Any, device: str) -> Tensor:
+def rebuild_device_copy(values: Any, identity: str) -> Tensor:
     """Return a device tensor with these values in an allocation of its own."""
+    device = _module("cuda.devices").local_name(identity)
     return import_module("sharedtensor.cuda").tensor(values, device=device)
 
 

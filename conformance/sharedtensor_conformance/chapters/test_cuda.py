@@ -1,5 +1,6 @@
 """Chapter CUDA: device memory, whose allocations are handed over by handle."""
 
+from sharedtensor_conformance.chapters.stories import about
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.matrix import LAYOUTS, possible
 from sharedtensor_conformance.harness.outcomes import NotRun
@@ -11,6 +12,9 @@ block that the driver has already."""
 
 SLACK = 1 << 20
 """Bytes by which those figures may differ for reasons of the driver's own."""
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The variable that chooses and orders the devices that a process sees, by names."""
 
 IN_FLIGHT = 75
 """Tensors in one of two messages that nobody receives yet; they fit a pipe."""
@@ -83,6 +87,28 @@ def are_shared(tensors, expected):
         found = [values_after_waiting(reader) for reader in tensors]
         check.equal(found, [expected] * len(tensors), "a write is read by all")
     return expected
+
+
+def without_the_first(owner):
+    """Return the names of the devices that the owner sees, but of the first one."""
+    given = owner.system.variable(VISIBLE)
+    count = owner.device_count()
+    names = map(str, range(count)) if given is None else given.split(",")
+    return list(names)[1:count]
+
+
+def start_seeing(owner, device, names):
+    """Start a peer that sees these of the owner's devices, in this order, or none.
+
+    Raises:
+        NotRun: the variable does not choose what a process sees of this device.
+    """
+    with owner.system.variable_set(VISIBLE, ",".join(names)):
+        child = owner.start_peer(needs_device=False)
+    found = 0 if child.device_unavailable(device) else child.device_count()
+    if found != len(names):
+        raise NotRun(f"{VISIBLE} does not choose what a process sees of this device")
+    return child
 
 
 @clause("CUDA-1", vary=(), forks=True)
@@ -675,19 +701,54 @@ def test_tensor_arrives_on_the_device_on_which_it_lies(sender, receiver, device)
         check.equal(values_after_waiting(arrived), values, "it has its values")
 
 
-@clause("CUDA-30", vary=())
+@clause("CUDA-30", "CUDA-3", vary=())
 def test_tensors_on_two_devices_are_shared_in_one_message(sender, receiver, device):
     """One on each device, where there are two; each side writes, and neither mixes."""
     if sender.device_count() < 2:
         raise NotRun(ONE_DEVICE)
     sent = [sender.make_on(index, [index, 0], "float32") for index in (1, 0)]
     arrived = sender.send(sent, receiver)
-    check.equal([one.device_of() for one in arrived], [1, 0], "where they arrive")
+    with about("CUDA-30"):
+        check.equal([one.device_of() for one in arrived], [1, 0], "where they arrive")
     for index, (mine, theirs) in enumerate(zip(sent, arrived, strict=True)):
         write_and_wait(mine, 0, 50 + index)
         write_and_wait(theirs, 1, 60 + index)
-    for index, mine in enumerate(sent):
-        check.equal(values_after_waiting(mine), [50 + index, 60 + index], "its values")
+    with about("CUDA-3"):
+        for index, tensors in enumerate(zip(sent, arrived, strict=True)):
+            found = [values_after_waiting(tensor) for tensor in tensors]
+            check.equal(found, [[50 + index, 60 + index]] * 2, "each shows both writes")
+
+
+@clause("CUDA-30", vary=(), start_methods=("spawn",))
+def test_tensor_arrives_on_its_device_where_that_has_another_index(owner, device):
+    """Each device but the first has another index in the child; both sides send."""
+    count = owner.device_count()
+    if count < 2:
+        raise NotRun(ONE_DEVICE)
+    child = start_seeing(owner, device, without_the_first(owner)[::-1])
+    for index in range(1, count):
+        there = count - 1 - index
+        tensor = owner.make_on(index, [70 + index, 80], "float32")
+        arrived = owner.send(tensor, child)
+        check.equal(arrived.device_of(), there, "it arrives on the device it lies on")
+        check.equal(values_after_waiting(arrived), [70 + index, 80], "with its values")
+        tensor = child.make_on(there, [90, 50 + index], "float32")
+        arrived = child.send(tensor, owner)
+        check.equal(arrived.device_of(), index, "so does one that the child sends")
+        check.equal(values_after_waiting(arrived), [90, 50 + index], "with its values")
+
+
+@clause("CUDA-30", vary=(), start_methods=("spawn",))
+def test_tensor_on_a_device_that_the_receiver_cannot_use_is_refused(owner, device):
+    """The child sees all devices but the first, or none; it gets a tensor on that."""
+    child = start_seeing(owner, device, without_the_first(owner))
+    arrived = owner.send(owner.make([15, 16]), child)
+    check.equal(arrived.values(), [15, 16], "what is in host memory arrives")
+    tensor = owner.make_on(0, [25, 35], "float32")
+    owner.put(tensor, child)
+    with refusal("receiving it is refused"):
+        child.get_or_lose(owner)
+    check.equal(values_after_waiting(tensor), [25, 35], "the owner's is as it was")
 
 
 @clause("CUDA-31", vary=(), profiles=("grad",))

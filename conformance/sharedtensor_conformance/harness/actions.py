@@ -466,6 +466,21 @@ def end_programs(actor: Any) -> None:
         process.wait()
 
 
+# The environment that the processes have which it starts
+
+
+def variable(actor: Any, name: str) -> str | None:
+    """Return a variable of the environment; None where it is not set."""
+    return os.environ.get(name)
+
+
+def set_variable(actor: Any, name: str, value: str | None) -> None:
+    """Set a variable of the environment, or remove it where the value is None."""
+    os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value
+
+
 # Groups of processes
 
 

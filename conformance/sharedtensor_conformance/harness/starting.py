@@ -118,7 +118,7 @@ class Starter:
 
     @contextlib.contextmanager
     def new_peer(
-        self, arguments: Any, method: str | None, enter: bool
+        self, arguments: Any, method: str | None, enter: bool, needs_device: bool
     ) -> Iterator[ActorProxy]:
         """Make a peer for one case; it is started when the block is left.
 
@@ -132,12 +132,17 @@ class Starter:
         owner.exchange("make_peer", actor.name, method, arguments)
         yield actor
         self._actors.extra.append(actor)
-        self._start(actor, arguments, method, enter)
+        self._start(actor, arguments, method, enter, needs_device)
 
     # Meeting a process
 
     def _start(
-        self, actor: ActorProxy, arguments: Any, method: str, enter: bool = True
+        self,
+        actor: ActorProxy,
+        arguments: Any,
+        method: str,
+        enter: bool = True,
+        needs_device: bool = True,
     ) -> None:
         timeout = self._implementation.patience
         pid = self._actors.owner.exchange(
@@ -145,7 +150,7 @@ class Starter:
         )
         self._connect(actor, pid, enter)
         if method != "fork":
-            self._use_device(actor)
+            self._use_device(actor, needs_device)
 
     def _connect(self, actor: ActorProxy, pid: int, enter: bool) -> None:
         """Accept the connection of a process that was just started, and prepare it."""
@@ -182,12 +187,14 @@ class Starter:
         if pid != process.pid:
             raise CheckFailed(f"{process.claimed()}, but it has {pid}")
 
-    def _use_device(self, actor: ActorProxy) -> None:
+    def _use_device(self, actor: ActorProxy, needs_device: bool = True) -> None:
         device = self._configuration.device
         if device == "cpu":
             return
         if why := actor.exchange("operate", "device_unavailable", device):
-            raise NotRun(why)
+            if needs_device:
+                raise NotRun(why)
+            return
         timeout = self._implementation.patience
         actor.exchange("operate", "use_device", device, deadline=timeout)
 

@@ -155,7 +155,8 @@ def _problem(clause: Clause, cases: Sequence[Case]) -> tuple[str, bool]:
     verdict = of_clause(case.verdict for case in counting)
     name = f"{clause.id} ({clause.title})"
     if verdict is Verdict.PASS:
-        return "", False
+        in_part = f"{name} was judged in part on CUDA: {ONE_DEVICE}"
+        return in_part if _lacks_a_device(clause, cases) else "", False
     if verdict.broken:
         is_expected = verdict is not Verdict.ERROR and all(
             case.expected for case in counting
@@ -179,9 +180,14 @@ def _why_not_on_cuda(cases: Sequence[Case]) -> str:
 
 
 def _lacks_a_device(clause: Clause, cases: Sequence[Case]) -> bool:
-    """Return whether all that keeps a clause from being judged is a second device."""
+    """Return whether all that keeps cases from being judged is a second device.
+
+    A case that needs two has passed where another report is of a machine with two.
+    """
     counting = [case for case in cases if _counts(clause, case)]
-    reasons = {(case.verdict, case.evidence) for case in counting}
+    passed = {case.id for case in counting if case.verdict is Verdict.PASS}
+    others = [case for case in counting if case.id not in passed]
+    reasons = {(case.verdict, case.evidence) for case in others}
     return reasons == {(Verdict.NOT_RUN, ONE_DEVICE)}
 
 

@@ -534,6 +534,16 @@ class Translation:
         line = self.operations.written("make", values, shape, "'float32'")
         return self._bound(event, NAMES.get("make", "make"), line, False)
 
+    def _act_variable(self, event: Event, name: str) -> list[str]:
+        return []
+
+    def _act_set_variable(
+        self, event: Event, name: str, value: str | None
+    ) -> list[str]:
+        if value is None:
+            return [f"os.environ.pop({name!r}, None)"]
+        return [f"os.environ[{name!r}] = {value!r}"]
+
     def _act_collect_garbage(self, event: Event) -> list[str]:
         return ["gc.collect()"]
 

@@ -205,13 +205,15 @@ class ActorProxy(Requester):
         arguments: Any = None,
         start_method: str | None = None,
         enter: bool = True,
+        needs_device: bool = True,
     ) -> ActorProxy:
         """Start a peer of this owner for one case; `arguments` is among its own.
 
         Where `enter` is false the adapter's `enter_child` is not called in it, so that
-        it keeps the strategy it was born with.
+        it keeps the strategy it was born with. Where `needs_device` is false the case
+        is run although the peer cannot use the device of its configuration.
         """
-        with self.new_peer(arguments, start_method, enter) as peer:
+        with self.new_peer(arguments, start_method, enter, needs_device) as peer:
             return peer
 
     @contextmanager
@@ -220,9 +222,11 @@ class ActorProxy(Requester):
         arguments: Any = None,
         start_method: str | None = None,
         enter: bool = True,
+        needs_device: bool = True,
     ) -> Iterator[ActorProxy]:
         """Make such a peer; it is started when the block is left."""
-        with self.host.starter.new_peer(arguments, start_method, enter) as peer:
+        starter = self.host.starter
+        with starter.new_peer(arguments, start_method, enter, needs_device) as peer:
             yield peer
 
     @contextmanager

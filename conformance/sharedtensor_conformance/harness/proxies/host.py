@@ -23,7 +23,7 @@ class Starts(Protocol):
         ...
 
     def new_peer(
-        self, arguments: Any, method: str | None, enter: bool
+        self, arguments: Any, method: str | None, enter: bool, needs_device: bool
     ) -> AbstractContextManager[Any]:
         """Make a peer for one case; it is started when the block is left."""
         ...

@@ -103,6 +103,24 @@ class SystemProxy:
         """Close a descriptor in the process."""
         self.actor.request("close_descriptor", descriptor)
 
+    # The environment that its children have
+
+    def variable(self, name: str) -> str | None:
+        """Return a variable of the environment; None where it is not set."""
+        found: str | None = self.actor.request("act", "variable", name)
+        return found
+
+    @contextmanager
+    def variable_set(self, name: str, value: str) -> Iterator[None]:
+        """Set a variable of the environment for what it starts in the block."""
+        before = self.variable(name)
+        self.actor.request("act", "set_variable", name, value)
+        try:
+            yield
+        finally:
+            if self.actor.is_alive():
+                self.actor.request("act", "set_variable", name, before)
+
     # Containers
 
     def own_pid(self) -> int:
