@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sharedtensor.cuda import cuda_library, reducers
+from sharedtensor.cuda import cuda_library, protocol, reducers
 from sharedtensor.cuda.cupy_driver import CupyDriver
 from sharedtensor.cuda.errors import (
     DeviceError,
@@ -156,3 +156,9 @@ def takes_the_first_device_for_one_that_it_cannot_use(local_name: Method) -> Met
             return "cuda:0"
 
     return name_or_first
+
+
+@breaks("CUDA-4", "refuse", of=protocol)
+def counts_what_was_refused(refuse: Method) -> Method:
+    """A message counts for ever that is refused for want of its device."""
+    return lambda message: None

@@ -11,7 +11,7 @@ import cuda_peers
 import pytest
 from cuda_peers import drop, dump, give, keep, load, make, read, synchronize
 from sharedtensor import cuda
-from sharedtensor.cuda import counts, protocol, shared_file, simulated
+from sharedtensor.cuda import counts, protocol, reducers, shared_file, simulated
 from sharedtensor.cuda.devices import device_state
 from sharedtensor.cuda.state import DeviceState
 
@@ -62,6 +62,16 @@ def test_a_second_receive_finds_the_first_and_gives_its_count_back(peer):
     assert _states() == [counts.HELD]
     peer.call(drop, "y")
     assert _states() == []
+
+
+def test_a_message_that_is_refused_for_want_of_its_device_counts_no_more():
+    tensor = cuda.tensor([1, 2, 3])
+    _, (_, *rest), *_ = reducers.reduce_tensor(tensor)
+    assert _states() == [counts.IN_FLIGHT]
+    for _ in range(2):
+        with pytest.raises(cuda.DeviceUnavailableError):
+            reducers.rebuild_tensor("GPU-of-nobody", *rest)
+        assert _states() == []
 
 
 def test_an_event_is_kept_until_the_receivers_wait_for_it_is_over(peer):

@@ -738,9 +738,21 @@ def test_tensor_arrives_on_its_device_where_that_has_another_index(owner, device
         check.equal(values_after_waiting(arrived), [90, 50 + index], "with its values")
 
 
-@clause("CUDA-30", vary=(), start_methods=("spawn",))
-def test_tensor_on_a_device_that_the_receiver_cannot_use_is_refused(owner, device):
-    """The child sees all devices but the first, or none; it gets a tensor on that."""
+@clause(
+    "CUDA-30",
+    "CUDA-4",
+    vary=(),
+    start_methods=("spawn",),
+    dtypes=("float64",),
+    mainly="CUDA-30",
+)
+def test_tensor_on_a_device_that_the_receiver_cannot_use_is_refused(
+    owner, stage, device
+):
+    """The child sees all devices but the first, or none; it gets a tensor on that.
+
+    What was refused is in flight no more, so its memory is given back.
+    """
     child = start_seeing(owner, device, without_the_first(owner))
     arrived = owner.send(owner.make([15, 16]), child)
     check.equal(arrived.values(), [15, 16], "what is in host memory arrives")
@@ -749,6 +761,16 @@ def test_tensor_on_a_device_that_the_receiver_cannot_use_is_refused(owner, devic
     with refusal("receiving it is refused"):
         child.get_or_lose(owner)
     check.equal(values_after_waiting(tensor), [25, 35], "the owner's is as it was")
+    tensor.drop()
+    before = memory_used(owner)
+    refused = make_with_block(owner, [1.5] * 4)
+    for one in refused:
+        owner.put(one, child)
+        with refusal("so is each of the next ones"):
+            child.get_or_lose(owner)
+    drop_all(refused)
+    with about("CUDA-4"):
+        is_given_back(before, stage, owner)
 
 
 @clause("CUDA-31", vary=(), profiles=("grad",))

@@ -29,13 +29,14 @@ The functions are in this order. Those that programs lead to use the device by
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 import weakref
 
 from .counts import Count, CountTable
 from .driver import Driver
-from .errors import OutOfDeviceMemoryError
+from .errors import OutOfDeviceMemoryError, OwnerGoneError, ReceivedTwiceError
 from .liveness import own_identity
 from .shared_file import Address
 from .state import (
@@ -304,6 +305,18 @@ def open_allocation(state: DeviceState, message: Message, count: Count) -> Alloc
     )
     state.known[name_of(message.table, message.allocation)] = allocation
     return allocation
+
+
+def refuse(message: Message) -> None:
+    """Give back the count of a message for whose device this process has no driver.
+
+    Clause CUDA-4: what was refused is in flight no more.
+    """
+    with contextlib.suppress(OwnerGoneError, ReceivedTwiceError):
+        table = CountTable.join(message.table)
+        count = Count(table, message.slot, message.serial)
+        count.take()
+        count.release()
 
 
 # Releasing

@@ -49,9 +49,13 @@ def rebuild_tensor(
     process does not see the device, and what `protocol.receive` raises.
     """
     shape, byte_strides, dtype = view
-    handle = message.memory if message else None
-    device = local_name(identity)
-    state = device_state(device, handle=handle)
+    try:
+        device = local_name(identity)
+        state = device_state(device, handle=message.memory if message else None)
+    except Exception:
+        if message:
+            protocol.refuse(message)
+        raise
     storage = protocol.receive(state, message) if message else None
     return CudaTensor(storage, offset, shape, byte_strides, dtype, device)
 
