@@ -210,6 +210,15 @@ def test_message_unpickled_without_its_descriptors_is_a_handle_error():
     assert descriptors() == before
 
 
+def test_more_descriptors_than_a_batch_takes_are_refused_and_not_waited_for():
+    with open(os.devnull) as file:
+        numbers = [file.fileno()] * 100_000
+        before = descriptors()
+        with pytest.raises(sharedtensor.ResourceError, match="send fewer tensors"):
+            packets.Packet(b"", numbers)
+        assert descriptors() == before
+
+
 def test_what_a_queue_has_accepted_waits_until_less_is_in_flight(fork, monkeypatch):
     """A limit of a user without privileges, unix(7): so a child gives up its own."""
     monkeypatch.setattr(packets, "IN_FLIGHT_TIMEOUT", 0.01)
