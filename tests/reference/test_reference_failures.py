@@ -327,6 +327,23 @@ def test_storages_that_cannot_all_be_mapped_are_all_private_again(
     os.close(fd)
 
 
+def test_each_part_of_a_large_storage_is_written_again_where_it_was(monkeypatch):
+    """Above 1 GiB there are several parts; here each is a page, the first one odd."""
+    page = memory.mmap.PAGESIZE
+    monkeypatch.setattr(memory, "LARGEST_WRITE", page)
+    whole = memory.Memory(9 * page)
+    source = whole.part(page - whole.address % (2 * page), 8 * page)
+    source.bytes[:] = bytes(8 * page)
+    fd = segments.create_unnamed(segments.new_token())
+    memory.write(fd, source)
+    later = b"".join(bytes([number]) * page for number in range(1, 9))
+    source.unsettled = True
+    source.bytes[:] = later
+    memory.remap(source, fd)
+    assert os.pread(fd, len(later), 0) == later == bytes(source.bytes)
+    os.close(fd)
+
+
 def test_storages_for_which_there_is_no_room_together_move_alone(strategy):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
