@@ -109,6 +109,7 @@ ADVICE = {
     errno.ENOSYS: FORBIDDEN,
     errno.EPERM: FORBIDDEN,
     errno.EROFS: UNUSABLE,
+    errno.EAGAIN: "The system takes no more at once; send fewer tensors in a message.",
     errno.EFBIG: "Raise the limit of the size of files (RLIMIT_FSIZE).",
     errno.EMFILE: "Raise the limit of open files, or use the strategy 'file_system'.",
     errno.ENFILE: "The whole system is out of open files; close some programs.",

@@ -369,6 +369,17 @@ def test_when_all_slots_are_used_the_send_is_refused(monkeypatch):
         ForkingPickler.dumps(tensor)
 
 
+def test_a_dead_process_is_known_by_its_number_and_its_start(monkeypatch):
+    """Others have begun in the same tick, or have the same number."""
+    dead, living = (20, 5), [(10, 5), (30, 5), (20, 4), (20, 6)]
+    monkeypatch.setattr(counts, "is_alive", lambda *identity: identity != dead)
+    table = counts.CountTable.create()
+    for slot, (pid, start) in enumerate([dead, *living]):
+        table.slots[slot] = (counts.HELD, 1, 1, pid, start)
+    table.vacate_dead()
+    assert table.slots["state"][:5].tolist() == [counts.VACANT, *[counts.HELD] * 4]
+
+
 # Where the pickling happens
 
 

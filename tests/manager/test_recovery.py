@@ -1,14 +1,20 @@
 """A manager that was killed has a successor at the same address."""
 
+import contextlib
 import fcntl
 import os
 import select
 import signal
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sharedtensor.errors import ManagerError
+from sharedtensor.manager import launch
+from sharedtensor.manager.conversation import Connected
+from sharedtensor.manager.link import Link
 
 
 def kill_manager(client):
@@ -172,6 +178,23 @@ def test_a_stopped_manager_is_an_error_and_not_a_hang(new_client, name, call):
     assert failure.value.args[0] == "ManagerError"
     os.kill(pid, signal.SIGCONT)
     owner.call("sync")
+
+
+def test_descriptors_do_not_wait_for_a_manager_that_has_stalled(monkeypatch):
+    """It took no message in time before, and its socket is still full."""
+    monkeypatch.setattr(launch, "TIMEOUT", 5.0)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    launch.set_timeouts(ours)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            ours.send(b"+", socket.MSG_DONTWAIT)
+    link = Link("address", Connected(ours, None))
+    link.is_stalled = True
+    began = time.monotonic()
+    with theirs, pytest.raises(ManagerError, match="reads no messages"):
+        link.transmit_now(b"+", (theirs.fileno(),))
+    assert time.monotonic() - began < launch.TIMEOUT
+    assert link.is_stalled
 
 
 def test_releases_that_a_stopped_manager_did_not_take_are_not_lost(

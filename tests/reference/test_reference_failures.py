@@ -210,6 +210,15 @@ def test_message_unpickled_without_its_descriptors_is_a_handle_error():
     assert descriptors() == before
 
 
+def test_more_descriptors_than_a_batch_takes_are_refused_and_not_waited_for():
+    with open(os.devnull) as file:
+        numbers = [file.fileno()] * 100_000
+        before = descriptors()
+        with pytest.raises(sharedtensor.ResourceError, match="send fewer tensors"):
+            packets.Packet(b"", numbers)
+        assert descriptors() == before
+
+
 def test_what_a_queue_has_accepted_waits_until_less_is_in_flight(fork, monkeypatch):
     """A limit of a user without privileges, unix(7): so a child gives up its own."""
     monkeypatch.setattr(packets, "IN_FLIGHT_TIMEOUT", 0.01)
@@ -315,6 +324,23 @@ def test_storages_that_cannot_all_be_mapped_are_all_private_again(
     os.pwrite(fd, bytes(group.nbytes), 0)
     assert [tensor.item() for tensor in tensors] == values
     assert values[1:] == list(range(1, 9))
+    os.close(fd)
+
+
+def test_each_part_of_a_large_storage_is_written_again_where_it_was(monkeypatch):
+    """Above 1 GiB there are several parts; here each is a page, the first one odd."""
+    page = memory.mmap.PAGESIZE
+    monkeypatch.setattr(memory, "LARGEST_WRITE", page)
+    whole = memory.Memory(9 * page)
+    source = whole.part(page - whole.address % (2 * page), 8 * page)
+    source.bytes[:] = bytes(8 * page)
+    fd = segments.create_unnamed(segments.new_token())
+    memory.write(fd, source)
+    later = b"".join(bytes([number]) * page for number in range(1, 9))
+    source.unsettled = True
+    source.bytes[:] = later
+    memory.remap(source, fd)
+    assert os.pread(fd, len(later), 0) == later == bytes(source.bytes)
     os.close(fd)
 
 

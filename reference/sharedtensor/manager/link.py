@@ -3,6 +3,7 @@
 `client` has one link for each manager, and the lock under which all of this is called.
 """
 
+import array
 import os
 import select
 import socket
@@ -12,6 +13,8 @@ from ..errors import ManagerError
 from . import daemon, launch, messages
 from .conversation import Connected, Conversation
 from .serving import complete
+
+RIGHTS = socket.SOL_SOCKET, socket.SCM_RIGHTS
 
 
 class Link(Conversation):
@@ -58,11 +61,9 @@ class Link(Conversation):
         flags = socket.MSG_NOSIGNAL
         if self.is_stalled:
             flags |= socket.MSG_DONTWAIT
-        try:
-            if descriptors:
-                socket.send_fds(self.connection, [packet], descriptors, flags)
-            else:
-                self.connection.send(packet, flags)
+        rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
+        try:  # `socket.send_fds` leaves the flags out
+            self.connection.sendmsg([packet], rights, flags)
         except BlockingIOError:
             self.is_stalled = True
             raise ManagerError(

@@ -243,10 +243,10 @@ def _in_a_batch(descriptors: Sequence[int]) -> OwnedDescriptor:
     try:
         loading, batch = socket.socketpair(*KIND)
         with loading, batch:
-            loading.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
+            loading.setblocking(False)  # nobody makes room: what is too much is refused
             for begin in range(0, len(descriptors), FDS_AT_ONCE):
                 part = descriptors[begin : begin + FDS_AT_ONCE]
-                socket.send_fds(loading, [b"+"], part, NO_WAIT)
+                socket.send_fds(loading, [b"+"], part)
             return OwnedDescriptor(batch.detach())
     except OSError as error:
         raise resource_error(error.errno, doing) from error

@@ -115,6 +115,15 @@ def vacates_the_living_with_the_dead(table):
         table.slots["state"][received] = counts.VACANT
 
 
+@fault(CountTable, "vacate_dead", "one_of_two_is_sent_on", kills=1)
+def vacates_what_took_a_slot_of_the_dead(table):
+    """A message in a slot that a dead receiver once had is vacated with the others."""
+    received = table.slots["state"] >= counts.TAKEN
+    for pid, start in np.unique(table.slots[["pid", "start"]][received]).tolist():
+        if not counts.is_alive(pid, start):
+            table.slots["state"][table.slots["pid"] == pid] = counts.VACANT
+
+
 @fault(CountTable, "claim", "two_send")
 def claims_without_the_lock(table, allocation):
     """Two sends that claim a slot at once may claim the same one."""

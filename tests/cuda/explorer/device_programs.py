@@ -169,6 +169,27 @@ def one_passes_on(machine: Machine) -> None:
     machine.start(a=makes_for("b", also="c"), b=passes_on("c"), c=reads("b"))
 
 
+def one_of_two_is_sent_on(machine: Machine) -> None:
+    """One sends two tensors; a second drops one and sends the other on to a third."""
+
+    def maker(me: Process) -> None:
+        first, second = me.make(1), me.make(1)
+        me.send(first, "b")
+        me.send(second, "b")
+        del first, second
+        me.wait_for("b")
+        protocol.collect(me.state)
+        me.wait_for("c")
+        me.collect_all()
+
+    def second_one(me: Process) -> None:
+        first, second = me.receive("a"), me.receive("a")
+        del first
+        me.send(second, "c")
+
+    machine.start(a=maker, b=second_one, c=reads("b"))
+
+
 def it_comes_home(machine: Machine) -> None:
     """One sends and drops; the other sends it back; the maker reads its own memory."""
 
@@ -235,6 +256,7 @@ SCENARIOS: dict[str, Scenario] = {
         a_message_is_built_twice,
         two_receive,
         one_passes_on,
+        one_of_two_is_sent_on,
         two_send,
     )
 }
