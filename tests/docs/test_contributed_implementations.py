@@ -34,18 +34,11 @@ def columns():
     return [name for name in names if name not in CONTROLS and "-faults" not in name]
 
 
-def recorded():
-    """Return the columns; strict, so a mark goes when a report is recorded again."""
-    reason = "its report is older than the expectation on MGR-11"
-    marks = {"torch-patched": pytest.mark.xfail(reason=reason, strict=True)}
-    return [pytest.param(name, marks=marks.get(name, ())) for name in columns()]
-
-
 def test_there_are_implementations():
     assert {"reference", "torch", "paddle", "mindspore", "stdlib"} <= set(columns())
 
 
-@pytest.mark.parametrize("name", recorded())
+@pytest.mark.parametrize("name", columns())
 def test_report_is_that_of_a_whole_run_that_passed(name):
     report = runs()[name]
     assert report.run.implementation.name == name
@@ -67,7 +60,7 @@ def test_adapter_page_and_session_are_there(name):
     assert judged in SESSIONS
 
 
-@pytest.mark.parametrize("name", recorded())
+@pytest.mark.parametrize("name", columns())
 def test_what_is_broken_is_expected_with_a_program(name):
     broken = [case for case in runs()[name].cases if case.verdict.broken]
     assert all(case.expected and case.cause for case in broken)
