@@ -94,22 +94,25 @@ def test_functions_of_the_module_make_what_those_of_a_context_make(stage, start_
 
 
 @clause("API-4", vary=("start_method",), isolated=True)
-def test_module_starts_a_process_by_the_start_method_that_was_set(stage, start_method):
-    """The owner sets the start method, and starts a child by a function of the module.
+def test_module_starts_a_process_by_the_start_method_that_was_set(
+    stage, start_method, implementation
+):
+    """The owner sets one start method after another, the case's own the last.
 
-    A second setting is refused, and the next child is started as the first one was.
+    After each it starts a child by a function of the module; a setting that is not
+    forced is refused, and the next child is started as the first one was.
     """
+    others = [name for name in implementation.start_methods if name != start_method]
     with stage.fresh() as fresh:
-        owner, is_fork = fresh.owner, start_method == "fork"
-        owner.module.set_start_method(start_method, True)
-        for turn in ("was set", "stays"):
-            found = owner.module.get_start_method()
-            check.equal(found, start_method, f"the start method {turn}")
-            child = owner.start_peer(start_method=MODULE)
-            sentence = "a forked child, and no other, has its parent's memory"
-            check.equal(child.has_memory_of(owner), is_fork, sentence)
-            child.leave()
-            again = lambda: owner.module.set_start_method("spawn")  # noqa: E731
-            _, refused = attempt(again)
+        owner = fresh.owner
+        for method in (*others, start_method):
+            owner.module.set_start_method(method, True)
+            _, refused = attempt(lambda: owner.module.set_start_method("spawn"))
             raised = refused and refused.type
             check.equal(raised, "RuntimeError", "a second setting is refused")
+            found = owner.module.get_start_method()
+            check.equal(found, method, "the start method is what was set")
+            child = owner.start_peer(start_method=MODULE)
+            sentence = "a forked child, and no other, has its parent's memory"
+            check.equal(child.has_memory_of(owner), method == "fork", sentence)
+            child.leave()

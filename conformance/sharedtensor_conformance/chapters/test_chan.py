@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sharedtensor_conformance.chapters.stories import (
+    about,
     each_sees_the_writes_of_the_others,
     several_strategies,
     shared_apart,
@@ -631,6 +632,50 @@ def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner, sta
                 channel.task_done(owner)
             if not unseen:  # else put has accepted what nobody can receive
                 channel.join(child)
+
+
+@clause(
+    *("CHAN-8", "LIFE-7"),
+    vary=("strategy",),
+    prefers="fork",
+    channels=("queue",),
+    mainly="LIFE-7",
+)
+def test_put_that_a_full_queue_refuses_counts_no_task_and_leaves_nothing(owner, stage):
+    """A child fills bounded queues and offers more, in several ways, again and again.
+
+    Who joins a queue waits for what it has taken alone, and nothing stays of the rest.
+    """
+    channels = [owner.open_channel(kind) for kind in BOUNDED]
+    child = owner.start_peer(arguments=channels)
+    for turn in range(3):
+        for bound, channel in enumerate(channels, 1):
+            for number in range(bound):
+                put_and_drop(child, channel, [turn, number])
+            for how in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
+                more = child.make([turn, 90])
+                taken = channel.offer(child, more, how)
+                check.equal(taken, False, f"it has room for no more ({how})")
+                more.drop()
+            for number in range(bound):
+                arrived = channel.get(owner)
+                check.equal(arrived.values(), [turn, number], "what had room arrives")
+                arrived.drop()
+            if "joinable" in BOUNDED[bound - 1]:
+                for _ in range(bound):
+                    channel.task_done(owner)
+                with about("CHAN-8"):
+                    channel.join(child)
+        if turn == 0:  # what the queues need is there now
+            before = stage.holdings(owner, child)
+    stage.check_given_back(before, owner, child)
+
+
+def put_and_drop(sender, channel, values):
+    """Let the sender put a new tensor, and drop it."""
+    tensor = sender.make(values)
+    channel.put(sender, tensor)
+    tensor.drop()
 
 
 @clause("LIFE-19", "CHAN-8", vary=("strategy",), prefers="fork", channels=("queue",))
