@@ -648,27 +648,32 @@ def test_put_that_a_full_queue_refuses_counts_no_task_and_leaves_nothing(owner, 
     """
     channels = [owner.open_channel(kind) for kind in BOUNDED]
     child = owner.start_peer(arguments=channels)
-    for turn in range(3):
-        for bound, channel in enumerate(channels, 1):
-            for number in range(bound):
-                put_and_drop(child, channel, [turn, number])
-            for how in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
-                more = child.make([turn, 90])
-                taken = channel.offer(child, more, how)
-                check.equal(taken, False, f"it has room for no more ({how})")
-                more.drop()
-            for number in range(bound):
-                arrived = channel.get(owner)
-                check.equal(arrived.values(), [turn, number], "what had room arrives")
-                arrived.drop()
-            if "joinable" in BOUNDED[bound - 1]:
-                for _ in range(bound):
-                    channel.task_done(owner)
-                with about("CHAN-8"):
-                    channel.join(child)
-        if turn == 0:  # what the queues need is there now
-            before = stage.holdings(owner, child)
+    offer_too_much(child, owner, channels, 0)
+    before = stage.holdings(owner, child)  # what the queues need is there now
+    for turn in (1, 2):
+        offer_too_much(child, owner, channels, turn)
     stage.check_given_back(before, owner, child)
+
+
+def offer_too_much(sender, receiver, channels, turn):
+    """Fill each of the `BOUNDED` queues, offer it more in vain, and empty it."""
+    for bound, channel in enumerate(channels, 1):
+        for number in range(bound):
+            put_and_drop(sender, channel, [turn, number])
+        for how in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
+            more = sender.make([turn, 90])
+            taken = channel.offer(sender, more, how)
+            check.equal(taken, False, f"it has room for no more ({how})")
+            more.drop()
+        for number in range(bound):
+            arrived = channel.get(receiver)
+            check.equal(arrived.values(), [turn, number], "what had room arrives")
+            arrived.drop()
+        if "joinable" in BOUNDED[bound - 1]:
+            for _ in range(bound):
+                channel.task_done(receiver)
+            with about("CHAN-8"):
+                channel.join(sender)
 
 
 def put_and_drop(sender, channel, values):
