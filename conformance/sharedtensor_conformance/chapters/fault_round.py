@@ -272,15 +272,9 @@ class FaultRound:
 
     def strike_while_the_manager_waits(self, operation: str) -> None:
         """Stop the manager before it hears of the last drop, and let it go on after."""
-        managers = self.managers()
-        for pid in managers:
-            process_tree.stop(pid)
-        try:
+        with process_tree.stopped(self.managers()):
             self.perform(operation)
             self.strike()
-        finally:
-            for pid in managers:
-                process_tree.go_on(pid)
 
     def strike(self) -> None:
         """Let the fault strike its role."""

@@ -618,10 +618,7 @@ def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner, sta
             unseen += refused is None
             for number in range(bound):
                 channel.put(child, child.make([turn, number]))
-            for how in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
-                more = child.make([turn, 90])
-                taken = channel.offer(child, more, how)
-                check.equal(taken, False, f"it has room for no more ({how})")
+            for more in offered_in_vain(child, channel, turn):
                 check.equal(more.values(), [turn, 90], "what is refused has its values")
             for number in range(bound):
                 found = channel.get(owner).values()
@@ -660,10 +657,7 @@ def offer_too_much(sender, receiver, channels, turn):
     for bound, channel in enumerate(channels, 1):
         for number in range(bound):
             put_and_drop(sender, channel, [turn, number])
-        for how in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
-            more = sender.make([turn, 90])
-            taken = channel.offer(sender, more, how)
-            check.equal(taken, False, f"it has room for no more ({how})")
+        for more in offered_in_vain(sender, channel, turn):
             more.drop()
         for number in range(bound):
             arrived = channel.get(receiver)
@@ -674,6 +668,15 @@ def offer_too_much(sender, receiver, channels, turn):
                 channel.task_done(receiver)
             with about("CHAN-8"):
                 channel.join(sender)
+
+
+def offered_in_vain(sender, channel, turn):
+    """Yield tensors that the sender offers a full queue, each in another way."""
+    for how in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
+        more = sender.make([turn, 90])
+        taken = channel.offer(sender, more, how)
+        check.equal(taken, False, f"it has room for no more ({how})")
+        yield more
 
 
 def put_and_drop(sender, channel, values):

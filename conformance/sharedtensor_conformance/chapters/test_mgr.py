@@ -804,13 +804,8 @@ def managers_stopped(fresh):
     """Stop the managers of the stage for a while."""
     managers = [manager["pid"] for manager in fresh.ledger.managers()]
     check(managers, "there is a manager")
-    for pid in managers:
-        process_tree.stop(pid)
-    try:
+    with process_tree.stopped(managers):
         yield
-    finally:
-        for pid in managers:
-            process_tree.go_on(pid)
 
 
 @clause("MGR-18", profiles=("share",), **CHEAP, isolated=True)

@@ -13,8 +13,8 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 SHM = "/dev/shm"
 KILL_TIMEOUT = 20.0
@@ -142,6 +142,24 @@ def go_on(pid: int) -> None:
     """Continue a process that was stopped, if it is still there."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def stopped(pids: Iterable[int]) -> Iterator[None]:
+    """Stop processes for the time of the block.
+
+    Raises:
+        OSError: one of them is not there.
+        TimeoutError: a thread of one of them goes on.
+    """
+    chosen = list(pids)
+    try:
+        for pid in chosen:
+            stop(pid)
+        yield
+    finally:
+        for pid in chosen:
+            go_on(pid)
 
 
 def _all_stopped(pid: int) -> bool:

@@ -6,7 +6,7 @@ lead to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,44 +36,52 @@ class Row:
         return self.shown - self.seen
 
 
-def by_hand(mutants: Record) -> Iterator[Row]:
-    """Yield the row of the mutants that are part of the suite."""
-    seen = sum(one["fate"] == "killed" for one in mutants)
-    yield Row("Mutants by hand", "all-mutants", seen, len(mutants))
+def of_fates(label: str, section: str, faults: Sequence[Record]) -> list[Row]:
+    """Return the row of faults that each have a fate."""
+    seen = sum(one["fate"] == "killed" for one in faults)
+    return [Row(label, section, seen, len(faults))]
 
 
-def generated(record: Record) -> Iterator[Row]:
-    """Yield the row of the generated mutants that make a difference."""
+def by_hand(mutants: Record) -> list[Row]:
+    """Return the row of the mutants that are part of the suite."""
+    return of_fates("Mutants by hand", "all-mutants", mutants)
+
+
+def of_the_manager(record: Record) -> list[Row]:
+    """Return the row of the mutants of the manager's protocol."""
+    section = "the-managers-protocol-in-virtual-time"
+    return of_fates("Manager's protocol", section, record["mutants"])
+
+
+def of_device_memory(record: Record) -> list[Row]:
+    """Return the row of the faults of the protocol of device memory."""
+    section = "every-interleaving-of-the-protocol-of-device-memory"
+    return of_fates("Protocol of device memory", section, record["faults"])
+
+
+def generated(record: Record) -> list[Row]:
+    """Return the row of the generated mutants that make a difference."""
     outcomes = [one["outcome"] for one in record["mutants"]]
     real = [outcome for outcome in outcomes if outcome != "equivalent"]
     seen = sum(outcome in SEEN_IN_TIME for outcome in real)
-    yield Row("Generated mutants, a sample", "generated-mutants", seen, len(real))
+    return [Row("Generated mutants, a sample", "generated-mutants", seen, len(real))]
 
 
-def by_outsiders(trials: Record) -> Iterator[Row]:
-    """Yield two rows for each round of faults: its first run, and today's."""
-    for number, faults in rounds(trials).items():
-        name = f"Faults by outsiders, round {number}"
-        for run, when in (("first_run", "first run"), ("now", "today")):
-            seen = len(killed(faults, run))
-            yield Row(f"{name}, {when}", "a-blind-trial", seen, len(faults))
+def by_outsiders(trials: Record) -> list[Row]:
+    """Return two rows for each round of faults: its first run, and today's."""
+    return [
+        Row(
+            f"Faults by outsiders, round {number}, {when}",
+            "a-blind-trial",
+            len(killed(faults, run)),
+            len(faults),
+        )
+        for number, faults in rounds(trials).items()
+        for run, when in (("first_run", "first run"), ("now", "today"))
+    ]
 
 
-def of_the_manager(record: Record) -> Iterator[Row]:
-    """Yield the row of the mutants of the manager's protocol."""
-    section = "the-managers-protocol-in-virtual-time"
-    seen = sum(one["fate"] == "killed" for one in record["mutants"])
-    yield Row("Manager's protocol", section, seen, len(record["mutants"]))
-
-
-def of_device_memory(record: Record) -> Iterator[Row]:
-    """Yield the row of the faults of the protocol of device memory."""
-    section = "every-interleaving-of-the-protocol-of-device-memory"
-    seen = sum(one["fate"] == "killed" for one in record["faults"])
-    yield Row("Protocol of device memory", section, seen, len(record["faults"]))
-
-
-RECORDS: Mapping[str, Callable[[Record], Iterator[Row]]] = {
+RECORDS: Mapping[str, Callable[[Record], list[Row]]] = {
     "mutants": by_hand,
     "manager-simulation": of_the_manager,
     "device-exploration": of_device_memory,
@@ -90,11 +98,7 @@ class OverviewDirective(SphinxDirective):
         """Render the records as they are; one that is missing has no row."""
         rows: list[Row] = []
         for name, rows_of in RECORDS.items():
-
-            def read(record: Record, rows_of: Any = rows_of) -> list[Row]:
-                return list(rows_of(record))
-
             file = f"reports/{name}.json"
-            record = read_json(self.env, file, "record of faults", read)
-            rows += read(record) if record else []
+            record = read_json(self.env, file, "record of faults", rows_of)
+            rows += rows_of(record) if record else []
         return [rendered("overview.html", rows=rows)]

@@ -52,7 +52,7 @@ def rebuild_tensor(
     try:
         device = local_name(identity)
         state = device_state(device, handle=message.memory if message else None)
-    except Exception:
+    except Exception:  # whatever keeps this process from receiving is raised on
         if message:
             protocol.refuse(message)
         raise
