@@ -47,6 +47,10 @@ ADAPTER_CHANGES = {
         frozenset({"cuda", "events"}),
         "'record_event' and 'wait_event' belong to the profile 'events'",
     ),
+    5: ContractChange(
+        frozenset({"versions"}),
+        "'forge_version' is told how many fields a handle of the other version has",
+    ),
 }
 """The versions of the contract after the first one.
 
@@ -486,11 +490,12 @@ class VersionOperations(Protocol):
     def handle_version(self) -> str:
         """Return the version of the handles that this process makes and understands."""
 
-    def forge_version(self, tensor: Tensor, version: str) -> object:
+    def forge_version(self, tensor: Tensor, version: str, fields: str) -> object:
         """Return what is put on a channel to send `tensor` as another version would.
 
         The message is the implementation's own, made when it is sent, but for the
-        version that its handle says.
+        version that its handle says, and for what comes after the version: `fields` is
+        ``"same"``, or a field has been added (``"more"``) or is missing (``"fewer"``).
         """
 
 

@@ -744,14 +744,9 @@ def _rebuild_storage(version: Any, *arguments: Any) -> Any:
     return rebuild_storage(*arguments)
 
 
-def _rebuild_part(
-    version: Any,
-    storage_class: type[StorageLike],
-    handle: tuple[Any, ...],
-    offset: int,
-    nbytes: int,
-) -> Any:
+def _rebuild_part(version: Any, *arguments: Any) -> Any:
     verify_version(version)
+    storage_class, handle, offset, nbytes = arguments
     [(_, storage)] = rebuild_parts(handle, [(None, storage_class, offset, nbytes)])
     return storage
 

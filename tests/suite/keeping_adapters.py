@@ -6,6 +6,7 @@ or an arena, as the ledger sees it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from multiprocessing.shared_memory import SharedMemory
 
@@ -17,17 +18,24 @@ _kept: list[SharedMemory] = []
 _close = stdlib.close
 
 
+def _keep(segment: SharedMemory) -> None:
+    """Keep a segment with one descriptor: that of its mapping."""
+    os.close(segment._fd)  # type: ignore[attr-defined]
+    segment._fd = -1  # type: ignore[attr-defined]
+    _kept.append(segment)
+
+
 def close_or_keep(segment: SharedMemory, made_here: bool) -> None:
     """Keep what this process has made, up to its limit."""
     if made_here and len(_kept) < OF_EACH_PROCESS:
-        _kept.append(segment)
+        _keep(segment)
     else:
         _close(segment, made_here)
 
 
 def keep(segment: SharedMemory, made_here: bool) -> None:
     """Keep whatever this process has made."""
-    _kept.append(segment) if made_here else _close(segment, made_here)
+    _keep(segment) if made_here else _close(segment, made_here)
 
 
 class Bounded(stdlib.StdlibOperations):

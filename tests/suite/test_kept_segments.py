@@ -1,5 +1,6 @@
 """Segments that are kept for later use are no leak, up to the number declared."""
 
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,7 @@ from sharedtensor_conformance.chapters.lifetime_ground import Ground
 from sharedtensor_conformance.chapters.stories import files_of_storages
 from sharedtensor_conformance.chapters.test_mgr import names_go
 from sharedtensor_conformance.harness.outcomes import CheckFailed
-from sharedtensor_conformance.harness.stage_ledger import Holdings
+from sharedtensor_conformance.harness.stage_ledger import Baseline, Holdings
 
 LEAVES = "test_life.py::test_nothing_is_left_of_tensors_that_were_sent_and_dropped"
 CLOSING = "test_ledger.py::test_nothing_is_left_of_what_the_cases_dropped"
@@ -29,20 +30,46 @@ def test_kept_segments_are_no_leak_up_to_the_number_declared(suite, adapter, exp
     assert verdicts(done, CLOSING) == {expected}, done.text
 
 
-def reading(segments, descriptors):
-    """Return what the ledger shows of one process."""
-    held = {"descriptors": descriptors, "mappings": 3, "threads": 1}
+def reading(segments, descriptors, files, mapped=()):
+    """Return what the ledger shows of one process: descriptors of these files."""
+    held = {"descriptors": descriptors, "mappings": 3 + len(mapped), "threads": 1}
     held |= {"targets": {"/memfd:": descriptors}, "mapped": {}, "command": "it"}
+    held |= {"files_open": sorted({*files}), "files_mapped": sorted({*mapped})}
     return {"processes": {"7": held}, "segments": segments, "files": []}
 
 
 @pytest.mark.parametrize(("kept", "over"), [(0, True), (1, True), (2, False)])
 def test_what_is_allowed_is_counted(kept, over):
     names = {7: "peer"}
-    before = Holdings(reading(["a"], 4), names, kept)
-    now = Holdings(reading(["a", "b", "c"], 6), names, kept)
+    before = Holdings(reading(["a"], 4, ["0:1"]), names, kept)
+    now = Holdings(reading(["a", "b", "c"], 6, ["0:1", "0:2", "0:3"]), names, kept)
     assert bool(now.growth_since(before)) == over
     assert bool(now.descriptors_since(before, {"peer": 0})) == over
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "mapped", "thing"),
+    [(6, ["0:1"], "descriptor"), (5, ["0:1", "0:1"], "mapping"), (5, ["0:1"], "")],
+)
+def test_a_kept_segment_has_one_descriptor_and_one_mapping(descriptors, mapped, thing):
+    """Much may be kept; the process has one more segment open and one more mapped."""
+    names = {7: "peer"}
+    readings = [
+        reading(["a"], 4, ["0:2"]),
+        reading(["a"], descriptors, ["0:1", "0:2"], mapped),
+    ]
+    before, now = (Holdings(one, names, 8) for one in readings)
+    assert [leak.thing for leak in now.growth_since(before).found] == [thing][
+        : len(thing)
+    ]
+    is_over = thing == "descriptor"
+    assert bool(now.descriptors_since(before, {"peer": 0})) == is_over
+    ledger = SimpleNamespace(read=lambda: deepcopy(readings[0]))
+    baseline = Baseline(ledger, lambda: names, lambda: 8)
+    baseline.take()
+    ledger.read = lambda: deepcopy(readings[1])
+    found = baseline.growth().found
+    assert [leak.thing for leak in found] == [thing][: len(thing)]
 
 
 def stage_with(segments, kept, processes=1):

@@ -24,6 +24,8 @@ def reading(segments=(), **targets):
         "targets": targets,
         "mappings": 0,
         "mapped": {},
+        "files_open": [],
+        "files_mapped": [],
         "threads": 1,
     }
     return {"processes": {"7": held}, "segments": list(segments), "files": []}

@@ -11,10 +11,11 @@ import ctypes
 import fcntl
 import itertools
 import os
+import pickle
 import sys
 import weakref
-from collections.abc import Callable
-from functools import cached_property, partial
+from collections.abc import Callable, MutableMapping
+from functools import cache, cached_property, partial
 from importlib import import_module
 from typing import Any
 
@@ -289,9 +290,9 @@ class ReferenceOperations(TorchLike):
         """Return the version, which is a number."""
         return str(import_module("sharedtensor.protocol").HANDLE_VERSION)
 
-    def forge_version(self, tensor: Tensor, version: str) -> object:
+    def forge_version(self, tensor: Tensor, version: str, fields: str) -> object:
         """Return the tensor with a handle of another version."""
-        return Forgery(tensor, "version", version=version)
+        return Forgery(tensor, "version", version=version, fields=fields)
 
     def break_at(self, step: str, pause: Callable[[], str]) -> None:
         """Call `pause` before the next performance of a step."""
@@ -327,10 +328,19 @@ def _place(target: str) -> tuple[Any, str]:
 
 
 class Forgery:
-    """Pickles as a tensor of the reference, but for one lie."""
+    """Pickles as a tensor of the reference, but for one lie.
+
+    The lie is where the handle is: in the table of the message, which has those of
+    small storages, or in the pickle.
+    """
 
     def __init__(
-        self, tensor: Tensor, how: str, excess: int = 0, version: str = ""
+        self,
+        tensor: Tensor,
+        how: str,
+        excess: int = 0,
+        version: str = "",
+        fields: str = "same",
     ) -> None:
         self.library = import_module("sharedtensor")
         self.protocol = import_module("sharedtensor.protocol")
@@ -338,6 +348,7 @@ class Forgery:
         self.how = how
         self.excess = excess
         self.version = version
+        self.fields = fields
         self.first: tuple[Any, ...] | None = None
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
@@ -355,34 +366,101 @@ class Forgery:
         if self.how == "window":
             dtype, offset, shape, strides = window
             window = dtype, offset + self.excess, shape, strides
-        else:
+        elif self.how == "again" or not self.lies_in_a_table(storage):
             storage = Reduced(*self.reduce_storage(storage))
         forged = rebuild, (kind, storage, window, flags)
         if self.how == "again":
             self.first, self.tensor = forged, None
         return forged
 
+    def lies_in_a_table(self, storage: Any) -> bool:
+        """Return whether the table of the message that is made has the handle.
+
+        Then the table that is made of it will have the lie.
+        """
+        transport = import_module("sharedtensor.transport")
+        outbox = transport.current_outbox()
+        if outbox is None or not self.protocol.can_be_part(storage):
+            return False
+        forge_tables(self.protocol, transport)
+        _lies.setdefault(outbox, {})[outbox.place_of(storage)] = self
+        return True
+
     def reduce_storage(self, storage: Any) -> tuple[Any, ...]:
         """Return the reduced storage with a handle that lies."""
         self.protocol.share_storage(storage)
         rebuild, exported = self.protocol.export_shared(storage)
         version, kind, handle, *part = exported  # of a segment in common with others
+        handle, part = self.lie_about(storage.segment, handle, part)
+        if self.how == "version":
+            version = self.version
+        return rebuild, self.with_fields((version, kind, handle, *part))
+
+    def lie_about(
+        self, segment: Any, handle: tuple[Any, ...], part: list[int]
+    ) -> tuple[tuple[Any, ...], list[int]]:
+        """Return a handle, and offset and size in a common segment, with the lie."""
         name, token, nbytes, where = handle
         if self.how == "size" and part:
-            part[1] = nbytes - part[0] + self.excess
+            part = [part[0], nbytes - part[0] + self.excess]
         elif self.how == "size":
             nbytes += self.excess
-        elif self.how == "version":
-            version = self.version
         elif self.how == "truncated":
-            return rebuild, (version, kind, handle[:2], *part)
-        elif self.how == "outside" and storage.segment.descriptor is None:
+            return handle[:2], part
+        elif self.how == "outside" and segment.descriptor is None:
             path = other_file()
             weakref.finalize(self, os.unlink, path)
             token = os.path.relpath(path, "/dev/shm")
         elif self.how == "outside":
-            where = self.protocol.export_handle(_decoy(storage.segment))[3]
-        return rebuild, (version, kind, (name, token, nbytes, where), *part)
+            where = self.protocol.export_handle(_decoy(segment))[3]
+        return (name, token, nbytes, where), part
+
+    def with_fields(self, fields: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the fields of this version with one more or one fewer."""
+        return {"same": fields, "more": (*fields, 0), "fewer": fields[:-1]}[self.fields]
+
+    def forge_table(
+        self, place: int, storage: Any, table: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """Return a table of handles in which that of one storage lies."""
+        version, alone, common = table
+        if self.how == "version":
+            entries = [self.with_fields(entry) for entry in alone]
+            return self.with_fields((self.version, entries, common))
+        forged = []
+        for where, kind, handle in alone:
+            if where == place:
+                handle, _ = self.lie_about(storage.segment, handle, [])
+            forged.append((where, kind, handle))
+        forged_common = []
+        for handle, parts in common:
+            there = []
+            for where, kind, *part in parts:
+                if where == place:
+                    handle, part = self.lie_about(storage.segment, handle, part)
+                there.append((where, kind, *part))
+            forged_common.append((handle, there))
+        return version, forged, forged_common
+
+
+_lies: MutableMapping[Any, dict[int, Forgery]] = weakref.WeakKeyDictionary()
+"""What is to be forged in the tables of messages, by their outboxes and places."""
+
+
+@cache
+def forge_tables(protocol: Any, transport: Any) -> None:
+    """Let the tables of this process have the lies that are asked for."""
+    original = protocol.export_table
+
+    def export_table(storages: list[Any]) -> bytes:
+        table: bytes = original(storages)
+        for place, forgery in _lies.pop(transport.current_outbox(), {}).items():
+            found = pickle.loads(table)
+            forged = forgery.forge_table(place, storages[place], found)
+            table = pickle.dumps(forged, pickle.HIGHEST_PROTOCOL)
+        return table
+
+    protocol.export_table = export_table
 
 
 def _decoy(segment: Any) -> Any:

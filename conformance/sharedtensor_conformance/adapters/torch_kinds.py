@@ -11,6 +11,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from sharedtensor_conformance.adapter import Tensor
 
 torch = import_module("torch")
@@ -88,6 +90,10 @@ def _parts(tensor: Tensor) -> list[tuple[Tensor, int]]:
     return [(tensor._indices(), 1), (tensor._values(), 0)]
 
 
+def _array() -> np.ndarray[Any, Any]:
+    return np.array(VALUES, dtype=np.float32)
+
+
 KINDS: dict[str, Callable[[], Tensor]] = {
     "parameter": lambda: torch.nn.Parameter(torch.tensor(VALUES)),
     "buffer": lambda: torch.nn.Buffer(torch.tensor(VALUES)),
@@ -98,6 +104,10 @@ KINDS: dict[str, Callable[[], Tensor]] = {
     ),
     "nested": _nested,
     "negated": lambda: torch.tensor([1 - 2j, 3 - 4j]).conj().imag,
+    "from_array": lambda: torch.from_numpy(_array()),
+    "from_buffer": lambda: torch.frombuffer(bytearray(_array()), dtype=torch.float32),
+    "from_dlpack": lambda: torch.from_dlpack(_array()),
+    "parameter_from_array": lambda: torch.nn.Parameter(torch.from_numpy(_array())),
     "meta": lambda: torch.empty(2, 2, device="meta"),
 }
 """How a tensor of each kind is made, but for sparse ones, whose names say it."""

@@ -195,6 +195,13 @@ def files_of_storages(stage: Any, before: set[str], count: int) -> set[str]:
     return files
 
 
+def file_of(tensor: Any) -> str:
+    """Return the file in which a tensor lies, as its process has mapped it."""
+    file: str = tensor.actor.request("act", "file_of", tensor)
+    check(file, "the tensor lies in a file that is mapped")
+    return file
+
+
 @contextmanager
 def strategy_set(actor: Any, name: str) -> Iterator[None]:
     """Give `actor` the sharing strategy `name` for a while."""
@@ -234,3 +241,24 @@ def kill_managers(stage: Any, fresh: Any) -> None:
         ended = select.select([death], [], [], stage.grace)[0]
         os.close(death)
         check(ended, "it is dead")
+
+
+def shared_after_another(owner: Any, channel: str, strategy: str) -> Iterator[Any]:
+    """Yield tensors that a new process has shared, and sent, under a strategy.
+
+    It has used each of the others before, and this one not yet; the owner has the
+    tensors, too. What was shared before stays as it is.
+    """
+    for before in sorted(set(several_strategies(owner)) - {strategy}):
+        child = owner.start_peer()
+        child.module.set_sharing_strategy(before)
+        earlier = child.make([51, 52])
+        earlier.share()
+        child.module.set_sharing_strategy(strategy)
+        asked, sent = child.make([53, 54]), child.make([55, 56])
+        asked.share()
+        arrived = child.send(sent, owner, channel)
+        yield from (asked, sent, arrived)
+        each_sees_the_writes_of_the_others(sent, arrived)
+        check.equal(earlier.values(), [51, 52], "what was shared before stays")
+        check.equal(asked.values(), [53, 54], "so does what was shared after it")

@@ -6,6 +6,8 @@ from sharedtensor_conformance.chapters.stories import (
     LENGTHS,
     ROUNDS,
     each_sees_the_writes_of_the_others,
+    file_of,
+    shared_after_another,
     shared_apart,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
@@ -47,6 +49,24 @@ def test_storage_that_is_shared_on_request_has_no_name(owner, peer, stage):
         tensor.share()
         check.equal(tensor.is_shared(), True, "the tensor is shared")
         check.equal(stage.ledger.segments() - before, set(), "no name belongs to it")
+
+
+@clause(
+    *("FD-1", "STRAT-4"),
+    profiles=("strategies", "share", "identity"),
+    vary=("strategy",),
+    several_strategies=True,
+    prefers="fork",
+    starts=True,
+    mainly="FD-1",
+)
+def test_storage_lies_in_a_file_without_a_name_whatever_the_strategy_was_before(
+    owner, channel, stage, strategy
+):
+    """A new process shares under the other strategy first, then under this one."""
+    for held in shared_after_another(owner, channel, strategy):
+        named = file_of(held) in stage.ledger.named_files()
+        check(not named, "it lies in a file that has no name")
 
 
 @clause("FD-2")

@@ -3,14 +3,17 @@
 import contextlib
 import os
 import re
+from itertools import product
 from typing import Any
 
 from sharedtensor_conformance.chapters.stories import (
     each_sees_the_writes_of_the_others,
     each_storage_has_a_segment,
+    file_of,
     files_of_storages,
     only_name,
     several_strategies,
+    shared_after_another,
     strategy_set,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
@@ -18,6 +21,9 @@ from sharedtensor_conformance.harness.matrix import layouts_of
 
 MANY = 20
 """Storages that a process holds at once: with a descriptor for each it would show."""
+
+LARGE = 1 << 20
+"""Elements of a tensor of 4 MiB."""
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -188,6 +194,49 @@ def test_storages_shared_on_request_keep_no_descriptors_open(owner, stage):
     eventually(
         lambda: owner.system.descriptors() <= before, sentence, within=stage.grace
     )
+
+
+@clause("FS-3", start_methods=("spawn", "forkserver"), vary=("start_method",))
+def test_storages_among_arguments_keep_no_descriptors_open(owner, peer, stage):
+    """The owner starts a child with two tensors, and one with twenty.
+
+    It shares them by that, or has sent them before, all in one message.
+    """
+    for were_sent in (False, True):
+        children = []
+        for count in (2, MANY):
+            tensors = owner.request("act", "make_many", count, 26)
+            if were_sent:
+                owner.send(tensors, peer)
+            children.append(owner.start_peer(arguments=tensors))
+        for child, count in zip(children, (2, MANY), strict=True):
+            values = [tensor.values() for tensor in child.arguments]
+            check.equal(values, [[26 + n] for n in range(count)], "they arrive")
+
+        def counts():
+            return [child.system.descriptors() for child in children]  # noqa: B023
+
+        sentence = "the child with twenty has no more descriptors than that with two"
+        settled = lambda: counts()[1] <= counts()[0]  # noqa: E731
+        eventually(settled, sentence, within=stage.grace, found=counts)
+
+
+@clause(
+    *("FS-1", "STRAT-4"),
+    profiles=("strategies", "share", "identity"),
+    vary=("strategy",),
+    several_strategies=True,
+    prefers="fork",
+    starts=True,
+    mainly="FS-1",
+)
+def test_storage_lies_in_a_file_with_a_name_whatever_the_strategy_was_before(
+    owner, channel, stage, strategy
+):
+    """A new process shares under the other strategy first, then under this one."""
+    for held in shared_after_another(owner, channel, strategy):
+        named = file_of(held) in stage.ledger.named_files()
+        check(named, "it lies in a file that has a name")
 
 
 @clause("FS-1", profiles=("strategies",), vary=("strategy",), several_strategies=True)
@@ -453,15 +502,18 @@ def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
 
 @clause("FS-9", vary=("strategy",), starts=True)
 def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
-    """Children hold a storage that the owner has dropped, and exit or are killed."""
-    for end in ("leave", "kill"):
+    """Children hold a storage that the owner has dropped, and exit or are killed.
+
+    It is small or large.
+    """
+    for end, length in product(("leave", "kill"), (3, LARGE)):
         before = stage.ledger.segments()
         child = owner.start_peer()
-        tensor = owner.make([44, 45, 46])
+        tensor = owner.make_long(length, 44)
         arrived = owner.send(tensor, child)
         tensor.drop()
         name = only_name(stage, before)
-        check.equal(arrived.values(), [44, 45, 46], "the child holds it")
+        check.equal(arrived.read(length - 1), 44, "the child holds it")
         getattr(child, end)()
         name_goes(stage, name)
 
@@ -478,11 +530,14 @@ def test_name_goes_with_the_process_that_alone_held_the_storage(owner, stage):
 
 @clause("FS-10", **CHEAP)
 def test_name_goes_with_a_message_that_nobody_can_receive(stage):
-    """Children are killed with a message in their channel, which is then closed."""
+    """Children are killed with a message in their channel, which is then closed.
+
+    It has a small tensor or a large one.
+    """
     with stage.fresh() as fresh:
-        for channel in stage.implementation.channels:
+        for channel, length in product(stage.implementation.channels, (3, LARGE)):
             child = fresh.owner.start_peer()
-            tensor = fresh.owner.make([50, 51, 52])
+            tensor = fresh.owner.make_long(length, 50)
             fresh.owner.put(tensor, child, channel)
             name = only_name(fresh, set())
             child.kill()

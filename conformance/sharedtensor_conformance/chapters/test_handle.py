@@ -1,9 +1,11 @@
 """Chapter HANDLE: what a handle says."""
 
 import re
+from itertools import islice
 
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.stories import (
+    LENGTHS,
     direct,
     each_sees_the_writes_of_the_others,
     nothing_is_added,
@@ -15,9 +17,15 @@ LARGE = 1 << 19
 """Elements of a tensor of 2 MiB: more than a pipe or a socket takes."""
 
 
+FIELDS = ("same", "more", "fewer")
+"""What a handle of another version has after its version, beside one of this one."""
+
+
 def other_versions(own):
-    """Return versions that are not `own`, near ones and far ones."""
-    return [f"{own}0", f"{own}.1", "0.0", "from-another-world"]
+    """Yield versions that are not `own`, near ones and far ones, and their fields."""
+    for version in (f"{own}0", f"{own}.1", "0.0", "from-another-world"):
+        for fields in FIELDS:
+            yield version, fields
 
 
 def names(text, version):
@@ -25,11 +33,12 @@ def names(text, version):
     return re.search(rf"(?<![\w.-]){re.escape(version)}(?![\w-]|\.\w)", text)
 
 
-def is_refused(tensor, version, sender, receiver, channel):
+def is_refused(tensor, other, sender, receiver, channel):
     """Send a tensor with a handle of another version; the refusal names both."""
-    own = receiver.handle_version()
-    forged = tensor.forge_version(version)
-    with refusal(f"a handle of version {version} is refused") as refused:
+    own, (version, fields) = receiver.handle_version(), other
+    forged = tensor.forge_version(version, fields)
+    sentence = f"a handle of version {version} is refused (fields: {fields})"
+    with refusal(sentence) as refused:
         sender.put(forged, receiver, channel)
         receiver.get_or_lose(sender, channel)
     if refused.error is not None:
@@ -45,12 +54,31 @@ def test_handle_of_another_version_is_refused(sender, receiver, channel):
 
     Then it sends the same tensor with a handle of its own version.
     """
-    for version in other_versions(sender.handle_version()):
+    for other in other_versions(sender.handle_version()):
         tensor = sender.make([1, 2, 3])
-        is_refused(tensor, version, sender, receiver, channel)
+        is_refused(tensor, other, sender, receiver, channel)
         arrived = sender.send(tensor, receiver, channel)
         check.equal(arrived.values(), [1, 2, 3], "the tensor itself can be received")
         each_sees_the_writes_of_the_others(tensor, arrived)
+
+
+@clause("HANDLE-1", vary=("strategy",))
+def test_handle_of_a_storage_of_any_size_and_of_another_version_is_refused(
+    sender, receiver, channel
+):
+    """The sender sends tensors of each order of magnitude, apart and sent together."""
+    for length in LENGTHS:
+        apart = sender.make_long(length, 5)
+        together = sender.request("act", "make_many_long", 3, length)
+        sender.send(together, receiver, channel)
+        for tensor in (apart, together[1]):
+            for other in islice(other_versions(sender.handle_version()), len(FIELDS)):
+                is_refused(tensor, other, sender, receiver, channel)
+        arrived = sender.send([apart, *together], receiver, channel)
+        values = [one.read(0) for one in arrived]
+        check.equal(values, [5, 1, 2, 3], "the tensors themselves can be received")
+        for actor in (sender, receiver):
+            actor.drop_all()
 
 
 @clause("HANDLE-1", vary=("strategy",))
@@ -61,8 +89,8 @@ def test_handle_of_another_version_is_refused_by_who_has_the_storage(
     channel = direct(stage)
     tensor = sender.make([4, 5, 6])
     arrived = sender.send(tensor, receiver, channel)
-    for version in other_versions(sender.handle_version()):
-        is_refused(tensor, version, sender, receiver, channel)
+    for other in other_versions(sender.handle_version()):
+        is_refused(tensor, other, sender, receiver, channel)
         each_sees_the_writes_of_the_others(tensor, arrived)
 
 
@@ -72,9 +100,9 @@ def test_nothing_is_left_of_handles_of_another_version(sender, receiver, stage):
     channel = direct(stage)
 
     def go_round():
-        for version in other_versions(sender.handle_version()):
+        for other in other_versions(sender.handle_version()):
             tensor = sender.make([7, 8, 9])
-            is_refused(tensor, version, sender, receiver, channel)
+            is_refused(tensor, other, sender, receiver, channel)
             check.equal(tensor.values(), [7, 8, 9], "the sender's is as it was")
             tensor.drop()
 

@@ -1,6 +1,6 @@
 """Chapter KIND: tensors that are more than a window on a storage."""
 
-from sharedtensor_conformance.chapters.stories import direct
+from sharedtensor_conformance.chapters.stories import about, direct
 from sharedtensor_conformance.harness import attempt, check, clause
 
 
@@ -27,6 +27,36 @@ def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
         check.equal(both[0].values(), [1, 2, 3], "what is beside it arrives")
         check.equal(both[1].describe(), expected, "and it as it was")
     check.equal(tensor.describe(), expected, "the sender's is as it was")
+
+
+@clause(
+    *("KIND-2", "SHARE-5", "START-3"),
+    profiles=("share",),
+    vary=("strategy",),
+    start_methods=("fork",),
+    may_corrupt=True,
+    mainly="KIND-2",
+)
+def test_tensor_of_any_kind_that_was_shared_is_shared_with_a_forked_child(
+    owner, tensor_kind
+):
+    """The owner shares a tensor and forks; both change it in turn, and look at it."""
+    tensor = owner.make_kind(tensor_kind)
+    seen = tensor.describe()
+    _, refused = attempt(tensor.share)
+    check.equal(tensor.describe(), seen, "sharing leaves it as it was")
+    if refused is not None:
+        return
+    with about("SHARE-5"):
+        check.equal(tensor.is_shared(), True, "it is shared")
+    child = owner.start_peer(arguments=tensor, start_method="fork")
+    inherited = child.arguments
+    with about("START-3"):
+        for value, (one, other) in ((5, (tensor, inherited)), (6, (inherited, tensor))):
+            if one.change(value):
+                before, seen = seen, one.describe()
+                check(seen != before, "the change is seen where it was made")
+                check.equal(other.describe(), seen, "the other side sees it")
 
 
 @clause("KIND-2", vary=("strategy",), prefers="fork", may_corrupt=True)

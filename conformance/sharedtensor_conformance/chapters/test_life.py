@@ -1,5 +1,6 @@
 """Chapter LIFE: who must outlive whom, and what is left in the end."""
 
+import os
 from collections import Counter
 
 import pytest
@@ -1009,6 +1010,8 @@ def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
 LITTLE = 8
 """Tensors of one message that are so small that they may have a segment in common."""
 
+PAGE = os.sysconf("SC_PAGESIZE")
+
 COMMON = 16 << 20
 """Bytes that a segment of several storages may have."""
 
@@ -1080,14 +1083,46 @@ def test_one_tensor_of_a_message_keeps_a_bounded_segment(sender, receiver, stage
         drop_all_but(kept, made, arrived)
 
         def more():
-            new = stage.ledger.segments() - files  # noqa: B023
-            sizes = [stage.ledger.segment_status(name)["size"] for name in new]
+            sizes = [
+                size
+                for name, size in stage.ledger.sizes().items()
+                if name not in files  # noqa: B023
+            ]
             now = receiver.request("act", "shared_bytes")
             return max(sum(sizes), now - mapped)  # noqa: B023
 
         sentence = "one tensor keeps no more than a segment may have"
         eventually(lambda: more() <= COMMON, sentence, stage.grace, found=more)
         check.equal(kept.read(0), 2, "it keeps its value")
+        kept.drop()
+
+
+@clause("LIFE-26", vary=("strategy",), profiles=("strategy-fs",))
+def test_one_of_many_small_tensors_of_a_message_keeps_a_bounded_segment(
+    sender, receiver, stage
+):
+    """A message has thousands of tensors of one element, which take a page each.
+
+    They are more pages than a segment may have, and few bytes.
+    """
+    for side in (sender, receiver):
+        files = stage.ledger.segments()
+        made = sender.request("act", "make_many", COMMON // PAGE + LITTLE, 40)
+        arrived = sender.send(made, receiver)
+        wrong = receiver.request("act", "wrong_ones", arrived, 40)
+        check.equal(wrong, [], "each tensor arrives with its value")
+        kept = (made if side is sender else arrived)[LITTLE]
+        value = kept.values()
+        for actor in (sender, receiver):
+            actor.request("act", "drop_all_but", [kept] if actor is side else [])
+
+        def more():
+            sizes = stage.ledger.sizes().items()
+            return sum(size for name, size in sizes if name not in files)  # noqa: B023
+
+        sentence = "one tensor keeps no more than a segment may have"
+        eventually(lambda: more() <= COMMON, sentence, stage.grace, found=more)
+        check.equal(kept.values(), value, "it keeps its value")
         kept.drop()
 
 

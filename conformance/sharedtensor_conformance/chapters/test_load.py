@@ -59,8 +59,9 @@ def waits_for_room(worker, pending, channel, consumer, stage):
     Then a batch that is written in parts has been begun, and cannot be ended.
     """
     there = lambda: channel.has_message(consumer)  # noqa: E731
-    eventually(there, "batches can be received", within=stage.grace)
-    eventually(pending.is_waiting, f"{worker.name} waits for room", within=stage.grace)
+    within = stage.timeouts.answer  # it puts many batches before there is no room
+    eventually(there, "batches can be received", within)
+    eventually(pending.is_waiting, f"{worker.name} waits for room", within)
 
 
 def end(worker, how):

@@ -41,6 +41,9 @@ WITHOUT_A_FORK_SERVER = ("fork", "spawn")
 MODES = (0o000, 0o777)
 """The two ends of what a umask can be: nothing is masked, and everything."""
 
+LARGE = 1 << 20
+"""Elements of a tensor of 4 MiB."""
+
 FLOOD = 2000
 """Messages of a stranger that reads no answer."""
 
@@ -415,6 +418,29 @@ def test_names_of_a_killed_client_go_while_others_live(stage):
         names_go(stage, fresh, lost, "the names that the peer held are removed")
         check(names <= fresh.ledger.segments(), "the names that others hold are not")
         check.equal(kept[1].values(), [25, 28, 27], "and have their values")
+
+
+@clause("MGR-10", profiles=("share",), **CHEAP, isolated=True)
+def test_names_that_others_made_go_with_the_client_that_held_them_last(stage):
+    """The owner makes large tensors, which only the peer holds when it is killed.
+
+    They are more than may be kept.
+    """
+    with stage.fresh() as fresh:
+        owner, peer = fresh.owner, fresh.peer
+        kept = share_and_send(owner, fresh.bystander)
+        before, held = fresh.ledger.segments(), []
+        for number in range(fresh.kept + 2):
+            tensor = owner.make_long(LARGE, number)
+            held.append(owner.send(tensor, peer))
+            tensor.drop()
+        found = [tensor.read(LARGE - 1) for tensor in held]
+        check.equal(found, list(range(len(held))), "the peer holds them")
+        lost = fresh.ledger.segments() - before
+        check(lost, "they have names")
+        peer.kill()
+        names_go(stage, fresh, lost, "the names that the peer held are removed")
+        check.equal(kept[1].values(), [25, 28, 27], "what others hold has its values")
 
 
 @clause("MGR-11", profiles=("share",), vary=(), isolated=True)

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from functools import partial
 
 from sharedtensor_conformance.chapters.stories import (
+    about,
     direct,
     each_sees_the_writes_of_the_others,
+    each_storage_has_a_segment,
     files_of_storages,
     hold_other_tensors,
     nothing_is_added,
@@ -192,6 +194,46 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
             check.equal(other.values(), [16, 17], "both go on")
 
 
+LARGE = 1 << 19
+"""Elements of a tensor of 2 MiB: no storage that could have others beside it."""
+
+
+@clause("SEC-6", vary=("strategy",), prefers="fork", isolated=True)
+def test_what_took_the_place_of_a_segment_is_not_taken_for_it_where_others_are_held(
+    stage, direction
+):
+    """Two tensors are sent together; one of them is dropped where it is to arrive.
+
+    Then it comes again, to who received it and to who made it, while the file is
+    replaced. Who gets it has had the file open, and has the other tensor still.
+    """
+    with stage.fresh() as fresh:
+        pair = sender_and_receiver(fresh, direction)
+        for how in ("link", "nobody"):
+            for to, by in (pair, pair[::-1]):
+                made = [pair[0].make([number, 18, 19]) for number in range(2)]
+                before = fresh.ledger.segments()
+                sent = dict(zip(pair, (made, pair[0].send(made, pair[1])), strict=True))
+                comes_while_its_file_is_replaced(fresh, sent, to, by, before, how)
+
+
+def comes_while_its_file_is_replaced(fresh, sent, to, by, before, how):
+    """Let `to` drop the first tensor and get it again from `by`."""
+    sent[to][0].drop()
+    each_storage_has_a_segment(fresh)
+    by.put(sent[by][0], to, direct(fresh))
+    for name in fresh.ledger.segments() - before:
+        fresh.system.replace_segment(name, how)
+    arrived, refused = attempt(lambda: to.get(by, direct(fresh)))
+    if refused is None:
+        check.equal(arrived.values(), [0, 18, 19], "it has its values")
+    for tensor, due in ((sent[by][0], 0), (sent[by][1], 1), (sent[to][1], 1)):
+        check.equal(tensor.values(), [due, 18, 19], "so have the others")
+    each_sees_the_writes_of_the_others(sent[by][1], sent[to][1])
+    other = to.send(to.make([16, 17]), by)
+    check.equal(other.values(), [16, 17], "both go on")
+
+
 def is_refused(how, sender, receiver, channel, stage, excess=FAR):
     """Send a message with a lie, which is refused, and one without after it."""
     tensor = sender.make([21, 22, 23])
@@ -291,6 +333,30 @@ def test_handle_that_names_no_segment_is_refused(sender, receiver, channel, stag
 def test_incomplete_handle_is_refused(sender, receiver, channel, stage):
     """The sender sends handles that lack their last fields."""
     each_is_refused(("truncated",), sender, receiver, channel, stage)
+
+
+ABOUT = {"size": "SEC-7", "window": "SEC-7", "outside": "SEC-8", "truncated": "SEC-9"}
+"""The clause about each kind of lie."""
+
+
+@clause("SEC-7", "SEC-8", "SEC-9", vary=("strategy",))
+def test_lie_about_a_large_storage_is_refused(sender, receiver, channel):
+    """A tensor of 2 MiB is sent with each lie; then its receiver has it already.
+
+    Who has it takes no other file for it, whatever a handle names.
+    """
+    tensor = sender.make_long(LARGE, 34)
+    first, then = "is sent for the first time", "is there"
+    for state, lies in ((first, LIES), (then, [x for x in LIES if x != "outside"])):
+        for how in lies:
+            forged = sender.forge(tensor, how, FAR)
+            sentence = f"what is forged is refused ({how}, the storage {state})"
+            with about(ABOUT[how]), refusal(sentence):
+                sender.put(forged, receiver, channel)
+                receiver.get_or_lose(sender, channel)
+            forged.drop()
+        arrived = sender.send(tensor, receiver, channel)
+        each_sees_the_writes_of_the_others_at_the_end(tensor, arrived, LARGE)
 
 
 @clause("SEC-10", vary=("strategy",))

@@ -175,3 +175,42 @@ def test_storages_of_forked_processes_lie_apart(owner, peer, stage, strategy):
             child = owner.start_peer(arguments=[parent.held])
             inherited = Holder(child, child.arguments[0], parent.numbers)
             exchange.holders.append(inherited)
+
+
+LAST = (3, 1025, 5000)
+"""Elements of four bytes that do not end where a page does."""
+
+
+@clause(
+    *("LIFE-22", "SHARE-12"),
+    profiles=("share",),
+    start_methods=("fork",),
+    vary=("strategy",),
+    dtypes=("int32",),
+    mainly="LIFE-22",
+)
+def test_what_was_shared_last_before_a_fork_takes_nothing_with_it(owner, stage):
+    """A child inherits a tensor; then parent and child share small ones, each its own.
+
+    Both drop what was inherited, in either order. What either of them believes to be
+    the end of its shared memory is so for one of them only.
+    """
+    for length in LAST:
+        for parent_is_first in (True, False):
+            held = owner.request("act", "new_storages")
+            parent = Holder(owner, held)
+            parent.act("make_storages", 1, [length])
+            parent.act("share_storages")
+            child = owner.start_peer(arguments=[held], start_method="fork")
+            both = [parent, Holder(child, child.arguments[0])]
+            for number, holder in enumerate(both):
+                holder.act("make_storages", 10 * (number + 1), [1, 3, 5])
+                holder.act("share_storages")
+            for holder in both if parent_is_first else both[::-1]:
+                holder.act("drop_storages", [1])
+                holder.actor.collect_garbage()
+                wrong = [each.act("wrong_storages", {}) for each in both]
+                check.equal(wrong, [[], []], "what was shared later has its values")
+            child.leave()
+            stage.end_extra()
+            held.drop()

@@ -3,6 +3,7 @@
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.extremes import extremes_of
 from sharedtensor_conformance.chapters.stories import (
+    LENGTHS,
     about,
     each_sees_the_writes_of_the_others,
 )
@@ -125,6 +126,33 @@ def test_writes_to_the_base_are_read_through_received_views(
             written = sign * (1000 + number)
             base.write(element(layout, index), written)
             check.equal(arrived.read(index), written, "the view reads the write")
+
+
+@clause("VIEW-2", "SHARE-1", "SHARE-2", vary=("strategy",), mainly="VIEW-2")
+def test_one_element_of_a_private_storage_of_any_size_is_shared(
+    sender, receiver, channel
+):
+    """The sender sends one element of a tensor of each order of magnitude.
+
+    Nothing of it is shared before, and the rest of it is sent by nobody.
+    """
+    for length in LENGTHS:
+        base = sender.make_long(length, 5)
+        place = length // 2
+        layout = Layout("one", offset=place, shape=(1,), strides=(1,))
+        view = sender.view(base, layout)
+        arrived = sender.send(view, receiver, channel)
+        view.write(0, 6)
+        with about("SHARE-1"):
+            check.equal(arrived.read(0), 6, f"the write is read (of {length} elements)")
+        arrived.write(0, 7)
+        with about("SHARE-2"):
+            check.equal(view.read(0), 7, f"so is the other's (of {length})")
+        check.equal(base.read(place), 7, f"and in its base (of {length})")
+        base.write(place, 8)
+        check.equal(arrived.read(0), 8, f"a write to the base is read (of {length})")
+        for actor in (sender, receiver):
+            actor.drop_all()
 
 
 @clause("VIEW-3", vary=("strategy",))

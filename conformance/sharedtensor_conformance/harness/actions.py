@@ -154,6 +154,17 @@ def shared_bytes(actor: Any) -> int:
     return ledger.shared_bytes(os.getpid())
 
 
+def file_of(actor: Any, tensor: Any) -> str:
+    """Return in which file's mapping a tensor's first element lies; "" for none."""
+    return ledger.file_at(os.getpid(), actor.call("address", tensor))
+
+
+def drop_all_but(actor: Any, kept: list[Any]) -> None:
+    """Drop everything that the process has for the suite, but for some tensors."""
+    held = actor.objects.items()
+    actor.do_drop(*(key for key, value in held if all(value is not k for k in kept)))
+
+
 def wrong_ones(actor: Any, tensors: list[Any], first: int) -> list[int]:
     """Return the places of the tensors that `make_many` has not made like this."""
     found = [actor.call("values", tensor) for tensor in tensors]

@@ -46,8 +46,6 @@ Counts = Mapping[str, int]
 """How many there are of each kind."""
 
 NOTHING: Counts = MappingProxyType({})
-KEPT: tuple[str, ...] = ("descriptors", "mappings", "segments")
-"""What there may be more of where an implementation keeps segments for later use."""
 
 Key = tuple[str, str, frozenset[str]]
 """What two leaks of one kind have in common: the process, the thing, its kinds."""

@@ -23,6 +23,9 @@ DRIVER = "cuda.shm."
 SHARED_MAPPING = re.compile(
     rb"/dev/shm/(?!cuda\.shm\.)|/memfd:|/dev/zero \(deleted\)|/SYSV"
 )
+SHARED_FILE = re.compile(r"/dev/shm/(?!cuda\.shm\.)|/memfd:")
+"""How the target of a descriptor of shared memory begins."""
+
 TEMPORARY = re.compile(r"/\S*/sts-[^/]+/t/")  # the folder of a stage's temporary files
 PARTICULAR = re.compile(r"(?<=tmp)\w{8}$|[0-9a-f]{8,}|\d+")
 
@@ -40,6 +43,8 @@ def account(pid: int) -> dict[str, Any] | None:
             "mappings": len(mapped),
             "targets": kinds(open_to),
             "mapped": kinds(mapped),
+            "files_open": files_open(pid),
+            "files_mapped": files_mapped(pid),
             "threads": len(os.listdir(f"/proc/{pid}/task")),
             "group": int(group),
         }
@@ -57,6 +62,32 @@ def targets(pid: int) -> list[str]:
     return sorted(found)
 
 
+def files_open(pid: int) -> list[str]:
+    """Return the files of shared memory that a process has descriptors of, each once.
+
+    Two descriptors of one file are one.
+    """
+    found = set()
+    with suppress(OSError):  # it ended meanwhile
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            path = f"/proc/{pid}/fd/{fd}"
+            with suppress(FileNotFoundError):  # this one was closed meanwhile
+                if SHARED_FILE.match(os.readlink(path)):
+                    found.add(identity(os.stat(path)))
+    return sorted(found)
+
+
+def files_mapped(pid: int) -> list[str]:
+    """Return the files of shared memory that a process has mappings of, each once.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        lines = [line for line in file if SHARED_MAPPING.search(line)]
+    return sorted({mapped_file(line) for line in lines})
+
+
 def mappings(pid: int) -> list[str]:
     """Return what the mappings of shared memory of a process are of.
 
@@ -66,6 +97,33 @@ def mappings(pid: int) -> list[str]:
     with open(f"/proc/{pid}/maps", "rb") as file:
         lines = [line for line in file if SHARED_MAPPING.search(line)]
     return [os.fsdecode(line.split(maxsplit=5)[5]).strip() for line in lines]
+
+
+def identity(status: os.stat_result) -> str:
+    """Return what tells a file from all others: its device and inode."""
+    major, minor = os.major(status.st_dev), os.minor(status.st_dev)
+    return f"{major:x}:{minor:x}:{status.st_ino}"
+
+
+def mapped_file(line: bytes) -> str:
+    """Return the `identity` of the file in a line of ``/proc/PID/maps``, proc(5)."""
+    device, inode = line.split(maxsplit=5)[3:5]
+    major, minor = (int(number, 16) for number in device.split(b":"))
+    return f"{major:x}:{minor:x}:{int(inode)}"
+
+
+def file_at(pid: int, address: int) -> str:
+    """Return the `identity` of the file that a process has mapped there; "" for none.
+
+    What a mapping is called is not looked at: a file may have got its name later.
+    """
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        for line in file:
+            begin, end = line.split(maxsplit=1)[0].split(b"-")
+            if int(begin, 16) <= address < int(end, 16):
+                found = mapped_file(line)
+                return "" if found.endswith(":0") else found
+    return ""
 
 
 def shared_bytes(pid: int) -> int:
@@ -153,6 +211,18 @@ class Segments:
         """Return the names that belong to the implementation, without semaphores."""
         found = self.names_and_semaphores()
         return [name for name in found if not name.startswith(("sem.", DRIVER))]
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """Return size and identity of the file of each of these names.
+
+        One that is removed meanwhile is left out.
+        """
+        found = {}
+        for name in self.names():
+            with suppress(FileNotFoundError):
+                status = os.stat(os.path.join(SHM, name), follow_symlinks=False)
+                found[name] = {"size": status.st_size, "file": identity(status)}
+        return found
 
     def names_and_semaphores(self) -> list[str]:
         """Return the same with the semaphores of a private ``/dev/shm``."""

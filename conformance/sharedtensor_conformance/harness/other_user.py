@@ -82,7 +82,7 @@ def replace(name: str, how: str, folder: str) -> None:
     path = os.path.join(SHM, name)
     size = os.stat(path).st_size
     os.unlink(path)
-    target = os.path.join(folder, "other") if how == "link" else path
+    target = os.path.join(folder, f"in-place-of-{name}") if how == "link" else path
     with open(target, "xb") as file:
         file.write(b"\x01" * size)
     os.chmod(target, 0o666)

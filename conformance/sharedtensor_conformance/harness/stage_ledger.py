@@ -14,7 +14,7 @@ from typing import Any
 
 from sharedtensor_conformance.harness import ledger
 from sharedtensor_conformance.harness.checks import shown
-from sharedtensor_conformance.harness.leaks import COUNTED, KEPT, SHARING, Growth
+from sharedtensor_conformance.harness.leaks import COUNTED, SHARING, Growth
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import LeftBehind
 
@@ -58,6 +58,14 @@ class StageLedger:
         """Return mode, uid and size of a segment."""
         found: dict[str, int] = self._ask("segment", name=name)
         return found
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the implementation's segments, in bytes, by name."""
+        return {name: one["size"] for name, one in self._ask("files").items()}
+
+    def named_files(self) -> set[str]:
+        """Return the files of these names, each as `ledger.identity` tells it."""
+        return {one["file"] for one in self._ask("files").values()}
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of the stage, by pid."""
@@ -178,7 +186,7 @@ class Baseline:
             first = self._first["processes"].get(pid)
             if seen is not None:
                 self._no_longer_accept(seen, first, held)
-            growth.add_process(who, held, seen, _room(kept, first, seen))
+            growth.add_process(who, held, seen, _room(kept, first, seen, held))
         before = len(self._seen["segments"]) - len(self._first["segments"])
         room = {"segments": kept - before} if kept else {}
         growth.add_names(now, self._seen, room)
@@ -198,17 +206,36 @@ class Baseline:
             seen[counted] = source[counted]
             if kinds:
                 seen[kinds] = source[kinds]
+            if counted in FILES_OF:
+                seen[FILES_OF[counted]] = source[FILES_OF[counted]]
 
 
-def _room(kept: int, first: Any, seen: Any) -> dict[str, int]:
+FILES_OF = {"descriptors": "files_open", "mappings": "files_mapped"}
+"""What says which files of shared memory a count is about."""
+
+
+def _room(kept: int, first: Any, seen: Any, held: Any) -> dict[str, int]:
     """Return how much more a process may have, for segments that are kept.
 
     They are counted from the first reading on, however many cases there were.
     """
     if not kept or seen is None:
         return {}
-    counted = ("descriptors", "mappings")
-    return {what: first[what] + kept - seen[what] for what in counted}
+    return {
+        counted: min(first[counted] + kept - seen[counted], more)
+        for counted, more in _of_other_files(seen, held).items()
+    }
+
+
+def _of_other_files(before: Any, held: Any) -> dict[str, int]:
+    """Return how much more a process may have at most for segments that are kept.
+
+    That is one of each that it had not before: a second one of the same is a leak.
+    """
+    return {
+        counted: len(set(held[files]) - set(before[files]))
+        for counted, files in FILES_OF.items()
+    }
 
 
 class Holdings:
@@ -238,10 +265,12 @@ class Holdings:
 
     def growth_since(self, before: Holdings) -> Growth:
         """Return what is there now and was not `before`."""
-        growth, room = Growth(), dict.fromkeys(KEPT, self._kept)
+        growth = Growth()
         now, was = {"segments": self._segments}, {"segments": before._segments}
-        growth.add_names(now | {"files": []}, was | {"files": []}, room)
+        names = {"segments": self._kept}
+        growth.add_names(now | {"files": []}, was | {"files": []}, names)
         for name, held in self._held.items():
+            room = self._room(before._held[name], held)
             growth.add_process(name, held, before._held[name], room)
         growth.found = [leak for leak in growth.found if SHARING in leak.clauses]
         return growth
@@ -256,7 +285,13 @@ class Holdings:
         growth = Growth()
         for name, more in allowed.items():
             held, was = self._held[name], before._held[name]
-            if held["descriptors"] > was["descriptors"] + more + self._kept:
+            kept = self._room(was, held)["descriptors"]
+            if held["descriptors"] > was["descriptors"] + more + kept:
                 growth.add_process(name, held, was)
         growth.found = [leak for leak in growth.found if leak.thing == "descriptor"]
         return growth
+
+    def _room(self, was: Any, held: Any) -> dict[str, int]:
+        """Return how much more a process may have, for segments that are kept."""
+        more = _of_other_files(was, held)
+        return {counted: min(self._kept, count) for counted, count in more.items()}

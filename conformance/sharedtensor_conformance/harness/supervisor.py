@@ -154,6 +154,10 @@ class Supervisor:
         mode = stat.S_IMODE(found.st_mode)
         return {"mode": mode, "uid": found.st_uid, "size": found.st_size}
 
+    def do_files(self) -> dict[str, dict[str, Any]]:
+        """Return size and identity of each segment, of those that stay meanwhile."""
+        return self.segments.files()
+
     def do_limit_shm(self, spare: int | None) -> None:
         """Leave only so many bytes free in ``/dev/shm``; None: as at first."""
         self.require_private_shm()

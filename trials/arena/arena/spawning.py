@@ -50,6 +50,8 @@ class ProcessContext:
                     self._fail(index)
             running = [process.sentinel for process, code in zip(self.processes, codes) if code is None]
             if not running:
+                for process in self.processes:
+                    process.join()  # which gives back what multiprocessing has of it
                 return True
             remaining = None if until is None else until - time.monotonic()
             if remaining is not None and remaining <= 0:
