@@ -188,6 +188,17 @@ def test_what_the_fixes_leave_is_not_repaired(upstream_of):
     assert "Repaired no" in words(section(page))
 
 
+@pytest.mark.parametrize("more", [" (see TINY-2)", "; see TINY-2"])
+def test_report_stands_alone_where_its_cause_refers_to_another_clause(
+    upstream_of, more
+):
+    entry = ENTRY.format("lost", 1).replace("drops it.", f"drops it{more}.")
+    page = upstream_of({f"{FOLDER}/torch.toml": entry}).page("upstream/torch.html")
+    shown = words(section(page))
+    assert shown.count("The reducer drops it.") == 2  # the page, and the Markdown
+    assert "see TINY-2" not in shown
+
+
 def test_deviation_of_another_release_is_no_report(upstream_of):
     entry = ENTRY.format("lost", 1).replace("link", 'version = "<7"\nlink')
     both = f"{entry}\n{ENTRY.format('slow', 2)}"

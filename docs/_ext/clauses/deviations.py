@@ -41,7 +41,7 @@ PROJECTS = {"torch": "PyTorch", "paddle": "Paddle", "mindspore": "MindSpore"}
 PATCHED = {"torch": "torch-patched"}
 """The implementations that are judged with fixes as well, and as what."""
 
-SEE = re.compile(r" \(see [A-Z]+-\d+\)")
+SEE = re.compile(r" \(see [A-Z]+-\d+\)|; see [A-Z]+-\d+")
 
 
 @dataclass(frozen=True)
