@@ -177,7 +177,7 @@ def _run_fault_table(session: nox.Session, *options: str) -> None:
 def causes(session: nox.Session) -> None:
     """Each expected deviation of torch shows itself in a few lines of plain torch."""
     session.install(TORCH, "numpy")
-    session.run("python", "ci/run_causes.py", "torch")
+    session.run("python", "ci/run_causes.py", "torch", *session.posargs)
 
 
 @nox.session(python="3.11")
@@ -194,14 +194,14 @@ def programs_torch(session: nox.Session) -> None:
 def causes_paddle(session: nox.Session) -> None:
     """Each expected deviation of Paddle shows itself in a few lines of Paddle."""
     session.install(PADDLE)
-    session.run("python", "ci/run_causes.py", "paddle")
+    session.run("python", "ci/run_causes.py", "paddle", *session.posargs)
 
 
 @nox.session(python="3.11")
 def causes_mindspore(session: nox.Session) -> None:
     """Each expected deviation of MindSpore shows itself in a few lines of MindSpore."""
     session.install(*MINDSPORE)
-    session.run("python", "ci/run_causes.py", "mindspore")
+    session.run("python", "ci/run_causes.py", "mindspore", *session.posargs)
 
 
 @nox.session

@@ -1,24 +1,47 @@
 """Runs the programs that show an implementation's known deviations.
 
     python ci/run_causes.py torch
+    python ci/run_causes.py torch --out=docs/reports/causes/torch.json
 
 An expectation names a cause, and the cause has a program in plain code of the
 implementation, which exits with 0 as long as the deviation shows. A program that exits
 otherwise means that the deviation has gone, or that the cause was never the right one:
 this fails, so that the expectations cannot outlive what they excuse.
+
+With ``--out`` what they print is recorded, with versions, and with the lines of the
+places in Python that the file of causes names. The site shows it.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import hashlib
+import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 SUITE = Path(__file__).parents[1] / "conformance" / "sharedtensor_conformance"
 CAUSES = SUITE / "expectations" / "causes"
+FIND_PLACES = Path(__file__).with_name("find_places.py")
 GONE = 1
 LIMIT = 90
+
+ASK_MACHINE = """
+import json, platform, sys
+from importlib.metadata import packages_distributions, version
+(distribution, *_) = packages_distributions()[sys.argv[1]]
+print(json.dumps({
+    "version": version(distribution),
+    "python": platform.python_version(),
+    "kernel": f"{platform.system()} {platform.release()}",
+    "prefix": sys.prefix,
+}))
+"""
+"""Prints which version of a module runs on which Python and kernel, as JSON."""
 
 
 def main() -> int:
@@ -28,32 +51,79 @@ def main() -> int:
     parser.add_argument(
         "--python", default=sys.executable, help="the interpreter that has it"
     )
+    parser.add_argument("--out", type=Path, help="the record to be written (JSON)")
     options = parser.parse_args()
     programs = sorted((CAUSES / options.implementation).glob("*.py"))
     if not programs:
         print(f"There are no causes of {options.implementation!r} in {CAUSES}.")
         return 2
-    shown = [shows(program, options.python) for program in programs]
-    print(f"{sum(shown)} of {len(shown)} deviations show.")
-    return 0 if all(shown) else 1
+    lines = lines_of(options.implementation, options.python) if options.out else {}
+    outputs = {program: output_of(program, options.python) for program in programs}
+    shown = {program: said for program, said in outputs.items() if said is not None}
+    print(f"{len(shown)} of {len(outputs)} deviations show.")
+    if len(shown) < len(outputs):
+        return 1
+    if options.out:
+        found = record(options.implementation, options.python, shown) | {"lines": lines}
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
 
 
-def shows(program: Path, python: str) -> bool:
-    """Run one program, say what came of it, and return whether the deviation shows."""
+def output_of(program: Path, python: str) -> str | None:
+    """Run one program and say what came of it; None where it does not show it."""
     try:
         done = subprocess.run(
             [python, str(program)], capture_output=True, text=True, timeout=LIMIT
         )
     except subprocess.TimeoutExpired:
         print(f"{program.stem}: NO ANSWER within {LIMIT} seconds")
-        return False
+        return None
     if done.returncode == 0:
         print(f"{program.stem}: {done.stdout.strip()}")
-    elif done.returncode == GONE and not done.stderr:
+        return done.stdout
+    if done.returncode == GONE and not done.stderr:
         print(f"{program.stem}: GONE, so remove what expects it")
     else:
         print(f"{program.stem}: BROKEN, exit code {done.returncode}: {done.stderr}")
-    return done.returncode == 0
+    return None
+
+
+def record(
+    implementation: str, python: str, outputs: dict[Path, str]
+) -> dict[str, Any]:
+    """Return what is recorded of programs that showed their deviations."""
+    ask = [python, "-c", ASK_MACHINE, implementation]
+    machine = json.loads(subprocess.check_output(ask, text=True))
+    prefix = machine.pop("prefix")
+    programs = {
+        program.stem: {
+            "sha256": hashlib.sha256(program.read_bytes()).hexdigest(),
+            "output": output.strip().replace(prefix, "PREFIX"),
+        }
+        for program, output in outputs.items()
+    }
+    date = datetime.date.today().isoformat()
+    return {"date": date, **machine, "programs": programs}
+
+
+def lines_of(implementation: str, python: str) -> dict[str, int]:
+    """Return the lines of the places in Python that the file of causes names.
+
+    Raises:
+        SystemExit: one of them is not there.
+    """
+    file = CAUSES / f"{implementation}.toml"
+    if not file.is_file():
+        return {}
+    causes = tomllib.loads(file.read_text(encoding="utf-8"))["causes"].values()
+    named = {place for cause in causes for place in cause["where"]}
+    places = json.dumps(sorted(place for place in named if ".py: " in place))
+    command = [python, str(FIND_PLACES)]
+    found = json.loads(subprocess.check_output(command, input=places, text=True))
+    missing = [place for place, line in found.items() if line is None]
+    if missing:
+        sys.exit(f"{file}: these places are not there: {', '.join(missing)}")
+    return found
 
 
 if __name__ == "__main__":

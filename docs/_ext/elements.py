@@ -61,6 +61,14 @@ def download(file: str, text: str) -> nodes.Node:
     return addnodes.download_reference("", "", shown, reftarget=f"/{file}")
 
 
+def with_code(text: str) -> nodes.Node:
+    """Return a sentence in which what stands between backticks is code."""
+    parts = text.split("`")
+    kinds = [nodes.literal if n % 2 else nodes.inline for n in range(len(parts))]
+    made = [kind("", part) for kind, part in zip(kinds, parts, strict=True)]
+    return nodes.inline("", "", *made)
+
+
 def between(items: Iterable[nodes.Node], separator: str) -> list[nodes.Node]:
     """Return `items` with text between them."""
     parts = [part for item in items for part in (nodes.Text(separator), item)]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import sharedtensor_conformance
 from screens import PHONE, WIDE
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.page import page as report_page
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 import report_samples as samples
 
 CLAUSES = load_clauses()
+CAUSES = Path(sharedtensor_conformance.__file__).parent / "expectations" / "causes"
 ROWS = "table.clause-matrix tbody tr:not(.chapter)"
 
 
@@ -79,6 +81,21 @@ def test_filter_that_matches_nothing_shows_nothing(opened):
 
 def test_unknown_filter_in_an_address_is_ignored(opened):
     assert visible_rows(opened("matrix.html?verdict=splendid")) == len(CLAUSES)
+
+
+def test_report_to_a_project_is_copied_as_markdown(opened):
+    allowed = ["clipboard-read", "clipboard-write"]
+    page = opened("implementations/torch.html", permissions=allowed)
+    page.locator("tr", has_text="GRAD-3").get_by_role("link", name="does not").click()
+    page.wait_for_url("**/upstream/torch.html#grad-present-is-not-sent")
+    box = page.locator("#grad-present-is-not-sent details")
+    box.locator("summary").click()
+    box.hover()
+    box.locator("button.copybtn").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("# A `.grad` that is present")
+    assert (CAUSES / "torch/grad_present_is_not_sent.py").read_text() in copied
+    assert "- GRAD-2: " in copied
 
 
 def test_matrix_is_worked_by_keys(opened):

@@ -21,6 +21,8 @@ order in which a build goes through them:
 * `tables` are filled in at the end, when all clauses are known: with `matrix_page` for
   the matrix, `field` for the picture of it, `implementations` for their pages, and
   `rendering` and `links` for what they have in common;
+* `deviations` gathers what a deviation is reported with to its project, and
+  `deviation_pages` shows it and writes it as Markdown;
 * `pages` writes the source pages that the links lead to.
 """
 
@@ -35,7 +37,17 @@ from sharedtensor_conformance.examples import read_examples
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-from clauses import changes, directives, domain, faults, pages, reports, tables
+from clauses import (
+    changes,
+    deviation_pages,
+    deviations,
+    directives,
+    domain,
+    faults,
+    pages,
+    reports,
+    tables,
+)
 from clauses.wording import read_terms
 
 SHOWN = (
@@ -43,7 +55,8 @@ SHOWN = (
     "conformance/**/*.py",
     "reference/**/*.py",
     "docs/reports/*.jsonl",
-    "conformance/sharedtensor_conformance/expectations/*.toml",
+    "docs/reports/causes/*.json",
+    "conformance/sharedtensor_conformance/expectations/**/*.toml",
     "docs/conf.py",
     "docs/_ext/**/*.py",
     "docs/_ext/clauses/templates/*",
@@ -76,6 +89,7 @@ def gather(app: Sphinx) -> None:
     env.clauses_examples = read_examples(Sources.of_checkout(root))
     env.clauses_reports = reports.read_all(root, first)
     env.clauses_columns = reports.columns(env.clauses_reports)
+    env.clauses_deviations = deviations.read_all(root, env.clauses_columns)
     env.clauses_earlier = changes.read_earlier(root)
     faults.verify_reports(faults.read(root), env.clauses_reports)
 
@@ -89,6 +103,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("clauses_matrix", "matrix", "env")
     app.connect("config-inited", take_fingerprint)
     app.connect("builder-inited", gather)
-    for part in (domain, directives, tables, pages):
+    for part in (domain, directives, tables, deviation_pages, pages):
         part.setup(app)
     return {"version": "1", "env_version": 3, "parallel_read_safe": True}

@@ -8,6 +8,7 @@ from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.definitions import Place
 from sharedtensor_conformance.evidence import Citation
 from sharedtensor_conformance.examples import Example
+from sharedtensor_conformance.report.causes import Promise
 from sharedtensor_conformance.report.records import STAND_INS
 from sharedtensor_conformance.report.verdicts import Verdict
 
@@ -198,6 +199,12 @@ def known_of(cause: Deviation, docname: str) -> list[nodes.Element]:
         text = "thread of its project"
         parts.append(nodes.reference("", text, refuri=cause.thread, internal=False))
     return [nodes.paragraph("", "", *between(parts, ", "))] if parts else []
+
+
+def source_of(promise: Promise) -> nodes.paragraph:
+    """Return the link to the documentation that makes a promise."""
+    link = nodes.reference("", "said here", refuri=promise.source, internal=False)
+    return nodes.paragraph("", "", link, classes=["answers"])
 
 
 def has_evidence(judgement: Judgement, clause: Clause) -> bool:

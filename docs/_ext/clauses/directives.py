@@ -12,6 +12,7 @@ from sharedtensor_conformance.adapter import ADAPTER_CHANGES
 from sharedtensor_conformance.clauses import Clause, parse_clause
 from sharedtensor_conformance.evidence import citing
 from sharedtensor_conformance.profiles import parse_profiles
+from sharedtensor_conformance.report.causes import Promise
 from sharedtensor_conformance.spec_source import SpecError
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -82,22 +83,29 @@ class ClauseDirective(SphinxDirective):
 class PromiseDirective(SphinxDirective):
     """Defines a promise and lists the clauses that answer it.
 
-    A promise that no clause answers needs ``:informative:`` with the reason.
+    A promise that no clause answers needs ``:informative:`` with the reason;
+    ``:source:`` is the address of the documentation that makes it.
     """
 
     required_arguments = 1
     has_content = True
-    option_spec: ClassVar = {"informative": options.unchanged_required}
+    option_spec: ClassVar = {
+        "informative": options.unchanged_required,
+        "source": options.uri,
+    }
 
     def run(self) -> list[nodes.Node]:
         self.assert_has_content()
         id, text = self.arguments[0], " ".join(self.content)
         box = nodes.container(ids=[id], classes=["promise"])
         self.set_source_info(box)
-        definition = Definition(self.env.docname, text.partition(".")[0], text)
+        promise = Promise(text, self.options.get("source", ""))
+        definition = Definition(self.env.docname, text.partition(".")[0], promise)
         self.env.domains[NAME].define("promise", id, definition, box)
         name = nodes.paragraph("", "", nodes.strong("", id), classes=["promise-id"])
         box += [name, *self.parse_content_to_nodes()]
+        if promise.source:
+            box += boxes.source_of(promise)
         box += Table(kind="answers", promise=id, reason=self.options.get("informative"))
         return [box]
 

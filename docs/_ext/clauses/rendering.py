@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import (
+    Environment,
+    FileSystemLoader,
+    StrictUndefined,
+    select_autoescape,
+)
 
 EXTENSIONS = Path(__file__).parents[1]
 
@@ -16,7 +21,7 @@ EXTENSIONS = Path(__file__).parents[1]
 def _templates() -> Environment:
     return Environment(
         loader=FileSystemLoader(sorted(EXTENSIONS.glob("*/templates"))),
-        autoescape=True,
+        autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -25,5 +30,9 @@ def _templates() -> Environment:
 
 def rendered(template: str, **content: Any) -> nodes.raw:
     """Return what a template makes of `content`, as a part of the page."""
-    html = _templates().get_template(template).render(content)
-    return nodes.raw("", html, format="html")
+    return nodes.raw("", written(template, **content), format="html")
+
+
+def written(template: str, **content: Any) -> str:
+    """Return the text that a template makes of `content`."""
+    return _templates().get_template(template).render(content)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from elements import badge, between, missing, table
+from elements import badge, between, missing, table, with_code
 from sharedtensor_conformance.adapter import operations_of
 from sharedtensor_conformance.clauses import Clause
 from sharedtensor_conformance.evidence import Citation, citing
@@ -197,14 +197,6 @@ def report_row(report: Shown, srcdir: Path) -> list[object]:
         report.started.partition("T")[0],
         addnodes.download_reference("", "", name, reftarget=target),
     ]
-
-
-def with_code(text: str) -> nodes.Node:
-    """Return a sentence in which what stands between backticks is code."""
-    parts = text.split("`")
-    kinds = [nodes.literal if n % 2 else nodes.inline for n in range(len(parts))]
-    made = [kind("", part) for kind, part in zip(kinds, parts, strict=True)]
-    return nodes.inline("", "", *made)
 
 
 def literals(names: Iterable[str]) -> nodes.Node:

@@ -1,0 +1,134 @@
+"""What the programs that show deviations printed, as it is recorded for the site."""
+
+import hashlib
+import importlib.util
+import json
+import platform
+import re
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from sharedtensor_conformance.clauses import load_clauses
+from sharedtensor_conformance.report.causes import OF_THE_SITE, load_causes
+from sharedtensor_conformance.report.expectations import load_expectations
+from sharedtensor_conformance.report.records import read_report
+
+ROOT = Path(__file__).parents[2]
+EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
+CAUSES = EXPECTATIONS / "causes"
+REPORTS = ROOT / "docs/reports"
+REPORTED = ("torch", "paddle", "mindspore")
+
+PROGRAM = "import sys\nprint(f'it is in {sys.prefix}/lib')\n"
+WHERE = '[causes.one]\nno-promise = "It is small."\nwhere = ["{}"]\n'
+
+
+@pytest.fixture
+def record(monkeypatch, tmp_path):
+    """Run the script over one program with `--out`, and return what it recorded."""
+    spec = importlib.util.spec_from_file_location(
+        "run_causes", ROOT / "ci" / "run_causes.py"
+    )
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(script, "CAUSES", tmp_path)
+    out = tmp_path / "record.json"
+    monkeypatch.setattr(sys, "argv", ["run_causes.py", "numpy", f"--out={out}"])
+
+    def recorded(program=PROGRAM, place="Lib/queue.py: Queue.put"):
+        (tmp_path / "numpy").mkdir()
+        (tmp_path / "numpy" / "one.py").write_text(program)
+        (tmp_path / "numpy.toml").write_text(WHERE.format(place))
+        status = script.main()
+        return json.loads(out.read_text()) if out.exists() else status
+
+    return recorded
+
+
+def test_record_has_output_program_and_machine(record):
+    found = record()
+    assert found["programs"]["one"] == {
+        "sha256": hashlib.sha256(PROGRAM.encode()).hexdigest(),
+        "output": "it is in PREFIX/lib",
+    }
+    assert found["version"] == version("numpy")
+    assert found["python"] == platform.python_version()
+    assert found["kernel"] == f"{platform.system()} {platform.release()}"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["date"])
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("Lib/queue.py: Queue.put", "def put(self"),
+        ("Lib/multiprocessing/reduction.py: recvfds", "def recvfds("),
+        ("numpy/lib/_version.py: NumpyVersion", "class NumpyVersion"),
+    ],
+)
+def test_line_of_a_function_is_found(record, place, text):
+    line = record(place=place)["lines"][place]
+    file, _, _ = place.partition(": ")
+    module = file.removeprefix("Lib/").removesuffix(".py").replace("/", ".")
+    source = Path(importlib.util.find_spec(module).origin)
+    assert source.read_text().splitlines()[line - 1].strip().startswith(text)
+
+
+@pytest.mark.parametrize("place", ["Lib/queue.py: Queue.push", "Lib/kew.py: Queue"])
+def test_place_that_is_not_there_is_refused(record, place):
+    with pytest.raises(SystemExit, match=rf"these places are not there: {place}"):
+        record(place=place)
+
+
+def test_place_in_other_sources_is_not_looked_for(record):
+    assert record(place="aten/Map.cpp: Map::Map")["lines"] == {}
+
+
+def test_nothing_is_recorded_of_a_deviation_that_has_gone(record):
+    assert record(program="raise SystemExit(1)") == 1
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_committed_record_is_of_the_present_programs_and_version(name):
+    found = json.loads((REPORTS / "causes" / f"{name}.json").read_text())
+    programs = {
+        path.stem: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (CAUSES / name).glob("*.py")
+    }
+    assert {key: one["sha256"] for key, one in found["programs"].items()} == programs
+    for one in found["programs"].values():
+        assert one["output"]
+        assert set(re.findall(r"(?<!\w)/(\w+)/", one["output"])) <= {"dev"}
+    judged = read_report(REPORTS / f"{name}.jsonl").run.implementation
+    assert found["version"] == judged.version
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_line_of_each_place_in_python_is_recorded(name):
+    found = json.loads((REPORTS / "causes" / f"{name}.json").read_text())
+    causes = load_causes(CAUSES / f"{name}.toml").causes.values()
+    places = {place for cause in causes for place in cause.where}
+    assert set(found["lines"]) == {place for place in places if ".py: " in place}
+
+
+def answered(name):
+    """Return the promises that the clauses of each program answer."""
+    clauses, found = load_clauses(), {}
+    cases = read_report(REPORTS / f"{name}.jsonl").cases
+    for entry in load_expectations(EXPECTATIONS / f"{name}.toml").entries:
+        about = {id for case in cases if entry.concerns(case) for id in case.clauses}
+        promises = {promise for id in about for promise in clauses[id].promises}
+        found.setdefault(Path(entry.reproducer).stem, set()).update(promises)
+    return found
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_promise_of_the_site_is_one_that_a_broken_clause_answers(name):
+    causes = load_causes(CAUSES / f"{name}.toml").causes
+    known, wrong = answered(name), []
+    for program, cause in causes.items():
+        names = set(filter(OF_THE_SITE.fullmatch, cause.promises))
+        if names and not names & known[program]:
+            wrong.append(program)
+    assert wrong == []

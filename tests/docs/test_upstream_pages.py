@@ -1,0 +1,243 @@
+"""The reports to other projects: what a page and its Markdown have, and need."""
+
+import hashlib
+import html
+import json
+import re
+
+import pytest
+import tiny_project
+from sharedtensor_conformance.clauses import parse_chapter
+from sharedtensor_conformance.report.verdicts import Verdict
+from tiny_report import write_report
+
+FOLDER = "conformance/sharedtensor_conformance/expectations"
+RECORD = "docs/reports/causes/torch.json"
+LOST = '"""A tensor is ``lost``.\n\nOften.\n"""\n\nprint(sum(range(3)))\n'
+SLOW = '"""A tensor is slow."""\n\nprint("slow")\n'
+ENTRY = """\
+[[expect]]
+clause = "TINY-1"
+outcomes = ["fail"]
+cause = "The reducer drops it."
+reproducer = "torch/{}.py"
+link = "https://github.com/acme/tensors/issues/{}"
+date = 2026-01-01
+"""
+CAUSES = """\
+[promises.mail]
+says = "What is `sent` arrives."
+source = "https://acme.org/mail"
+
+[causes.lost]
+promises = ["P01", "mail"]
+expected = "It arrives."
+where = ["tensors/queue.py: Queue.put", "aten/Map.cpp: Map::Map"]
+related = ["https://github.com/acme/tensors/pull/3"]
+
+[causes.slow]
+no-promise = "Nothing is said of speed."
+where = ["tensors/queue.py: Queue.get"]
+"""
+NAMED = "tiny\npromises\ntables\nupstream/torch\nclauses"
+INDEX = f"# Index\n\n```{{toctree}}\n{NAMED}\n```\n"
+PROMISES = tiny_project.FILES["docs/promises.md"].replace(
+    "P01\n", "P01\n:source: https://acme.org/docs\n\n"
+)
+
+
+def record(**programs):
+    """Return what was recorded of programs, as JSON."""
+    found = {
+        name: {"sha256": hashlib.sha256(text.encode()).hexdigest(), "output": "said"}
+        for name, text in programs.items()
+    }
+    machine = {"date": "2026-01-02", "version": "7.5", "python": "3.11.7"}
+    lines = {"tensors/queue.py: Queue.put": 42}
+    whole = {**machine, "kernel": "Linux 6.1", "lines": lines, "programs": found}
+    return json.dumps(whole)
+
+
+PAGES = {
+    "docs/index.md": INDEX,
+    "docs/promises.md": PROMISES,
+    "docs/upstream/torch.md": (
+        "# Reports\n\n```{deviation-reports} torch\n```\n\n"
+        "## None\n\n```{deviations-without-promise} torch\n```\n"
+    ),
+    "docs/clauses.md": "# Clauses\n\n```{deviation-clauses} torch\n```\n",
+    f"{FOLDER}/torch.toml": ENTRY.format("lost", 1) + "\n" + ENTRY.format("slow", 2),
+    f"{FOLDER}/torch-patched.toml": ENTRY.format("slow", 2),
+    f"{FOLDER}/causes/torch.toml": CAUSES,
+    f"{FOLDER}/causes/torch/lost.py": LOST,
+    f"{FOLDER}/causes/torch/slow.py": SLOW,
+    RECORD: record(lost=LOST, slow=SLOW),
+}
+
+
+def write_reports(root):
+    chapter = parse_chapter(tiny_project.CHAPTER, "tiny.md")
+    hashes = {clause.id: clause.hash for clause in chapter}
+    said = {"cause": "The reducer drops it.", "expectations": "torch.toml"}
+    write_report(root, "torch", Verdict.FAIL, hashes, **said)
+    write_report(root, "torch-patched", Verdict.PASS, hashes)
+
+
+@pytest.fixture(scope="module")
+def upstream(build, tmp_path_factory):
+    """The site with a report of one deviation, and one that is none."""
+    root = tmp_path_factory.mktemp("upstream")
+    write_reports(root)
+    return build(root, PAGES)
+
+
+@pytest.fixture
+def upstream_of(site_of, tmp_path):
+    """Build it with some of its files changed."""
+    write_reports(tmp_path)
+    return lambda changed: site_of(PAGES | changed)
+
+
+def words(part):
+    """Return the text of HTML, with single spaces."""
+    text = re.sub(r"<[^>]+>", "", re.sub(r"</(d[dt]|p|td|th)>", " ", part))
+    return html.unescape(" ".join(text.split()))
+
+
+def section(page):
+    return page[page.index('<section id="lost">') : page.index('id="none"')]
+
+
+def test_report_is_a_section_with_all_its_facts(upstream):
+    assert upstream.warnings == ""
+    part = section(upstream.page("upstream/torch.html"))
+    shown = words(part[: part.index("<details")])
+    for fact in (
+        "A tensor is lost",
+        "The reducer drops it.",
+        "print(sum(range(3)))",
+        "It prints: said",
+        "Expected It arrives.",
+        "P01 It works. (source)",
+        "What is sent arrives. (source)",
+        "Queue.put in tensors/queue.py, line 42",
+        "Map::Map in aten/Map.cpp",
+        "PyTorch 7.5, Python 3.11.7, Linux 6.1; run on 2026-01-02",
+        "Clauses TINY-1",
+        "Threads tensors#1, related: tensors#3",
+        "Repaired by all fixes together",
+    ):
+        assert fact in shown
+    for link in (
+        "https://acme.org/docs",
+        "https://acme.org/mail",
+        "../promises.html#P01",
+        "../tiny.html#TINY-1",
+        f"../source/{FOLDER}/causes/torch/lost.py.html",
+        "https://github.com/acme/tensors/issues/1",
+    ):
+        assert f'href="{link}"' in part
+
+
+def test_markdown_has_the_same_and_the_program_as_it_is(upstream):
+    page = upstream.page("upstream/torch.html")
+    block = re.search(r"<details.*?<pre>(.*?)\n?</pre>", page, re.DOTALL)[1]
+    text = html.unescape(re.sub(r"<[^>]+>", "", block))
+    assert text.startswith("# A tensor is `lost`\n\nThe reducer drops it.\n\n```python")
+    for part in (
+        f"```python\n{LOST}```\n\nIt prints:\n\n```text\nsaid\n```\n",
+        "\nIt arrives. What the documentation says",
+        "\n- It works. (https://acme.org/docs)\n",
+        "\n- What is `sent` arrives. (https://acme.org/mail)\n",
+        "\n- `Queue.put` in `tensors/queue.py`, line 42\n",
+        "\n- PyTorch 7.5\n- Python 3.11.7\n- Linux 6.1\n- run on 2026-01-02\n",
+        "\n- https://github.com/acme/tensors/issues/1\n",
+        "\n- https://github.com/acme/tensors/pull/3 (related)\n",
+        "\n- TINY-1: The first clause",
+    ):
+        assert part in text
+    assert "{" not in text.replace(LOST, "")
+
+
+def test_report_can_be_copied_without_prompts(upstream):
+    assert "$ " not in upstream.page("upstream/torch.html")
+
+
+def test_deviation_without_a_promise_is_in_a_table_with_the_reason(upstream):
+    page = upstream.page("upstream/torch.html")
+    row = words(page[page.index('id="none"') :])
+    assert "A tensor is slow TINY-1 Nothing is said of speed. tensors#2" in row
+    assert '<section id="slow">' not in page
+
+
+def test_list_and_table_say_what_is_promised_reported_and_repaired(upstream):
+    page = upstream.page("upstream/torch.html")
+    rows = words(page[: page.index('<section id="lost">')])
+    assert "A tensor is lost TINY-1 tensors#1, related: tensors#3 by all fixes" in rows
+    table = upstream.page("clauses.html")
+    assert (
+        "TINY-1 A tensor is lost tensors#1, tensors#2, related: tensors#3 "
+        "by all fixes together" in words(table)
+    )
+    assert 'href="upstream/torch.html#lost"' in table
+
+
+def test_what_the_fixes_leave_is_not_repaired(upstream_of):
+    left = {f"{FOLDER}/torch-patched.toml": ENTRY.format("lost", 1)}
+    page = upstream_of(left).page("upstream/torch.html")
+    assert "Repaired no" in words(section(page))
+
+
+@pytest.mark.parametrize("more", [" (see TINY-2)", "; see TINY-2"])
+def test_report_stands_alone_where_its_cause_refers_to_another_clause(
+    upstream_of, more
+):
+    entry = ENTRY.format("lost", 1).replace("drops it.", f"drops it{more}.")
+    page = upstream_of({f"{FOLDER}/torch.toml": entry}).page("upstream/torch.html")
+    shown = words(section(page))
+    assert shown.count("The reducer drops it.") == 2  # the page, and the Markdown
+    assert "see TINY-2" not in shown
+
+
+def test_deviation_of_another_release_is_no_report(upstream_of):
+    entry = ENTRY.format("lost", 1).replace("link", 'version = "<7"\nlink')
+    both = f"{entry}\n{ENTRY.format('slow', 2)}"
+    page = upstream_of({f"{FOLDER}/torch.toml": both}).page("upstream/torch.html")
+    assert "Nothing: no promise of its own is broken." in words(page)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        (
+            f"{FOLDER}/causes/torch/lost.py",
+            LOST + "print()\n",
+            r"no run of the present lost\.py; write it with: python ci/run_causes\.py",
+        ),
+        (RECORD, record(slow=SLOW), r"no run of the present lost\.py"),
+        (RECORD, "{}", r"torch\.json is no record; write it with: python ci/run_cau"),
+        (f"{FOLDER}/causes/torch.toml", "[causes", "is not TOML"),
+        (
+            "docs/promises.md",
+            tiny_project.FILES["docs/promises.md"],
+            r"lost\.py breaks the promise P01, which has no :source:",
+        ),
+    ],
+)
+def test_what_is_missing_stops_the_build(upstream_of, file, text, said):
+    from sphinx.errors import ExtensionError
+
+    with pytest.raises(ExtensionError, match=said):
+        upstream_of({file: text})
+
+
+def test_implementation_without_known_deviations_is_refused(upstream_of):
+    page = "# Clauses\n\n```{deviation-clauses} other\n```\n"
+    warnings = upstream_of({"docs/clauses.md": page}).warnings
+    assert "nothing is known of other's deviations" in warnings
+
+
+def test_promise_links_to_the_documentation_that_makes_it(upstream):
+    page = upstream.page("promises.html")
+    box = page[page.index('id="P01"') : page.index('id="P02"')]
+    assert 'href="https://acme.org/docs"' in box
