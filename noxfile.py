@@ -20,6 +20,9 @@ nox.options.default_venv_backend = "uv|virtualenv"  # uv makes one in a second, 
 
 PYTHONS = ["3.11", "3.12", "3.13"]
 TORCH = "torch==2.13.0"
+EARLIER_TORCH = {"2.2.2": "numpy<2", "2.6.0": "numpy>=2"}
+"""The earlier releases that the site shows, and the NumPy that each was built for."""
+
 PADDLE = "paddlepaddle==3.3.1"
 MINDSPORE = ("mindspore==2.10.0", "numpy<2")
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
@@ -128,6 +131,26 @@ def _names_what_torch_breaks(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def torch_releases(session: nox.Session) -> None:
+    """The suite and the causes on earlier releases of torch (half an hour for each).
+
+    Arguments name some of `EARLIER_TORCH`; without them all are judged. What each of
+    them breaks is written to where the site reads it.
+    """
+    unknown = ", ".join(sorted(set(session.posargs) - set(EARLIER_TORCH)))
+    if unknown:
+        session.error(f"{unknown} is no release in EARLIER_TORCH: add it, or name one")
+    for release in session.posargs or EARLIER_TORCH:
+        wanted = (f"torch=={release}", EARLIER_TORCH[release])
+        session.install(*wanted, "-e", ".[conformance]")
+        report = str(Path(session.create_tmp(), f"torch-{release}.jsonl"))
+        session.run(*SUITE, "--impl=torch", f"--report={report}")
+        session.run("python", "ci/run_causes.py", "torch")
+        summary = f"--summary=docs/reports/releases/torch-{release}.json"
+        session.run("shared-tensor-spec", "report", report, summary, silent=True)
+
+
+@nox.session(python="3.11")
 def torch_patched(session: nox.Session) -> None:
     """The suite on torch with fixes in Python: 0 with its expectations."""
     session.install(TORCH, "-e", ".[conformance,dev]")
@@ -176,7 +199,7 @@ def _run_fault_table(session: nox.Session, *options: str) -> None:
 @nox.session(python="3.11")
 def causes(session: nox.Session) -> None:
     """Each expected deviation of torch shows itself in a few lines of plain torch."""
-    session.install(TORCH, "numpy")
+    session.install(TORCH, "numpy", "packaging")
     session.run("python", "ci/run_causes.py", "torch", *session.posargs)
 
 
@@ -193,14 +216,14 @@ def programs_torch(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def causes_paddle(session: nox.Session) -> None:
     """Each expected deviation of Paddle shows itself in a few lines of Paddle."""
-    session.install(PADDLE)
+    session.install(PADDLE, "packaging")
     session.run("python", "ci/run_causes.py", "paddle", *session.posargs)
 
 
 @nox.session(python="3.11")
 def causes_mindspore(session: nox.Session) -> None:
     """Each expected deviation of MindSpore shows itself in a few lines of MindSpore."""
-    session.install(*MINDSPORE)
+    session.install(*MINDSPORE, "packaging")
     session.run("python", "ci/run_causes.py", "mindspore", *session.posargs)
 
 

@@ -6,7 +6,8 @@
 An expectation names a cause, and the cause has a program in plain code of the
 implementation, which exits with 0 as long as the deviation shows. A program that exits
 otherwise means that the deviation has gone, or that the cause was never the right one:
-this fails, so that the expectations cannot outlive what they excuse.
+this fails, so that the expectations cannot outlive what they excuse. Programs of
+expectations that are about other releases than the installed one are left out.
 
 With ``--out`` what they print is recorded, with versions, and with the lines of the
 places in Python that the file of causes names. The site shows it.
@@ -24,8 +25,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from packaging.specifiers import SpecifierSet
+
 SUITE = Path(__file__).parents[1] / "conformance" / "sharedtensor_conformance"
-CAUSES = SUITE / "expectations" / "causes"
+EXPECTATIONS = SUITE / "expectations"
+CAUSES = EXPECTATIONS / "causes"
 FIND_PLACES = Path(__file__).with_name("find_places.py")
 GONE = 1
 LIMIT = 90
@@ -43,6 +47,14 @@ print(json.dumps({
 """
 """Prints which version of a module runs on which Python and kernel, as JSON."""
 
+ASK_VERSION = """
+import sys
+from importlib.metadata import packages_distributions, version
+for distribution in packages_distributions().get(sys.argv[1], [])[:1]:
+    print(version(distribution))
+"""
+"""Prints the version of the distribution of a module; nothing where there is none."""
+
 
 def main() -> int:
     """Run all causes of the implementation that the command line names."""
@@ -57,6 +69,8 @@ def main() -> int:
     if not programs:
         print(f"There are no causes of {options.implementation!r} in {CAUSES}.")
         return 2
+    others = of_other_releases(options.implementation, options.python)
+    programs = [program for program in programs if program not in others]
     lines = lines_of(options.implementation, options.python) if options.out else {}
     outputs = {program: output_of(program, options.python) for program in programs}
     shown = {program: said for program, said in outputs.items() if said is not None}
@@ -67,6 +81,22 @@ def main() -> int:
         found = record(options.implementation, options.python, shown) | {"lines": lines}
         options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+def of_other_releases(implementation: str, python: str) -> set[Path]:
+    """Return the programs that only expectations about other releases name."""
+    file = EXPECTATIONS / f"{implementation}.toml"
+    ask = [python, "-c", ASK_VERSION, implementation]
+    asked = subprocess.run(ask, capture_output=True, text=True, check=True)
+    installed = asked.stdout.strip()
+    if not (installed and file.is_file()):
+        return set()
+    named: dict[Path, list[bool]] = {}
+    for entry in tomllib.loads(file.read_text(encoding="utf-8"))["expect"]:
+        versions = SpecifierSet(entry.get("version", ""))
+        applies = versions.contains(installed, prereleases=True)
+        named.setdefault(CAUSES / entry["reproducer"], []).append(applies)
+    return {program for program, applies in named.items() if not any(applies)}
 
 
 def output_of(program: Path, python: str) -> str | None:

@@ -257,9 +257,19 @@ def arguments_of(item: Definition, decorator: str) -> tuple[str, ...]:
     return tuple(
         argument.value
         for call in calls_of(item, decorator)
-        for argument in call.args
+        for argument in _unpacked(call.args)
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     )
+
+
+def _unpacked(arguments: Iterable[ast.expr]) -> Iterator[ast.expr]:
+    """Yield the arguments of a call, those in a tuple behind a star one by one."""
+    for argument in arguments:
+        match argument:
+            case ast.Starred(value=ast.Tuple(elts=several)):
+                yield from several
+            case _:
+                yield argument
 
 
 def replaced_by(mutant: Definition, module: Module) -> list[str]:

@@ -4,6 +4,7 @@ import importlib.util
 import re
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from sharedtensor_conformance.report.expectations import load_expectations
 from sharedtensor_conformance.report.records import read_report
 
 ROOT = Path(__file__).parents[2]
+NUMPY = version("numpy")
 EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
 CAUSES = EXPECTATIONS / "causes"
 REPORTS = ROOT / "docs/reports"
@@ -24,14 +26,15 @@ def run_causes(monkeypatch, tmp_path):
     )
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    monkeypatch.setattr(script, "EXPECTATIONS", tmp_path)
     monkeypatch.setattr(script, "CAUSES", tmp_path)
     monkeypatch.setattr(script, "LIMIT", 5)
-    monkeypatch.setattr(sys, "argv", ["run_causes.py", "mine"])
 
-    def run(**programs):
-        (tmp_path / "mine").mkdir()
+    def run(implementation="mine", **programs):
+        monkeypatch.setattr(sys, "argv", ["run_causes.py", implementation])
+        (tmp_path / implementation).mkdir()
         for name, text in programs.items():
-            (tmp_path / "mine" / f"{name}.py").write_text(text)
+            (tmp_path / implementation / f"{name}.py").write_text(text)
         return script.main()
 
     return run
@@ -56,6 +59,27 @@ def test_program_that_shows_nothing_fails_the_run(run_causes, capsys, program, s
     shown = capsys.readouterr().out
     assert said in shown
     assert "1 of 2" in shown
+
+
+def test_programs_about_other_releases_alone_are_left_out(run_causes, tmp_path, capsys):
+    entries = [
+        ("all", ""),
+        ("present", f'version = "=={NUMPY}"'),
+        ("later", f'version = ">{NUMPY}"'),
+        ("both", f'version = ">{NUMPY}"'),
+        ("both", f'version = "<={NUMPY}"'),
+    ]
+    (tmp_path / "numpy.toml").write_text(
+        "".join(
+            f'[[expect]]\nreproducer = "numpy/{name}.py"\n{versions}\n'
+            for name, versions in entries
+        )
+    )
+    programs = {name: f"print('{name} was run')" for name, _ in entries}
+    assert run_causes("numpy", **programs) == 0
+    shown = capsys.readouterr().out
+    assert "later" not in shown
+    assert "3 of 3" in shown
 
 
 def test_no_programs_are_wrong_use(run_causes, capsys):

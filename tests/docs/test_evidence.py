@@ -48,6 +48,15 @@ def test_places_have_name_file_and_line(tmp_path):
     assert (place.name, place.file, place.line) == ("memory.Memory.move", MEMORY, 5)
 
 
+def test_clauses_in_a_tuple_behind_a_star_are_cited_too(tmp_path):
+    file = f"{CHAPTERS}/test_tiny.py"
+    starred = '@clause("TINY-1", *("TINY-2",), vary=())'
+    text = tiny_project.FILES[file].replace('@clause("TINY-1", vary=())', starred)
+    assert starred in text
+    first, _ = evidence_of(tmp_path, {file: text}).tests
+    assert first.clauses == ("TINY-1", "TINY-2")
+
+
 def test_complete_project_has_no_problem(tmp_path):
     assert complaints(tmp_path) == []
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from multiprocessing import reduction
@@ -23,8 +24,9 @@ from sharedtensor_conformance.adapter import (
 )
 from sharedtensor_conformance.adapters.forging import Reduced, other_file
 from sharedtensor_conformance.adapters.torch_like import TorchLike
+from sharedtensor_conformance.adapters.torch_stubs import declared, folder
 
-conformance_adapter = Implementation(
+newest = Implementation(
     name="torch",
     operations="sharedtensor_conformance.adapters.torch:TorchOperations",
     claims=frozenset(
@@ -110,6 +112,14 @@ conformance_adapter = Implementation(
     preload=True,
 )
 """The grace covers the two seconds that PyTorch's manager waits for new clients."""
+
+INSTALLED = folder()
+conformance_adapter = replace(
+    newest,
+    dtypes=declared(newest.dtypes, INSTALLED),
+    kinds=declared(newest.kinds, INSTALLED),
+)
+"""What is claimed of the installed release; of the newest one where none is."""
 
 
 class TorchOperations(TorchLike):

@@ -19,6 +19,7 @@ from sharedtensor_conformance.report.junit import junit_xml
 from sharedtensor_conformance.report.markdown import markdown
 from sharedtensor_conformance.report.page import page
 from sharedtensor_conformance.report.records import Report, Run, Summary, read_report
+from sharedtensor_conformance.report.summary_file import summary_text
 from sharedtensor_conformance.report.terminal import render
 
 TEACHING = """\
@@ -48,6 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--html", metavar="FILE", help=text)
     text = "write a badge as well: a picture (.svg), or what services draw (.json)"
     add("--badge", metavar="FILE", help=text)
+    text = "write the report without its cases as well (JSON), a small part of it"
+    add("--summary", metavar="FILE", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     draw = _badge_form(arguments.badge) if arguments.badge else None
     report = read_report(arguments.file)
     summary, clauses = _summary_of(report), load_clauses()
+    if arguments.summary:
+        write(arguments.summary, summary_text(report))
     if arguments.junit:
         write(arguments.junit, junit_xml(report))
     if draw:

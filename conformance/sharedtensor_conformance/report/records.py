@@ -409,7 +409,7 @@ def read_report(path: str | Path) -> Report:
     reading = _Reading(str(path))
     for number, data in _parsed_lines(path):
         try:
-            reading.add(_line_from(data))
+            reading.add(line_from(data))
         except ReportError as error:
             raise ReportError(f"{path}: line {number} {error}") from error
     return reading.finish()
@@ -478,7 +478,12 @@ AGAIN = "run the suite again, or read it with the release that wrote it"
 """What to do with a report that this suite cannot read."""
 
 
-def _line_from(data: Any) -> Line:
+def line_from(data: Any) -> Line:
+    """Return the line of a report that was parsed from JSON.
+
+    Raises:
+        ReportError: it is no line of a report; the sentence goes on after a place.
+    """
     kinds: dict[str, type[Run] | type[Case] | type[Summary]] = {
         "run": Run,
         "case": Case,

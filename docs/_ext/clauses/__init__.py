@@ -14,13 +14,16 @@ order in which a build goes through them:
 * `reports` reads the committed reports, with what is `known` of deviations, and
   `changes` the hashes of an earlier text;
 * `outcomes` says what is counted, the same on all pages;
+* `releases` reads the summaries of runs on earlier releases, and says since when a
+  clause is broken;
 * `faults` reads the fault table, and finds the test and the verdicts of each cell;
 * `domain` keeps what was defined and resolves references to it;
 * `directives` turn the sources into nodes, with `boxes` for one clause, `wording` for
   the terms in its text, and `fault_page` for the fault table;
 * `tables` are filled in at the end, when all clauses are known: with `matrix_page` for
-  the matrix, `field` for the picture of it, `implementations` for their pages, and
-  `rendering` and `links` for what they have in common;
+  the matrix, `field` for the picture of it, `implementations` for their pages,
+  `releases_page` for the releases of a library, and `rendering` and `links` for what
+  they have in common;
 * `deviations` gathers what a deviation is reported with to its project, and
   `deviation_pages` shows it and writes it as Markdown;
 * `pages` writes the source pages that the links lead to.
@@ -45,6 +48,7 @@ from clauses import (
     domain,
     faults,
     pages,
+    releases,
     reports,
     tables,
 )
@@ -56,6 +60,7 @@ SHOWN = (
     "reference/**/*.py",
     "docs/reports/*.jsonl",
     "docs/reports/causes/*.json",
+    "docs/reports/releases/*.json",
     "conformance/sharedtensor_conformance/expectations/**/*.toml",
     "docs/conf.py",
     "docs/_ext/**/*.py",
@@ -90,6 +95,8 @@ def gather(app: Sphinx) -> None:
     env.clauses_reports = reports.read_all(root, first)
     env.clauses_columns = reports.columns(env.clauses_reports)
     env.clauses_deviations = deviations.read_all(root, env.clauses_columns)
+    tests = env.clauses_evidence.tests
+    env.clauses_releases = releases.read_all(root, env.clauses_columns, tests)
     env.clauses_earlier = changes.read_earlier(root)
     faults.verify_reports(faults.read(root), env.clauses_reports)
 

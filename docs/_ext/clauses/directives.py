@@ -17,7 +17,7 @@ from sharedtensor_conformance.spec_source import SpecError
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from clauses import boxes, faults, implementations
+from clauses import boxes, faults, implementations, releases_page
 from clauses.domain import NAME, Definition
 from clauses.fault_page import FaultPage
 from clauses.tables import Table, report_list
@@ -168,6 +168,20 @@ class ImplementationDirective(SphinxDirective):
         return nodes.section("", heading, place, ids=[nodes.make_id(title)])
 
 
+class ReleasesDirective(SphinxDirective):
+    """``{releases} NAME``: since which release of a library each clause is broken."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        found = self.env.clauses_releases.get(name, [])
+        place = Table(kind="releases", name=name)
+        self.set_source_info(place)
+        # What is to be downloaded has to be there when the page is read.
+        return [place, releases_page.downloads(found)]
+
+
 class FaultTableDirective(SphinxDirective):
     """Shows the fault table with the verdicts of the committed reports."""
 
@@ -189,4 +203,5 @@ def setup(app: Sphinx) -> None:
     app.add_directive("profiles", ProfilesDirective)
     app.add_directive("report-list", ReportListDirective)
     app.add_directive("implementation", ImplementationDirective)
+    app.add_directive("releases", ReleasesDirective)
     app.add_directive("fault-table", FaultTableDirective)

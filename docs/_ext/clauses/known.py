@@ -38,6 +38,19 @@ class Deviation:
     thread: str = ""
 
 
+def expectations_of(root: Path, run: Run) -> Expectations:
+    """Return the file that `run` used, as it is now; empty where there is none.
+
+    Raises:
+        ExtensionError: the file is malformed.
+    """
+    file = root / FOLDER / (run.selection.expectations or "")
+    try:
+        return load_expectations(file if file.is_file() else None)
+    except ExpectationsError as error:
+        raise ExtensionError(str(error)) from error
+
+
 class Deviations:
     """The known deviations of the implementation that one run judged."""
 
@@ -51,11 +64,7 @@ class Deviations:
         Raises:
             ExtensionError: the file is malformed.
         """
-        file = root / FOLDER / (run.selection.expectations or "")
-        try:
-            return cls(load_expectations(file if file.is_file() else None))
-        except ExpectationsError as error:
-            raise ExtensionError(str(error)) from error
+        return cls(expectations_of(root, run))
 
     def of(self, case: Case) -> Deviation | None:
         """Return what is known of `case`; None where nobody expected it."""

@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 
-from clauses import boxes, field, implementations, matrix_page
+from clauses import boxes, field, implementations, matrix_page, releases_page
 from clauses.changes import changes
 from clauses.domain import NAME, reference
 from clauses.links import Links
@@ -43,6 +43,7 @@ class FillTables(SphinxPostTransform):
             "clause-changes": self.changes,
             "profiles": self.profiles,
             "answers": self.answers,
+            "releases": self.releases,
         }
         makers |= dict.fromkeys(implementations.PARTS, self.implementation)
         for place in list(self.document.findall(Table)):
@@ -97,6 +98,11 @@ class FillTables(SphinxPostTransform):
             return [missing(f"No report is committed of {place['name']}.")]
         page = implementations.Page(column, *self.everything(), self.env.docname)
         return page.part(place["kind"])
+
+    def releases(self, place: Table) -> list[nodes.Node]:
+        """Return what releases of a library make of the clauses that one breaks."""
+        found = self.env.clauses_releases.get(place["name"], [])
+        return releases_page.shown(self.clauses(), found, self.env.docname)
 
     def everything(self) -> tuple[list[Clause], dict[str, str], Links]:
         """Return all clauses, the titles of chapters, and addresses for this page."""

@@ -1,0 +1,204 @@
+"""Since which release a clause is broken: recorded runs of one library's releases.
+
+The newest release has a whole report; of the earlier ones the repository keeps the
+summaries in ``docs/reports/releases``. A row is a clause that some release breaks. Only
+what was recorded is said: where two releases differ, the change lies between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+
+from packaging.version import Version
+from sharedtensor_conformance.clauses import Clause
+from sharedtensor_conformance.evidence import Citation
+from sharedtensor_conformance.report.expectations import Expectation
+from sharedtensor_conformance.report.records import ReportError, Run
+from sharedtensor_conformance.report.summary_file import SummaryFile, read_summary
+from sphinx.errors import ExtensionError
+
+from clauses.known import expectations_of
+from clauses.outcomes import Outcome, outcome_of
+from clauses.reports import Column, Judgement
+
+FOLDER = Path("docs", "reports", "releases")
+HISTORIES = "test_histories.py"
+
+
+class State(StrEnum):
+    """What one release makes of one clause."""
+
+    HELD = "held"
+    BROKEN = "broken"
+    HELD_THIS_TIME = "held this time"
+    NOT_JUDGED = "not judged"
+
+    @property
+    def decided(self) -> bool:
+        """Whether it says that the release breaks the clause, or that it does not."""
+        return self is not State.NOT_JUDGED
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the release breaks the clause; one that held by chance is broken."""
+        return self in (State.BROKEN, State.HELD_THIS_TIME)
+
+
+OF_OUTCOME = {Outcome.HELD: State.HELD, Outcome.BROKEN: State.BROKEN}
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a recorded run says of one release.
+
+    Args:
+        file: where the summary is kept; None where the whole report is.
+        by_chance: the clauses with a known deviation that does not show in each run.
+        known: those of them that are broken for sure: a deviation is about them alone.
+    """
+
+    name: str
+    version: Version
+    file: Path | None
+    judgements: dict[str, Judgement]
+    by_chance: frozenset[str]
+    known: frozenset[str] = frozenset()
+
+    def state(self, clause: str) -> State:
+        """Return what became of a clause."""
+        judgement = self.judgements.get(clause)
+        if judgement is None:
+            return State.NOT_JUDGED
+        found = OF_OUTCOME.get(outcome_of(judgement.verdict), State.NOT_JUDGED)
+        chance = found is State.HELD and clause in self.by_chance
+        return State.HELD_THIS_TIME if chance else found
+
+
+def read_all(
+    root: Path, columns: Iterable[Column], tests: Sequence[Citation]
+) -> dict[str, list[Release]]:
+    """Return the recorded releases by the name of the implementation, earliest first.
+
+    Only implementations with summaries of earlier releases have any.
+
+    Raises:
+        ExtensionError: a file holds no summary of a whole run that passed.
+    """
+    found: dict[str, list[Release]] = {}
+    for file in sorted((root / FOLDER).glob("*.json")):
+        record = _read(file)
+        release = _release(root, record.run, judgements_of(record), tests)
+        found.setdefault(release.name, []).append(replace(release, file=file))
+    for column in columns:
+        if column.name in found:
+            run = column.reports[0].run
+            newest = _release(root, run, column.judgements, tests)
+            found[column.name].append(newest)
+    return {
+        name: sorted(releases, key=lambda release: release.version)
+        for name, releases in found.items()
+    }
+
+
+def _read(file: Path) -> SummaryFile:
+    try:
+        record = read_summary(file)
+    except ReportError as error:
+        raise ExtensionError(str(error)) from error
+    if not record.run.selection.full or record.summary.exit_status:
+        raise ExtensionError(
+            f"{file} is not of a full selection that ended with 0: a release is shown "
+            f"only when what it breaks is known"
+        )
+    return record
+
+
+def judgements_of(record: SummaryFile) -> dict[str, Judgement]:
+    """Return what a summary says of each clause."""
+    hashes = record.run.spec.hashes
+    return {
+        id: Judgement(result.verdict, result.expected, hashes.get(id, ""))
+        for id, result in record.summary.clauses.items()
+    }
+
+
+def _release(
+    root: Path,
+    run: Run,
+    judgements: dict[str, Judgement],
+    tests: Sequence[Citation],
+) -> Release:
+    version = run.implementation.version
+    applying = expectations_of(root, run).applying_to(version)
+    by_chance = frozenset(clauses_by_chance(applying, tests))
+    known = frozenset(entry.clause for entry in applying if entry.intermittent)
+    name = run.implementation.name
+    return Release(name, Version(version), None, judgements, by_chance, known)
+
+
+def clauses_by_chance(
+    entries: Iterable[Expectation], tests: Sequence[Citation]
+) -> Iterator[str]:
+    """Yield the clauses of the expected deviations that do not show in each run.
+
+    A random history breaks the clause that its last step is about, which is chance too.
+    """
+    for entry in entries:
+        file, _, name = entry.test.partition("::")
+        if not (entry.intermittent or file == HISTORIES):
+            continue
+        if entry.clause:
+            yield entry.clause
+        for test in tests:
+            yield from test.clauses if test.name == name else ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the releases, earliest first, make of one clause."""
+
+    clause: Clause
+    releases: tuple[Release, ...]
+
+    @property
+    def states(self) -> list[State]:
+        """What became of the clause in each release."""
+        return [release.state(self.clause.id) for release in self.releases]
+
+    @property
+    def decided(self) -> list[tuple[Version, bool]]:
+        """The releases that say something of it, and whether they break it."""
+        pairs = zip(self.releases, self.states, strict=True)
+        return [(one.version, state.breaks) for one, state in pairs if state.decided]
+
+    @property
+    def changes(self) -> list[tuple[Version, Version, bool]]:
+        """The neighbours between which it changed, and whether it was broken then."""
+        return [
+            (before, after, broken)
+            for (before, was), (after, broken) in pairwise(self.decided)
+            if was != broken
+        ]
+
+    @property
+    def since(self) -> str:
+        """Since which release it is broken, and from which one it held again."""
+        first, broken_at_first = self.decided[0]
+        said = [f"{first.public} or earlier"] if broken_at_first else []
+        for before, after, broken in self.changes:
+            what = "" if broken else "fixed "
+            said.append(f"{what}after {before.public}, by {after.public}")
+        return "; ".join(said)
+
+
+def rows(clauses: Iterable[Clause], releases: Sequence[Release]) -> list[Row]:
+    """Return a row for each clause that some release breaks."""
+    found = [Row(clause, tuple(releases)) for clause in clauses]
+    known = set().union(*(release.known for release in releases))
+    return [
+        row for row in found if State.BROKEN in row.states or row.clause.id in known
+    ]
