@@ -65,7 +65,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, help="the record to be written (JSON)")
     options = parser.parse_args()
-    programs = sorted((CAUSES / options.implementation).glob("*.py"))
+    programs = sorted((CAUSES / options.implementation).rglob("*.py"))
     if not programs:
         print(f"There are no causes of {options.implementation!r} in {CAUSES}.")
         return 2

@@ -95,11 +95,11 @@ def named():
 
 
 def test_every_program_is_the_cause_of_an_expectation():
-    programs = {str(p.relative_to(CAUSES)) for p in CAUSES.glob("*/*.py")}
+    programs = {str(p.relative_to(CAUSES)) for p in CAUSES.rglob("*.py")}
     assert programs == set(named())
 
 
-@pytest.mark.parametrize("program", sorted(CAUSES.glob("*/*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("program", sorted(CAUSES.rglob("*.py")), ids=lambda p: p.stem)
 def test_program_knows_nothing_of_this_project(program):
     assert "sharedtensor" not in program.read_text()
 

@@ -4,7 +4,8 @@ A program in ``expectations/causes`` shows a deviation in plain code of a projec
 Beside the folder of its programs lies a file, such as ``causes/torch.toml``, that says
 of each one which promise of the project's own documentation it breaks, or why it breaks
 none, what was expected, and where in the sources it comes from. ``causes.schema.json``
-has the form of the file.
+has the form of the file. What only earlier releases show is not reported: their
+programs lie in a folder ``earlier``, and the file is not about them.
 """
 
 from __future__ import annotations
