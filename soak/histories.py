@@ -145,11 +145,8 @@ def judge(record: dict[str, Any]) -> str:
     """Return what holds of all runs. Raises `NotHeld` if one was not all pass."""
     for run in record["runs"]:
         if not loaded.is_flawless(run):
-            first = f", first {run['others'][0]['id']}" if run["others"] else ""
-            raise NotHeld(
-                f"The run with seed {run['seed']} ended with status {run['status']} "
-                f"and {len(run['others'])} cases that were no plain pass{first}."
-            )
+            what = loaded.what_is_wrong(run)
+            raise NotHeld(f"The run with seed {run['seed']} {what}.")
     count = sum(record["histories"].values())
     runs = len(record["runs"])
     return f"{count:,} histories with deaths in {runs} runs: all as the model says."

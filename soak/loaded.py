@@ -243,31 +243,39 @@ def cases_of(report: Path) -> dict[str, Any]:
     suite says so in its evidence, and here it is no pass either.
     """
     verdicts: Counter[str] = Counter()
-    others = []
+    others, refused = [], []
     lines = report.read_text().splitlines() if report.exists() else []
     for line in map(json.loads, lines):
         if line["type"] == "case":
             verdicts[line["verdict"]] += 1
+            if line["verdict"] == "not-run":
+                refused.append({key: line[key] for key in ("id", "evidence")})
             if line["verdict"] not in ("pass", "not-run") or line["repeated"]:
                 kept = ("id", "verdict", "evidence", "repeated")
                 others.append({key: line[key] for key in kept})
-    return {"verdicts": dict(verdicts), "others": others}
+    return {"verdicts": dict(verdicts), "others": others, "refused": refused}
 
 
 def judge(runs: list[dict[str, Any]]) -> str:
     """Return what holds of all runs. Raises `NotHeld` if one was not all pass."""
     for number, run in enumerate(runs, 1):
         if not is_flawless(run):
-            first = f", first {run['others'][0]['id']}" if run["others"] else ""
-            raise NotHeld(
-                f"Run {number} of {len(runs)} ended with status {run['status']} and "
-                f"{len(run['others'])} cases that were no plain pass{first}."
-            )
+            raise NotHeld(f"Run {number} of {len(runs)} {what_is_wrong(run)}.")
     cases = sum(run["verdicts"]["pass"] for run in runs)
     idle = max(run["idle"] for run in runs)
     return (
         f"{len(runs)} runs, the processors at most {idle:.0%} idle: all {cases} cases "
         "passed, none by repetition."
+    )
+
+
+def what_is_wrong(run: dict[str, Any]) -> str:
+    """Return how a run ended, and which cases stand out."""
+    others, refused = run["others"], run["refused"]
+    said = f"ended with status {run['status']} and {len(others)} cases that were no "
+    said += f"plain pass, first {others[0]['id']}" if others else "plain pass"
+    return said + (
+        f"; {len(refused)} not run, first {refused[0]['id']}" if refused else ""
     )
 
 

@@ -148,7 +148,14 @@ def uncover(source: Path, folder: Path, target: Path) -> None:
 
 
 def is_active(patch: Patch, folder: Path) -> bool:
-    """Return whether every changed module was imported from `folder` by somebody."""
+    """Return whether somebody imported what is broken, or what it belongs to.
+
+    A module of an implementation in this repository is imported when it is needed, and
+    the tests of a clause may not need it. Of torch every changed module is imported.
+    """
+    ground = GROUNDS[patch.implementation]
+    if ground.folder is not None:
+        return any((folder / ground.folder / ground.package).rglob("*.pyc"))
     caches = [
         (folder / target).parent / "__pycache__" / f"{target.stem}.*.pyc"
         for target in targets(patch)

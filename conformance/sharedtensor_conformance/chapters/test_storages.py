@@ -7,6 +7,7 @@ chance chose once, and after each round every element of all of them is read.
 """
 
 import random
+from itertools import product
 
 from sharedtensor_conformance.chapters.stories import (
     about,
@@ -187,21 +188,23 @@ LAST = (3, 1025, 5000)
     start_methods=("fork",),
     vary=("strategy",),
     dtypes=("int32",),
+    isolated=True,
     mainly="LIFE-22",
 )
-def test_what_was_shared_last_before_a_fork_takes_nothing_with_it(owner, stage):
+def test_what_was_shared_last_before_a_fork_takes_nothing_with_it(stage):
     """A child inherits a tensor; then parent and child share small ones, each its own.
 
     Both drop what was inherited, in either order. What either of them believes to be
-    the end of its shared memory is so for one of them only.
+    the end of its shared memory is so for one of them only. Nothing was shared before,
+    so the tensor is the last.
     """
-    for length in LAST:
-        for parent_is_first in (True, False):
-            held = owner.request("act", "new_storages")
-            parent = Holder(owner, held)
+    for length, parent_is_first in product(LAST, (True, False)):
+        with stage.fresh() as fresh:
+            held = fresh.owner.request("act", "new_storages")
+            parent = Holder(fresh.owner, held)
             parent.act("make_storages", 1, [length])
             parent.act("share_storages")
-            child = owner.start_peer(arguments=[held], start_method="fork")
+            child = fresh.owner.start_peer(arguments=[held], start_method="fork")
             both = [parent, Holder(child, child.arguments[0])]
             for number, holder in enumerate(both):
                 holder.act("make_storages", 10 * (number + 1), [1, 3, 5])
@@ -211,6 +214,3 @@ def test_what_was_shared_last_before_a_fork_takes_nothing_with_it(owner, stage):
                 holder.actor.collect_garbage()
                 wrong = [each.act("wrong_storages", {}) for each in both]
                 check.equal(wrong, [[], []], "what was shared later has its values")
-            child.leave()
-            stage.end_extra()
-            held.drop()
