@@ -233,6 +233,28 @@ def test_receiver_with_another_shm_gets_the_memory_or_an_exception(stage):
             each_sees_the_writes_of_the_others(tensor, arrived)
 
 
+@clause("ENV-5", vary=("strategy",), isolated=True)
+def test_segments_of_two_shm_are_told_apart(stage):
+    """Peer and bystander have a new `/dev/shm` each, and both send to the owner.
+
+    What comes first in each may have the same number or name as in the other.
+    """
+    with stage.fresh() as fresh:
+        owner, senders = fresh.owner, (fresh.peer, fresh.bystander)
+        for actor in senders:
+            actor.system.mount_own_shm()
+        made = [actor.make([n, n, n]) for n, actor in enumerate(senders)]
+        arrived = [
+            attempt(lambda: actor.send(tensor, owner))[0]  # noqa: B023
+            for actor, tensor in zip(senders, made, strict=True)
+        ]
+        for number, (tensor, held) in enumerate(zip(made, arrived, strict=True)):
+            check.equal(tensor.values(), [number] * 3, "the sender's is as it was")
+            if held is not None:
+                check.equal(held.values(), [number] * 3, "it is what was sent")
+                each_sees_the_writes_of_the_others(tensor, held)
+
+
 @clause("ENV-6", vary=("strategy",), isolated=True)
 def test_program_after_one_that_was_killed_whole_shares(stage):
     """All hold tensors, messages are in flight, and all are killed with the manager.

@@ -262,6 +262,21 @@ def test_program_that_is_started_has_no_descriptor_of_a_storage(
         each_sees_the_writes_of_the_others(sent[-1], arrived[-1])
 
 
+@clause("FD-5", profiles=("drop-in",), vary=("start_method",))
+def test_program_that_a_worker_starts_has_no_descriptor_of_a_storage(owner):
+    """Workers of a pool and of an executor start a program with a tensor and without.
+
+    Their queues are made by others than the channels of processes.
+    """
+    for kind in ("pool", "executor"):
+        with owner.pool(kind=kind) as pool:
+            without = Counter(pool.targets_of_a_program([]))
+            tensors = [owner.make([44, 45]), owner.make_long(LONG, 46)]
+            with_both = Counter(pool.targets_of_a_program(tensors))
+        more = dict(with_both - without)
+        check.equal(more, {}, f"the program of the {kind}'s worker has nothing more")
+
+
 @clause("FD-6", vary=("strategy",))
 def test_message_has_more_storages_than_a_packet_has_descriptors(
     sender, receiver, channel, stage

@@ -1007,6 +1007,26 @@ def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
     nothing_is_added(before, stage, sender, receiver)
 
 
+@clause("LIFE-13", profiles=("drop-in",), vary=("strategy",))
+def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
+    """A program leaves a loop over the results of a pool after the first one, twice.
+
+    By far more tasks wait than the pool's channel takes.
+    """
+
+    def leave_a_pool():
+        tensors = owner.request("act", "make_many", PILE, 60)
+        with owner.pool() as pool:
+            pool.leave_amid(tensors)
+        owner.drop_all()
+        owner.collect_garbage()
+
+    leave_a_pool()
+    before = opened(stage, owner)
+    leave_a_pool()
+    nothing_is_added(before, stage, owner)
+
+
 LITTLE = 8
 """Tensors of one message that are so small that they may have a segment in common."""
 

@@ -103,6 +103,25 @@ def test_tensor_of_any_size_that_is_not_shared_is_private_after_a_fork(owner):
         check.equal(found, due, f"of {length} elements, the child's last stays")
 
 
+@clause(
+    "START-4",
+    profiles=("spawn", "share"),
+    start_methods=("fork",),
+    vary=("strategy",),
+)
+def test_argument_that_is_not_shared_is_private_to_processes_started_together(owner):
+    """The owner starts three processes by fork with a tensor; each writes to it.
+
+    Another tensor beside it is shared, and shows that each has written.
+    """
+    private, shared = owner.make([0, 0, 0]), owner.make([0, 0, 0])
+    shared.share()
+    owner.start_together("write index", 3, [private, shared], "fork")
+    check.equal(shared.values(), [100, 101, 102], "each has written")
+    check.equal(private.values(), [0, 0, 0], "the owner's own is as it was")
+    check.equal(private.is_shared(), False, "and is not shared")
+
+
 @clause("START-5", vary=())
 def test_unknown_start_method_is_refused(owner, peer):
     """Owner and peer ask for contexts under names that are no start methods."""

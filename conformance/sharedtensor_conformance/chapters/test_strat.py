@@ -212,6 +212,25 @@ def test_default_strategy_is_file_descriptor(stage):
     check.equal(found, "file_descriptor", "the default is file_descriptor")
 
 
+@clause(
+    "STRAT-6",
+    vary=(),
+    strategies=("file_descriptor",),
+    several_strategies=True,
+    prefers="fork",
+)
+def test_default_strategy_is_the_same_whatever_the_program_before_has_set(owner):
+    """A program that is started by one with another strategy says which it has."""
+    for name in several_strategies(owner):
+        with strategy_set(owner, name):
+            found = owner.request(
+                *("act", "strategy_of_a_program", {}, {}),
+                deadline=owner.host.timeouts.start,
+            )
+        sentence = f"the default is file_descriptor, though its starter has {name}"
+        check.equal(found, "file_descriptor", sentence)
+
+
 SURROUNDINGS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
     "few descriptors": ({"RLIMIT_NOFILE": 256}, {}),
     "very few descriptors": ({"RLIMIT_NOFILE": 64}, {"TMPDIR": "/nowhere"}),

@@ -47,6 +47,28 @@ def test_view_arrives_with_its_window_and_values(sender, receiver, layout):
         check.equal(arrived.strides(), layout.strides, "the strides are the view's")
 
 
+OF_ONE = (
+    Layout("one row of steps", offset=7, shape=(1, 3), strides=(6, 2)),
+    Layout("one column of steps", offset=2, shape=(3, 1), strides=(5, 2)),
+    Layout("steps in the middle", offset=1, shape=(2, 1, 3), strides=(12, 7, 3)),
+)
+"""Windows without contiguity of which a dimension has one element."""
+
+
+@clause("VIEW-1", views=("steps",), vary=("strategy",))
+def test_view_with_a_dimension_of_one_element_arrives_with_its_strides(
+    sender, receiver, channel
+):
+    """The sender sends views of which a dimension has one element, and steps."""
+    base = sender.make(list(range(100, 124)))
+    for layout in OF_ONE:
+        view = sender.view(base, layout)
+        arrived = sender.send(view, receiver, channel)
+        check.equal(arrived.shape(), layout.shape, f"the shape of {layout.name}")
+        check.equal(arrived.values(), view.values(), f"the values of {layout.name}")
+        check.equal(arrived.strides(), view.strides(), f"the strides of {layout.name}")
+
+
 @clause("VIEW-1", vary=("strategy",), dtypes=("int64",))
 def test_views_arrive_over_each_channel(sender, receiver, channel, implementation):
     """The sender sends a view of each layout; the receiver reads them by index."""

@@ -538,6 +538,15 @@ class Actor:
             results = tasks.WAYS[way](self.pools[name], tasks.add_and_return, arguments)
         return self.incoming(results)
 
+    def do_leave_pool(self, name: str, payloads: list[Any]) -> None:
+        arguments = [self.outgoing(payload) for payload in payloads]
+        pool = self.pools[name]
+        with from_implementation():
+            results = pool.imap_unordered(tasks.add_and_return, arguments)
+            next(results)
+            pool.terminate()
+            pool.join()
+
     def do_strategy_in_pool(self, name: str) -> str:
         with from_implementation():
             found: str = self.pools[name].apply(tasks.strategy, (self.setting,))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from multiprocessing.synchronize import Semaphore
 from typing import Any
 
-from sharedtensor_conformance.harness import bundles
+from sharedtensor_conformance.harness import bundles, ledger
 from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import PLAIN
@@ -161,6 +161,28 @@ def look_and_write(payload: Any, with_grads: bool) -> list[Any]:
     bundles.write(_call, bundle, with_grads)
     found.append(bundles.describe(_call, bundle, with_grads))
     return [mapped(bundle, _encode), *found]
+
+
+LISTING = """
+import os
+for number in os.listdir("/proc/self/fd"):
+    try:
+        print(os.readlink(f"/proc/self/fd/{number}"))
+    except FileNotFoundError:
+        pass  # that of the folder itself
+"""
+"""A program that prints what its descriptors point to."""
+
+
+def targets_of_a_program(payload: Any) -> list[str]:
+    """Return the kinds of descriptors of a program that is started with the payload."""
+    import subprocess  # here, since every actor imports this module
+
+    tensors = mapped(payload, _decode)
+    command = [sys.executable, "-I", "-S", "-c", LISTING]
+    said = subprocess.check_output(command, close_fds=False, text=True)
+    del tensors
+    return [ledger.kind(target) for target in said.splitlines()]
 
 
 def make_and_keep(values: list[Any], dtype: str) -> Any:

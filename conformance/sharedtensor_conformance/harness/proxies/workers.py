@@ -48,6 +48,16 @@ class PoolProxy:
         found: list[Any] = self._run("look_and_write", bundle, with_grads)
         return found
 
+    def targets_of_a_program(self, payload: list[Any]) -> list[str]:
+        """Let the worker, with the payload, start a program; what that has open."""
+        found: list[str] = self._run("targets_of_a_program", payload)
+        return found
+
+    def leave_amid(self, payloads: list[Any]) -> None:
+        """Submit many tasks, take the result of one, and terminate the pool."""
+        timeout = self.actor.host.timeouts.start
+        self.actor.request("leave_pool", self.name, payloads, deadline=timeout)
+
     def make_and_keep(self, values: list[Any], dtype: str = "float32") -> Remote:
         """Let the worker make a tensor, keep it and return it."""
         made: Remote = self._run("make_and_keep", values, dtype)
