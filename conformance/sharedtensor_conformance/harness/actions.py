@@ -502,7 +502,7 @@ def start_group(
     module = actor.operations.multiprocessing
     context = actor.context("spawn" if how == "spawn()" else how)
     ready = actor.by_implementation(lambda: context.Semaphore(0))
-    arguments = (actor.setting, task, ready, actor.outgoing(payload))
+    arguments = (actor.setting, task, ready, *actor.outgoing(payload))
     options: dict[str, Any] = {"nprocs": count, "join": join}
     start = module.spawn
     if how != "spawn()":

@@ -203,9 +203,9 @@ def write_kept(index: tuple[int, ...], value: Any) -> None:
 
 
 def run_in_group(
-    index: int, setting: Setting, task: str, ready: Semaphore, payload: Any
+    index: int, setting: Setting, task: str, ready: Semaphore, *payload: Any
 ) -> None:
-    """Do a task as one of a group of processes.
+    """Do a task as one of a group of processes, with tensors as its arguments.
 
     Each says when it is `ready`. Where process 1 fails, it waits for process 0 before,
     which is then the only one that says so; another one that fails waits for nobody.
@@ -220,7 +220,7 @@ def run_in_group(
         fails(index)
         return
     first = 1100 if task == "write memory" and is_forked() else 100
-    _write_index(index, mapped(payload, _decode), first)
+    _write_index(index, mapped(list(payload), _decode), first)
     if index == 0 or not fails:
         ready.release()
     others(index)
