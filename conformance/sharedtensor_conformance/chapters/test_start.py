@@ -2,6 +2,7 @@
 
 from sharedtensor_conformance.chapters.stories import (
     LENGTHS,
+    about,
     each_keeps_its_writes_to_itself,
     each_sees_the_writes_of_the_others,
     several_strategies,
@@ -105,9 +106,11 @@ def test_tensor_of_any_size_that_is_not_shared_is_private_after_a_fork(owner):
 
 @clause(
     "START-4",
+    "START-3",
     profiles=("spawn", "share"),
     start_methods=("fork",),
     vary=("strategy",),
+    mainly="START-4",
 )
 def test_argument_that_is_not_shared_is_private_to_processes_started_together(owner):
     """The owner starts three processes by fork with a tensor; each writes to it.
@@ -117,7 +120,8 @@ def test_argument_that_is_not_shared_is_private_to_processes_started_together(ow
     private, shared = owner.make([0, 0, 0]), owner.make([0, 0, 0])
     shared.share()
     owner.start_together("write index", 3, [private, shared], "fork")
-    check.equal(shared.values(), [100, 101, 102], "each has written")
+    with about("START-3"):
+        check.equal(shared.values(), [100, 101, 102], "each has written")
     check.equal(private.values(), [0, 0, 0], "the owner's own is as it was")
     check.equal(private.is_shared(), False, "and is not shared")
 
