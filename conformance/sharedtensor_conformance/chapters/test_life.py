@@ -1007,7 +1007,7 @@ def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
     nothing_is_added(before, stage, sender, receiver)
 
 
-@clause("LIFE-13", profiles=("drop-in",), vary=("strategy",))
+@clause("LIFE-13", profiles=("drop-in",), vary=("strategy",), starts=True)
 def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
     """A program leaves a loop over the results of a pool after the first one, twice.
 
