@@ -242,8 +242,21 @@ def snapshot(
 ) -> dict[str, Any]:
     """Return the ledger of everything below this process."""
     accounts = {pid: account(pid) for pid in tree.living()}
-    return {
-        "processes": {str(pid): held for pid, held in accounts.items() if held},
-        "segments": segments.names(),
-        "files": files_below(folder),
-    }
+    processes = {str(pid): held for pid, held in accounts.items() if held}
+    return {"processes": processes, **names(segments, folder)}
+
+
+def overview(
+    tree: process_tree.ProcessTree, segments: Segments, folder: str
+) -> dict[str, Any]:
+    """Return the same with the command lines of the processes alone.
+
+    What each of them holds takes by far the most time to read.
+    """
+    processes = {str(pid): process_tree.command(pid) for pid in tree.living()}
+    return {"processes": processes, **names(segments, folder)}
+
+
+def names(segments: Segments, folder: str) -> dict[str, list[str]]:
+    """Return the names that are there: of segments, and of temporary files."""
+    return {"segments": segments.names(), "files": files_below(folder)}

@@ -39,6 +39,11 @@ class StageLedger:
         found: dict[str, Any] = self._ask("ledger")
         return found
 
+    def overview(self) -> dict[str, Any]:
+        """Return the command lines of all processes by pid, and the names there are."""
+        found: dict[str, Any] = self._ask("overview")
+        return found
+
     def account(self, pid: int) -> dict[str, Any]:
         """Return what one process holds."""
         held: dict[str, Any] = self.read()["processes"][str(pid)]
@@ -46,13 +51,13 @@ class StageLedger:
 
     def segments(self) -> set[str]:
         """Return the names of the implementation's files in ``/dev/shm``."""
-        found = set(self.read()["segments"])
+        found = set(self.overview()["segments"])
         listener().read(None, "segments", found)
         return found
 
     def files(self) -> set[str]:
         """Return the paths of the temporary files."""
-        return set(self.read()["files"])
+        return set(self.overview()["files"])
 
     def segment_status(self, name: str) -> dict[str, int]:
         """Return mode, uid and size of a segment."""
@@ -69,8 +74,8 @@ class StageLedger:
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of the stage, by pid."""
-        found = self.read()["processes"]
-        return {int(pid): held["command"] for pid, held in found.items()}
+        found = self.overview()["processes"]
+        return {int(pid): command for pid, command in found.items()}
 
     def details(self, pid: int) -> dict[str, list[str]]:
         """Return what a process's descriptors point to, and its sockets' paths."""
@@ -92,11 +97,16 @@ class StageLedger:
         """Return what is known of the managers that run."""
         if not self._manager_pattern:
             return []
+        if not any(map(self._is_manager, self.processes().values())):
+            return []
         return [
             self._manager(int(pid), held)
             for pid, held in self.read()["processes"].items()
-            if re.search(self._manager_pattern, held["command"])
+            if self._is_manager(held["command"])
         ]
+
+    def _is_manager(self, command: str) -> bool:
+        return re.search(self._manager_pattern, command) is not None
 
     def _manager(self, pid: int, held: dict[str, Any]) -> dict[str, Any]:
         details = self.details(pid)
@@ -110,8 +120,8 @@ class StageLedger:
 
     def left_behind(self) -> list[str]:
         """Return the segments, temporary files and processes that are there now."""
-        now = self.read()
-        processes = [f"process {held['command']}" for held in now["processes"].values()]
+        now = self.overview()
+        processes = [f"process {command}" for command in now["processes"].values()]
         return [*now["segments"], *now["files"], *processes]
 
     def failure(self) -> LeftBehind | None:

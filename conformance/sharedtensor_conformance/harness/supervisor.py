@@ -136,6 +136,10 @@ class Supervisor:
         """Return what everything below holds."""
         return ledger.snapshot(self.tree, self.segments, self.temporary)
 
+    def do_overview(self) -> dict[str, Any]:
+        """Return which processes, segments and temporary files are there."""
+        return ledger.overview(self.tree, self.segments, self.temporary)
+
     def do_status(self) -> int | None:
         """Return the owner's exit code, None while it runs."""
         return self.tree.status_of(self.owner)
