@@ -14,11 +14,11 @@ from shared_world import Channel, Process, Segment, Stage, Tensor, raised
 from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.chapters.history_search import HistoryFailed
 from sharedtensor_conformance.chapters.lifetime_histories import (
-    ENDINGS,
     FAMILIES,
     NEEDED,
     NUMBERS,
     LifetimeHistory,
+    draw,
     kinds_for,
 )
 from sharedtensor_conformance.chapters.lifetime_model import ChannelModel, World
@@ -48,7 +48,7 @@ def history(seed):
     count = numbers.randrange(10, 40)
     kinds = numbers.choices(KINDS, k=count)
     steps = [(kind, *(numbers.randrange(NUMBERS) for _ in range(3))) for kind in kinds]
-    return steps, seed % len(ENDINGS)
+    return [*steps, ("ending", seed, 0, 0)]
 
 
 def take(history, stage, kinds=KINDS):
@@ -65,7 +65,22 @@ class LosesWhatItMay(Stage):
         super().ended(process, abruptly)
 
 
-@pytest.mark.parametrize("stage", [Stage, LosesWhatItMay])
+class OneFileForAMessage(Stage):
+    """What is first shared by one message has one file in common."""
+
+    def packed(self, actor, payload):
+        new = [t.segment for t in payload["tensors"] if not t.segment.is_shared]
+        message = super().packed(actor, payload)
+        for segment in new:
+            segment.file = id(new[0])
+        return message
+
+    def segments(self):
+        named = [one for one in self.referred() if one.named]
+        return sorted({hex(getattr(one, "file", id(one))) for one in named})
+
+
+@pytest.mark.parametrize("stage", [Stage, LosesWhatItMay, OneFileForAMessage])
 @pytest.mark.parametrize("place", PLACES, ids=" ".join)
 def test_no_history_fails_where_all_is_as_it_has_to_be(place, stage):
     for seed in range(400):
@@ -259,7 +274,7 @@ def test_what_does_not_come_from_the_implementation_is_an_error(error):
             raise error
 
     with pytest.raises(HistoryFailed) as caught:
-        take(([("make", 0, 0, 0)], 0), with_process(Fails)("file_system", "fork"))
+        take([("make", 0, 0, 0)], with_process(Fails)("file_system", "fork"))
     assert type(caught.value.as_outcome("this history")) is HarnessFault
 
 
@@ -269,10 +284,33 @@ def test_exception_of_the_implementation_is_a_broken_clause():
             raise raised("no room")
 
     with pytest.raises(HistoryFailed) as caught:
-        take(([("make", 0, 0, 0)], 0), with_process(Raises)("file_system", "fork"))
+        take([("make", 0, 0, 0)], with_process(Raises)("file_system", "fork"))
     outcome = caught.value.as_outcome("this history")
     assert type(outcome) is CheckFailed
     assert outcome.clauses == ("SHARE-12",)
+
+
+# What is drawn
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_most_messages_of_a_history_have_tensors_and_many_of_them_new_ones(family):
+    """A history that sends nothing finds nothing."""
+    left_out = REAL | {"pile"}  # which puts many messages without tensors at once
+    kinds = [k for k in kinds_for(IMPLEMENTATION, family) if k not in left_out]
+    sent = []
+
+    class Counting(Stage):
+        def packed(self, actor, payload):
+            sent.append([one.segment.is_shared for one in payload["tensors"]])
+            return super().packed(actor, payload)
+
+    chance = Random(1)
+    for _ in range(50):
+        take(draw(kinds, chance), Counting("file_system", "fork"))
+    assert len(sent) > 50
+    assert sum(bool(tensors) for tensors in sent) > len(sent) / 2
+    assert sum(not all(tensors) for tensors in sent) > len(sent) / 4
 
 
 # The machines

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
@@ -52,6 +53,9 @@ The first is the simplest, which shrinking puts in the place of any other.
 
 FREQUENT = ("send", "send", "send", "write", "write", "drop")
 """Kinds that are taken more often than others: what they do, the others may spoil."""
+
+NUMBERS = 60
+"""What a step picks by is below this."""
 
 STEPS = (14, 28)
 """How many steps a history has, those that nothing fits among them."""
@@ -514,11 +518,12 @@ def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
         CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: one of them failed; the
             shortest one that was found is told.
     """
-    from hypothesis import strategies  # it takes a while, and other tests do without
-
     processes = Processes(stage, "take_grad" in kinds)
-    numbers = strategies.integers(0, 59)
-    step = strategies.tuples(strategies.sampled_from(kinds), numbers, numbers, numbers)
-    histories = strategies.lists(step, min_size=STEPS[0], max_size=STEPS[1])
+
+    def draw(chance: Random) -> list[Step]:
+        count = chance.randint(*STEPS)
+        numbers = [[chance.randrange(NUMBERS) for _ in range(3)] for _ in range(count)]
+        return [(chance.choice(kinds), *picks) for picks in numbers]
+
     with processes.isolated:
-        history_search.search(histories, processes, count, seed)
+        history_search.search(draw, processes, count, seed)

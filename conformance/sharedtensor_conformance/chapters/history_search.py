@@ -1,16 +1,19 @@
 """How random histories are looked through for one that fails, and how that is told.
 
-Hypothesis invents the histories and shrinks one that fails. Each is taken once, so the
-search cannot waver; the shortest ones are confirmed in new processes. What fails is
-told in the words of a test, so that it can be pasted into one.
+A history is a list of steps. Chance draws them, each kind and each number as likely as
+any other: a library for property tests would begin with the simplest ones, and of a few
+histories most would be those. One that fails is shortened by leaving steps out, as in
+delta debugging (Zeller and Hildebrandt, 2002), and the shortest ones are confirmed in
+new processes. What fails is told in the words of a test, so that it can be pasted into
+one.
 """
 
 from __future__ import annotations
 
+import random
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from sharedtensor_conformance.harness.listening import listener
@@ -69,10 +72,13 @@ class HistoryFailed(Exception):
         return "".join(traceback.format_exception(self.error)).strip()
 
 
+Steps = list[Any]
+
+
 class Takes(Protocol):
     """What takes histories: processes, new ones where they are needed."""
 
-    def take(self, steps: Any, /) -> HistoryFailed | None:
+    def take(self, steps: Steps, /) -> HistoryFailed | None:
         """Let the processes take a history; return how it failed."""
         ...
 
@@ -81,73 +87,54 @@ class Takes(Protocol):
         ...
 
 
-def search(histories: Any, processes: Takes, count: int, seed: int) -> None:
-    """Let the processes take `count` of these histories.
+def search(
+    draw: Callable[[random.Random], Steps], processes: Takes, count: int, seed: int
+) -> None:
+    """Let the processes take `count` histories, as `draw` makes them of chance.
 
     Raises:
         CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: one of them failed; the
             shortest one that was found is told.
     """
-    import hypothesis  # it takes a while, and other tests do without
-
-    found = _Search(processes.take)
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
-        report_multiple_bugs=False,
-        suppress_health_check=list(hypothesis.HealthCheck),  # pyright: ignore[reportArgumentType]
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    @hypothesis.given(histories)
-    def holds(steps: Any) -> None:
-        if failed := found.outcome_of(steps):
-            raise failed
-
-    with suppress(HistoryFailed, _OutOfTime):
-        holds()
-    if found.failed:
-        raise found.confirmed(processes)
+    chance = random.Random(seed)
+    for _ in range(count):
+        steps = draw(chance)
+        if failed := processes.take(steps):
+            raise confirmed(processes, [(steps, failed), *shorter(processes, steps)])
 
 
-class _OutOfTime(BaseException):
-    """The search is over; Hypothesis lets what is no Exception through."""
+def shorter(processes: Takes, steps: Steps) -> Iterator[tuple[Steps, HistoryFailed]]:
+    """Yield histories that fail too, each with fewer of the steps than the one before.
+
+    Ever smaller parts are left out, until the time is over.
+    """
+    until = time.monotonic() + SHRINK_TIMEOUT
+    size = max(1, len(steps) // 2)
+    begin = 0
+    while time.monotonic() < until:
+        if begin >= len(steps):
+            if size == 1:
+                return
+            size, begin = size // 2, 0
+            continue
+        fewer = steps[:begin] + steps[begin + size :]
+        if failed := processes.take(fewer):
+            steps = fewer
+            yield steps, failed
+        else:
+            begin += size
 
 
-class _Search:
-    """What the histories came to: each is taken once, so the search cannot waver."""
+def confirmed(processes: Takes, found: list[tuple[Steps, HistoryFailed]]) -> Exception:
+    """Return the outcome of the shortest history that fails in new processes.
 
-    def __init__(self, take: Callable[[Any], HistoryFailed | None]) -> None:
-        self.take = take
-        self.known: dict[str, HistoryFailed | None] = {}
-        self.failed: list[tuple[Any, HistoryFailed]] = []
-        self.until = float("inf")
-
-    def outcome_of(self, steps: Any) -> HistoryFailed | None:
-        """Return how a history failed, if it did."""
-        key = repr(steps)
-        if key not in self.known:
-            if time.monotonic() > self.until:
-                raise _OutOfTime
-            self.known[key] = failed = self.take(steps)
-            if failed:
-                self.until = min(self.until, time.monotonic() + SHRINK_TIMEOUT)
-                self.failed.append((steps, failed))
-        return self.known[key]
-
-    def confirmed(self, processes: Takes) -> Exception:
-        """Return the outcome of the shortest history that fails in new processes.
-
-        Where none does, what failed first is told: it needed what went before it.
-        """
-        by_length = sorted(self.failed, key=lambda found: len(found[1].script))
-        for steps, _ in by_length[:CONFIRMED]:
-            listener().began_anew()
-            processes.renew()
-            if failed := processes.take(steps):
-                return failed.as_outcome("the shortest history that was found")
-        first = self.failed[0][1]
-        return first.as_outcome("it took what went before it, and this history")
+    Where none does, what failed first is told: it needed what went before it.
+    """
+    by_length = sorted(found, key=lambda one: len(one[1].script))
+    for steps, _ in by_length[:CONFIRMED]:
+        listener().began_anew()
+        processes.renew()
+        if failed := processes.take(steps):
+            return failed.as_outcome("the shortest history that was found")
+    _, first = found[0]
+    return first.as_outcome("it took what went before it, and this history")

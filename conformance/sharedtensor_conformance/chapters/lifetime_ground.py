@@ -18,6 +18,7 @@ from sharedtensor_conformance.chapters.lifetime_model import (
     ChannelModel,
     ProcessModel,
     Reference,
+    StorageModel,
     World,
 )
 from sharedtensor_conformance.harness import check, eventually
@@ -34,6 +35,15 @@ IN_FLIGHT = 6
 
 ROOM = 16 << 10
 """Bytes that a channel of any kind takes before somebody has to read."""
+
+MAX_HELD = 8
+"""Tensors that are held at once: few, so that the same are met again and again."""
+
+TOGETHER = (0, 1, 1, 1, 2, 2, 3)
+"""How many tensors are in a message, each as often as it is here."""
+
+LONG = 20_000
+"""Zeros behind the elements of a tensor that lies in no segment with others."""
 
 BOUNDS = {"queue_of_two": 2, "joinable_queue_of_three": 3}
 
@@ -152,6 +162,23 @@ class Ground:
         self.held.append(held)
         return held
 
+    def make(self, process: ProcessModel, number: int) -> HeldTensor:
+        """A process makes a tensor; each fourth one has a segment of its own if any."""
+        values = self.new_values(2 + number % 3)
+        is_long = number // 3 % 4 == 0
+        rest = [0] * LONG if is_long else []
+        told = f"{values} + [0] * {LONG}" if is_long else f"{values}"
+        self.does(f"t{self.names + 1} = {process.name}.make({told})", ("SHARE-12",))
+        remote = self.actor(process).make([*values, *rest])
+        return self.hold(remote, self.world.makes(process, values, is_long=is_long))
+
+    def values_of(self, remote: Any, storage: StorageModel) -> list[Any]:
+        """Return what the elements hold of which the model knows."""
+        if not storage.is_long:
+            return list(remote.values())
+        count = len(storage.values)
+        return list(remote.actor.request("act", "first_values", remote, count))
+
     def bound(self, one: HeldTensor) -> tuple[str, ...]:
         """Return the clauses that bind what was done last to a tensor's storage."""
         return one.reference.storage.clauses
@@ -189,11 +216,22 @@ class Ground:
         return fitting[number % len(fitting)] if fitting else None
 
     def some_of(self, process: ProcessModel, number: int) -> list[HeldTensor]:
-        """Return none, one or two tensors of a process."""
-        own = [one for one in self.held if one.process is process and one.is_free]
-        count = (1, 1, 1, 2, 0)[number % 5]
-        first = number // 5
-        return [own[(first + n) % len(own)] for n in range(min(count, len(own)))]
+        """Return some tensors of a process, or none: what it has, and new ones."""
+        number, which = divmod(number, len(TOGETHER))
+        found: list[HeldTensor] = []
+        for _ in range(TOGETHER[which]):
+            own = [
+                one
+                for one in self.held
+                if one.process is process and one.is_free and one not in found
+            ]
+            number, new = divmod(number, 3)
+            number, which = divmod(number, 12)
+            if len(self.held) < MAX_HELD and (new == 0 or not own):
+                found.append(self.make(process, which))
+            elif own:
+                found.append(own[which % len(own)])
+        return found
 
     # The beginning
 
@@ -287,8 +325,8 @@ class Ground:
         for one in self.held:
             if one.is_free and one.process.runs:
                 self.clauses = one.reference.storage.clauses
-                found = one.remote.values()
-                sentence = f"{one.name}.values() is {one.values} at the end of this"
+                found = self.values_of(one.remote, one.reference.storage)
+                sentence = f"{one.name} holds {one.values} at the end of this"
                 check.equal(found, one.values, sentence)
 
     def verify_names(self) -> None:

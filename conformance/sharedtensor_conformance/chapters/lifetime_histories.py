@@ -12,6 +12,8 @@ What fails is told with the clauses that bind what was done last to the thing co
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
@@ -26,12 +28,13 @@ from sharedtensor_conformance.harness.outcomes import RemoteRaised
 Step = tuple[str, int, int, int]
 """A kind of step and what it picks."""
 
-History = tuple[list[Step], int]
-"""The steps, and how it ends."""
+History = list[Step]
+"""The steps, the last of which says how it ends."""
 
 NEEDED = {
     "read": "core",
     "make": "core",
+    "idle": "core",
     "put": "core",
     "get": "core",
     "hand_over": "core",
@@ -55,7 +58,10 @@ NEEDED = {
 }
 """The kinds of steps, and the profile that each one needs; the simplest comes first."""
 
-MOVES = ("make", "put", "put", "put", "get", "get", "write", "drop", "share")
+MOVES = (
+    *("make", "put", "put", "put", "put", "get", "get", "get"),
+    *("write", "write", "drop", "drop", "share", "idle"),
+)
 """What is done with tensors in all histories, as often as it is named."""
 
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -70,18 +76,20 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "strategy",
     ),
     "queues": (*MOVES, "fill", "fill", "poll", "race", "race", "join", "join", "kill"),
-    "limits": ("make", "put", "get", "drop", "hand_over", "many", "sizes", "sizes"),
+    "limits": ("make", "put", "get", "drop", "hand_over", "hand_over", "many", "sizes"),
     "starts": (*MOVES, "pile", "start", "start", "start", "exit", "kill"),
-    "programs": ("make", "make", "put", "get", "share", "start", "program", "program"),
+    "programs": (
+        *("make", "put", "put", "get", "share", "start", "program", "program"),
+    ),
     "managers": (*MOVES, "kill_manager", "kill_manager", "exit", "kill", "start"),
 }
 """What the histories of each test are made of, as often as it is named."""
 
-STEPS = (12, 26)
+STEPS = (14, 30)
 """How many steps a history has, those that nothing fits among them."""
 
-NUMBERS = 1_000_000
-"""What a step picks by is below this."""
+NUMBERS = 1 << 40
+"""What a step picks by is below this: by one number it may pick several times."""
 
 COST = {"fork": 20, "forkserver": 40, "spawn": 60}
 """One of these histories, with its processes, costs as much as so many without."""
@@ -102,13 +110,13 @@ class LifetimeHistory(Steps):
             HistoryFailed: the implementation did not do what it has to, or the suite
                 failed itself.
         """
-        steps, ending = history
+        self.ending = ENDINGS[0]
         try:
             self.begin()
-            for kind, *picks in steps:
+            for kind, *picks in history:
                 self.clauses = ()
                 getattr(self, f"step_{kind}")(*picks)
-            self.end(ENDINGS[ending % len(ENDINGS)])
+            self.end(self.ending)
         except Exception as error:
             script = "\n".join(f"    {line}" for line in self.lines)
             raise HistoryFailed(error, script, self.bound_by(error)) from error
@@ -123,6 +131,10 @@ class LifetimeHistory(Steps):
         return (*(id for id in self.clauses if id != GENERAL), GENERAL)
 
     # The end
+
+    def step_ending(self, how: int, _: int, __: int) -> None:
+        """Say how the history ends."""
+        self.ending = ENDINGS[how % len(ENDINGS)]
 
     def end(self, how: str) -> None:
         """End all processes in one of several ways; nothing is left."""
@@ -206,11 +218,10 @@ class LifetimeProcesses:
 
     def take(self, history: History) -> HistoryFailed | None:
         """Let new processes take a history; return how it failed."""
+        implementation = self.stage.implementation
         with self.stage.fresh(alone=True) as fresh:
             try:
-                LifetimeHistory(fresh, self.stage.implementation, self.kinds).take(
-                    history
-                )
+                LifetimeHistory(fresh, implementation, self.kinds).take(history)
             except HistoryFailed as failed:
                 return failed
         return None
@@ -232,11 +243,12 @@ def search(stage: Any, family: str, count: int, seed: int) -> None:
         CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: one of them failed; the
             shortest one that was found is told.
     """
-    from hypothesis import strategies  # it takes a while, and other tests do without
-
     kinds = kinds_for(stage.implementation, family)
-    numbers = strategies.integers(0, NUMBERS - 1)
-    step = strategies.tuples(strategies.sampled_from(kinds), numbers, numbers, numbers)
-    steps = strategies.lists(step, min_size=STEPS[0], max_size=STEPS[1])
-    histories = strategies.tuples(steps, strategies.integers(0, len(ENDINGS) - 1))
-    history_search.search(histories, LifetimeProcesses(stage, kinds), count, seed)
+    processes = LifetimeProcesses(stage, kinds)
+    history_search.search(partial(draw, kinds), processes, count, seed)
+
+
+def draw(kinds: list[str], chance: Random) -> History:
+    """Return a history of these kinds of steps."""
+    drawn = [*chance.choices(kinds, k=chance.randint(*STEPS)), "ending"]
+    return [(kind, *(chance.randrange(NUMBERS) for _ in range(3))) for kind in drawn]

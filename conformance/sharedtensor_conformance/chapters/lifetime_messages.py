@@ -167,7 +167,7 @@ class Messages(Ground):
             self.world.drops(one.reference)
         held = self.hold(remote, reference)
         self.lines.append(f"    as {held.name}")
-        found = remote.values()
+        found = self.values_of(remote, reference.storage)
         check.equal(found, held.values, f"{held.name} arrives as {held.values}")
 
     # Waiting

@@ -92,16 +92,29 @@ class ProcessModel(Thing):
 
 
 class StorageModel(Thing):
-    """A storage: what it holds, who holds it, and in which messages it is."""
+    """A storage: what it holds, who holds it, and in which messages it is.
+
+    Args:
+        values: what its elements hold, or the first of them.
+        maker: who made it.
+        taken: the transitions that were taken.
+        is_long: there are elements behind those of `values`.
+    """
 
     def __init__(
-        self, values: Iterable[int], maker: ProcessModel, taken: Taken
+        self,
+        values: Iterable[int],
+        maker: ProcessModel,
+        taken: Taken,
+        is_long: bool = False,
     ) -> None:
         super().__init__(STORAGE, taken)
         self.values = list(values)
+        self.is_long = is_long
         self.maker = maker
         self.has_moved = False
         self.name = Thing(NAME, taken)
+        self.moved_by: object = self
         self.references: list[Reference] = []
         self.messages: list[MessageModel] = []
 
@@ -119,10 +132,14 @@ class StorageModel(Thing):
         """
         return self.has_moved or not self.messages
 
-    def move(self, event: str, strategy: str) -> None:
-        """Go into a segment, or stay there."""
+    def move(self, event: str, strategy: str, by: object = None) -> None:
+        """Go into a segment, or stay there.
+
+        What was moved `by` one call may have a file in common.
+        """
         if self.state == "private" and strategy == NAMED:
             self.name.becomes("shared")
+            self.moved_by = by or self
         elif self.name.state in ("there", "unwatched"):
             self.name.becomes("sent")
         self.becomes(event)
@@ -264,7 +281,7 @@ class World:
         """A forked child has what was among its arguments, shared or a copy of it."""
         storage.becomes("inherited")
         if not storage.is_shared:
-            storage = self._new_storage(storage.values, child)
+            storage = self._new_storage(storage.values, child, storage.is_long)
             storage.becomes("copied by a fork")
         return self.holds(child, storage, pinned=True)
 
@@ -272,7 +289,7 @@ class World:
         self, parent: ProcessModel, child: ProcessModel, storage: StorageModel
     ) -> Reference:
         """A process that does not inherit gets a tensor among its arguments."""
-        storage.move("given to a spawned process", parent.strategy)
+        storage.move("given to a spawned process", parent.strategy, child)
         storage.has_moved = True
         return self.holds(child, storage, pinned=True)
 
@@ -316,14 +333,18 @@ class World:
 
     # Storages
 
-    def _new_storage(self, values: Iterable[int], maker: ProcessModel) -> StorageModel:
-        storage = StorageModel(values, maker, self.taken)
+    def _new_storage(
+        self, values: Iterable[int], maker: ProcessModel, is_long: bool
+    ) -> StorageModel:
+        storage = StorageModel(values, maker, self.taken, is_long)
         self.storages.append(storage)
         return storage
 
-    def makes(self, process: ProcessModel, values: Iterable[int]) -> Reference:
+    def makes(
+        self, process: ProcessModel, values: Iterable[int], *, is_long: bool = False
+    ) -> Reference:
         """A process makes a tensor."""
-        return self.holds(process, self._new_storage(values, process))
+        return self.holds(process, self._new_storage(values, process, is_long))
 
     def holds(
         self, process: ProcessModel, storage: StorageModel, *, pinned: bool = False
@@ -396,7 +417,7 @@ class World:
             return message
         for storage in storages:
             event = "sent" if storage.maker is sender else "sent on"
-            storage.move(event, sender.strategy)
+            storage.move(event, sender.strategy, message)
         message.becomes("put")
         channel.waiting.append(message)
         channel.unfinished += channel.counts
@@ -444,13 +465,16 @@ class World:
     # What has to be so
 
     def names(self) -> tuple[int, int]:
-        """Return how many names there have to be, and how many there may be."""
+        """Return how many names there have to be, and how many there may be.
+
+        What one call has moved may have one name in common: clause LIFE-26.
+        """
         named = [
             one for one in self.storages if one.name.state in ("there", "unwatched")
         ]
         moved = [one for one in named if one.has_moved]
         certain = [one for one in moved if one.references or _is_certain(one)]
-        return len(certain), len(named)
+        return len({id(one.moved_by) for one in certain}), len(named)
 
     def clauses_of_names(self) -> tuple[str, ...]:
         """Return the clauses that bind the names that there are."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from sharedtensor_conformance.chapters.lifetime_ground import (
     IN_FLIGHT,
+    MAX_HELD,
     PROCESSES,
     STARTED,
     Route,
@@ -24,9 +25,6 @@ from sharedtensor_conformance.chapters.stories import (
 )
 from sharedtensor_conformance.harness import check, eventually, ledger
 from sharedtensor_conformance.harness.proxies.calls import Pending
-
-MAX_HELD = 8
-"""Tensors that are held at once: few, so that the same are met again and again."""
 
 PILE, PILED = 128, 3 << 13
 """Messages that are more than a socket or a pipe takes, and how large they may be.
@@ -65,12 +63,17 @@ class TensorSteps(Messages):
     def step_make(self, who: int, length: int, _: int) -> None:
         """A process makes a tensor."""
         process = self.process(who)
-        if process is None or len(self.held) >= MAX_HELD:
+        if process is not None and len(self.held) < MAX_HELD:
+            self.make(process, length)
+
+    def step_idle(self, who: int, _: int, __: int) -> None:
+        """A process starts a thread that does nothing, or ends those that it has."""
+        process = self.process(who)
+        if process is None:
             return
-        values = self.new_values(2 + length % 3)
-        self.does(f"t{self.names + 1} = {process.name}.make({values})", ("SHARE-12",))
-        remote = self.actor(process).make(values)
-        self.hold(remote, self.world.makes(process, values))
+        action = "end_idle_threads" if who // 5 % 3 == 0 else "begin_idle_thread"
+        self.does(f'{process.name}.request("act", "{action}")', ("SHARE-12",))
+        self.actor(process).request("act", action)
 
     def step_write(self, which: int, where: int, _: int) -> None:
         """A process writes one element."""
@@ -124,7 +127,7 @@ class TensorSteps(Messages):
     def step_put(self, who: int, where: int, what: int) -> None:
         """A process puts a message; nobody waits for it."""
         process = self.process(who)
-        size = self.size(what // 7)
+        size = self.size(who // 7)
         route = self.route(where, lambda one: one.has_room_for(size))
         if process is not None and route is not None:
             self.put(process, route, self.some_of(process, what), size)
@@ -144,7 +147,7 @@ class TensorSteps(Messages):
         route = self.route(where, lambda one: one.is_free)
         if sender is None or receiver is None or route is None:
             return
-        size, tensors = self.size(what // 7), self.some_of(sender, what)
+        size, tensors = self.size(where // 7), self.some_of(sender, what)
         payload = self.payload(sender, tensors, size)
         pending = self.waits(receiver, route.proxy.waiting, f"get({route.name})")
         self.says_put(sender, route, tensors, size, "put")
@@ -222,7 +225,7 @@ class TensorSteps(Messages):
 
     def step_sizes(self, who: int, where: int, what: int) -> None:
         """Messages of a hundred sizes that follow each other, near a limit."""
-        tensor = self.pick(who // 11, lambda held: True)
+        tensor = self.pick(who // 11, lambda held: not held.reference.storage.is_long)
         if tensor is None:
             return
         sender = tensor.process

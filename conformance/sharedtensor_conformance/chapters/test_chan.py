@@ -492,6 +492,12 @@ AROUND = (-17, -16, -9, -8, -1, 0, 1)
 
 POWERS = [1 << power for power in range(5, 22)]
 
+SWEEP = (66_000, 7)
+"""Sizes below the first, by steps of the second, which is less than most headers have.
+
+What a message may take at once need not be near a power of two.
+"""
+
 FORMS = (
     *("bytes", "bytearray", "memoryview", "large items", "array"),
     *("from an offset", "a part"),
@@ -513,6 +519,9 @@ def test_bytes_of_every_size_and_form_arrive_whole(owner):
         waiting = child.doing("get_bytes_of_sizes", channel, part)
         owner.request("act", "put_bytes_of_sizes", channel, part, form)
         check.equal(waiting.answer(), [], f"the sizes that arrive otherwise ({form})")
+    waiting = child.doing("get_bytes_of_a_sweep", channel, *SWEEP)
+    owner.request("act", "put_bytes_of_a_sweep", channel, *SWEEP)
+    check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
 BEFORE_A_LIMIT = 48
@@ -525,7 +534,7 @@ LIMITS = (4096, 1 << 15, 1 << 16, 1 << 18, 1 << 20)
 def test_messages_of_every_size_about_a_limit_arrive_whole(
     owner, channel, implementation
 ):
-    """A child gets messages of each size below each of some powers of two.
+    """A child gets messages of each size below each of some powers of two, and others.
 
     What pickling adds is not known here, so each size is sent that it could make full.
     """
@@ -536,6 +545,9 @@ def test_messages_of_every_size_about_a_limit_arrive_whole(
         waiting = child.doing("get_of_sizes", own, None, sizes)
         owner.request("act", "put_of_sizes", own, None, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
+    waiting = child.doing("get_sweep", own, *SWEEP)
+    owner.request("act", "put_sweep", own, *SWEEP)
+    check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
 WITH_A_TENSOR = 450

@@ -29,6 +29,9 @@ PILE = 1000
 LONG = 10_000
 """So many messages, of so many bytes, are more than a pipe or a socket holds."""
 
+FEW, LONGER = 100, 20_000
+"""The same, where many tensors are in each."""
+
 MEGABYTE, MEGABYTES = 1 << 20, 20
 """Bytes of a tensor, and so many of them: more than a file for several may have."""
 
@@ -283,6 +286,39 @@ def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
     nothing_is_added(before, stage, sender, receiver)
 
 
+LARGE = 20_000
+"""Elements of a tensor that is too large to lie in a segment with others."""
+
+NUMBERS_OF_LARGE = (2, 250, 257, 340, 450)
+"""Storages of one message: what says which they are grows with their number."""
+
+
+@clause(
+    *("LIFE-2", "LIFE-7", "FD-6", "FS-2", "FS-8"),
+    vary=("strategy",),
+    channels=("queue",),
+    mainly="LIFE-2",
+)
+def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, stage):
+    """The sender puts more and more tensors in one message and drops all of them.
+
+    Then the receiver gets them.
+    """
+    source = sender.make_long(LARGE, 0)
+    sender.send(sender.make([1, 2]), receiver, "queue").drop()
+    before = opened(stage, sender, receiver)
+    for count in NUMBERS_OF_LARGE:
+        made = sender.request("act", "make_clones", source, count, 1)
+        sender.put(made, receiver, "queue")
+        sender.request("drop", *(each.key for each in made))
+        arrived = receiver.get(sender, "queue")
+        check.equal(len(arrived), count, "all tensors arrive")
+        wrong = receiver.request("act", "wrong_beginnings", arrived, 1)
+        check.equal(wrong, [], f"of {count}, the places of those with other values")
+        receiver.request("drop", *(each.key for each in arrived))
+    nothing_is_added(before, stage, sender, receiver)
+
+
 @clause("LIFE-7", profiles=("share",), vary=("strategy",))
 def test_nothing_is_left_of_what_its_receiver_held_longest(sender, receiver, stage):
     """The sender drops each tensor when it has put it; the receiver drops many at once.
@@ -316,17 +352,15 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
 
     All is dropped, and the child lives on. First it is forked while others wait.
     """
-    waiting = stage.implementation.kept_segments + ROUNDS
 
-    def forked_while_waiting(count):
-        channel = owner.open_channel("queue", "fork")
+    def put(channel, count):
         owner.request("act", "put_pile", channel, 0, PILE, LONG)
         for number in range(count):
             tensor = owner.make([number, 68])
             channel.put(owner, tensor)
             tensor.drop()
-        child = owner.start_peer(start_method="fork")
-        check.equal(child.make([69]).values(), [69], "the child runs")
+
+    def get(channel, count):
         pile = (channel, 0, PILE, LONG, stage.grace)
         lost = owner.request("act", "get_pile", *pile)
         check.equal(lost, [], "the numbers of messages that do not arrive")
@@ -334,6 +368,51 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
             arrived = channel.get(owner)
             check.equal(arrived.values(), [number, 68], "the tensors arrive")
             arrived.drop()
+
+    forked_child_has_nothing_of(put, get, owner, stage)
+
+
+@clause("LIFE-7", start_methods=("fork",), vary=("strategy",), channels=("queue",))
+def test_child_that_is_forked_while_a_message_is_written_keeps_nothing_of_it(
+    owner, stage
+):
+    """The same while a message with tensors waits in the middle of being written.
+
+    Several such messages are more than the system takes at once.
+    """
+
+    def put(channel, count):
+        ballast = owner.request("act", "ballast", LONGER)
+        for _ in range(FEW):
+            made = owner.request("act", "make_many", count, 66)
+            channel.put(owner, [*shared_apart(stage, owner, made), ballast])
+            owner.request("drop", *(each.key for each in made))
+        ballast.drop()
+
+    def get(channel, count):
+        for _ in range(FEW):
+            *arrived, ballast = channel.get(owner)
+            wrong = owner.request("act", "wrong_ones", arrived, 66)
+            check.equal(wrong, [], "the places of tensors with other values")
+            owner.request("drop", *(each.key for each in [*arrived, ballast]))
+
+    forked_child_has_nothing_of(put, get, owner, stage)
+
+
+def forked_child_has_nothing_of(put, get, owner, stage):
+    """A child is forked between `put` and `get`; it has nothing of what was put.
+
+    Both get the channel and a number of tensors: `put` for a message of them each, or
+    all in one message.
+    """
+    waiting = stage.implementation.kept_segments + ROUNDS
+
+    def forked_amid(count):
+        channel = owner.open_channel("queue", "fork")
+        put(channel, count)
+        child = owner.start_peer(start_method="fork")
+        check.equal(child.make([69]).values(), [69], "the child runs")
+        get(channel, count)
         channel.close(owner)
         channel.drop(owner)
         return child
@@ -348,11 +427,11 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
         stage.end_extra()
         return found
 
-    ended(forked_while_waiting(1))
-    allowed = [n + waiting // 2 for n in ended(forked_while_waiting(0))]
-    child = forked_while_waiting(waiting)
+    ended(forked_amid(1))
+    allowed = [n + waiting // 2 for n in ended(forked_amid(0))]
+    child = forked_amid(waiting)
     few = lambda: all(map(int.__le__, held(child), allowed))  # noqa: E731
-    sentence = "the child has no descriptors or mappings of what waited"
+    sentence = "the child has no descriptors or mappings of what was put"
     eventually(few, sentence, stage.grace, found=lambda: [held(child), allowed])
 
 

@@ -9,6 +9,7 @@ from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.tasks import (
     FAILING,
     PACE,
+    SLOW_PACE,
     STATUSES,
     TEXTS,
     words_of,
@@ -341,6 +342,19 @@ def test_join_is_bounded_though_processes_end(owner, start_method):
     check(runs(pids[-1]), "and the last one does")
     for pid in filter(runs, pids):
         os.kill(pid, signal.SIGKILL)
+    group.join()
+
+
+@clause("SPAWN-6", **ENDS)
+def test_time_of_a_join_does_not_begin_anew_when_a_process_ends(owner, start_method):
+    """One of two processes ends when the time is almost over; the other goes on."""
+    group = owner.start_group("end slowly in turn", 2, [shared(owner, 2)], start_method)
+    pids = group.pids()
+    check(group.is_ready(2), "both have begun")
+    check.equal(group.join(SLOW_PACE + SHORT), False, "joining says that one runs")
+    check(not runs(pids[0]), "the first one has ended")
+    check(runs(pids[1]), "and the second one has not")
+    os.kill(pids[1], signal.SIGKILL)
     group.join()
 
 

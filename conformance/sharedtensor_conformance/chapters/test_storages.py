@@ -7,7 +7,7 @@ chance chose once, and after each round every element of all of them is read.
 """
 
 import random
-from itertools import product
+from itertools import pairwise, product
 
 from sharedtensor_conformance.chapters.stories import (
     about,
@@ -28,6 +28,21 @@ LARGE = (65_536, 65_537, 131_072, 262_145)
 ROUNDS = 9
 MADE = 7
 """Storages that are made in a round by each process."""
+
+CROWD = 20
+"""Storages of a MiB that each process has at once in the end: more than may be kept.
+
+What was given back too early is given out again by then.
+"""
+
+MEGABYTE = 262_144
+"""Elements of a MiB."""
+
+ALL = 1.1
+"""More than any random number."""
+
+THREADS_IN = (3, 6)
+"""Rounds from the first of which to the second a process has a thread that waits."""
 
 FORK_AFTER = 3
 """Rounds after which the owner forks, where it does."""
@@ -67,15 +82,19 @@ class Exchange:
         lengths = self.chance.choices(LENGTHS, k=MADE - 1)
         lengths.append(self.chance.choice(LARGE if self.made % 2 else LENGTHS))
         self.chance.shuffle(lengths)
+        self.make_of(holder, lengths)
+
+    def make_of(self, holder, lengths):
+        """Let a process make a storage of each of these lengths."""
         first = self.made + 1
         holder.act("make_storages", first, lengths)
         self.made += len(lengths)
         holder.numbers |= set(range(first, self.made + 1))
 
-    def send(self, sender, receiver):
+    def send(self, sender, receiver, share=0.5):
         """Let a process send a part of what it has, in one message."""
         channel = self.chance.choice(self.channels)
-        numbers = self.some(sender.numbers)
+        numbers = self.some(sender.numbers, share)
         to = receiver.actor
         sender.act("put_storages", numbers, to.name, channel)
         found = receiver.act("get_storages", sender.actor.name, channel)
@@ -95,16 +114,25 @@ class Exchange:
         holder.actor.collect_garbage()
         holder.numbers -= set(numbers)
 
-    def verify(self, turn):
+    def verify(self, when):
         """Check every element of all that the processes have."""
         for holder in self.holders:
             wrong = holder.act("wrong_storages", self.added)
-            where = f"{holder.actor.name} in round {turn}"
+            where = f"{holder.actor.name} {when}"
             with about("SHARE-12"):
                 check.equal(wrong, [], f"the storages with other values in {where}")
 
+    def crowd(self, holder):
+        """Let a process make more than it had, all at once."""
+        self.make_of(holder, [MEGABYTE] * CROWD)
+
     def take_a_round(self, turn):
         """Make, send, write and drop."""
+        for holder in self.holders[::2]:
+            if turn == THREADS_IN[0]:
+                holder.actor.request("act", "begin_idle_thread")
+            if turn == THREADS_IN[1]:
+                holder.actor.request("act", "end_idle_threads")
         order = list(self.holders)
         self.chance.shuffle(order)
         for holder in order[:2]:
@@ -114,7 +142,7 @@ class Exchange:
                 if can_send(sender, receiver):
                     self.send(sender, receiver)
         self.write(order[0], turn)
-        self.verify(turn)
+        self.verify(f"in round {turn}")
         for holder in order:
             self.drop(holder, self.chance.choice((0.1, 0.3, 0.8)))
 
@@ -145,8 +173,14 @@ def test_storages_of_every_size_that_come_and_go_lie_apart(
     exchange = Exchange((owner, peer, bystander), channels, strategy)
     for turn in range(1, ROUNDS + 1):
         exchange.take_a_round(turn)
+    for holder, other in pairwise(exchange.holders):
+        exchange.crowd(holder)
+        exchange.send(holder, other, ALL)
+        exchange.verify(f"after round {ROUNDS}")
+        exchange.drop(holder, 0.9)
+        exchange.drop(other, 0.5)
     for holder in exchange.holders:
-        exchange.drop(holder, 1.1)
+        exchange.drop(holder, ALL)
     nothing_is_added(before, stage, owner, peer, bystander)
 
 

@@ -136,6 +136,25 @@ def make_many(actor: Any, count: int, first: int) -> list[Any]:
     return [actor.call("make", [number], (1,), "float32") for number in numbers]
 
 
+def make_clones(actor: Any, tensor: Any, count: int, first: int) -> list[Any]:
+    """Return so many clones of a tensor, which begin with `first` and so on."""
+    clones = [actor.call("clone", tensor) for _ in range(count)]
+    for number, clone in enumerate(clones, first):
+        actor.call("write", clone, (0,), number)
+    return clones
+
+
+def wrong_beginnings(actor: Any, tensors: list[Any], first: int) -> list[int]:
+    """Return the places of the tensors that do not begin with `first` and so on."""
+    found = [actor.call("read", tensor, (0,)) for tensor in tensors]
+    return [n for n, value in enumerate(found) if value != first + n]
+
+
+def first_values(actor: Any, tensor: Any, count: int) -> list[Any]:
+    """Return the first elements of a tensor."""
+    return [actor.call("read", tensor, (index,)) for index in range(count)]
+
+
 def make_many_long(actor: Any, count: int, length: int) -> list[Any]:
     """Return tensors of so many elements each, which begin with 1, 2 and so on."""
     tail = [0] * (length - 1)
@@ -222,6 +241,26 @@ def get_of_sizes(
     return wrong
 
 
+def put_sweep(actor: Any, channel: Any, below: int, step: int) -> None:
+    """Put a message of bytes of each of these sizes."""
+    put_of_sizes(actor, channel, None, list(range(0, below, step)))
+
+
+def get_sweep(actor: Any, channel: Any, below: int, step: int) -> list[int]:
+    """Get these messages; return the sizes of those that arrive otherwise."""
+    return get_of_sizes(actor, channel, None, list(range(0, below, step)))
+
+
+def put_bytes_of_a_sweep(actor: Any, channel: Any, below: int, step: int) -> None:
+    """Send bare bytes of each of these sizes."""
+    put_bytes_of_sizes(actor, channel, list(range(0, below, step)), "bytes")
+
+
+def get_bytes_of_a_sweep(actor: Any, channel: Any, below: int, step: int) -> list[int]:
+    """Receive these; return the sizes that arrive otherwise."""
+    return get_bytes_of_sizes(actor, channel, list(range(0, below, step)))
+
+
 def put_pile(actor: Any, channel: Any, first: int, count: int, size: int) -> None:
     """Put `count` messages of this size without tensors, numbered from `first` on."""
     for number in range(first, first + count):
@@ -265,6 +304,25 @@ def get_sizes(
             wrong.append(size)
         del message
     return wrong
+
+
+# Threads
+
+
+def begin_idle_thread(actor: Any) -> None:
+    """Start a thread that waits until `end_idle_threads` is called."""
+    until = threading.Event()
+    thread = threading.Thread(target=until.wait, daemon=True)
+    thread.start()
+    actor.idle_threads.append((thread, until))
+
+
+def end_idle_threads(actor: Any) -> None:
+    """End the threads that `begin_idle_thread` has started in this process."""
+    while actor.idle_threads:
+        thread, until = actor.idle_threads.pop()
+        until.set()
+        thread.join(THREAD_TIMEOUT)
 
 
 # Descriptors

@@ -140,6 +140,7 @@ class Actor:
         self.leaving = False
         self.uncaught: Exception | None = None
         self.programs: list[Any] = []
+        self.idle_threads: list[Any] = []
 
     # Life
 

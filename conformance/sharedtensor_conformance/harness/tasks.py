@@ -20,8 +20,11 @@ from sharedtensor_conformance.harness.wire import PLAIN
 READY_TIMEOUT = 20.0
 """Seconds that the first of several processes may take to be ready."""
 
-PACE = 0.5
-"""Seconds between the ends of two processes that end in turn."""
+PACE, SLOW_PACE = 0.5, 1.6
+"""Seconds between the ends of two processes that end in turn.
+
+The second are more than the one that a join may take longer than it was told to.
+"""
 
 Action = Callable[[int], None]
 Failure = Action
@@ -243,9 +246,13 @@ def _wait(index: int) -> None:
         signal.pause()
 
 
-def _end_in_turn(index: int) -> None:
+def _end_in_turn(pace: float) -> Action:
     """Return after those before have: how long joining takes is to be measured."""
-    time.sleep(PACE * (index + 1))
+
+    def end(index: int) -> None:
+        time.sleep(pace * (index + 1))
+
+    return end
 
 
 def _raise(index: int) -> None:
@@ -330,7 +337,8 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "write index": (None, _end),
     "write memory": (None, _end),
     "wait": (None, _wait),
-    "end in turn": (None, _end_in_turn),
+    "end in turn": (None, _end_in_turn(PACE)),
+    "end slowly in turn": (None, _end_in_turn(SLOW_PACE)),
     "exit with 0": (None, _exit_with(0)),
     "exit with None": (None, _exit_with(None)),
     "second raises": (_raise, _wait),
