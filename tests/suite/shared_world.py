@@ -125,6 +125,12 @@ class Channel:
         if not self.undone:
             self.wake()
 
+    def close(self, actor):
+        pass
+
+    def drop(self, actor):
+        self.stage.channels.remove(self)
+
     def wake(self):
         for one in self.joins:
             one.found = [None]
@@ -239,6 +245,9 @@ class Stage:
             "tensors": [Tensor(actor, segment) for segment in message["in"]],
             "ballast": None if size is None else Ballast(actor, size),
         }
+
+    def end_extra(self):
+        assert self.processes == [self.owner]
 
     def began(self, parent, child):
         """A child was started."""

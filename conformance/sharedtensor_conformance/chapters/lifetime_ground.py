@@ -121,12 +121,16 @@ class Ground:
         stage: an isolated stage, on which nothing has been started.
         implementation: what the adapter declares.
         kinds: the kinds of steps that are taken.
+        started: how many children its owner has started before.
     """
 
-    def __init__(self, stage: Any, implementation: Implementation, kinds: Any) -> None:
+    def __init__(
+        self, stage: Any, implementation: Implementation, kinds: Any, started: int = 0
+    ) -> None:
         self.stage = stage
         self.implementation = implementation
         self.kinds = frozenset(kinds)
+        self.started = started
         self.world = World(stage.configuration.strategy)
         self.actors: dict[ProcessModel, Any] = {}
         self.held: list[HeldTensor] = []
@@ -286,7 +290,7 @@ class Ground:
         forks = method == "fork"
         names = ", ".join(one.name for one in tensors)
         model = self.world.begins(
-            f"child-{len(self.actors)}",
+            f"child-{self.started + len(self.actors)}",
             self.owner.strategy if forks else "",
             forked=forks,
         )

@@ -1,7 +1,8 @@
 """Random histories with deaths, limits and forks, compared with the model of lifetimes.
 
-Each history has processes of its own: an owner, which opens one channel of each kind,
-and children that get all of them. They make, share, send, receive and drop tensors,
+Each history has channels of its own, one of each kind, which an owner opens, and
+children that get all of them. The owner may go on from one history to the next. They
+make, share, send, receive and drop tensors,
 exit, are killed, start others while messages wait, fill queues that have a bound, wait
 side by side, and send messages of every size. `lifetime_model` says what each tensor
 holds, what has to arrive, what may be lost and what has to be gone. A step is data, as
@@ -12,6 +13,7 @@ What fails is told with the clauses that bind what was done last to the thing co
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from random import Random
 from typing import Any
@@ -22,6 +24,7 @@ from sharedtensor_conformance.chapters.history_search import HistoryFailed
 from sharedtensor_conformance.chapters.lifetime_ground import ROOM
 from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
 from sharedtensor_conformance.chapters.lifetime_steps import Steps
+from sharedtensor_conformance.chapters.stories import strategy_set
 from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.outcomes import RemoteRaised
 
@@ -97,11 +100,26 @@ COST = {"fork": 20, "forkserver": 40, "spawn": 60}
 GENERAL = "SHARE-12"
 """The clause that says of any sequence of steps what comes of it."""
 
-ENDINGS = ("all is received", "all exit", "all are killed", "owner is killed first")
+GOES_ON = "owner goes on"
+ENDINGS = (
+    *(GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON),
+    *("all is received", "all exit", "all are killed", "owner is killed first"),
+)
+"""How a history ends, each as often as it is named.
+
+An owner that goes on brings a past to the next history, and saves the time in which
+another one starts.
+"""
 
 
 class LifetimeHistory(Steps):
-    """Takes steps, on the implementation and on the model, and ends everything."""
+    """Takes steps, on the implementation and on the model, and ends everything.
+
+    Attributes:
+        owner_goes_on: the owner has nothing, and can take another history.
+    """
+
+    owner_goes_on = False
 
     def take(self, history: History) -> None:
         """Take the steps, and end all processes.
@@ -118,8 +136,12 @@ class LifetimeHistory(Steps):
                 getattr(self, f"step_{kind}")(*picks)
             self.end(self.ending)
         except Exception as error:
-            script = "\n".join(f"    {line}" for line in self.lines)
-            raise HistoryFailed(error, script, self.bound_by(error)) from error
+            raise self.failed(error, self.bound_by(error)) from error
+
+    def failed(self, error: Exception, clauses: tuple[str, ...]) -> HistoryFailed:
+        """Return what says that the history has failed."""
+        script = "\n".join(f"    {line}" for line in self.lines)
+        return HistoryFailed(error, script, clauses)
 
     def bound_by(self, error: Exception) -> tuple[str, ...]:
         """Return the clauses that a failure is about, the nearest first.
@@ -138,9 +160,12 @@ class LifetimeHistory(Steps):
 
     def end(self, how: str) -> None:
         """End all processes in one of several ways; nothing is left."""
-        if how == "all is received":
+        if how in (GOES_ON, "all is received"):
             self.receive_all()
             self.drop_all()
+        if how == GOES_ON and self.world.has_manager:
+            self.children_exit()
+            return
         # What is left of those who are killed when their manager was is not said.
         if "kill" in how and self.world.has_manager:
             self.all_are_killed(first=self.owner if how.startswith("owner") else None)
@@ -191,10 +216,28 @@ class LifetimeHistory(Steps):
             while route.is_queue and route.model.bytes > ROOM:
                 self.receive(self.owner, route)
         for process in sorted(self.world.running(), key=lambda one: one is self.owner):
-            self.does(f"{process.name}.leave()", ("LIFE-9", "MGR-13"))
-            status = self.actor(process).leave()
-            self.has_ended(process, "exited")
-            check.equal(status, 0, f"{process.name} exits normally")
+            self.leaves(process)
+
+    def children_exit(self) -> None:
+        """All but the owner exit, which has nothing then but what it has once."""
+        for child in [one for one in self.world.running() if one is not self.owner]:
+            self.leaves(child)
+        owner = self.actor(self.owner)
+        for route in self.routes:
+            self.does(f"{route.name} is closed")
+            route.proxy.close(owner)
+            route.proxy.drop(owner)
+        self.set_strategy(self.owner, self.stage.configuration.strategy)
+        owner.request("act", "end_idle_threads")
+        self.stage.end_extra()
+        self.owner_goes_on = True
+
+    def leaves(self, process: ProcessModel) -> None:
+        """A process exits normally."""
+        self.does(f"{process.name}.leave()", ("LIFE-9", "MGR-13"))
+        status = self.actor(process).leave()
+        self.has_ended(process, "exited")
+        check.equal(status, 0, f"{process.name} exits normally")
 
     def all_are_killed(self, first: ProcessModel | None) -> None:
         """All processes are killed, the owner first or last."""
@@ -207,24 +250,69 @@ class LifetimeHistory(Steps):
 
 
 class LifetimeProcesses:
-    """Takes each history in processes of its own."""
+    """Takes each history with the owner of the one before, if that one goes on.
+
+    Args:
+        stage: makes stages of processes of their own.
+        kinds: the kinds of steps that are taken.
+    """
 
     def __init__(self, stage: Any, kinds: list[str]) -> None:
         self.stage = stage
         self.kinds = kinds
+        self.isolated = ExitStack()
+        self.fresh: Any = None
+        self.started = 0
+        self.holdings: Any = None
 
     def renew(self) -> None:
-        """Do nothing: no process outlives its history."""
+        """End all processes."""
+        self.isolated.close()
+        self.fresh, self.started, self.holdings = None, 0, None
 
     def take(self, history: History) -> HistoryFailed | None:
-        """Let new processes take a history; return how it failed."""
+        """Let processes take a history; return how it failed."""
+        if self.fresh is None:
+            self.fresh = self.isolated.enter_context(self.stage.fresh(alone=True))
         implementation = self.stage.implementation
-        with self.stage.fresh(alone=True) as fresh:
-            try:
-                LifetimeHistory(fresh, implementation, self.kinds).take(history)
-            except HistoryFailed as failed:
-                return failed
+        taking = LifetimeHistory(self.fresh, implementation, self.kinds, self.started)
+        try:
+            taking.take(history)
+            if taking.owner_goes_on:
+                self.goes_on(taking)
+            else:
+                self.renew()
+        except HistoryFailed as failed:
+            self.renew()
+            return failed
         return None
+
+    def goes_on(self, taken: LifetimeHistory) -> None:
+        """See that the owner has no more than after the first history.
+
+        Raises:
+            HistoryFailed: it has.
+        """
+        self.started += len(taken.actors) - 1
+        if "share" not in self.stage.implementation.claims:
+            return
+        try:
+            if self.holdings is None:
+                self.use_all_strategies()
+                self.holdings = self.fresh.holdings(self.fresh.owner)
+            else:
+                self.fresh.check_given_back(self.holdings, self.fresh.owner)
+        except Exception as error:
+            raise taken.failed(error, ("LIFE-7", GENERAL)) from error
+
+    def use_all_strategies(self) -> None:
+        """Let the owner share under each strategy: what the first use makes is kept."""
+        owner, own = self.fresh.owner, self.fresh.configuration.strategy
+        for strategy in self.stage.implementation.strategies:
+            with strategy_set(owner, strategy) if strategy != own else nullcontext():
+                tensor = owner.make([0, 1])
+                tensor.share()
+                tensor.drop()
 
 
 def kinds_for(implementation: Implementation, family: str) -> list[str]:
@@ -245,7 +333,8 @@ def search(stage: Any, family: str, count: int, seed: int) -> None:
     """
     kinds = kinds_for(stage.implementation, family)
     processes = LifetimeProcesses(stage, kinds)
-    history_search.search(partial(draw, kinds), processes, count, seed)
+    with closing(processes.isolated):
+        history_search.search(partial(draw, kinds), processes, count, seed)
 
 
 def draw(kinds: list[str], chance: Random) -> History:

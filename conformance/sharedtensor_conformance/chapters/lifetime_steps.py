@@ -108,12 +108,18 @@ class TensorSteps(Messages):
             return
         strategies = self.implementation.strategies
         strategy = strategies[which % len(strategies)]
+        self.set_strategy(process, strategy)
+        self.verify()
+
+    def set_strategy(self, process: ProcessModel, strategy: str) -> None:
+        """A process gets a strategy, unless it has it."""
+        if process.strategy == strategy:
+            return
         self.does(
             f'{process.name}.module.set_sharing_strategy("{strategy}")', ("STRAT-4",)
         )
         self.actor(process).module.set_sharing_strategy(strategy)
         self.world.changes_strategy(process, strategy)
-        self.verify()
 
     # Messages
 

@@ -69,7 +69,10 @@ def test_sharing_without_a_usable_shm_works_or_is_refused(sender, receiver, stag
             each_sees_the_writes_of_the_others(tensor, arrived)
 
 
-UNUSABLE = {"absent": ("ENOENT", "ENOTDIR"), "read-only": ("EROFS", "EACCES")}
+UNUSABLE = {
+    "absent": ("ENOENT", "ENOTDIR", "EPERM"),
+    "read-only": ("EROFS", "EACCES"),
+}
 SCARCE = {
     "descriptors": ("EMFILE", "ENFILE"),
     "memory": ("ENOMEM",),
@@ -79,13 +82,16 @@ ERRORS = {"room": ("ENOSPC", "ENOMEM"), **UNUSABLE, **SCARCE}
 """What can be missing, and the errors of which one names it."""
 
 
-def shortage(what, actor, stage):
-    """Return a context in which something is missing, of `actor` alone or of all."""
+def shortage(what, actor, stage, spare=0):
+    """Return a context in which something is missing, of `actor` alone or of all.
+
+    Of descriptors and memory there is nothing but `spare`.
+    """
     if what in UNUSABLE:
         return stage.system.unusable_shm(what)
     if what == "room":
         return stage.system.little_shm(0)
-    return actor.system.exhausted(what, SIZE // 2 if what == "file_size" else 0)
+    return actor.system.exhausted(what, SIZE // 2 if what == "file_size" else spare)
 
 
 def names_its_cause(refused, errors):
@@ -120,6 +126,23 @@ def test_refusal_to_send_names_its_cause(stage, direction):
             if refused is None:
                 receiver.get_or_lose(sender, channel)
             names_its_cause(refused, errors)
+            check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
+
+
+@clause("ENV-2", vary=("strategy",), isolated=True)
+@pytest.mark.parametrize("what", sorted(ERRORS))
+def test_first_refusal_of_a_process_names_its_cause(stage, what):
+    """A new owner puts its first tensor while something is missing, or almost all.
+
+    What is made at the first use and kept has needs of its own.
+    """
+    for spare in range(5) if what == "descriptors" else (0,):
+        with stage.fresh(alone=True) as fresh:
+            channel = fresh.owner.open_channel(direct(fresh))
+            tensor = fresh.owner.make([0.5] * LENGTH)
+            with shortage(what, fresh.owner, fresh, spare):
+                _, refused = attempt(partial(channel.put, fresh.owner, tensor))
+            names_its_cause(refused, ERRORS[what])
             check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
 
 
