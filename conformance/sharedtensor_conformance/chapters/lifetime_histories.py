@@ -90,6 +90,7 @@ GENERAL = "SHARE-12"
 """The clause that says of any sequence of steps what comes of it."""
 
 ENDINGS = ("all is received", "all exit", "all are killed", "owner is killed first")
+"""How a history ends; what is left at the others is the matter of ``lifetime``."""
 
 
 class LifetimeHistory(Steps):
@@ -125,10 +126,16 @@ class LifetimeHistory(Steps):
     # The end
 
     def end(self, how: str) -> None:
-        """End all processes in one of several ways; nothing is left."""
+        """End all processes in one of several ways; nothing is left.
+
+        What becomes of that which a process holds when it ends, only `lifetime` says.
+        """
+        says = "lifetime" in self.implementation.claims
+        how = how if says else ENDINGS[0]
         if how == "all is received":
             self.receive_all()
             self.drop_all()
+        has_to_go = says or not self.held
         # What is left of those who are killed when their manager was is not said.
         if "kill" in how and self.world.has_manager:
             self.all_are_killed(first=self.owner if how.startswith("owner") else None)
@@ -139,12 +146,13 @@ class LifetimeHistory(Steps):
         if not self.world.has_manager:
             self.clauses = ("MGR-14",)
         self.world.everybody_ended()
-        eventually(
-            lambda: not self.left(),
-            "nothing is left of all that when everybody has ended",
-            self.stage.grace,
-            found=self.left,
-        )
+        if has_to_go:
+            eventually(
+                lambda: not self.left(),
+                "nothing is left of all that when everybody has ended",
+                self.stage.grace,
+                found=self.left,
+            )
 
     def left(self) -> list[str]:
         """Return what is left: killed processes cannot remove temporary files."""
