@@ -26,6 +26,7 @@ SHIPPED = (
     "paddle",
     "mindspore",
     "stdlib",
+    "sharedarray",
     "copy",
     "numpy-copy",
 )
