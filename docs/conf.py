@@ -51,7 +51,7 @@ clauses_chapters = [
 clauses_implementations = [
     *("reference", "torch", "torch-patched"),
     *("paddle", "mindspore", "stdlib"),
-    *("sharedarray",),
+    *("sharedarray", "shared-ndarray2"),
 ]
 
 myst_enable_extensions = ["colon_fence", "deflist"]

@@ -16,6 +16,7 @@ from sharedtensor_conformance.harness.template import why_not_preloaded
 FRAMEWORKS = {
     "mindspore": "mindspore",
     "paddle": "paddle",
+    "shared_ndarray2": "shared_ndarray2",
     "sharedarray": "SharedArray",
     "torch": "torch",
 }

@@ -27,6 +27,7 @@ SHIPPED = (
     "mindspore",
     "stdlib",
     "sharedarray",
+    "shared-ndarray2",
     "copy",
     "numpy-copy",
 )
