@@ -25,6 +25,8 @@ EARLIER_TORCH = {"2.2.2": "numpy<2", "2.6.0": "numpy>=2"}
 
 PADDLE = "paddlepaddle==3.3.1"
 MINDSPORE = ("mindspore==2.10.0", "numpy<2")
+SHAREDARRAY = "SharedArray==3.2.4"
+SHARED_NDARRAY2 = "shared-ndarray2==2.0.3"
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
 SUITE = ("pytest", "conformance", "-q", "-n", "auto")
 TESTS = ("pytest", "tests", "-n", str(2 * int(WORKERS)), "--dist=worksteal")
@@ -233,6 +235,25 @@ def stdlib(session: nox.Session) -> None:
     session.install("-e", ".[conformance]")
     session.run(*SUITE, "--impl=stdlib", *session.posargs)
     session.run("python", "ci/run_causes.py", "stdlib")
+
+
+@nox.session
+def sharedarray(session: nox.Session) -> None:
+    """The suite on SharedArray: 0 with its expectations (needs gcc)."""
+    _run_suite_and_causes(session, "--impl=sharedarray", SHAREDARRAY)
+
+
+@nox.session
+def shared_ndarray2(session: nox.Session) -> None:
+    """The suite on shared-ndarray2: 0 with its expectations."""
+    _run_suite_and_causes(session, "--impl=shared-ndarray2", SHARED_NDARRAY2)
+
+
+def _run_suite_and_causes(session: nox.Session, judged: str, *packages: str) -> None:
+    """Judge an implementation, and show each of its expected deviations."""
+    session.install(*packages, "-e", ".[conformance]")
+    session.run(*SUITE, judged, *(session.posargs or ALL_CASES))
+    session.run("python", "ci/run_causes.py", judged.removeprefix("--impl="))
 
 
 @nox.session

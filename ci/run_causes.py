@@ -34,10 +34,21 @@ FIND_PLACES = Path(__file__).with_name("find_places.py")
 GONE = 1
 LIMIT = 90
 
-ASK_MACHINE = """
-import json, platform, sys
+FIND_DISTRIBUTION = """
+import re, sys
 from importlib.metadata import packages_distributions, version
-(distribution, *_) = packages_distributions()[sys.argv[1]]
+
+def plain(name):
+    return re.sub("[-_.]+", "-", name).lower()
+
+found = {plain(module): names for module, names in packages_distributions().items()}
+distributions = found.get(plain(sys.argv[1]), [])
+"""
+"""Finds the distributions of a module; `-` stands for `_`, and case does not count."""
+
+ASK_MACHINE = """
+import json, platform
+(distribution, *_) = distributions
 print(json.dumps({
     "version": version(distribution),
     "python": platform.python_version(),
@@ -48,9 +59,7 @@ print(json.dumps({
 """Prints which version of a module runs on which Python and kernel, as JSON."""
 
 ASK_VERSION = """
-import sys
-from importlib.metadata import packages_distributions, version
-for distribution in packages_distributions().get(sys.argv[1], [])[:1]:
+for distribution in distributions[:1]:
     print(version(distribution))
 """
 """Prints the version of the distribution of a module; nothing where there is none."""
@@ -86,7 +95,7 @@ def main() -> int:
 def of_other_releases(implementation: str, python: str) -> set[Path]:
     """Return the programs that only expectations about other releases name."""
     file = EXPECTATIONS / f"{implementation}.toml"
-    ask = [python, "-c", ASK_VERSION, implementation]
+    ask = [python, "-c", FIND_DISTRIBUTION + ASK_VERSION, implementation]
     asked = subprocess.run(ask, capture_output=True, text=True, check=True)
     installed = asked.stdout.strip()
     if not (installed and file.is_file()):
@@ -122,7 +131,7 @@ def record(
     implementation: str, python: str, outputs: dict[Path, str]
 ) -> dict[str, Any]:
     """Return what is recorded of programs that showed their deviations."""
-    ask = [python, "-c", ASK_MACHINE, implementation]
+    ask = [python, "-c", FIND_DISTRIBUTION + ASK_MACHINE, implementation]
     machine = json.loads(subprocess.check_output(ask, text=True))
     prefix = machine.pop("prefix")
     programs = {

@@ -51,6 +51,7 @@ clauses_chapters = [
 clauses_implementations = [
     *("reference", "torch", "torch-patched"),
     *("paddle", "mindspore", "stdlib"),
+    *("sharedarray", "shared-ndarray2"),
 ]
 
 myst_enable_extensions = ["colon_fence", "deflist"]

@@ -13,7 +13,15 @@ from sharedtensor_conformance.adapter import problems_of
 from sharedtensor_conformance.adapters.numpy_copy import StridedArray
 from sharedtensor_conformance.harness.template import why_not_preloaded
 
-FRAMEWORKS = ["mindspore", "paddle", "torch"]
+FRAMEWORKS = {
+    "mindspore": "mindspore",
+    "paddle": "paddle",
+    "shared_ndarray2": "shared_ndarray2",
+    "sharedarray": "SharedArray",
+    "torch": "torch",
+}
+"""The adapters of libraries that may be missing, and what those are imported as."""
+
 OF_TORCH = ["torch_cuda", "torch_patched"]
 MODULES = ["copy", "numpy_copy", "reference", "stdlib", *OF_TORCH, *FRAMEWORKS]
 
@@ -29,9 +37,10 @@ def operations(module):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_importing_an_adapter_imports_no_framework(module):
+    frameworks = [*FRAMEWORKS.values(), "sharedtensor"]
     program = (
         f"import sys, sharedtensor_conformance.adapters.{module}\n"
-        f"print(*(n for n in {[*FRAMEWORKS, 'sharedtensor']} if n in sys.modules))"
+        f"print(*(n for n in {frameworks} if n in sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -42,13 +51,13 @@ def test_importing_an_adapter_imports_no_framework(module):
 @pytest.mark.parametrize("module", ["numpy_copy", "reference", "stdlib", *FRAMEWORKS])
 def test_claims_and_operations_agree(module):
     if module in FRAMEWORKS:
-        pytest.importorskip(module)
+        pytest.importorskip(FRAMEWORKS[module])
     assert problems_of(adapter(module).conformance_adapter, operations(module)) == []
 
 
 @pytest.mark.parametrize("module", ["numpy_copy", "reference", "stdlib", *FRAMEWORKS])
 def test_process_that_has_imported_what_declares_preload_can_be_forked(module):
-    if module in FRAMEWORKS and find_spec(module) is None:
+    if module in FRAMEWORKS and find_spec(FRAMEWORKS[module]) is None:
         pytest.skip(f"{module} is not installed")
     declared = adapter(module).conformance_adapter
     assert declared.preload

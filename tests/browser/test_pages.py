@@ -23,6 +23,7 @@ PAGES = (
     "upstream/index.html",
     "upstream/torch.html",
     "upstream/mindspore.html",
+    "upstream/shared-ndarray2.html",
     "spec/index.html",
     "spec/grad.html",
     "spec/fault.html",

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
 CAUSES = EXPECTATIONS / "causes"
 REPORTS = ROOT / "docs/reports"
-REPORTED = ("torch", "paddle", "mindspore")
+REPORTED = ("torch", "paddle", "mindspore", "shared-ndarray2")
 
 PROGRAM = "import sys\nprint(f'it is in {sys.prefix}/lib')\n"
 WHERE = '[causes.one]\nno-promise = "It is small."\nwhere = ["{}"]\n'
@@ -35,12 +35,12 @@ def record(monkeypatch, tmp_path):
     spec.loader.exec_module(script)
     monkeypatch.setattr(script, "CAUSES", tmp_path)
     out = tmp_path / "record.json"
-    monkeypatch.setattr(sys, "argv", ["run_causes.py", "numpy", f"--out={out}"])
 
-    def recorded(program=PROGRAM, place="Lib/queue.py: Queue.put"):
-        (tmp_path / "numpy").mkdir()
-        (tmp_path / "numpy" / "one.py").write_text(program)
-        (tmp_path / "numpy.toml").write_text(WHERE.format(place))
+    def recorded(program=PROGRAM, place="Lib/queue.py: Queue.put", name="numpy"):
+        monkeypatch.setattr(sys, "argv", ["run_causes.py", name, f"--out={out}"])
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.py").write_text(program)
+        (tmp_path / f"{name}.toml").write_text(WHERE.format(place))
         status = script.main()
         return json.loads(out.read_text()) if out.exists() else status
 
@@ -57,6 +57,10 @@ def test_record_has_output_program_and_machine(record):
     assert found["python"] == platform.python_version()
     assert found["kernel"] == f"{platform.system()} {platform.release()}"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["date"])
+
+
+def test_version_is_found_where_the_module_is_written_in_another_way(record):
+    assert record(name="markdown-it")["version"] == version("markdown-it-py")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ and says which clause is broken.
 from __future__ import annotations
 
 from collections import Counter, deque
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -42,11 +43,11 @@ KINDS = sorted(set(NEEDED) - REAL)
 PLACES = [("file_system", "fork"), ("file_descriptor", "spawn")]
 
 
-def history(seed):
+def history(seed, kinds=KINDS):
     """Return a random history, the same for a seed."""
     numbers = Random(seed)
     count = numbers.randrange(10, 40)
-    kinds = numbers.choices(KINDS, k=count)
+    kinds = numbers.choices(kinds, k=count)
     steps = [(kind, *(numbers.randrange(NUMBERS) for _ in range(3))) for kind in kinds]
     return [*steps, ("ending", seed, 0, 0)]
 
@@ -265,6 +266,15 @@ def test_fault_of_the_implementation_is_found_and_its_clause_is_named(fault):
     assert not isinstance(outcome, HarnessFault), outcome
     assert set(outcome.clauses) & FAULTS[fault], outcome
     assert "owner.open_channel" in str(outcome)
+
+
+def test_what_ended_processes_leave_is_judged_where_lifetime_is_claimed():
+    """LIFE-9, LIFE-10 and LIFE-14 bind nobody who claims `core` alone."""
+    declared = replace(IMPLEMENTATION, claims=frozenset({"core"}))
+    kinds = ["make", "put", "get", "write", "drop", "start"]
+    for seed in range(100):
+        stage = KeepsNames("file_system", "fork")
+        LifetimeHistory(stage, declared, kinds).take(history(seed, kinds))
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("x"), HarnessFault("no object")])

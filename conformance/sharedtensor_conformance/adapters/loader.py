@@ -26,6 +26,8 @@ SHIPPED = (
     "paddle",
     "mindspore",
     "stdlib",
+    "sharedarray",
+    "shared-ndarray2",
     "copy",
     "numpy-copy",
 )

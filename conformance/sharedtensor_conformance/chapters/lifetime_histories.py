@@ -100,15 +100,15 @@ COST = {"fork": 20, "forkserver": 40, "spawn": 60}
 GENERAL = "SHARE-12"
 """The clause that says of any sequence of steps what comes of it."""
 
-GOES_ON = "owner goes on"
+GOES_ON, RECEIVED = "owner goes on", "all is received"
 ENDINGS = (
     *(GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON),
-    *("all is received", "all exit", "all are killed", "owner is killed first"),
+    *(RECEIVED, "all exit", "all are killed", "owner is killed first"),
 )
 """How a history ends, each as often as it is named.
 
-An owner that goes on brings a past to the next history, and saves the time in which
-another one starts.
+What is left where processes end that hold something is the matter of `lifetime`. An
+owner that goes on brings a past to the next history, and saves the time to start one.
 """
 
 
@@ -128,7 +128,7 @@ class LifetimeHistory(Steps):
             HistoryFailed: the implementation did not do what it has to, or the suite
                 failed itself.
         """
-        self.ending = ENDINGS[0]
+        self.ending = RECEIVED
         try:
             self.begin()
             for kind, *picks in history:
@@ -159,13 +159,19 @@ class LifetimeHistory(Steps):
         self.ending = ENDINGS[how % len(ENDINGS)]
 
     def end(self, how: str) -> None:
-        """End all processes in one of several ways; nothing is left."""
-        if how in (GOES_ON, "all is received"):
+        """End all processes in one of several ways; nothing is left.
+
+        What becomes of that which a process holds when it ends, only `lifetime` says.
+        """
+        says = "lifetime" in self.implementation.claims
+        how = how if says else RECEIVED
+        if how in (GOES_ON, RECEIVED):
             self.receive_all()
             self.drop_all()
         if how == GOES_ON and self.world.has_manager:
             self.children_exit()
             return
+        has_to_go = says or not self.held
         # What is left of those who are killed when their manager was is not said.
         if "kill" in how and self.world.has_manager:
             self.all_are_killed(first=self.owner if how.startswith("owner") else None)
@@ -176,12 +182,13 @@ class LifetimeHistory(Steps):
         if not self.world.has_manager:
             self.clauses = ("MGR-14",)
         self.world.everybody_ended()
-        eventually(
-            lambda: not self.left(),
-            "nothing is left of all that when everybody has ended",
-            self.stage.grace,
-            found=self.left,
-        )
+        if has_to_go:
+            eventually(
+                lambda: not self.left(),
+                "nothing is left of all that when everybody has ended",
+                self.stage.grace,
+                found=self.left,
+            )
 
     def left(self) -> list[str]:
         """Return what is left: killed processes cannot remove temporary files."""

@@ -35,7 +35,12 @@ from clauses.outcomes import Outcome, outcome_in
 from clauses.reports import Column
 
 RECORDS = Path("docs", "reports", "causes")
-PROJECTS = {"torch": "PyTorch", "paddle": "Paddle", "mindspore": "MindSpore"}
+PROJECTS = {
+    "torch": "PyTorch",
+    "paddle": "Paddle",
+    "mindspore": "MindSpore",
+    "shared-ndarray2": "shared-ndarray2",
+}
 """The implementations that another project ships, and the name of the project."""
 
 PATCHED = {"torch": "torch-patched"}

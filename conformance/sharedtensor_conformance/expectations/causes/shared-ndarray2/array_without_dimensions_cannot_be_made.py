@@ -1,0 +1,16 @@
+"""An array without dimensions cannot be made from one of NumPy."""
+
+import sys
+from multiprocessing.managers import SharedMemoryManager
+
+import numpy as np
+from shared_ndarray2 import SharedNDArray
+
+if __name__ == "__main__":
+    with SharedMemoryManager() as manager:
+        try:
+            SharedNDArray.from_array(manager, np.array(7.0))
+        except IndexError as error:
+            print(f"{type(error).__name__}: {error}")
+        else:
+            sys.exit(1)
