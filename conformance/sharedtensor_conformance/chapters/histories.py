@@ -22,13 +22,14 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters import history_search
-from sharedtensor_conformance.chapters.history_search import FAILURES, HistoryFailed
+from sharedtensor_conformance.chapters.history_search import (
+    FAILURES,
+    HistoryFailed,
+    Step,
+)
 from sharedtensor_conformance.harness import check
 from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
 from sharedtensor_conformance.harness.proxies import Remote
-
-Step = tuple[str, int, int, int]
-"""A kind of step and what it picks."""
 
 NEEDED = {
     "rest": "core",
@@ -521,9 +522,8 @@ def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
     processes = Processes(stage, "take_grad" in kinds)
 
     def draw(chance: Random) -> list[Step]:
-        count = chance.randint(*STEPS)
-        numbers = [[chance.randrange(NUMBERS) for _ in range(3)] for _ in range(count)]
-        return [(chance.choice(kinds), *picks) for picks in numbers]
+        found = chance.choices(kinds, k=chance.randint(*STEPS))
+        return [history_search.drawn(chance, kind, NUMBERS) for kind in found]
 
     with processes.isolated:
         history_search.search(draw, processes, count, seed)

@@ -74,6 +74,15 @@ class HistoryFailed(Exception):
 
 Steps = list[Any]
 
+Step = tuple[str, int, int, int]
+"""A kind of step and what it picks."""
+
+
+def drawn(chance: random.Random, kind: str, below: int) -> Step:
+    """Return a step of a kind; what it picks by is below a number."""
+    first, second, third = (chance.randrange(below) for _ in range(3))
+    return kind, first, second, third
+
 
 class Takes(Protocol):
     """What takes histories: processes, new ones where they are needed."""

@@ -20,16 +20,13 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.chapters import history_search
-from sharedtensor_conformance.chapters.history_search import HistoryFailed
+from sharedtensor_conformance.chapters.history_search import HistoryFailed, Step
 from sharedtensor_conformance.chapters.lifetime_ground import ROOM
 from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
 from sharedtensor_conformance.chapters.lifetime_steps import Steps
 from sharedtensor_conformance.chapters.stories import strategy_set
 from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.outcomes import RemoteRaised
-
-Step = tuple[str, int, int, int]
-"""A kind of step and what it picks."""
 
 History = list[Step]
 """The steps, the last of which says how it ends."""
@@ -346,5 +343,5 @@ def search(stage: Any, family: str, count: int, seed: int) -> None:
 
 def draw(kinds: list[str], chance: Random) -> History:
     """Return a history of these kinds of steps."""
-    drawn = [*chance.choices(kinds, k=chance.randint(*STEPS)), "ending"]
-    return [(kind, *(chance.randrange(NUMBERS) for _ in range(3))) for kind in drawn]
+    found = [*chance.choices(kinds, k=chance.randint(*STEPS)), "ending"]
+    return [history_search.drawn(chance, kind, NUMBERS) for kind in found]

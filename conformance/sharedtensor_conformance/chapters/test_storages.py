@@ -29,7 +29,7 @@ ROUNDS = 9
 MADE = 7
 """Storages that are made in a round by each process."""
 
-CROWD = 20
+MANY_LARGE = 20
 """Storages of a MiB that each process has at once in the end: more than may be kept.
 
 What was given back too early is given out again by then.
@@ -122,9 +122,9 @@ class Exchange:
             with about("SHARE-12"):
                 check.equal(wrong, [], f"the storages with other values in {where}")
 
-    def crowd(self, holder):
+    def make_many_large(self, holder):
         """Let a process make more than it had, all at once."""
-        self.make_of(holder, [MEGABYTE] * CROWD)
+        self.make_of(holder, [MEGABYTE] * MANY_LARGE)
 
     def take_a_round(self, turn):
         """Make, send, write and drop."""
@@ -174,7 +174,7 @@ def test_storages_of_every_size_that_come_and_go_lie_apart(
     for turn in range(1, ROUNDS + 1):
         exchange.take_a_round(turn)
     for holder, other in pairwise(exchange.holders):
-        exchange.crowd(holder)
+        exchange.make_many_large(holder)
         exchange.send(holder, other, ALL)
         exchange.verify(f"after round {ROUNDS}")
         exchange.drop(holder, 0.9)
