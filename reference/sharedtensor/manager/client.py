@@ -40,7 +40,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from multiprocessing import util
 
 from ..errors import ManagerError, resource_error
@@ -50,18 +49,26 @@ from .link import Link
 from .serving import complete
 
 
-@dataclass(slots=True)
-class Message:
-    """A message about names, to the manager at an address or to the process's own."""
+class Locked:
+    """Holds the lock of a client in a block.
 
-    kind: bytes
-    argument: bytes
-    address: str | None
-    descriptors: tuple[int, ...] = ()
+    It is entered for each message, and a generator would cost a microsecond each time.
+    """
 
-    def with_own_descriptors(self) -> "Message":
-        """Return the message as it can be queued: its sender closes what it gave."""
-        return replace(self, descriptors=tuple(map(os.dup, self.descriptors)))
+    __slots__ = ("client",)
+
+    def __init__(self, client: "Client") -> None:
+        self.client = client
+
+    def __enter__(self) -> None:
+        if not self.client.acquire():
+            raise ManagerError(
+                "Another thread has waited too long for the shared-memory manager. "
+                "Check whether the manager is stopped."
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self.client.lock.release()
 
 
 class Client:
@@ -69,23 +76,15 @@ class Client:
 
     def __init__(self) -> None:
         self.lock = FinalizerLock()
+        self._locked = Locked(self)
         self.links: dict[str, Link] = {}
         self.own: str | None = None
         self.inherited_connections: dict[str, socket.socket | None] = {}
         self.is_locked_for_fork = False
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock. Raises `ManagerError` after a time. Clause MGR-18."""
-        if not self.acquire():
-            raise ManagerError(
-                "Another thread has waited too long for the shared-memory manager. "
-                "Check whether the manager is stopped."
-            )
-        try:
-            yield
-        finally:
-            self.lock.release()
+    def locked(self) -> Locked:
+        """Hold the lock in a block. Raises `ManagerError` after a time. Clause MGR-18."""
+        return self._locked
 
     def acquire(self) -> bool:
         """Take the lock; return False if it cannot be had in time."""
@@ -93,31 +92,44 @@ class Client:
 
     # --- messages
 
-    def tell(self, message: Message) -> None:
-        """Send a message; it is sent when this returns."""
+    def tell(
+        self,
+        kind: bytes,
+        argument: bytes,
+        address: str | None,
+        descriptors: tuple[int, ...] = (),
+    ) -> None:
+        """Send a message about names; it is sent when this returns.
+
+        It goes to the manager at an address, or to the process's own.
+        """
         if self.lock.is_owned():
-            self.tell_soon(message.with_own_descriptors())
+            # Its sender closes what it gave.
+            own = tuple(map(os.dup, descriptors))
+            self.tell_soon(kind, argument, address, own)
             return
-        with self.locked():
-            self.retry(self.link(message.address))
-            self.deliver(message)
+        with self._locked:
+            link = self.link(address)
+            self.retry(link)
+            self.deliver(link, kind, argument, descriptors)
 
-    def tell_soon(self, message: Message) -> None:
+    def tell_soon(
+        self,
+        kind: bytes,
+        argument: bytes,
+        address: str | None,
+        descriptors: tuple[int, ...] = (),
+    ) -> None:
         """Send a message now or, where that would mean to wait, soon. Clause MGR-13."""
-        self.lock.run_soon(QueuedMessage(self, message))
+        self.lock.run_soon(QueuedMessage(self, kind, argument, address, descriptors))
 
-    def deliver(self, message: Message) -> None:
+    def deliver(
+        self, link: Link, kind: bytes, argument: bytes, descriptors: tuple[int, ...]
+    ) -> None:
         """Send a message and record it."""
-        if message.kind == messages.RELEASE:
-            link = self.known_link(message.address)
-            if link is None:
-                return
-        else:
-            link = self.link(message.address)
         is_own = link.address == self.own
-        kind, argument, given = message.kind, message.argument, message.descriptors
-        if not link.deliver_at_once(kind, argument, given):
-            complete(link.deliver(kind, argument, given, is_own))
+        if not link.deliver_at_once(kind, argument, descriptors):
+            complete(link.deliver(kind, argument, descriptors, is_own))
         if not is_own and link.may_leave():
             link.leave()
             del self.links[link.address]
@@ -140,7 +152,12 @@ class Client:
         """Return the link to a manager, this process's own by default."""
         if address is None or address == self.own:
             return self.own_link()
-        return self.links.setdefault(address, Link(address))
+        return self.links.get(address) or self.add_link(address)
+
+    def add_link(self, address: str) -> Link:
+        """Return a new link to a manager, with no connection yet."""
+        link = self.links[address] = Link(address)
+        return link
 
     def known_link(self, address: str | None) -> Link | None:
         """Return the link to a manager if there is one already."""
@@ -152,7 +169,7 @@ class Client:
         Clauses MGR-5, MGR-14.
         """
         if self.own is not None:
-            link = self.links.setdefault(self.own, Link(self.own))
+            link = self.links.get(self.own) or self.add_link(self.own)
             if link.connection is not None or link.holds:
                 return link
             with contextlib.suppress(ManagerError, OSError):
@@ -204,12 +221,24 @@ class Client:
         self.lock.reset(keep=is_release)
 
 
-@dataclass(slots=True)
 class QueuedMessage:
     """A message that is sent when the lock is free; a job of `FinalizerLock`."""
 
-    client: Client
-    message: Message
+    __slots__ = ("address", "argument", "client", "descriptors", "kind")
+
+    def __init__(
+        self,
+        client: Client,
+        kind: bytes,
+        argument: bytes,
+        address: str | None,
+        descriptors: tuple[int, ...],
+    ) -> None:
+        self.client = client
+        self.kind = kind
+        self.argument = argument
+        self.address = address
+        self.descriptors = descriptors
 
     def __call__(self) -> None:
         """Send it, unless its manager does not take it now.
@@ -217,18 +246,26 @@ class QueuedMessage:
         Whoever queued it has gone on: there is nobody to tell of an error.
         """
         try:
-            self.client.deliver(self.message)
+            link = self.find_link()
+            if link is not None:
+                self.client.deliver(link, self.kind, self.argument, self.descriptors)
         except Exception:
-            link = self.client.known_link(self.message.address)
+            link = self.client.known_link(self.address)
             if link is not None and link.is_stalled:
                 raise Postponed from None
-        for descriptor in self.message.descriptors:
+        for descriptor in self.descriptors:
             os.close(descriptor)
+
+    def find_link(self) -> Link | None:
+        """Return the link to its manager; for a release none is made."""
+        if self.kind == messages.RELEASE:
+            return self.client.known_link(self.address)
+        return self.client.link(self.address)
 
 
 def is_release(job: Job) -> bool:
     """Return whether a forked child has to do this job of its parent as well."""
-    return isinstance(job, QueuedMessage) and job.message.kind == messages.RELEASE
+    return isinstance(job, QueuedMessage) and job.kind == messages.RELEASE
 
 
 def checked(name: str) -> bytes:
@@ -264,7 +301,7 @@ def register(name: str, address: str | None = None) -> None:
     Raises `ManagerError` if that manager has ended or cannot be reached, and
     `ValueError` for what is no name of a shared storage.
     """
-    _client.tell(Message(messages.REGISTER, checked(name), address))
+    _client.tell(messages.REGISTER, checked(name), address)
 
 
 def release(name: str, address: str | None = None) -> None:
@@ -273,8 +310,10 @@ def release(name: str, address: str | None = None) -> None:
     Never raises and never waits for another thread: see the module on finalizers.
     Clauses MGR-13, MGR-18.
     """
-    with contextlib.suppress(Exception):
-        _client.tell_soon(Message(messages.RELEASE, checked(name), address))
+    try:  # noqa: SIM105  (each name is released once, and this is faster)
+        _client.tell_soon(messages.RELEASE, checked(name), address)
+    except Exception:
+        pass
 
 
 def announce(names: Sequence[str], address: str | None = None) -> int:
@@ -291,7 +330,7 @@ def announce(names: Sequence[str], address: str | None = None) -> int:
         raise resource_error(error.errno, doing) from error
     try:
         for part in packets(names):
-            _client.tell(Message(messages.ANNOUNCE, part, address, (here,)))
+            _client.tell(messages.ANNOUNCE, part, address, (here,))
     except BaseException:
         os.close(there)
         raise
@@ -313,7 +352,7 @@ def announce_counted(name: str, address: str | None = None) -> None:
 
     Clause LIFE-2. Raises as `register` does.
     """
-    _client.tell(Message(messages.ANNOUNCE_COUNTED, checked(name), address))
+    _client.tell(messages.ANNOUNCE_COUNTED, checked(name), address)
 
 
 def acknowledge_counted(name: str, address: str | None = None) -> None:
@@ -321,12 +360,12 @@ def acknowledge_counted(name: str, address: str | None = None) -> None:
 
     Raises as `register` does.
     """
-    _client.tell(Message(messages.ACKNOWLEDGE_COUNTED, checked(name), address))
+    _client.tell(messages.ACKNOWLEDGE_COUNTED, checked(name), address)
 
 
 def withdraw_counted(name: str, address: str | None = None) -> None:
     """Say that a counted message will never arrive. Raises as `register` does."""
-    _client.tell(Message(messages.WITHDRAW_COUNTED, checked(name), address))
+    _client.tell(messages.WITHDRAW_COUNTED, checked(name), address)
 
 
 def address() -> str:

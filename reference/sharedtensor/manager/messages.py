@@ -37,9 +37,7 @@ SYNC, STATUS = b"S", b"T"
 COUNTS = struct.Struct("<QQQQq")  # pid, clients, names, holds, in flight
 TOKEN = 8
 PREFIX = b"sharedtensor-"
-NAME_LETTERS = frozenset(
-    b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)
+NAME_LETTERS = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LONGEST_NAME = 255
 LONGEST_MESSAGE = 1 << 14
 SEPARATOR = b"\0"
@@ -50,5 +48,5 @@ def is_name(name: bytes) -> bool:
     return (
         len(PREFIX) < len(name) <= LONGEST_NAME
         and name.startswith(PREFIX)
-        and NAME_LETTERS.issuperset(name)
+        and not name.translate(None, NAME_LETTERS)
     )
