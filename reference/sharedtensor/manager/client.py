@@ -37,9 +37,10 @@ counted a message there, since counted messages must not be without any client
 """
 
 import contextlib
+import functools
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing import util
 
 from ..errors import ManagerError, resource_error
@@ -83,7 +84,7 @@ class Client:
         self.is_locked_for_fork = False
 
     def locked(self) -> Locked:
-        """Hold the lock in a block. Raises `ManagerError` after a time. Clause MGR-18."""
+        """Hold the lock in a block. Raises `ManagerError` in time. Clause MGR-18."""
         return self._locked
 
     def acquire(self) -> bool:
@@ -110,7 +111,8 @@ class Client:
             return
         with self._locked:
             link = self.link(address)
-            self.retry(link)
+            if link.is_stalled:
+                self.retry(link)
             self.deliver(link, kind, argument, descriptors)
 
     def tell_soon(
@@ -133,6 +135,20 @@ class Client:
         if not is_own and link.may_leave():
             link.leave()
             del self.links[link.address]
+
+    def hold(self, name: bytes, address: str | None, descriptor: object) -> None:
+        """Hold a name by a descriptor, for now; see `Conversation.hold`."""
+        if self.lock.is_owned():
+            self.tell_soon(messages.REGISTER, name, address)
+            self.lock.run_soon(functools.partial(id, descriptor))  # kept until then
+            return
+        with self._locked:
+            link = self.link(address)
+            if link.is_stalled:
+                self.retry(link)
+            if not link.hold_at_once(name, descriptor):
+                is_own = link.address == self.own
+                complete(link.hold(name, descriptor, is_own))
 
     def request(self, link: Link, kind: bytes) -> bytes:
         """Send a request and return its answer."""
@@ -170,7 +186,7 @@ class Client:
         """
         if self.own is not None:
             link = self.links.get(self.own) or self.add_link(self.own)
-            if link.connection is not None or link.holds:
+            if link.connection is not None or link.has_names():
                 return link
             with contextlib.suppress(ManagerError, OSError):
                 complete(link.open(may_create=True))
@@ -200,7 +216,7 @@ class Client:
         """
         self.is_locked_for_fork = not self.lock.is_owned() and self.acquire()
         for link in self.links.values():
-            if link.connection is not None and link.holds:
+            if link.connection is not None and link.has_names():
                 connection = link.prefork_connection()
                 self.inherited_connections[link.address] = connection
 
@@ -304,6 +320,25 @@ def register(name: str, address: str | None = None) -> None:
     _client.tell(messages.REGISTER, checked(name), address)
 
 
+def register_announced(name: str, address: str | None = None) -> int:
+    """Do `register` and `announce` of one name by one message. Clauses FS-2, LIFE-2.
+
+    Return the descriptor that `announce` returns, and raise what it raises.
+    """
+    return announced(messages.REGISTER_ANNOUNCED, [checked(name)], address)
+
+
+def hold(name: str, address: str | None, descriptor: object) -> None:
+    """Hold a name that was received, for now by the descriptor that stands for it.
+
+    It is registered, and then the descriptor closed, when the next one is held so,
+    or before a fork; `release` gives either up. `descriptor` owns the copy that came
+    with the message, which is closed with the last reference to that. Clauses FS-3,
+    FS-8, LIFE-2. Raises as `register` does.
+    """
+    _client.hold(checked(name), address, descriptor)
+
+
 def release(name: str, address: str | None = None) -> None:
     """Take back one `register`; more of them than that have no effect. Clause FS-2.
 
@@ -323,14 +358,19 @@ def announce(names: Sequence[str], address: str | None = None) -> int:
     held until all its copies are closed. Raises as `register` does, and
     `ResourceError`.
     """
+    return announced(messages.ANNOUNCE, packets(names), address)
+
+
+def announced(kind: bytes, parts: Iterable[bytes], address: str | None) -> int:
+    """Send messages with one end of a new pipe, and return the other end."""
     try:
         here, there = os.pipe()
     except OSError as error:
-        doing = f"Sending {len(names)} names of shared storages"
+        doing = "Sending the names of shared storages"
         raise resource_error(error.errno, doing) from error
     try:
-        for part in packets(names):
-            _client.tell(messages.ANNOUNCE, part, address, (here,))
+        for part in parts:
+            _client.tell(kind, part, address, (here,))
     except BaseException:
         os.close(there)
         raise

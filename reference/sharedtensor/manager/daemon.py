@@ -43,6 +43,7 @@ CLOSING = "closing"  # the socket's name while the manager ends
 JOURNAL = "names"
 PRESENCE = "clients"  # the presence pipe; with a suffix, that of a manager before
 SHM = "/dev/shm"
+CUT_SHORT = int(socket.MSG_TRUNC)  # an enumeration costs a microsecond each time
 ANCILLARY_SIZE = socket.CMSG_SPACE(struct.calcsize("i"))  # room for one descriptor
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01  # seconds in which messages gather
 GATHERED = 192  # messages at most, as far as can be told: a socket's buffer has room
@@ -387,7 +388,7 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     except OSError:
         return b"", []
     descriptors = received_descriptors(ancillary)
-    return b"" if flags & socket.MSG_TRUNC else message, descriptors
+    return b"" if flags & CUT_SHORT else message, descriptors
 
 
 def received_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

@@ -44,7 +44,6 @@ DEFAULT_GRACE = 0.5
 BACKLOG = 1024
 SUN_PATH = 107  # bytes of a path that fit into a socket address, the final 0 apart
 LOCK_POLL = 0.002
-BUFFER_SIZE = 1 << 18  # of a connection: some hundred messages, fewer than `UNREAD`
 
 
 def start_anywhere() -> tuple[str, Connected]:
@@ -115,7 +114,7 @@ class Starting:
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         )
         self.presence: int | None = None
-        set_options(self.first)
+        set_timeouts(self.first)
         try:
             self.process = spawn(self.listener, self.theirs, directory)
         except BaseException:
@@ -136,7 +135,7 @@ class ClientKernel(conversation.System):
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         )
         try:
-            set_options(connection)
+            set_timeouts(connection)
             with waiting(), short_path(address) as path:
                 connection.connect(path)
             if daemon.peer_uid(connection) != os.geteuid():
@@ -344,15 +343,6 @@ def wait_until_detached(process: "subprocess.Popen[Any]") -> None:
             f"The shared-memory manager ended at once, with status {status}. Check "
             f"that {interpreter()!r} runs Python and that {daemon.SHM} exists."
         )
-
-
-def set_options(connection: socket.socket) -> None:
-    """Prepare this process's end of a connection to a manager.
-
-    The manager pauses between its readings, so that there has to be room for messages.
-    """
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
-    set_timeouts(connection)
 
 
 def set_timeouts(connection: socket.socket) -> None:

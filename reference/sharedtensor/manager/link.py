@@ -41,9 +41,9 @@ class Link(Conversation):
 
         Return False if there is no manager now: then `deliver` goes on.
         """
-        if self.connection is None:
+        if self.connection is None or self.is_to_send_on(kind, argument):
             return False
-        if kind != messages.RELEASE or argument in self.holds:
+        if kind != messages.RELEASE or self.has_to_release(argument):
             try:
                 self.transmit_now(kind + argument, descriptors)
             except OSError:
@@ -51,6 +51,23 @@ class Link(Conversation):
                 return False
             self.record(kind, argument)
         return True
+
+    def hold_at_once(self, name: bytes, descriptor: Any) -> bool:
+        """Do `hold` without a coroutine; return False if there is no manager now."""
+        if self.connection is None or not self.is_waited_for(descriptor):
+            return False
+        if self.kept_open is not None:
+            try:
+                self.transmit_now(messages.REGISTER + self.kept_open[0], ())
+            except OSError:
+                self.hang_up()
+                return False
+            self.count_kept_open()
+        self.keep_open(name, descriptor)
+        return True
+
+    def is_waited_for(self, descriptor: Any) -> bool:
+        return not has_ended(descriptor.fd)
 
     async def transmit(self, packet: bytes, descriptors: tuple[Any, ...]) -> None:
         self.transmit_now(packet, descriptors)
@@ -98,6 +115,9 @@ class Link(Conversation):
     def close(self, opened: Any) -> None:
         launch.close(opened)
 
+    def let_go(self, descriptor: Any) -> None:
+        pass  # it is closed with the last reference to it
+
     def new_token(self) -> bytes:
         return os.urandom(messages.TOKEN)
 
@@ -116,11 +136,8 @@ class Link(Conversation):
 
     def was_killed(self) -> bool:
         """Return whether the manager has ended and has left its directory behind."""
-        if self.connection is not None:
-            poll = select.poll()
-            poll.register(self.connection, 0)
-            if not poll.poll(0):
-                return False
+        if self.connection is not None and not has_ended(self.connection.fileno()):
+            return False
         return os.path.isdir(os.path.dirname(self.address))
 
     def prefork_connection(self) -> socket.socket | None:
@@ -129,7 +146,12 @@ class Link(Conversation):
         None if there can be none: the child will connect by itself. Clauses START-3,
         LIFE-22, MGR-11.
         """
-        assert self.connection is not None
+        try:
+            complete(self.register_kept_open())
+        except ManagerError:  # it has stalled
+            return None
+        if self.connection is None:
+            return None
         try:
             pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours, theirs = map(launch.above_standard_streams, pair)
@@ -137,5 +159,12 @@ class Link(Conversation):
                 complete(self.transmit(messages.PREFORK, (theirs.fileno(),)))
         except (OSError, ManagerError):
             return None
-        launch.set_options(ours)
+        launch.set_timeouts(ours)
         return ours
+
+
+def has_ended(descriptor: int) -> bool:
+    """Return whether nobody has the other end of a connection or a pipe."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return bool(poll.poll(0))
