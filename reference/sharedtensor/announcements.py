@@ -5,8 +5,9 @@ name has to outlive its sender while the message is in flight. There are three w
 the thread that pickles knows which one applies:
 
 - One of our own channels is open: one descriptor in the message stands for all of its
-  names with one manager. They are in flight as long as a copy of it is open anywhere.
-  Nobody has to take it out: it is closed with the inbox, or by the kernel.
+  names with one manager. They are in flight as long as a copy of it is open anywhere,
+  and so the receiver can hold them by it; else it is closed with the inbox, or by the
+  kernel.
 - A process is being spawned: the child inherits a descriptor for each name.
 - Any other channel carries no descriptors: the manager counts the message until its
   receiver says that it has it.
@@ -19,25 +20,17 @@ from . import manager, transport
 
 
 class Announcement(Protocol):
-    """What a handle says of how its message was announced."""
+    """What a handle says of how its message was announced.
+
+    Where a descriptor in the message stands for the name, that is a number, the place
+    of the descriptor.
+    """
 
     def received(self, name: str, address: str) -> None:
         """Let the manager know that the message has arrived, and its name is held."""
 
     def discarded(self, name: str, address: str) -> None:
         """Let the manager know that the message arrived where the name was held."""
-
-
-class Carried:
-    """The message's own descriptor stands for the name. Clauses LIFE-13, LIFE-14."""
-
-    def received(self, name: str, address: str) -> None:
-        """Do nothing: the descriptor is closed with the rest of the message."""
-
-    discarded = received
-
-    def __reduce__(self) -> str:
-        return "CARRIED"
 
 
 class Inherited:
@@ -71,11 +64,10 @@ class Counted:
         return "COUNTED"
 
 
-CARRIED = Carried()
 COUNTED = Counted()
 
 
-def announce_name(name: str, address: str, owner: Any) -> Announcement:
+def announce_name(name: str, address: str, owner: Any) -> Announcement | int:
     """Announce that what is being pickled carries a name; return how.
 
     A message of our own channels is announced later, when all its names are known: see
@@ -83,13 +75,42 @@ def announce_name(name: str, address: str, owner: Any) -> Announcement:
     """
     outbox = transport.current_outbox()
     if outbox is not None:
-        outbox.add_name(name, address, owner)
-        return CARRIED
+        return outbox.add_name(name, address, owner)
     if transport.is_spawning():
         owned = transport.OwnedDescriptor(manager.announce([name], address=address))
         return Inherited(transport.export_to_child(owned))
     manager.announce_counted(name, address=address)
     return COUNTED
+
+
+def take_over(name: str, address: str, announcement: Announcement | int) -> None:
+    """Hold a name that a message has brought, and count the message as received.
+
+    In this order: see `sharedtensor.manager`. The descriptor that stands for the name
+    will do to hold it for a while. Clauses FS-2, FS-8, LIFE-2, LIFE-13.
+    """
+    if isinstance(announcement, int):
+        carrier = transport.current_inbox().carrier(announcement)
+        if carrier is not None:
+            manager.hold(name, address, carrier)
+        else:
+            manager.register(name, address=address)
+        return
+    manager.register(name, address=address)
+    try:
+        announcement.received(name, address)
+    except BaseException:
+        manager.release(name, address=address)
+        raise
+
+
+def discard(name: str, address: str, announcement: Announcement | int) -> None:
+    """Let a message go that has brought a name which this process holds already.
+
+    What stands for the name in it is closed with it. Clause RESHARE-7.
+    """
+    if not isinstance(announcement, int):
+        announcement.discarded(name, address)
 
 
 class LastAnnouncement:
@@ -126,6 +147,19 @@ class LastAnnouncement:
 
 
 last = LastAnnouncement()
+
+
+def register_new(name: str, address: str) -> None:
+    """Tell the manager of a name that is about to be made, and perhaps sent at once.
+
+    Where it is shared by a message of ours, one call says that and that the message
+    carries it. Clauses FS-2, LIFE-2, MGR-2.
+    """
+    if transport.current_outbox() is None:
+        manager.register(name, address=address)
+        return
+    there = manager.register_announced(name, address=address)
+    last.keep(name, transport.OwnedDescriptor(there))
 
 
 def descriptor_of(names: list[str], address: str) -> transport.OwnedDescriptor:

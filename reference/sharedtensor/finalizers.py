@@ -52,17 +52,19 @@ class FinalizerLock:
         if not self._lock.acquire(timeout=timeout):
             return False
         self._owner = threading.get_ident()
-        try:
-            self.run_queued()
-        except BaseException:  # of a job that was interrupted
-            self._unlock()
-            raise
+        if self.jobs:
+            try:
+                self.run_queued()
+            except BaseException:  # of a job that was interrupted
+                self._unlock()
+                raise
         return True
 
     def release(self) -> None:
         """Give the lock up and run what was queued while it was held."""
         self._unlock()
-        self._run_if_free()
+        if self.jobs:
+            self._run_if_free()
 
     def __enter__(self) -> None:
         self.acquire()

@@ -171,6 +171,9 @@ def remap(target: Memory | Group, fd: int, sharing: int = mmap.MAP_SHARED) -> No
     memory is as it was: clause FAIL-6.
     """
     pieces = target.pieces
+    if len(pieces) == 1 and not target.unsettled:
+        _remap_piece(pieces[0], fd, sharing | MAP_FIXED)
+        return
     calls, results = _rewrite(fd, pieces) if target.unsettled else ([], [])
     written = len(calls)
     for piece in pieces:
@@ -184,6 +187,14 @@ def remap(target: Memory | Group, fd: int, sharing: int = mmap.MAP_SHARED) -> No
         _take_back(fd, pieces[: max(done - written, 0)])
         raise error
     target.unsettled = False
+
+
+def _remap_piece(piece: Piece, fd: int, flags: int) -> None:
+    """Map a file over the pages of one piece, as nearly every storage is."""
+    address, _, capacity, offset = piece
+    found = _libc_alone.mmap(address, capacity, PROTECTION, flags, fd, offset)
+    if found != address:
+        raise _refused(f"Mapping a segment of {capacity} bytes")
 
 
 def _mapping(piece: Piece, fd: int, flags: int) -> Callable[[], int]:

@@ -28,7 +28,7 @@ from .shareable import StorageLike, TensorLike, Window
 
 T = TypeVar("T", bound=TensorLike)
 
-HANDLE_VERSION = 2
+HANDLE_VERSION = 3
 """The version of handles: raised when what they say, or what is beside them, changes.
 
 The manager's messages have none: one is started by the processes that use it.
@@ -370,11 +370,12 @@ def pack_message(obj: Any) -> Message:
 def pickle_object(obj: Any) -> memoryview:
     """Pickle an object as `ForkingPickler` does, whatever is registered there.
 
-    Its chain of tables is a chain of Python calls for each object. Clauses CHAN-3,
-    RESHARE-6.
+    Its chain of tables, which it makes when it is called, is a chain of Python calls
+    for each object. Clauses CHAN-3, RESHARE-6.
     """
     buffer = io.BytesIO()
-    pickler = reduction.ForkingPickler(buffer)
+    pickler = reduction.ForkingPickler.__new__(reduction.ForkingPickler)
+    pickle.Pickler.__init__(pickler, buffer)
     registered = reduction.ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     pickler.dispatch_table = copyreg.dispatch_table | registered
     pickler.dump(obj)
@@ -403,9 +404,9 @@ def announce_names(outbox: transport.Outbox) -> None:
     """Tell the managers which names a message carries, before it leaves.
 
     The message gets a descriptor for each manager; they are in flight as long as it is
-    open. Clauses LIFE-2, LIFE-5, LIFE-8, FAULT-1.
+    open: the first manager's is the last one. Clauses LIFE-2, LIFE-5, LIFE-8, FAULT-1.
     """
-    for address, names in outbox.names.items():
+    for address, names in reversed(outbox.names.items()):
         owned = announcements.descriptor_of(names, address)
         outbox.add(owned.fd, owned)
 

@@ -5,19 +5,19 @@ nothing in a handle: it was written by another process, and what it names may ha
 replaced since.
 """
 
-import contextlib
 import errno
 import fcntl
 import mmap
 import os
 import re
 import stat
-from collections.abc import Iterator
 
 from . import memory
 from .errors import HandleError, resource_error
 
 DIRECTORY = "/dev/shm"
+TO_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+TO_CREATE = TO_OPEN | os.O_CREAT | os.O_EXCL
 NAME = re.compile(r"sharedtensor-[0-9]+-[0-9a-f]{32}")
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -65,38 +65,66 @@ def seal(fd: int) -> None:
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
 
 
-@contextlib.contextmanager
-def created(name: str) -> Iterator[int]:
+# Every storage enters one of these two, and a generator would cost a microsecond.
+
+
+class created:
     """Give a new file of that name; if the block fails, the name is gone.
 
     Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8, ENV-1.
     """
-    path = f"{DIRECTORY}/{name}"
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        fd = os.open(path, flags, permissions())
-    except OSError as error:
-        raise resource_error(error.errno, f"Making the segment {path}") from error
-    try:
-        os.fchmod(fd, permissions())  # the umask does not decide
-        yield fd
-    except BaseException:
-        os.unlink(path)
-        raise
-    finally:
-        os.close(fd)
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, name: str):
+        self.path = f"{DIRECTORY}/{name}"
+
+    def __enter__(self) -> int:
+        doing = f"Making the segment {self.path}"
+        try:
+            self.fd = os.open(self.path, TO_CREATE, permissions())
+        except OSError as error:
+            raise resource_error(error.errno, doing) from error
+        try:
+            os.fchmod(self.fd, permissions())  # the umask does not decide
+        except BaseException as error:
+            self.__exit__(type(error))
+            raise
+        return self.fd
+
+    def __exit__(self, kind: object, *ignored: object) -> None:
+        os.close(self.fd)
+        if kind is not None:
+            os.unlink(self.path)
 
 
-@contextlib.contextmanager
-def opened(name: str) -> Iterator[int]:
+class opened:
     """Give the file of a name that came in a message, closed after the block.
 
-    Nothing is made where it is not found. Clauses FS-3, SEC-6, ENV-5. Raises
-    `HandleError` or `ResourceError`.
+    Clause FS-3. Raises what `open_file` raises.
     """
-    path = f"{DIRECTORY}/{name}"
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, name: str):
+        self.path = f"{DIRECTORY}/{name}"
+
+    def __enter__(self) -> int:
+        self.fd = open_file(self.path)
+        return self.fd
+
+    def __exit__(self, *ignored: object) -> None:
+        os.close(self.fd)
+
+
+def open_file(path: str) -> int:
+    """Open the file of a segment.
+
+    Nothing is made where it is not found. Clauses SEC-6, ENV-5. Raises `HandleError`
+    or `ResourceError`.
+    """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return os.open(path, TO_OPEN)
     except FileNotFoundError as error:
         raise HandleError(
             f"The segment {path} is gone: every process that held it has ended, its "
@@ -111,10 +139,6 @@ def opened(name: str) -> Iterator[int]:
                 "refused."
             ) from error
         raise resource_error(error.errno, f"Opening the segment {path}") from error
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def verify_name(token: str) -> None:

@@ -207,7 +207,7 @@ class FileSystem:
                 memory.write(fd, source)
                 segments.map_shared(source, fd)
         except BaseException:
-            manager.release(name, address=address)
+            give_name_up(name, address)
             raise
         return Segment(self, name, nbytes, address=address)
 
@@ -230,9 +230,8 @@ class FileSystem:
         """
         address, announcement = where
         segments.verify_name(token)
-        acknowledge_name(token, address)
+        acknowledge_name(token, address, announcement)
         try:
-            announcement.received(token, address)
             with segments.opened(token) as fd:
                 segments.verify_named(fd, token, nbytes)
                 segments.map_shared(target, fd)
@@ -253,28 +252,33 @@ class FileSystem:
         Clause RESHARE-7.
         """
         address, announcement = where
-        announcement.discarded(token, address)
+        announcements.discard(token, address, announcement)
 
     def release(self, segment: Segment) -> None:
         """Tell the manager that this process holds the name no more.
 
         Clauses FS-2, LIFE-11.
         """
-        announcements.last.discard(segment.token)
-        manager.release(segment.token, address=segment.address)
+        give_name_up(segment.token, segment.address)
+
+
+def give_name_up(name: str, address: str) -> None:
+    """Hold a name no more, nor what this process keeps for the next message with it."""
+    announcements.last.discard(name)
+    manager.release(name, address=address)
 
 
 def register_name(name: str, address: str) -> None:
     """Tell the manager of a name before its file is made. Clauses FS-2, MGR-2."""
-    manager.register(name, address=address)
+    announcements.register_new(name, address)
 
 
-def acknowledge_name(name: str, address: str) -> None:
-    """Tell the manager that this process holds a name that it received.
+def acknowledge_name(name: str, address: str, announcement: Any) -> None:
+    """Hold a name that was received, before the message counts as received.
 
-    Before the message counts as received. Clauses FS-2, FS-8, LIFE-2.
+    Clauses FS-2, FS-8, LIFE-2.
     """
-    manager.register(name, address=address)
+    announcements.take_over(name, address, announcement)
 
 
 def release_segment(segment: Segment) -> None:

@@ -60,13 +60,16 @@ class Outbox:
         self.keep.append(owner)
         return len(self.descriptors) - 1
 
-    def add_name(self, name: str, address: str, owner: Any) -> None:
+    def add_name(self, name: str, address: str, owner: Any) -> int:
         """Note that the message carries a name of the manager at `address`.
 
-        `owner` keeps the name until the message has been announced.
+        `owner` keeps the name until the message has been announced. Return the place
+        of the descriptor that will stand for the name, counted from the end: those of
+        managers are the last ones, that of the first manager the very last.
         """
         self.names.setdefault(address, []).append(name)
         self.keep.append(owner)
+        return -1 if len(self.names) == 1 else ~list(self.names).index(address)
 
     def clear(self) -> None:
         """Let go of everything: the message is on its way or withdrawn.
@@ -81,12 +84,28 @@ class Inbox:
     """The descriptors of a message that is being unpickled; each is taken once.
 
     `payload` is the message, and `storages` what it carries, once that is known.
+    `carriers` are the descriptors that stand for names, in as far as these are held by
+    them.
     """
 
     def __init__(self, descriptors: list[int], payload: Any = b""):
         self.descriptors: list[int | None] = list(descriptors)
         self.payload = payload
         self.storages: list[Any] | None = None
+        self.carriers: dict[int, OwnedDescriptor] = {}
+
+    def carrier(self, place: int) -> "OwnedDescriptor | None":
+        """Return the descriptor that stands for names, as `Outbox.add_name` counts.
+
+        None if the message has none there. Whoever holds one of the names by it shares
+        it. Clause LIFE-2.
+        """
+        index = len(self.descriptors) + place
+        if place not in self.carriers and 0 <= index < len(self.descriptors):
+            fd, self.descriptors[index] = self.descriptors[index], None
+            if fd is not None:
+                self.carriers[place] = OwnedDescriptor(fd)
+        return self.carriers.get(place)
 
     def take(self, place: int) -> int:
         """Return the descriptor at `place`, now the caller's. Raises `HandleError`."""
@@ -110,6 +129,7 @@ class Inbox:
             if fd is not None:
                 os.close(fd)
         self.descriptors, self.storages = [], None
+        self.carriers.clear()
 
 
 class OwnedDescriptor:

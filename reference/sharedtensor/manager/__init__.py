@@ -17,6 +17,8 @@ import os
 import sys
 from importlib import import_module
 
+CLIENT = f"{__name__}.client"
+
 TYPE_CHECKING = False  # as `typing` has it, which the daemon need not load
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
         adopt,
         announce,
         announce_counted,
+        hold,
         register,
+        register_announced,
         release,
         status,
         sync,
@@ -41,7 +45,9 @@ __all__ = [
     "adopt",
     "announce",
     "announce_counted",
+    "hold",
     "register",
+    "register_announced",
     "release",
     "status",
     "sync",
@@ -52,14 +58,15 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".client", __name__), name)
+    client = sys.modules.get(CLIENT) or import_module(CLIENT)  # the former is faster
+    return getattr(client, name)
 
 
 def _hook(name: str) -> Callable[[], None]:
     """Return a hook of a fork, which is the client's if that has been imported."""
 
     def call() -> None:
-        client = sys.modules.get(f"{__name__}.client")
+        client = sys.modules.get(CLIENT)
         hook: Callable[[], None] | None = getattr(client, name, None)
         if hook is not None:
             hook()

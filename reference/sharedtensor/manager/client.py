@@ -37,10 +37,10 @@ counted a message there, since counted messages must not be without any client
 """
 
 import contextlib
+import functools
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing import util
 
 from ..errors import ManagerError, resource_error
@@ -50,18 +50,26 @@ from .link import Link
 from .serving import complete
 
 
-@dataclass(slots=True)
-class Message:
-    """A message about names, to the manager at an address or to the process's own."""
+class Locked:
+    """Holds the lock of a client in a block.
 
-    kind: bytes
-    argument: bytes
-    address: str | None
-    descriptors: tuple[int, ...] = ()
+    It is entered for each message, and a generator would cost a microsecond each time.
+    """
 
-    def with_own_descriptors(self) -> "Message":
-        """Return the message as it can be queued: its sender closes what it gave."""
-        return replace(self, descriptors=tuple(map(os.dup, self.descriptors)))
+    __slots__ = ("client",)
+
+    def __init__(self, client: "Client") -> None:
+        self.client = client
+
+    def __enter__(self) -> None:
+        if not self.client.acquire():
+            raise ManagerError(
+                "Another thread has waited too long for the shared-memory manager. "
+                "Check whether the manager is stopped."
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self.client.lock.release()
 
 
 class Client:
@@ -69,23 +77,15 @@ class Client:
 
     def __init__(self) -> None:
         self.lock = FinalizerLock()
+        self._locked = Locked(self)
         self.links: dict[str, Link] = {}
         self.own: str | None = None
         self.inherited_connections: dict[str, socket.socket | None] = {}
         self.is_locked_for_fork = False
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock. Raises `ManagerError` after a time. Clause MGR-18."""
-        if not self.acquire():
-            raise ManagerError(
-                "Another thread has waited too long for the shared-memory manager. "
-                "Check whether the manager is stopped."
-            )
-        try:
-            yield
-        finally:
-            self.lock.release()
+    def locked(self) -> Locked:
+        """Hold the lock in a block. Raises `ManagerError` in time. Clause MGR-18."""
+        return self._locked
 
     def acquire(self) -> bool:
         """Take the lock; return False if it cannot be had in time."""
@@ -93,34 +93,62 @@ class Client:
 
     # --- messages
 
-    def tell(self, message: Message) -> None:
-        """Send a message; it is sent when this returns."""
+    def tell(
+        self,
+        kind: bytes,
+        argument: bytes,
+        address: str | None,
+        descriptors: tuple[int, ...] = (),
+    ) -> None:
+        """Send a message about names; it is sent when this returns.
+
+        It goes to the manager at an address, or to the process's own.
+        """
         if self.lock.is_owned():
-            self.tell_soon(message.with_own_descriptors())
+            # Its sender closes what it gave.
+            own = tuple(map(os.dup, descriptors))
+            self.tell_soon(kind, argument, address, own)
             return
-        with self.locked():
-            self.retry(self.link(message.address))
-            self.deliver(message)
+        with self._locked:
+            link = self.link(address)
+            if link.is_stalled:
+                self.retry(link)
+            self.deliver(link, kind, argument, descriptors)
 
-    def tell_soon(self, message: Message) -> None:
+    def tell_soon(
+        self,
+        kind: bytes,
+        argument: bytes,
+        address: str | None,
+        descriptors: tuple[int, ...] = (),
+    ) -> None:
         """Send a message now or, where that would mean to wait, soon. Clause MGR-13."""
-        self.lock.run_soon(QueuedMessage(self, message))
+        self.lock.run_soon(QueuedMessage(self, kind, argument, address, descriptors))
 
-    def deliver(self, message: Message) -> None:
+    def deliver(
+        self, link: Link, kind: bytes, argument: bytes, descriptors: tuple[int, ...]
+    ) -> None:
         """Send a message and record it."""
-        if message.kind == messages.RELEASE:
-            link = self.known_link(message.address)
-            if link is None:
-                return
-        else:
-            link = self.link(message.address)
         is_own = link.address == self.own
-        kind, argument, given = message.kind, message.argument, message.descriptors
-        if not link.deliver_at_once(kind, argument, given):
-            complete(link.deliver(kind, argument, given, is_own))
+        if not link.deliver_at_once(kind, argument, descriptors):
+            complete(link.deliver(kind, argument, descriptors, is_own))
         if not is_own and link.may_leave():
             link.leave()
             del self.links[link.address]
+
+    def hold(self, name: bytes, address: str | None, descriptor: object) -> None:
+        """Hold a name by a descriptor, for now; see `Conversation.hold`."""
+        if self.lock.is_owned():
+            self.tell_soon(messages.REGISTER, name, address)
+            self.lock.run_soon(functools.partial(id, descriptor))  # kept until then
+            return
+        with self._locked:
+            link = self.link(address)
+            if link.is_stalled:
+                self.retry(link)
+            if not link.hold_at_once(name, descriptor):
+                is_own = link.address == self.own
+                complete(link.hold(name, descriptor, is_own))
 
     def request(self, link: Link, kind: bytes) -> bytes:
         """Send a request and return its answer."""
@@ -140,7 +168,12 @@ class Client:
         """Return the link to a manager, this process's own by default."""
         if address is None or address == self.own:
             return self.own_link()
-        return self.links.setdefault(address, Link(address))
+        return self.links.get(address) or self.add_link(address)
+
+    def add_link(self, address: str) -> Link:
+        """Return a new link to a manager, with no connection yet."""
+        link = self.links[address] = Link(address)
+        return link
 
     def known_link(self, address: str | None) -> Link | None:
         """Return the link to a manager if there is one already."""
@@ -152,8 +185,8 @@ class Client:
         Clauses MGR-5, MGR-14.
         """
         if self.own is not None:
-            link = self.links.setdefault(self.own, Link(self.own))
-            if link.connection is not None or link.holds:
+            link = self.links.get(self.own) or self.add_link(self.own)
+            if link.connection is not None or link.has_names():
                 return link
             with contextlib.suppress(ManagerError, OSError):
                 complete(link.open(may_create=True))
@@ -183,7 +216,7 @@ class Client:
         """
         self.is_locked_for_fork = not self.lock.is_owned() and self.acquire()
         for link in self.links.values():
-            if link.connection is not None and link.holds:
+            if link.connection is not None and link.has_names():
                 connection = link.prefork_connection()
                 self.inherited_connections[link.address] = connection
 
@@ -204,12 +237,24 @@ class Client:
         self.lock.reset(keep=is_release)
 
 
-@dataclass(slots=True)
 class QueuedMessage:
     """A message that is sent when the lock is free; a job of `FinalizerLock`."""
 
-    client: Client
-    message: Message
+    __slots__ = ("address", "argument", "client", "descriptors", "kind")
+
+    def __init__(
+        self,
+        client: Client,
+        kind: bytes,
+        argument: bytes,
+        address: str | None,
+        descriptors: tuple[int, ...],
+    ) -> None:
+        self.client = client
+        self.kind = kind
+        self.argument = argument
+        self.address = address
+        self.descriptors = descriptors
 
     def __call__(self) -> None:
         """Send it, unless its manager does not take it now.
@@ -217,18 +262,26 @@ class QueuedMessage:
         Whoever queued it has gone on: there is nobody to tell of an error.
         """
         try:
-            self.client.deliver(self.message)
+            link = self.find_link()
+            if link is not None:
+                self.client.deliver(link, self.kind, self.argument, self.descriptors)
         except Exception:
-            link = self.client.known_link(self.message.address)
+            link = self.client.known_link(self.address)
             if link is not None and link.is_stalled:
                 raise Postponed from None
-        for descriptor in self.message.descriptors:
+        for descriptor in self.descriptors:
             os.close(descriptor)
+
+    def find_link(self) -> Link | None:
+        """Return the link to its manager; for a release none is made."""
+        if self.kind == messages.RELEASE:
+            return self.client.known_link(self.address)
+        return self.client.link(self.address)
 
 
 def is_release(job: Job) -> bool:
     """Return whether a forked child has to do this job of its parent as well."""
-    return isinstance(job, QueuedMessage) and job.message.kind == messages.RELEASE
+    return isinstance(job, QueuedMessage) and job.kind == messages.RELEASE
 
 
 def checked(name: str) -> bytes:
@@ -264,7 +317,26 @@ def register(name: str, address: str | None = None) -> None:
     Raises `ManagerError` if that manager has ended or cannot be reached, and
     `ValueError` for what is no name of a shared storage.
     """
-    _client.tell(Message(messages.REGISTER, checked(name), address))
+    _client.tell(messages.REGISTER, checked(name), address)
+
+
+def register_announced(name: str, address: str | None = None) -> int:
+    """Do `register` and `announce` of one name by one message. Clauses FS-2, LIFE-2.
+
+    Return the descriptor that `announce` returns, and raise what it raises.
+    """
+    return announced(messages.REGISTER_ANNOUNCED, [checked(name)], address)
+
+
+def hold(name: str, address: str | None, descriptor: object) -> None:
+    """Hold a name that was received, for now by the descriptor that stands for it.
+
+    It is registered, and then the descriptor closed, when the next one is held so,
+    or before a fork; `release` gives either up. `descriptor` owns the copy that came
+    with the message, which is closed with the last reference to that. Clauses FS-3,
+    FS-8, LIFE-2. Raises as `register` does.
+    """
+    _client.hold(checked(name), address, descriptor)
 
 
 def release(name: str, address: str | None = None) -> None:
@@ -273,8 +345,10 @@ def release(name: str, address: str | None = None) -> None:
     Never raises and never waits for another thread: see the module on finalizers.
     Clauses MGR-13, MGR-18.
     """
-    with contextlib.suppress(Exception):
-        _client.tell_soon(Message(messages.RELEASE, checked(name), address))
+    try:  # noqa: SIM105  (each name is released once, and this is faster)
+        _client.tell_soon(messages.RELEASE, checked(name), address)
+    except Exception:
+        pass
 
 
 def announce(names: Sequence[str], address: str | None = None) -> int:
@@ -284,14 +358,19 @@ def announce(names: Sequence[str], address: str | None = None) -> int:
     held until all its copies are closed. Raises as `register` does, and
     `ResourceError`.
     """
+    return announced(messages.ANNOUNCE, packets(names), address)
+
+
+def announced(kind: bytes, parts: Iterable[bytes], address: str | None) -> int:
+    """Send messages with one end of a new pipe, and return the other end."""
     try:
         here, there = os.pipe()
     except OSError as error:
-        doing = f"Sending {len(names)} names of shared storages"
+        doing = "Sending the names of shared storages"
         raise resource_error(error.errno, doing) from error
     try:
-        for part in packets(names):
-            _client.tell(Message(messages.ANNOUNCE, part, address, (here,)))
+        for part in parts:
+            _client.tell(kind, part, address, (here,))
     except BaseException:
         os.close(there)
         raise
@@ -313,7 +392,7 @@ def announce_counted(name: str, address: str | None = None) -> None:
 
     Clause LIFE-2. Raises as `register` does.
     """
-    _client.tell(Message(messages.ANNOUNCE_COUNTED, checked(name), address))
+    _client.tell(messages.ANNOUNCE_COUNTED, checked(name), address)
 
 
 def acknowledge_counted(name: str, address: str | None = None) -> None:
@@ -321,12 +400,12 @@ def acknowledge_counted(name: str, address: str | None = None) -> None:
 
     Raises as `register` does.
     """
-    _client.tell(Message(messages.ACKNOWLEDGE_COUNTED, checked(name), address))
+    _client.tell(messages.ACKNOWLEDGE_COUNTED, checked(name), address)
 
 
 def withdraw_counted(name: str, address: str | None = None) -> None:
     """Say that a counted message will never arrive. Raises as `register` does."""
-    _client.tell(Message(messages.WITHDRAW_COUNTED, checked(name), address))
+    _client.tell(messages.WITHDRAW_COUNTED, checked(name), address)
 
 
 def address() -> str:

@@ -7,7 +7,11 @@ or this one may be killed; only the simulator of the tests makes one wait. `link
 **The order of messages** makes the manager's counts true (clauses FS-2, LIFE-2). A
 sender registers a name before it creates the file, announces before the handle leaves
 the process, and releases at the end; a receiver registers before it opens the file, and
-only then closes the descriptor that came with the message, or acknowledges it. In the
+only then closes the descriptor that came with the message, or acknowledges it. As long
+as it keeps that descriptor open, the name is in flight still, and need not be
+registered: what is received and dropped again is never told to the manager. So a client
+keeps one such descriptor, that of the name which it received last
+(`forgets_what_it_keeps_open`, `children_get_nothing_that_is_kept_open`). In the
 simulator the mutants `makes_before_it_registers`, `announces_nothing`,
 `lets_go_before_it_holds` and `acknowledges_before_it_holds` break these orders.
 
@@ -39,6 +43,7 @@ from . import messages
 
 REACH_ATTEMPTS = 5
 SEND_ATTEMPTS = 3
+ANNOUNCEMENTS = (messages.ANNOUNCE, messages.ANNOUNCE_COUNTED)
 UNREAD = 1024  # more messages than a manager can have been sent and not have read
 
 # What connecting to a manager that has ended, or is about to, can give.
@@ -253,7 +258,9 @@ class Conversation:
         connection: to the manager, or None if it has died or was never needed.
         presence: the end of the manager's presence pipe.
         holds: how often this process has registered each name.
-        registered: what it has registered last, released since or not.
+        kept_open: the name that it has received last, if it holds that by the
+            descriptor which came with the message, and the descriptor.
+        registered: what it has held last, released since or not.
         has_counted: whether it has counted a message, so that it must stay a client.
     """
 
@@ -262,6 +269,7 @@ class Conversation:
         self.connection: Any = connected and connected.connection
         self.presence: Any = connected and connected.presence
         self.holds: dict[bytes, int] = {}
+        self.kept_open: tuple[bytes, Any] | None = None
         self.registered: deque[bytes] = deque(maxlen=UNREAD)
         self.has_counted = False
 
@@ -291,6 +299,14 @@ class Conversation:
         """Return whether a name has a file."""
         raise NotImplementedError
 
+    def is_waited_for(self, descriptor: Any) -> bool:
+        """Return whether a manager, which must live, waits for the end of a message."""
+        raise NotImplementedError
+
+    def let_go(self, descriptor: Any) -> None:
+        """Do without the descriptor of a message, which others may use still."""
+        raise NotImplementedError
+
     # --- messages
 
     async def deliver(
@@ -301,8 +317,10 @@ class Conversation:
         may_create: bool = False,
     ) -> None:
         """Send a message about names and record it."""
-        if kind == messages.RELEASE and argument not in self.holds:
+        if kind == messages.RELEASE and not self.has_to_release(argument):
             return
+        if self.is_to_send_on(kind, argument):
+            await self.register_kept_open()
         await self.send(kind + argument, descriptors, may_create)
         self.record(kind, argument)
 
@@ -321,6 +339,67 @@ class Conversation:
             except OSError:
                 self.hang_up()
         raise self.lost()
+
+    def has_to_release(self, name: bytes) -> bool:
+        """Return whether the manager has to hear of a release.
+
+        It does not know of what was kept open, which is closed. Clause LIFE-7.
+        """
+        if self.kept_open is None or self.kept_open[0] != name:
+            return name in self.holds
+        _, descriptor = self.kept_open
+        self.kept_open = None
+        self.let_go(descriptor)
+        return False
+
+    def is_to_send_on(self, kind: bytes, argument: bytes) -> bool:
+        """Return whether a message announces what is held by a descriptor.
+
+        Nobody announces a name that the manager does not know.
+        """
+        kept = self.kept_open
+        return kept is not None and kind in ANNOUNCEMENTS and kept[0] in argument
+
+    async def hold(self, name: bytes, descriptor: Any, may_create: bool) -> None:
+        """Hold a name by the descriptor that came with its message, for now.
+
+        For that this process is a client, so that a successor waits for it, and the
+        manager lives to which the message was announced (`holds_by_a_dead_manager`).
+        The name before is registered. Clauses FS-3, FS-8, LIFE-2, MGR-14.
+        """
+        await self.register_kept_open()
+        if self.connection is None or not self.is_waited_for(descriptor):
+            await self.deliver(messages.REGISTER, name, (), may_create)
+            self.let_go(descriptor)
+        else:
+            self.keep_open(name, descriptor)
+
+    def keep_open(self, name: bytes, descriptor: Any) -> None:
+        """Note what this process holds a name by."""
+        self.kept_open = name, descriptor
+        self.registered.append(name)
+
+    async def register_kept_open(self) -> None:
+        """Register the name that is held by a descriptor, and close that.
+
+        Where the manager has died, a successor hears of it when there is one.
+        """
+        if self.kept_open is None or self.connection is None:
+            return
+        try:
+            await self.transmit(messages.REGISTER + self.kept_open[0], ())
+        except OSError:
+            self.hang_up()
+        else:
+            self.count_kept_open()
+
+    def count_kept_open(self) -> None:
+        """Hold by a registration what was held by a descriptor."""
+        if self.kept_open is not None:
+            name, descriptor = self.kept_open
+            self.kept_open = None
+            self.holds[name] = self.holds.get(name, 0) + 1
+            self.let_go(descriptor)
 
     async def request(self, kind: bytes, may_create: bool = False) -> bytes:
         """Send a request and return its answer."""
@@ -342,7 +421,7 @@ class Conversation:
 
     def record(self, kind: bytes, name: bytes) -> None:
         """Note what was sent, to say it to a successor. Clause MGR-14."""
-        if kind == messages.REGISTER:
+        if kind in (messages.REGISTER, messages.REGISTER_ANNOUNCED):
             self.holds[name] = self.holds.get(name, 0) + 1
             self.registered.append(name)
         elif kind == messages.RELEASE:
@@ -360,8 +439,9 @@ class Conversation:
         Until then the presence pipe of that one says that this client lives. Clauses
         MGR-14, FAULT-5.
         """
-        connected = await self.reach(may_create or bool(self.holds))
+        connected = await self.reach(may_create or self.has_names())
         self.connection = connected.connection
+        self.count_kept_open()  # its descriptor is no more than that, without a manager
         try:
             for packet in self.to_say_again():
                 await self.transmit(packet, ())
@@ -407,7 +487,11 @@ class Conversation:
         If it has counted a message it stays: counted messages must not be without any
         client.
         """
-        return not (self.holds or self.has_counted)
+        return not (self.has_names() or self.has_counted)
+
+    def has_names(self) -> bool:
+        """Return whether this process holds a name."""
+        return bool(self.holds or self.kept_open)
 
     def inherit(self, connection: Any) -> None:
         """Be the client of a forked child, which has a connection of its own or none.
@@ -416,6 +500,7 @@ class Conversation:
         it has inherited says until then that it lives.
         """
         self.hang_up()
+        self.count_kept_open()  # the parent could not register it
         self.connection = connection
         self.has_counted = False
         self.registered.clear()

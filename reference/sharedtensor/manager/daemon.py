@@ -43,8 +43,10 @@ CLOSING = "closing"  # the socket's name while the manager ends
 JOURNAL = "names"
 PRESENCE = "clients"  # the presence pipe; with a suffix, that of a manager before
 SHM = "/dev/shm"
+CUT_SHORT = int(socket.MSG_TRUNC)  # an enumeration costs a microsecond each time
 ANCILLARY_SIZE = socket.CMSG_SPACE(struct.calcsize("i"))  # room for one descriptor
-BATCH_DELAY = 0.002  # seconds in which messages gather before they are read
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01  # seconds in which messages gather
+GATHERED = 192  # messages at most, as far as can be told: a socket's buffer has room
 
 
 def path_of(name: bytes) -> str:
@@ -135,6 +137,31 @@ class Listener:
         fcntl.flock(self.folder, fcntl.LOCK_UN)
 
 
+class Pace:
+    """For how long messages gather before they are read, by how many came last time.
+
+    While the manager pauses it does not wait for its clients' messages, so sending one
+    wakes nobody; else each would take a processor from its sender. A pause becomes
+    longer while fewer come than may gather, and shorter where more do, since a client
+    waits whose buffer is full. When none came there is no pause, and the next message
+    is read at once.
+    """
+
+    __slots__ = ("count", "seconds")
+
+    def __init__(self) -> None:
+        self.count = 0  # of the messages since the last pause
+        self.seconds = 0.0
+
+    def next(self) -> float:
+        """Return the seconds to pause now."""
+        count, self.count = self.count, 0
+        if count:
+            wanted = self.seconds * min(2.0, GATHERED / count)
+            self.seconds = min(max(wanted, SHORTEST_PAUSE), LONGEST_PAUSE)
+        return self.seconds if count else 0.0
+
+
 class Kernel(serving.System):
     """What `serving` asks for, by system calls; none of it waits but `poll`."""
 
@@ -146,6 +173,9 @@ class Kernel(serving.System):
         self.watched: dict[int, Watched | object] = {}
         self.presence_paths: dict[int, str] = {}
         self.poller = select.poll()
+        self.pace = Pace()
+        self.urgent = select.poll()  # for whom a pause ends early
+        self.waiting: set[int] = set()  # the clients among these
 
     def now(self) -> float:
         return time.monotonic()
@@ -155,24 +185,51 @@ class Kernel(serving.System):
     async def poll(self, seconds: float | None) -> Iterable[object]:
         """Wait for news.
 
-        Nobody waits for this but those who ask for an answer. So after a wait messages
-        may gather: to wake up for each would take a processor from their senders.
+        Nobody waits for this but those who ask for an answer. So while messages come
+        they gather: see `Pace`.
         """
-        timeout = None if seconds is None else seconds * 1000
-        if timeout != 0 and self.poller.poll(timeout):
-            time.sleep(BATCH_DELAY)
-            timeout = 0
-        found = self.poller.poll(timeout)
+        if seconds == 0:
+            found = self.poller.poll(0)
+        else:
+            found = self.pause() or self.poller.poll(seconds and seconds * 1000)
         return [self.watched[descriptor] for descriptor, _ in found]
+
+    def pause(self) -> list[tuple[int, int]]:
+        """Let messages gather if some came last time; return the news then."""
+        seconds = self.pace.next()
+        if not seconds:
+            return []
+        self.urgent.poll(seconds * 1000)
+        found = self.poller.poll(0)
+        if not found:
+            self.pace.seconds = 0.0
+        return found
 
     def watch(self, watched: Watched) -> None:
         descriptor, events = descriptor_of(watched)
         self.watched[descriptor] = watched
         self.poller.register(descriptor, events)
+        if isinstance(watched, Client):
+            self.expect_request(descriptor)
+
+    def expect_request(self, descriptor: int) -> None:
+        """Let a client's next message end a pause: it may wait for an answer.
+
+        A new client does, and after an answer it may ask again.
+        """
+        self.urgent.register(descriptor, select.POLLIN)
+        self.waiting.add(descriptor)
+
+    def has_spoken(self, descriptor: int) -> None:
+        """Let the next messages of a client gather."""
+        if descriptor in self.waiting:
+            self.waiting.remove(descriptor)
+            self.urgent.unregister(descriptor)
 
     async def close(self, watched: Watched) -> None:
         descriptor, _ = descriptor_of(watched)
         self.poller.unregister(descriptor)
+        self.has_spoken(descriptor)
         del self.watched[descriptor]
         if isinstance(watched, Client):
             watched.connection.close()
@@ -183,10 +240,11 @@ class Kernel(serving.System):
     def watch_listener(self, is_watched: bool) -> None:
         descriptor = self.listener.socket.fileno()
         self.watched[descriptor] = serving.LISTENER
-        if is_watched:
-            self.poller.register(descriptor, select.POLLIN)
-        else:
-            self.poller.unregister(descriptor)
+        for poller in (self.poller, self.urgent):
+            if is_watched:
+                poller.register(descriptor, select.POLLIN)
+            else:
+                poller.unregister(descriptor)
 
     # --- what clients send
 
@@ -205,17 +263,22 @@ class Kernel(serving.System):
         self, connection: socket.socket
     ) -> tuple[bytes, list[int]] | None:
         try:
-            return receive(connection)
+            received = receive(connection)
         except BlockingIOError:
             return None
         except ConnectionResetError:  # it left an answer unread
             return await self.receive(connection)  # what it sent comes next
+        self.pace.count += 1
+        if self.waiting:
+            self.has_spoken(connection.fileno())
+        return received
 
     async def reply(self, connection: socket.socket, answer: bytes) -> bool:
         try:
             connection.send(answer, socket.MSG_NOSIGNAL)
         except OSError:
             return False
+        self.expect_request(connection.fileno())
         return True
 
     def as_connection(self, descriptor: int) -> socket.socket | None:
@@ -325,7 +388,7 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     except OSError:
         return b"", []
     descriptors = received_descriptors(ancillary)
-    return b"" if flags & socket.MSG_TRUNC else message, descriptors
+    return b"" if flags & CUT_SHORT else message, descriptors
 
 
 def received_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

@@ -14,7 +14,10 @@ from . import daemon, launch, messages
 from .conversation import Connected, Conversation
 from .serving import complete
 
-RIGHTS = socket.SOL_SOCKET, socket.SCM_RIGHTS
+# Plain numbers: combining members of an enumeration costs a microsecond each time.
+RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
+NO_SIGNAL = int(socket.MSG_NOSIGNAL)
+NO_WAIT = int(socket.MSG_DONTWAIT)
 
 
 class Link(Conversation):
@@ -38,9 +41,9 @@ class Link(Conversation):
 
         Return False if there is no manager now: then `deliver` goes on.
         """
-        if self.connection is None:
+        if self.connection is None or self.is_to_send_on(kind, argument):
             return False
-        if kind != messages.RELEASE or argument in self.holds:
+        if kind != messages.RELEASE or self.has_to_release(argument):
             try:
                 self.transmit_now(kind + argument, descriptors)
             except OSError:
@@ -48,6 +51,23 @@ class Link(Conversation):
                 return False
             self.record(kind, argument)
         return True
+
+    def hold_at_once(self, name: bytes, descriptor: Any) -> bool:
+        """Do `hold` without a coroutine; return False if there is no manager now."""
+        if self.connection is None or not self.is_waited_for(descriptor):
+            return False
+        if self.kept_open is not None:
+            try:
+                self.transmit_now(messages.REGISTER + self.kept_open[0], ())
+            except OSError:
+                self.hang_up()
+                return False
+            self.count_kept_open()
+        self.keep_open(name, descriptor)
+        return True
+
+    def is_waited_for(self, descriptor: Any) -> bool:
+        return not has_ended(descriptor.fd)
 
     async def transmit(self, packet: bytes, descriptors: tuple[Any, ...]) -> None:
         self.transmit_now(packet, descriptors)
@@ -58,12 +78,13 @@ class Link(Conversation):
         Clause MGR-18.
         """
         assert self.connection is not None
-        flags = socket.MSG_NOSIGNAL
-        if self.is_stalled:
-            flags |= socket.MSG_DONTWAIT
-        rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
-        try:  # `socket.send_fds` leaves the flags out
-            self.connection.sendmsg([packet], rights, flags)
+        flags = NO_SIGNAL | NO_WAIT if self.is_stalled else NO_SIGNAL
+        try:
+            if descriptors:  # `socket.send_fds` leaves the flags out
+                rights = (*RIGHTS, array.array("i", descriptors))
+                self.connection.sendmsg([packet], [rights], flags)
+            else:
+                self.connection.send(packet, flags)
         except BlockingIOError:
             self.is_stalled = True
             raise ManagerError(
@@ -94,6 +115,9 @@ class Link(Conversation):
     def close(self, opened: Any) -> None:
         launch.close(opened)
 
+    def let_go(self, descriptor: Any) -> None:
+        pass  # it is closed with the last reference to it
+
     def new_token(self) -> bytes:
         return os.urandom(messages.TOKEN)
 
@@ -112,11 +136,8 @@ class Link(Conversation):
 
     def was_killed(self) -> bool:
         """Return whether the manager has ended and has left its directory behind."""
-        if self.connection is not None:
-            poll = select.poll()
-            poll.register(self.connection, 0)
-            if not poll.poll(0):
-                return False
+        if self.connection is not None and not has_ended(self.connection.fileno()):
+            return False
         return os.path.isdir(os.path.dirname(self.address))
 
     def prefork_connection(self) -> socket.socket | None:
@@ -125,7 +146,12 @@ class Link(Conversation):
         None if there can be none: the child will connect by itself. Clauses START-3,
         LIFE-22, MGR-11.
         """
-        assert self.connection is not None
+        try:
+            complete(self.register_kept_open())
+        except ManagerError:  # it has stalled
+            return None
+        if self.connection is None:
+            return None
         try:
             pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours, theirs = map(launch.above_standard_streams, pair)
@@ -135,3 +161,10 @@ class Link(Conversation):
             return None
         launch.set_timeouts(ours)
         return ours
+
+
+def has_ended(descriptor: int) -> bool:
+    """Return whether nobody has the other end of a connection or a pipe."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return bool(poll.poll(0))

@@ -11,6 +11,7 @@ RELEASE              R name: one REGISTER less (without effect where there is no
 ANNOUNCE             P names, separated by 0, and a descriptor: a message that carries
                        the names is about to be sent, and with it the other end of the
                        pipe that the descriptor is an end of
+REGISTER_ANNOUNCED   G name and a descriptor: REGISTER and ANNOUNCE of one name
 ANNOUNCE_COUNTED     + name: the same of a message that cannot carry descriptors
 ACKNOWLEDGE_COUNTED  C name: that one was received; sent after the receiver's REGISTER
 WITHDRAW_COUNTED     X name: that one will never be received
@@ -29,7 +30,7 @@ may have been started by another version.
 import struct
 
 REGISTER, REGISTER_AGAIN, RELEASE = b"H", b"A", b"R"
-ANNOUNCE = b"P"
+ANNOUNCE, REGISTER_ANNOUNCED = b"P", b"G"
 ANNOUNCE_COUNTED, ACKNOWLEDGE_COUNTED, WITHDRAW_COUNTED = b"+", b"C", b"X"
 PREFORK, LISTENING, ABANDON = b"F", b"L", b"N"
 SYNC, STATUS = b"S", b"T"
@@ -37,9 +38,7 @@ SYNC, STATUS = b"S", b"T"
 COUNTS = struct.Struct("<QQQQq")  # pid, clients, names, holds, in flight
 TOKEN = 8
 PREFIX = b"sharedtensor-"
-NAME_LETTERS = frozenset(
-    b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)
+NAME_LETTERS = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LONGEST_NAME = 255
 LONGEST_MESSAGE = 1 << 14
 SEPARATOR = b"\0"
@@ -50,5 +49,5 @@ def is_name(name: bytes) -> bool:
     return (
         len(PREFIX) < len(name) <= LONGEST_NAME
         and name.startswith(PREFIX)
-        and NAME_LETTERS.issuperset(name)
+        and not name.translate(None, NAME_LETTERS)
     )

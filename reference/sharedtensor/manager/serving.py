@@ -335,6 +335,9 @@ class Manager:
             return not argument
         if kind == messages.ANNOUNCE:
             return self.announce(argument.split(messages.SEPARATOR), descriptors)
+        if kind == messages.REGISTER_ANNOUNCED:
+            is_proper = self.announce([argument], descriptors)
+            return is_proper and self.count(client, messages.REGISTER + argument)
         self.system.discard(descriptors)
         if kind in (messages.SYNC, messages.STATUS) and len(argument) == messages.TOKEN:
             self.requests.append((client, message))

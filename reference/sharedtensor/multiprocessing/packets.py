@@ -17,7 +17,6 @@ So a message is written whole or not at all, and read whole or not at all:
 """
 
 import array
-import contextlib
 import errno
 import os
 import socket
@@ -31,6 +30,7 @@ from ..transport import OwnedDescriptor
 
 HEADER = struct.Struct("!IQ")
 LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory file
+WHOLE_PACKET = HEADER.size + LARGEST_PACKET
 FDS_AT_ONCE = 253  # the kernel's limit for one packet
 BUFFER_SIZE = 1 << 20
 IN_FLIGHT_TIMEOUT = 1.0  # seconds for others to receive some of what is in flight
@@ -67,9 +67,9 @@ def write(
     `ResourceError`; nothing has been written then. `timeout` is the seconds to wait
     while others have too many descriptors in flight. Clauses FAIL-1, FD-6, LOAD-4.
     """
-    if fits(payload, descriptors):
-        header = HEADER.pack(len(descriptors), memoryview(payload).nbytes)
-        packet = b"".join((header, payload))
+    size, count = memoryview(payload).nbytes, len(descriptors)
+    if size <= LARGEST_PACKET and count <= FDS_AT_ONCE:  # as `fits` says
+        packet = b"".join((HEADER.pack(count, size), payload))
         _send(end, packet, descriptors, wait, timeout)
         return
     large = Packet(payload, descriptors)
@@ -136,7 +136,7 @@ def _send(
 ) -> None:
     flags = NO_SIGNAL if wait else NO_SIGNAL | NO_WAIT
     rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
-    deadline = time.monotonic() + timeout
+    deadline = 0.0
     while True:
         try:
             end.sendmsg([packet], rights, flags)
@@ -144,6 +144,7 @@ def _send(
             # What all processes of a user have in flight counts, so it may pass.
             if error.errno != errno.ETOOMANYREFS:
                 raise
+            deadline = deadline or time.monotonic() + timeout
             if time.monotonic() > deadline:
                 doing = f"Sending {len(descriptors)} descriptors"
                 raise resource_error(error.errno, doing) from error
@@ -192,17 +193,20 @@ def _receive(end: socket.socket, wait: bool) -> tuple[bytes, list[int], bool]:
     Waiting takes nothing, so a signal handler may interrupt it. Clause THREAD-5.
     """
     flags = FLAGS if wait else FLAGS | NO_WAIT
-    size = HEADER.size + LARGEST_PACKET
     while True:
-        # A reset says once that the other end was closed with unread messages in it;
-        # what it has sent comes next.
-        with contextlib.suppress(ConnectionResetError):
-            data, ancillary, got, _ = end.recvmsg(size, PLACE_FOR_FDS, flags)
-            return data, _descriptors(ancillary), bool(got & CUT_SHORT)
+        try:
+            data, ancillary, got, _ = end.recvmsg(WHOLE_PACKET, PLACE_FOR_FDS, flags)
+        except ConnectionResetError:
+            # It says once that the other end was closed with unread messages in it;
+            # what it has sent comes next.
+            continue
+        return data, _descriptors(ancillary), bool(got & CUT_SHORT)
 
 
 def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     """Return the descriptors that came with a packet."""
+    if not ancillary:
+        return []
     found = array.array("i")
     for level, kind, content in ancillary:
         if (level, kind) == RIGHTS:

@@ -25,7 +25,7 @@ from interleavings import invariants_of
 from mutants import MUTANTS, Mutant
 
 FIRST_SEED = 0
-MUTANT_RUNS = 4000
+MUTANT_RUNS = 20_000
 SEARCHES = ((0, 0), (0, 1), (1, 0))  # kills of managers, and of clients
 
 

@@ -55,7 +55,9 @@ class Opened:
 
 
 class PipeEnd(Opened):
-    """The end of a pipe whose closing the other end sees."""
+    """The end of a pipe whose closing the other end sees, and the other way round."""
+
+    reader: Opened | None = None
 
 
 class End(Opened):

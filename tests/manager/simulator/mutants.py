@@ -20,7 +20,7 @@ from sharedtensor.manager import messages
 from sharedtensor.manager.accounting import Names
 from sharedtensor.manager.conversation import Conversation
 from sharedtensor.manager.serving import Manager
-from systems import PRESENCE, ClientSystem
+from systems import PRESENCE, ClientSystem, SimulatedConversation
 
 
 @dataclass
@@ -207,6 +207,36 @@ async def acknowledges_before_it_holds(self: Rules, process: Any, mail: Any) -> 
     """A receiver acknowledges a counted message before it has registered."""
     await process.acknowledge(mail)
     await process.hold(mail)
+
+
+@mutant(Conversation, "register_kept_open")
+async def closes_before_it_registers(self: Conversation) -> None:
+    """What is held by a descriptor is not registered when that is closed."""
+    self.count_kept_open()
+
+
+@mutant(Conversation, "count_kept_open")
+def forgets_what_it_keeps_open(self: Conversation) -> None:
+    """What was held by a descriptor is not said again to a successor."""
+    if self.kept_open is not None:
+        self.let_go(self.kept_open[1])
+        self.kept_open = None
+
+
+@mutant(SimulatedConversation, "is_waited_for")
+def holds_by_a_dead_manager(self: SimulatedConversation, descriptor: Any) -> bool:
+    """A name is held by a descriptor whose manager was killed."""
+    return True
+
+
+@mutant(Rules, "prefork")
+async def children_get_nothing_that_is_kept_open(
+    self: Rules, process: Any, theirs: Any
+) -> None:
+    """A fork does not register what its parent holds by a descriptor."""
+    if process.conversation.connection is None:
+        raise OSError
+    await process.conversation.transmit(messages.PREFORK, (theirs,))
 
 
 @mutant(Conversation, "may_leave", "one_passes_on")

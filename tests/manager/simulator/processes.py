@@ -165,8 +165,13 @@ class ClientProcess(Process):
 
     async def tell(self, kind: bytes, name: str, *given: Any) -> bool:
         """Do what `client.Client.deliver` does; return False if it raises."""
+        deliver = self.conversation.deliver
+        return await self.say(deliver(kind, encoded(name), given, self.is_own))
+
+    async def say(self, said: Coroutine[Any, Any, None]) -> bool:
+        """Say something; return False if that raises."""
         try:
-            await self.conversation.deliver(kind, encoded(name), given, self.is_own)
+            await said
         except ManagerError as error:
             self.saw("error")
             if self.held:
@@ -189,6 +194,19 @@ class ClientProcess(Process):
             self.world.files.add(encoded(name))
             self.held[name] += 1
             self.private.add(name)
+
+    async def make_and_send(self, name: str, receiver: str) -> None:
+        """Share a new tensor by sending it: one message says both to the manager."""
+        there = PipeEnd(self.identity("pipe"))
+        self.open(there)
+        here = ReadEnd(there.identity, there)
+        if await self.tell(messages.REGISTER_ANNOUNCED, name, here):
+            mail = Mail(self.world, name, self.name, there)
+            await self.point(f"makes {name}")
+            self.world.files.add(encoded(name))
+            self.held[name] += 1
+            await self.put(mail, receiver)
+        self.close(there)
 
     async def send(self, name: str, receiver: str) -> None:
         """Send a name in a message with a descriptor."""
@@ -235,7 +253,9 @@ class ClientProcess(Process):
             self.opened.append(mail.there)
         await self.world.rules.take_over(self, mail)
         self.in_hand = None
-        self.close(mail.there)
+        kept = self.conversation.kept_open
+        if kept is None or kept[1] is not mail.there:
+            self.close(mail.there)
 
     def is_last(self) -> bool:
         """Return whether nobody is left who could send something."""
@@ -246,9 +266,18 @@ class ClientProcess(Process):
         return self.label in ("receives", "settles", "is silent") and not self.mail
 
     async def hold(self, mail: Mail) -> bool:
-        """Register the name and open its file."""
+        """Hold the name and open its file.
+
+        It is registered where the message has no descriptor by which it can be held.
+        """
         held = bool(self.held)
-        if not await self.tell(messages.REGISTER, mail.name):
+        if mail.there is None:
+            is_held = await self.tell(messages.REGISTER, mail.name)
+        else:
+            said = self.conversation
+            name, there = encoded(mail.name), mail.there
+            is_held = await self.say(said.hold(name, there, self.is_own))
+        if not is_held:
             self.lost(mail, "the manager has ended")
             return False
         await self.point(f"opens {mail.name}")
@@ -308,7 +337,7 @@ class ClientProcess(Process):
         """Fork a child that holds what this process holds, and does something."""
         ours = None
         said = self.conversation
-        if said.connection is not None and said.holds:
+        if said.connection is not None and said.has_names():
             ours, theirs = self.connection()
             try:
                 await self.world.rules.prefork(self, theirs)
@@ -333,6 +362,7 @@ class ClientProcess(Process):
         mine = self.conversation
         mine.connection, mine.presence = said.connection, said.presence
         mine.holds = dict(said.holds)
+        mine.kept_open = said.kept_open
         mine.inherit(connection)
         self.held = +parent.held
 
@@ -371,6 +401,9 @@ class Rules:
             await process.acknowledge(mail)
 
     async def prefork(self, process: ClientProcess, theirs: End) -> None:
+        await process.conversation.register_kept_open()
+        if process.conversation.connection is None:
+            raise OSError
         await process.conversation.transmit(messages.PREFORK, (theirs,))
 
 

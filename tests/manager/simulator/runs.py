@@ -37,7 +37,10 @@ class Programs:
     anything else happens. So is how fast each process is, compared with the others.
     """
 
-    ACTIONS = ("make", "send", "send_counted", "receive", "drop", "fork", "sync")
+    ACTIONS = (
+        *("make", "make_and_send", "send", "send_counted"),
+        *("receive", "drop", "fork", "sync"),
+    )
     OFTEN = (0, 1, 1, 4)
     SPEEDS = (1, 1, 1, 8, 64)
 
@@ -87,6 +90,9 @@ class Programs:
         if action == "make":
             self.made += 1
             await client.make(f"n{self.made}")
+        elif action == "make_and_send" and others:
+            self.made += 1
+            await client.make_and_send(f"n{self.made}", self.chance.choice(others))
         elif action == "receive":
             await client.receive()
         elif action == "sync":
@@ -106,6 +112,7 @@ class Programs:
     def weights_now(self, client: ClientProcess) -> list[float]:
         """Return how often what is done, given what this client has."""
         weights = dict(zip(self.ACTIONS, self.weights, strict=True))
+        weights["make_and_send"] *= client.is_own
         weights["make"] = client.is_own * (weights["make"] + 2 * (not client.held))
         if client.mail or not any(weights.values()):
             weights["receive"] += 2

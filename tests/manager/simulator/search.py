@@ -127,6 +127,27 @@ def one_sends(simulation: Simulation) -> None:
     a.do(sender(a))
 
 
+def one_keeps_open(simulation: Simulation) -> None:
+    """One makes two names by sending them, and exits; the other drops them later."""
+
+    async def sender(client: ClientProcess) -> None:
+        await starts(client)
+        await client.make_and_send("x", "b")
+        await client.make_and_send("y", "b")
+        await client.exit()
+
+    async def receiver(client: ClientProcess) -> None:
+        await client.receive()
+        await client.receive()
+        await client.drop("x")
+        await client.drop("y")
+        await client.exit()
+
+    a, b = simulation.client("a"), simulation.client("b", is_own=False)
+    b.do(receiver(b))
+    a.do(sender(a))
+
+
 def one_sends_counted(simulation: Simulation) -> None:
     """One sends a name without descriptors to a second, which sends it to a third."""
 
@@ -251,6 +272,7 @@ SCENARIOS = {
     for scenario in (
         two_share,
         one_sends,
+        one_keeps_open,
         one_is_silent,
         one_receives_for_a_silent_one,
         one_forks,

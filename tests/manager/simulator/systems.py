@@ -87,7 +87,7 @@ class ManagerSystem(serving.System):
         if connection.inbox:
             message, attached = connection.inbox.popleft()
             self.process.opened += attached
-            if message[:1] == messages.REGISTER:
+            if message[:1] in (messages.REGISTER, messages.REGISTER_ANNOUNCED):
                 self.read.add(message[1:])
             self.process.saw((message, tuple(one.identity for one in attached)))
             return message, attached
@@ -203,6 +203,7 @@ class ReadEnd(Opened):
     def __init__(self, identity: str, other: PipeEnd) -> None:
         super().__init__(f"{identity}-reader")
         self.other = other
+        other.reader = self
 
 
 def is_unused(directory: Directory, listener: Listener) -> bool:
@@ -402,6 +403,14 @@ class SimulatedConversation(conversation.Conversation):
 
     def close(self, opened: Opened | None) -> None:
         self.process.close(opened)
+
+    def is_waited_for(self, descriptor: PipeEnd) -> bool:
+        waits = descriptor.reader is not None and not descriptor.reader.is_closed()
+        self.process.saw(waits)
+        return waits
+
+    def let_go(self, descriptor: Opened) -> None:
+        self.process.close(descriptor)
 
     def new_token(self) -> bytes:
         self.process.made += 1

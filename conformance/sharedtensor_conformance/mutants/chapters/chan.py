@@ -255,8 +255,9 @@ def an_empty_queue_gives_up_early(arrives):
 @mutant(
     "full_packet_is_cut",
     "CHAN-4",
+    "CHAN-6",
+    "CHAN-11",
     replaces="multiprocessing.packets._receive",
-    histories="test_histories_at_limits",
 )
 def full_packet_is_cut(receive):
     """A message that fills its packet to the last byte arrives without that byte."""

@@ -224,15 +224,20 @@ def manager_removes_at_the_end(remove_name):
     return leave_name
 
 
-@mutant("maker_alone_is_counted", "MGR-11", "FS-8", replaces="manager.client.register")
-def maker_alone_is_counted(register):
+@mutant(
+    "maker_alone_is_counted",
+    "MGR-11",
+    "FS-8",
+    replaces="strategies.acknowledge_name",
+)
+def maker_alone_is_counted(acknowledge_name):
     """The manager is told of names by those who made them, and not by receivers."""
 
-    def register_what_is_made_here(name, address=None):
-        if name.startswith(f"sharedtensor-{os.getpid()}-"):
-            register(name, address)
+    def count_the_message_as_received(name, address, announcement):
+        if not isinstance(announcement, int):
+            announcement.received(name, address)
 
-    return register_what_is_made_here
+    return count_the_message_as_received
 
 
 @mutant("dies_with_its_manager", "MGR-12", replaces="manager.launch.start")

@@ -115,9 +115,9 @@ def believes_what_has_no_dimensions(rebuild_tensor):
 def believes_the_path(pattern, verify_unnamed, acknowledge_name):
     """A name may lead anywhere, and a descriptor may be any file's."""
 
-    def acknowledge_unless_a_path(name, address):
+    def acknowledge_unless_a_path(name, address, announcement):
         if "/" not in name:
-            acknowledge_name(name, address)
+            acknowledge_name(name, address, announcement)
 
     return (
         re.compile(".*"),
