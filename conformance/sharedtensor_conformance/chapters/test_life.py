@@ -286,8 +286,8 @@ def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
     nothing_is_added(before, stage, sender, receiver)
 
 
-LARGE = 20_000
-"""Elements of a tensor that is too large to lie in a segment with others."""
+LARGE = 8_300
+"""Elements of 8 bytes of a tensor too large to lie in a segment with others."""
 
 NUMBERS_OF_LARGE = (2, 250, 257, 340, 450)
 """Storages of one message: what says which they are grows with their number."""
@@ -297,6 +297,7 @@ NUMBERS_OF_LARGE = (2, 250, 257, 340, 450)
     *("LIFE-2", "LIFE-7", "FD-6", "FS-2", "FS-8"),
     vary=("strategy",),
     channels=("queue",),
+    dtypes=("float64",),
     mainly="LIFE-2",
 )
 def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, stage):
@@ -304,11 +305,10 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
 
     Then the receiver gets them.
     """
-    source = sender.make_long(LARGE, 0)
     sender.send(sender.make([1, 2]), receiver, "queue").drop()
     before = opened(stage, sender, receiver)
     for count in NUMBERS_OF_LARGE:
-        made = sender.request("act", "make_clones", source, count, 1)
+        made = sender.request("act", "make_many_large", count, 1, LARGE)
         sender.put(made, receiver, "queue")
         sender.request("drop", *(each.key for each in made))
         arrived = receiver.get(sender, "queue")

@@ -136,12 +136,11 @@ def make_many(actor: Any, count: int, first: int) -> list[Any]:
     return [actor.call("make", [number], (1,), "float32") for number in numbers]
 
 
-def make_clones(actor: Any, tensor: Any, count: int, first: int) -> list[Any]:
-    """Return so many clones of a tensor, which begin with `first` and so on."""
-    clones = [actor.call("clone", tensor) for _ in range(count)]
-    for number, clone in enumerate(clones, first):
-        actor.call("write", clone, (0,), number)
-    return clones
+def make_many_large(actor: Any, count: int, first: int, length: int) -> list[Any]:
+    """Return tensors of so many elements of 8 bytes, which begin with `first` etc."""
+    tail = [0] * (length - 1)
+    numbers = range(first, first + count)
+    return [actor.call("make", [n, *tail], (length,), "float64") for n in numbers]
 
 
 def wrong_beginnings(actor: Any, tensors: list[Any], first: int) -> list[int]:

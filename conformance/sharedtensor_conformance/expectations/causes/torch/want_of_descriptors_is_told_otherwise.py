@@ -27,7 +27,9 @@ def put_with(spare):
     pid = os.fork()
     if pid == 0:
         queue, tensor, status = mp.SimpleQueue(), torch.ones(2), 0
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a thread may complain without end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), 2
+        )  # a thread may complain without end
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
         occupy_all_but(spare)
