@@ -27,6 +27,7 @@ PADDLE = "paddlepaddle==3.3.1"
 MINDSPORE = ("mindspore==2.10.0", "numpy<2")
 SHAREDARRAY = "SharedArray==3.2.4"
 SHARED_NDARRAY2 = "shared-ndarray2==2.0.3"
+TENSORDICT = "tensordict==0.15.3"
 WORKERS = os.environ.get("CONFORMANCE_WORKERS", "2")
 SUITE = ("pytest", "conformance", "-q", "-n", "auto")
 TESTS = ("pytest", "tests", "-n", str(2 * int(WORKERS)), "--dist=worksteal")
@@ -247,6 +248,12 @@ def sharedarray(session: nox.Session) -> None:
 def shared_ndarray2(session: nox.Session) -> None:
     """The suite on shared-ndarray2: 0 with its expectations."""
     _run_suite_and_causes(session, "--impl=shared-ndarray2", SHARED_NDARRAY2)
+
+
+@nox.session(python="3.11")
+def tensordict(session: nox.Session) -> None:
+    """The suite on tensordict: 0 with its expectations."""
+    _run_suite_and_causes(session, "--impl=tensordict", TORCH, TENSORDICT)
 
 
 def _run_suite_and_causes(session: nox.Session, judged: str, *packages: str) -> None:

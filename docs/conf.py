@@ -51,7 +51,7 @@ clauses_chapters = [
 clauses_implementations = [
     *("reference", "torch", "torch-patched"),
     *("paddle", "mindspore", "stdlib"),
-    *("sharedarray", "shared-ndarray2"),
+    *("sharedarray", "shared-ndarray2", "tensordict"),
 ]
 
 myst_enable_extensions = ["colon_fence", "deflist"]

@@ -18,6 +18,7 @@ FRAMEWORKS = {
     "paddle": "paddle",
     "shared_ndarray2": "shared_ndarray2",
     "sharedarray": "SharedArray",
+    "tensordict": "tensordict",
     "torch": "torch",
 }
 """The adapters of libraries that may be missing, and what those are imported as."""

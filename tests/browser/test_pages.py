@@ -24,6 +24,7 @@ PAGES = (
     "upstream/torch.html",
     "upstream/mindspore.html",
     "upstream/shared-ndarray2.html",
+    "upstream/tensordict.html",
     "spec/index.html",
     "spec/grad.html",
     "spec/fault.html",

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 EXPECTATIONS = ROOT / "conformance/sharedtensor_conformance/expectations"
 CAUSES = EXPECTATIONS / "causes"
 REPORTS = ROOT / "docs/reports"
-REPORTED = ("torch", "paddle", "mindspore", "shared-ndarray2")
+REPORTED = ("torch", "paddle", "mindspore", "shared-ndarray2", "tensordict")
 
 PROGRAM = "import sys\nprint(f'it is in {sys.prefix}/lib')\n"
 WHERE = '[causes.one]\nno-promise = "It is small."\nwhere = ["{}"]\n'

@@ -28,6 +28,7 @@ SHIPPED = (
     "stdlib",
     "sharedarray",
     "shared-ndarray2",
+    "tensordict",
     "copy",
     "numpy-copy",
 )

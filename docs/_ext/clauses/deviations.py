@@ -40,6 +40,7 @@ PROJECTS = {
     "paddle": "Paddle",
     "mindspore": "MindSpore",
     "shared-ndarray2": "shared-ndarray2",
+    "tensordict": "tensordict",
 }
 """The implementations that another project ships, and the name of the project."""
 

@@ -1,0 +1,142 @@
+"""tensordict: its `MemoryMappedTensor`, which is pickled by reducers of its own.
+
+What tensordict adds to PyTorch is judged. A `TensorDict` in shared memory is one of
+ordinary tensors of PyTorch, which PyTorch's own reducers send: that is judged as
+``torch``. A `MemoryMappedTensor` without a file name lies in anonymous shared memory,
+and is sent by a descriptor. One with a file name lies in a file of the caller's, which
+stays until the caller removes it, and is sent by the name: that is not judged, since
+what becomes of it is the caller's. What is claimed is what the documentation promises:
+
+* A tensor is made in shared memory, and is not moved there: ``share`` is not claimed.
+* Indexing gives a `MemoryMappedTensor` over the same storage, which can be pickled:
+  ``views`` is claimed, for slices. Of the windows with steps that the suite takes of a
+  tensor with one dimension some have two; an index gives none of these.
+* It cannot require gradients: ``grad`` and ``modules`` are not claimed. Nested tensors
+  can be made and sent: they are a kind.
+* Nothing is said of addresses, of NumPy arrays over it, of the ends of processes, of
+  limits, nor of handles that others made: none of ``identity``, ``arrays``,
+  ``lifetime``, ``faults`` and ``forgery``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from importlib import import_module
+from typing import Any
+
+from sharedtensor_conformance.adapter import (
+    Implementation,
+    Index,
+    Layout,
+    Number,
+    Tensor,
+)
+
+conformance_adapter = Implementation(
+    name="tensordict",
+    operations="sharedtensor_conformance.adapters.tensordict:TensorDictOperations",
+    claims=frozenset({"core", "views", "kinds"}),
+    version="distribution:tensordict",
+    dtypes=(
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ),
+    kinds=("nested",),
+    views=("slices",),
+    segment_pattern=r"pym-{pid}-.*",
+    deadline=30.0,
+    patience=120.0,
+    preload=True,
+)
+
+
+class TensorDictOperations:
+    """What owner and peers do with memory-mapped tensors."""
+
+    multiprocessing = multiprocessing
+
+    def __init__(self) -> None:
+        self.torch = import_module("torch")
+        self.library = import_module("tensordict")
+
+    def enter_child(self, strategy: str) -> None:
+        """Forgo threads of PyTorch: a child forked after one was used hangs."""
+        self.torch.set_num_threads(1)
+
+    def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
+        """Return a new tensor in anonymous shared memory."""
+        private = self.torch.tensor(values, dtype=getattr(self.torch, dtype))
+        return self.library.MemoryMappedTensor.from_tensor(private.reshape(shape))
+
+    def is_tensor(self, value: object) -> bool:
+        """Return whether `value` is a memory-mapped tensor."""
+        return isinstance(value, self.library.MemoryMappedTensor)
+
+    def encode(self, tensor: Tensor) -> Tensor:
+        """Return the tensor: it pickles itself."""
+        return tensor
+
+    def decode(self, message: Tensor) -> Tensor:
+        """Return the message: it is a tensor."""
+        return message
+
+    def release(self, tensor: Tensor) -> None:
+        """Do nothing: the tensor goes with its last reference."""
+
+    def shape(self, tensor: Tensor) -> Index:
+        """Return the shape."""
+        return tuple(tensor.shape)
+
+    def dtype(self, tensor: Tensor) -> str:
+        """Return the dtype; PyTorch's names are NumPy's."""
+        return str(tensor.dtype).removeprefix("torch.")
+
+    def values(self, tensor: Tensor) -> list[Number]:
+        """Return all values, flat."""
+        values: list[Number] = tensor.flatten().tolist()
+        return values
+
+    def read(self, tensor: Tensor, index: Index) -> Number:
+        """Return the value of one element."""
+        value: Number = tensor[index].item()
+        return value
+
+    def write(self, tensor: Tensor, index: Index, value: Number) -> None:
+        """Write one element."""
+        tensor[index] = self.torch.tensor(value, dtype=tensor.dtype)
+
+    def view(self, tensor: Tensor, layout: Layout) -> Tensor:
+        """Return a slice, or one element, by an index."""
+        if layout.shape == ():
+            return tensor[layout.offset]
+        (length,) = layout.shape
+        return tensor[layout.offset : layout.offset + length]
+
+    def strides(self, tensor: Tensor) -> Index:
+        """Return the strides in elements."""
+        return tuple(tensor.stride())
+
+    def make_kind(self, kind: str) -> Tensor:
+        """Return a nested tensor of two rows of different length."""
+        rows = [self.torch.tensor([1.0, 2.0]), self.torch.tensor([3.0, 4.0, 5.0])]
+        nested = self.torch.nested.nested_tensor(rows)
+        return self.library.MemoryMappedTensor.from_tensor(nested)
+
+    def describe(self, tensor: Tensor) -> list[Any]:
+        """Return the class, the dtype and the rows."""
+        rows = [row.tolist() for row in self.torch.Tensor.unbind(tensor)]
+        return [type(tensor).__name__, str(tensor.dtype), tensor.is_nested, rows]
+
+    def change(self, tensor: Tensor, value: int) -> bool:
+        """Write to the first element of the first row."""
+        self.torch.Tensor.unbind(tensor)[0][0] = value
+        return True
