@@ -125,6 +125,15 @@ async def bind_and_die(*arguments):
 launch.SYSTEM.bind = bind_and_die
 client.address()
 """
+KILLED_WITH_THE_SOCKET_LISTENING = """
+import os
+listen = launch.SYSTEM.listen
+async def listen_and_die(*arguments):
+    await listen(*arguments)
+    os.kill(os.getpid(), 9)
+launch.SYSTEM.listen = listen_and_die
+client.address()
+"""
 
 
 @pytest.mark.parametrize(
@@ -133,6 +142,7 @@ client.address()
         KILLED_BEFORE_THE_DIRECTORY,
         KILLED_WITH_THE_DIRECTORY_MADE,
         KILLED_WITH_THE_SOCKET_BOUND,
+        KILLED_WITH_THE_SOCKET_LISTENING,
     ],
 )
 def test_a_starter_killed_on_the_way_leaves_nothing(

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import select
+import shutil
 import signal
 import socket
 import time
@@ -121,6 +122,26 @@ def test_an_adopted_manager_that_is_gone_with_its_place_is_replaced(new_client, 
     client.call("register", name)
     assert client.call("address") != "/nowhere/sharedtensor-manager-0/socket"
     assert client.call("status")["holds"] == 1
+
+
+def test_a_manager_leaves_the_directory_that_another_has_at_its_path(
+    new_client, name, eventually
+):
+    """Somebody has removed the first one's directory, as cleaners do. Clause MGR-14."""
+    first, second = new_client(), new_client()
+    address = first.call("address")
+    first.call("register", name)
+    first.call("sync")
+    shutil.rmtree(Path(address).parent)
+    second.call("adopt", address)
+    second.call("register", f"{name}-other")
+    pid = first.call("status")["pid"]
+    assert second.call("status")["pid"] != pid
+    first.leave()
+    eventually(lambda: not Path(f"/proc/{pid}").exists())
+    assert Path(address).exists()
+    second.leave()
+    eventually(lambda: not Path(address).parent.exists())
 
 
 def test_a_foreign_manager_that_has_ended_is_an_error(

@@ -43,6 +43,7 @@ CLOSING = "closing"  # the socket's name while the manager ends
 JOURNAL = "names"
 PRESENCE = "clients"  # the presence pipe; with a suffix, that of a manager before
 SHM = "/dev/shm"
+SUN_PATH = 107  # bytes of a path that fit into a socket address, the final 0 apart
 CUT_SHORT = int(socket.MSG_TRUNC)  # an enumeration costs a microsecond each time
 ANCILLARY_SIZE = socket.CMSG_SPACE(struct.calcsize("i"))  # room for one descriptor
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01  # seconds in which messages gather
@@ -123,9 +124,32 @@ class Listener:
                 return connection
             connection.close()
 
+    def can_be_reached(self) -> bool:
+        """Return whether the socket listens."""
+        return bool(self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
     def lock(self) -> bool:
-        """Lock the directory; return False if a client is about to use it."""
+        """Lock the directory, if it is there; return False if a client has locked it.
+
+        A manager that has not listened does not know whether it was made.
+        """
+        if self.folder < 0:
+            try:
+                self.open()
+            except OSError:
+                return True
         return lock(self.folder)
+
+    def remove_directory(self, has_listened: bool) -> None:
+        """Remove the directory, if it was made; unless it has listened, if unused.
+
+        Somebody may have removed it, and a client made another at its path.
+        """
+        if has_listened:
+            if is_at(self.folder, self.directory):
+                remove_directory(self.directory)
+        elif self.lock() and self.folder >= 0:
+            remove_unused_directory(self.directory, self.folder)
 
     def hide(self) -> None:
         """Let nobody find the socket from here on."""
@@ -335,6 +359,9 @@ class Kernel(serving.System):
 
     # --- the end
 
+    def can_be_reached(self) -> bool:
+        return self.listener.can_be_reached()
+
     async def lock(self) -> bool:
         return self.listener.lock()
 
@@ -349,10 +376,7 @@ class Kernel(serving.System):
         self.listener.show()
 
     async def remove_directory(self, has_listened: bool) -> None:
-        if has_listened:
-            remove_directory(self.listener.directory)
-        else:
-            remove_unused_directory(self.listener.directory, self.listener.socket)
+        self.listener.remove_directory(has_listened)
 
 
 def descriptor_of(watched: Watched) -> tuple[int, int]:
@@ -443,21 +467,79 @@ def remove_directory(directory: str) -> None:
         os.rmdir(directory)
 
 
-def remove_unused_directory(directory: str, listener: socket.socket) -> None:
-    """Remove the directory of a manager that never listened, if it is its alone.
+def remove_unused_directory(directory: str, folder: int) -> None:
+    """Remove the directory of a manager that never listened, if nobody uses it.
 
-    A directory with a journal is left to the next client of the manager that was
-    killed there, and one with another socket to the manager that has it. Clause MGR-14.
+    `folder` is a descriptor of it. It is locked, since another client may be about to
+    start a manager there.
     """
     with contextlib.suppress(OSError):
-        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        if is_at(folder, directory) and lock(folder) and not is_used(directory):
+            remove_directory(directory)
+
+
+def is_at(folder: int, directory: str) -> bool:
+    """Return whether an open directory is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(folder), os.stat(directory))
+    except OSError:
+        return False
+
+
+def is_used(directory: str) -> bool:
+    """Return whether anything in a directory, which is locked, is of use.
+
+    A journal is left to the next client of the manager that was killed there, a socket
+    to the manager that serves it, and a presence pipe to the clients that have it open,
+    for which a successor has to wait. Clause MGR-14. Raises `OSError`.
+    """
+    there = os.listdir(directory)
+    if JOURNAL in there or (SOCKET in there and is_served(directory)):
+        return True
+    pipes = (name for name in there if name.partition("-")[0] == PRESENCE)
+    return any(is_present(os.path.join(directory, name)) for name in pipes)
+
+
+def is_served(directory: str) -> bool:
+    """Return whether the socket in a directory takes connections.
+
+    One that is bound and does not listen refuses them, as that of a dead process does.
+    """
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with probe, short_path(os.path.join(directory, SOCKET)) as path:
+        probe.setblocking(False)
         try:
-            there = set(os.listdir(directory)) if lock(folder) else {JOURNAL}
-            is_ours = SOCKET not in there or listener.getsockname()
-            if is_ours and JOURNAL not in there:
-                remove_directory(directory)
-        finally:
-            os.close(folder)
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:
+            pass  # so many wait that there is no room
+    return True
+
+
+def is_present(path: str) -> bool:
+    """Return whether somebody has a presence pipe open. Raises `OSError`."""
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return is_open_elsewhere(pipe)
+    finally:
+        os.close(pipe)
+
+
+@contextlib.contextmanager
+def short_path(path: str) -> Iterator[str]:
+    """Give a path of any length in a form that fits into a socket address.
+
+    Clause MGR-7.
+    """
+    if len(os.fsencode(path)) <= SUN_PATH:
+        yield path
+        return
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+    finally:
+        os.close(folder)
 
 
 def lock(folder: int) -> bool:

@@ -9,10 +9,10 @@ waits until the daemon serves: messages wait in the socket pair, other clients i
 backlog. (Its first fork is waited for, once in a program, some 10 ms.) From before the
 directory exists there is a daemon that knows its path and sees the client's end of the
 socket pair close, so a client that is killed on the way leaves nothing (the simulator
-of the tests kills it at each step). The daemon is started by `subprocess` (which does
-not copy the address space, as a fork of a large process would), in a new session at
-once, and forks there, so the client is left with a child that ends directly and is
-waited for.
+of the tests kills it at each step), and nothing of others is removed (see `serving`).
+The daemon is started by `subprocess` (which does not copy the address space, as a fork
+of a large process would), in a new session at once, and forks there, so the client is
+left with a child that ends directly and is waited for.
 
 **Two at once.** Processes that start a manager at the same time get two managers. That
 does no harm: the address travels in each handle, and whoever receives a handle talks to
@@ -36,13 +36,13 @@ from typing import Any
 from ..errors import ManagerError
 from . import conversation, daemon, messages
 from .conversation import AddressTaken, Connected
+from .daemon import short_path
 from .serving import complete
 
 TIMEOUT = 10.0  # seconds for any single wait on a manager or for a lock
 GRACE_VARIABLE = "SHAREDTENSOR_MANAGER_GRACE"
 DEFAULT_GRACE = 0.5
 BACKLOG = 1024
-SUN_PATH = 107  # bytes of a path that fit into a socket address, the final 0 apart
 LOCK_POLL = 0.002
 
 
@@ -209,8 +209,13 @@ class ClientKernel(conversation.System):
         wait_until_detached(starting.process)
 
     async def give_up(self, starting: Starting, directory: str) -> None:
-        daemon.remove_unused_directory(directory, starting.listener)
         starting.close()
+        with contextlib.suppress(OSError):
+            folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                daemon.remove_unused_directory(directory, folder)
+            finally:
+                os.close(folder)
 
     async def connected(self, starting: Starting) -> Connected:
         starting.listener.close()
@@ -391,19 +396,3 @@ def same_file(path: str, status: os.stat_result) -> bool:
     with contextlib.suppress(OSError):
         return os.path.samestat(os.stat(path), status)
     return False
-
-
-@contextlib.contextmanager
-def short_path(path: str) -> Iterator[str]:
-    """Give a path of any length in a form that fits into a socket address.
-
-    Clause MGR-7.
-    """
-    if len(os.fsencode(path)) <= SUN_PATH:
-        yield path
-        return
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
-    finally:
-        os.close(folder)

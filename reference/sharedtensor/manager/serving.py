@@ -25,6 +25,11 @@ are kept as well, since it may be one that the predecessor had counted.
 waits for its grace period, hides its socket, serves whoever has connected before that,
 or removes all names that are left, its socket and its directory (clause MGR-3).
 
+**The start.** If its starter is killed, a manager serves a socket that listens already
+(`nobody_replaces_a_starter`). One that does not listen never will, so others may have
+put a manager of theirs into the directory: it goes under its lock, and only if nobody
+uses it (`leaves_a_locked_directory`, `starters_remove_what_another_serves`).
+
 The simulator of the tests covers the orders: `no_name_goes_early`, `nothing_is_left`
 and `nobody_waits` are its invariants, and each of its mutants changes one order.
 """
@@ -178,8 +183,12 @@ class System:
         """Remove the file of a name, which may be gone."""
         raise NotImplementedError
 
+    def can_be_reached(self) -> bool:
+        """Return whether the socket listens; then it is in the directory."""
+        raise NotImplementedError
+
     async def lock(self) -> bool:
-        """Lock the directory; return False if a client is about to use it."""
+        """Lock the directory, if it is there; return False if a client has."""
         raise NotImplementedError
 
     async def hide(self) -> bool:
@@ -191,7 +200,10 @@ class System:
         raise NotImplementedError
 
     async def remove_directory(self, has_listened: bool) -> None:
-        """Remove the manager's directory; unless it has listened, if nobody uses it."""
+        """Remove the directory, which is locked, or look why a manager may not.
+
+        It is this manager's if it has listened; else it goes if nobody uses it.
+        """
         raise NotImplementedError
 
 
@@ -287,7 +299,18 @@ class Manager:
         self.names.release_all(client.holds)
         self.clients.remove(client)
         await self.system.close(client)
+        if client is self.first and not self.is_listening:
+            await self.replace_starter()
         self.after_close()
+
+    async def replace_starter(self) -> None:
+        """Serve a socket that listens, though its maker was killed before it said so.
+
+        Others may have connected by then. A socket that does not listen never will.
+        Clause MGR-14.
+        """
+        if self.system.can_be_reached():
+            await self.start_listening()
 
     def after_close(self) -> None:
         """Accept again, with a descriptor free; without any user left, end soon."""
@@ -464,13 +487,11 @@ class Manager:
 
         Clause MGR-3.
         """
-        if not self.is_listening:
-            return True
         if not await self.system.lock():
             self.deadline = self.system.now() + LOCK_RETRY
             return False
-        if not await self.system.hide():
-            return True  # somebody removed the directory: nobody can connect
+        if not (self.is_listening and await self.system.hide()):
+            return True  # nobody can connect: it never listened, or the socket is gone
         await self.accept()
         if self.is_used():
             await self.system.show()

@@ -96,7 +96,8 @@ def judged(mutant: Mutant) -> dict[str, Any]:
     with mutant.applied():
         if mutant.scenario:
             scenario = search.SCENARIOS[mutant.scenario]
-            found = search.search(scenario, mutant.manager_kills)
+            kills = mutant.manager_kills, mutant.client_kills
+            found = search.search(scenario, *kills)
             path = [" ".join(choice) for choice in found.path]
             by = {"scenario": mutant.scenario, "path": path}
             return verdict(mutant, began, found.steps, found.violation, by)

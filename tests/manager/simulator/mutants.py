@@ -27,8 +27,8 @@ from systems import PRESENCE, ClientSystem, SimulatedConversation
 class Mutant:
     """One fault: what it replaces, and by what.
 
-    `scenario` is that of the search which finds it, with so many kills of managers,
-    where random runs seldom come upon it.
+    `scenario` is that of the search which finds it, with so many kills of managers and
+    of clients, where random runs seldom come upon it.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Mutant:
     replacement: Any
     scenario: str = ""
     manager_kills: int = 0
+    client_kills: int = 0
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
@@ -49,7 +50,11 @@ MUTANTS: dict[str, Mutant] = {}
 
 
 def mutant(
-    holder: Any, attribute: str, scenario: str = "", manager_kills: int = 0
+    holder: Any,
+    attribute: str,
+    scenario: str = "",
+    manager_kills: int = 0,
+    client_kills: int = 0,
 ) -> Callable[[Any], Any]:
     """Register the replacement of a function."""
 
@@ -58,7 +63,8 @@ def mutant(
         name = replacement.__name__
         assert hasattr(holder, attribute), f"nothing is replaced: {attribute}"
         found = Mutant(name, sentence, holder, attribute, replacement)
-        found.scenario, found.manager_kills = scenario, manager_kills
+        found.scenario = scenario
+        found.manager_kills, found.client_kills = manager_kills, client_kills
         MUTANTS[name] = found
         return replacement
 
@@ -70,6 +76,7 @@ def mutant(
 _run_once = Manager.run_once
 _sweep = Manager.sweep
 _disconnect = Manager.disconnect
+_close = Manager.close
 _to_say_again = Conversation.to_say_again
 
 
@@ -327,6 +334,23 @@ async def leaves_before_it_has_come(self: Conversation, may_create: bool) -> Non
 
 
 @mutant(systems, "is_unused")
-def aborted_starts_remove_everything(directory: Any, listener: Any) -> bool:
+def aborted_starts_remove_everything(directory: Any) -> bool:
     """A manager that never listened removes the directory, whoever uses it."""
     return True
+
+
+@mutant(systems, "is_unused")
+def starters_remove_what_another_serves(directory: Any) -> bool:
+    """A manager that never listened removes a directory that has no journal yet."""
+    return directory.journal is None
+
+
+@mutant(Manager, "replace_starter")
+async def nobody_replaces_a_starter(self: Manager) -> None:
+    """A socket that listens is not served if its maker was killed just then."""
+
+
+@mutant(Manager, "close", "two_share", client_kills=2)
+async def leaves_a_locked_directory(self: Manager) -> bool:
+    """A manager that never listened does not wait for the lock on its directory."""
+    return await _close(self) or not self.is_listening

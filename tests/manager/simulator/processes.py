@@ -79,6 +79,7 @@ class ManagerProcess(Process):
         super().__init__(world, name)
         self.is_over = False
         self.is_ending = False
+        self.was_killed = False
         self.open(listener, first)
         self.system = ManagerSystem(self, listener)
         self.manager = world.rules.manager(self.system, first, GRACE)
@@ -446,13 +447,25 @@ class Simulation(World):
     def kill(self, process: Process) -> None:
         """Kill a process by SIGKILL."""
         if isinstance(process, ManagerProcess):
+            process.was_killed = True
             self.manager_kills += 1
             self.of_before = frozenset(self.journaled)
             self.was_looked_after = False
             self.told.clear()
         else:
             self.client_kills += 1
+            if self.starts_a_killed_manager(process) and not self.serving():
+                self.was_looked_after = False
         process.end()
+
+    def starts_a_killed_manager(self, starter: Process) -> bool:
+        """Return whether a process is starting a manager that was killed already.
+
+        If it is killed as well, nobody knows what it has made for that manager, though
+        clients of another manager have ended in order since.
+        """
+        killed = [one.system.listener for one in self.managers() if one.was_killed]
+        return any(listener in starter.opened for listener in killed)
 
     # --- invariants
 
@@ -484,10 +497,17 @@ class Simulation(World):
 
     def listens(self, manager: ManagerProcess) -> None:
         """See that no other manager serves the address."""
-        for other in self.managers():
-            serves = other.manager.is_listening and not other.is_over
-            if other is not manager and not other.is_dead and serves:
+        for other in self.serving():
+            if other is not manager:
                 raise Violation(f"one_manager: {other.name} and {manager.name}")
+
+    def serving(self) -> list[ManagerProcess]:
+        """Return the managers that serve the address."""
+        return [
+            one
+            for one in self.managers()
+            if one.manager.is_listening and not one.is_over and not one.is_dead
+        ]
 
     def leaves_in_order(self, client: ClientProcess) -> None:
         """Note that a client has seen to it that somebody knows what it knows."""

@@ -154,7 +154,13 @@ class ManagerSystem(serving.System):
 
     # --- the end
 
+    def can_be_reached(self) -> bool:
+        self.process.saw(self.listener.is_listening)
+        return self.listener.is_listening
+
     async def lock(self) -> bool:
+        if self.directory is None and not await self.open_if_there():
+            return True
         await self.process.point("locks")
         assert self.directory is not None
         self.process.saw(self.directory.locked_by is None)
@@ -163,6 +169,13 @@ class ManagerSystem(serving.System):
         self.lock_held = Lock(self.process.identity("lock"), self.directory)
         self.process.open(self.lock_held)
         return True
+
+    async def open_if_there(self) -> bool:
+        """Open the directory of a manager that has not listened."""
+        await self.process.point("opens its directory")
+        self.directory = self.world.directory(DIRECTORY)
+        self.process.saw(self.directory is not None)
+        return self.directory is not None
 
     async def hide(self) -> bool:
         await self.process.point("hides its socket")
@@ -192,8 +205,11 @@ class ManagerSystem(serving.System):
             directory.journal = None
             await self.process.point("removes its directory")
             directory.exists = bool(directory.entries)
-        elif directory is not None and is_unused(directory, self.listener):
-            directory.exists = False
+        elif directory is not None and directory is self.directory:
+            is_going = self.lock_held is not None and is_unused(directory)
+            self.process.saw(is_going)
+            await self.process.point("removes its directory")
+            directory.exists = not is_going
         self.process.is_over = True
 
 
@@ -206,10 +222,14 @@ class ReadEnd(Opened):
         other.reader = self
 
 
-def is_unused(directory: Directory, listener: Listener) -> bool:
-    """Return what `daemon.remove_unused_directory` finds."""
-    is_ours = SOCKET not in directory.entries or listener.is_bound
-    return directory.locked_by is None and directory.journal is None and is_ours
+def is_unused(directory: Directory) -> bool:
+    """Return the opposite of what `daemon.is_used` does."""
+    entries = directory.entries
+    found = entries.get(SOCKET)
+    is_served = found is not None and found.is_listening and not found.is_closed()
+    pipes = (entries[name] for name in entries if name.startswith(PRESENCE))
+    is_open = any(not pipe.is_closed() for pipe in pipes)
+    return directory.journal is None and not is_served and not is_open
 
 
 def is_news(watched: serving.Watched) -> bool:
@@ -348,11 +368,14 @@ class ClientSystem(conversation.System):
 
     async def give_up(self, starting: Starting, directory: str) -> None:
         await self.process.point("gives a manager up")
-        found = self.world.directory(directory)
-        if found is not None and is_unused(found, starting.listener):
-            found.exists = False
         for opened in (starting.first, starting.listener, starting.presence):
             self.process.close(opened)
+        await self.process.point("looks into the directory")
+        found = self.world.directory(directory)
+        is_free = found is not None and found.locked_by is None
+        self.process.saw(is_free)
+        if found is not None and is_free and is_unused(found):
+            found.exists = False
 
     async def connected(self, starting: Starting) -> conversation.Connected:
         await self.process.point("closes its listener")
