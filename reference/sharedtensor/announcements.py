@@ -90,8 +90,11 @@ def take_over(name: str, address: str, announcement: Announcement | int) -> None
     will do to hold it for a while. Clauses FS-2, FS-8, LIFE-2, LIFE-13.
     """
     if isinstance(announcement, int):
-        carrier = transport.current_inbox().carrier(announcement)
-        if carrier is not None:
+        inbox = transport.current_inbox()
+        if inbox.carries_others(announcement, name):
+            manager.register(name, address=address)
+            manager.register_held(address)
+        elif (carrier := inbox.carrier(announcement)) is not None:
             manager.hold(name, address, carrier)
         else:
             manager.register(name, address=address)
@@ -107,10 +110,13 @@ def take_over(name: str, address: str, announcement: Announcement | int) -> None
 def discard(name: str, address: str, announcement: Announcement | int) -> None:
     """Let a message go that has brought a name which this process holds already.
 
-    What stands for the name in it is closed with it. Clause RESHARE-7.
+    What stands for the name in it is closed with it, so no other name can be held by
+    it. Clauses FS-2, RESHARE-7.
     """
     if not isinstance(announcement, int):
         announcement.discarded(name, address)
+    elif transport.current_inbox().carries_others(announcement, name):
+        manager.register_held(address)
 
 
 class LastAnnouncement:

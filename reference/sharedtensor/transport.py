@@ -85,7 +85,7 @@ class Inbox:
 
     `payload` is the message, and `storages` what it carries, once that is known.
     `carriers` are the descriptors that stand for names, in as far as these are held by
-    them.
+    them, and `carried` the first name that each place was asked for.
     """
 
     def __init__(self, descriptors: list[int], payload: Any = b""):
@@ -93,6 +93,14 @@ class Inbox:
         self.payload = payload
         self.storages: list[Any] | None = None
         self.carriers: dict[int, OwnedDescriptor] = {}
+        self.carried: dict[int, str] = {}
+
+    def carries_others(self, place: int, name: str) -> bool:
+        """Return whether the descriptor there was found to stand for another name.
+
+        Then none of them can be held by it: it would keep all. Clauses FS-2, FS-9.
+        """
+        return self.carried.setdefault(place, name) != name
 
     def carrier(self, place: int) -> "OwnedDescriptor | None":
         """Return the descriptor that stands for names, as `Outbox.add_name` counts.

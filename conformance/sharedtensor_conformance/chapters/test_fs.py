@@ -130,6 +130,38 @@ def test_name_goes_though_one_process_received_it_twice(
         eventually(gone, "the file is removed", within=stage.grace)
 
 
+TOO_LARGE = 20_000
+"""Elements of a tensor that is too large to lie in a file with others."""
+
+
+@clause("FS-2", vary=("strategy",))
+def test_name_goes_though_others_of_its_message_are_held(
+    sender, receiver, channel, stage
+):
+    """The receiver gets two tensors, each with its file, drops one and holds the other.
+
+    It has neither before, or either of them.
+    """
+    each_storage_has_a_segment(stage)
+    for known, dropped in product((None, 0, 1), (0, 1)):
+        before = stage.ledger.segments()
+        made = [sender.make_long(TOO_LARGE, number) for number in (16, 17)]
+        early = [] if known is None else [sender.send(made[known], receiver, channel)]
+        arrived = sender.send(made, receiver, channel)
+        sender.request("drop", *(each.key for each in made))
+        if known == dropped:
+            early.pop().drop()
+        arrived[dropped].drop()
+        new = lambda before=before: stage.ledger.segments() - before  # noqa: E731
+        one = lambda new=new: len(new()) == 1  # noqa: E731
+        eventually(one, "one file is there", within=stage.grace, found=new)
+        kept = arrived[1 - dropped]
+        check.equal(kept.read(TOO_LARGE - 1), 17 - dropped, "the other has its values")
+        receiver.request("drop", *(each.key for each in (kept, *early)))
+        none = lambda new=new: not new()  # noqa: E731
+        eventually(none, "no file is there", within=stage.grace, found=new)
+
+
 @clause("FS-2", vary=("strategy",))
 def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
     sender, receiver, channel, stage

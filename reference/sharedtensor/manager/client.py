@@ -150,6 +150,12 @@ class Client:
                 is_own = link.address == self.own
                 complete(link.hold(name, descriptor, is_own))
 
+    def register_held(self, address: str | None) -> None:
+        """Register what is held by a descriptor; see `Conversation.hold`."""
+        link = self.known_link(address)
+        if link is not None:
+            complete(link.register_kept_open())
+
     def request(self, link: Link, kind: bytes) -> bytes:
         """Send a request and return its answer."""
         self.retry(link)
@@ -337,6 +343,14 @@ def hold(name: str, address: str | None, descriptor: object) -> None:
     FS-8, LIFE-2. Raises as `register` does.
     """
     _client.hold(checked(name), address, descriptor)
+
+
+def register_held(address: str | None = None) -> None:
+    """Register what `hold` holds by a descriptor, which stands for others too.
+
+    Where the lock is held this is done soon: a name goes later at worst. Clause FS-2.
+    """
+    _client.lock.run_soon(functools.partial(_client.register_held, address))
 
 
 def release(name: str, address: str | None = None) -> None:

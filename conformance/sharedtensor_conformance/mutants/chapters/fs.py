@@ -160,3 +160,17 @@ def name_keeps_the_first_pid(new_name):
         return new_name().replace(f"-{os.getpid()}-", f"-{own[0]}-")
 
     return name_of_the_first
+
+
+@mutant(
+    "held_by_what_stands_for_others",
+    "FS-2",
+    replaces="transport.Inbox.carries_others",
+)
+def held_by_what_stands_for_others(carries_others):
+    """A name is held by the descriptor of its message, though others go with it."""
+
+    def never(inbox, place, name):
+        return False
+
+    return never
