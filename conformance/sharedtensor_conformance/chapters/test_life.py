@@ -308,7 +308,7 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
     sender.send(sender.make([1, 2]), receiver, "queue").drop()
     before = opened(stage, sender, receiver)
     for count in NUMBERS_OF_LARGE:
-        made = sender.request("act", "make_many_large", count, 1, LARGE)
+        made = sender.request("act", "make_many_long", count, LARGE, "float64")
         sender.put(made, receiver, "queue")
         sender.request("drop", *(each.key for each in made))
         arrived = receiver.get(sender, "queue")

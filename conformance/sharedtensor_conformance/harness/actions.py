@@ -136,13 +136,6 @@ def make_many(actor: Any, count: int, first: int) -> list[Any]:
     return [actor.call("make", [number], (1,), "float32") for number in numbers]
 
 
-def make_many_large(actor: Any, count: int, first: int, length: int) -> list[Any]:
-    """Return tensors of so many elements of 8 bytes, which begin with `first` etc."""
-    tail = [0] * (length - 1)
-    numbers = range(first, first + count)
-    return [actor.call("make", [n, *tail], (length,), "float64") for n in numbers]
-
-
 def wrong_beginnings(actor: Any, tensors: list[Any], first: int) -> list[int]:
     """Return the places of the tensors that do not begin with `first` and so on."""
     found = [actor.call("read", tensor, (0,)) for tensor in tensors]
@@ -154,11 +147,13 @@ def first_values(actor: Any, tensor: Any, count: int) -> list[Any]:
     return [actor.call("read", tensor, (index,)) for index in range(count)]
 
 
-def make_many_long(actor: Any, count: int, length: int) -> list[Any]:
+def make_many_long(
+    actor: Any, count: int, length: int, dtype: str = "float32"
+) -> list[Any]:
     """Return tensors of so many elements each, which begin with 1, 2 and so on."""
     tail = [0] * (length - 1)
     made = range(1, count + 1)
-    return [actor.call("make", [n, *tail], (length,), "float32") for n in made]
+    return [actor.call("make", [n, *tail], (length,), dtype) for n in made]
 
 
 def share_each(actor: Any, tensors: list[Any]) -> None:
