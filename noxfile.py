@@ -552,7 +552,10 @@ def soak_loaded(session: nox.Session) -> None:
 
 @nox.session
 def soak_histories(session: nox.Session) -> None:
-    """A hundred thousand random histories with deaths (some hours on two cores)."""
+    """A hundred thousand random histories with deaths (some hours on two cores).
+
+    `--add-to=docs/reports/soak/histories.json` goes on where that record ends.
+    """
     session.install("-e", ".[conformance]")
     out = f"--out={RECORDS}/histories.json"
     session.run("python", "soak/histories.py", out, *session.posargs)

@@ -7,12 +7,14 @@ exit, are killed, fork while messages wait, and fill queues; a model says what h
 come of it. Every case has to pass, and none only in its repetition.
 
 What counts is a history that was taken: of a case that does not pass, none is counted.
-Ctrl-C ends the last run, and the record has those before.
+Ctrl-C ends the last run, and the record has those before. As many as take hours need no
+machine for hours at once: ``--add-to`` goes on where a record ends.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
@@ -57,6 +59,13 @@ def options() -> records.Parser:
     parser.add_argument(
         "--first-seed", type=records.positive, default=1, metavar="NUMBER"
     )
+    parser.add_argument(
+        "--add-to",
+        type=earlier_record,
+        default=None,
+        metavar="FILE.json",
+        help="count what an earlier record has, and go on with the seed after its last",
+    )
     parser.add_argument("--workers", type=int, default=2, metavar="PROCESSES")
     parser.add_argument(
         "--suite",
@@ -68,9 +77,28 @@ def options() -> records.Parser:
     return parser
 
 
+def earlier_record(path: str) -> dict[str, Any]:
+    """Read what an earlier run of this has written.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none, or one that found something.
+    """
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = {key: record[key] for key in ("histories", "runs", "seconds")}
+        held = record["held"] and max(run["seed"] for run in found["runs"]) > 0
+    except (OSError, ValueError, KeyError, TypeError):
+        held = False
+    if not held:
+        raise argparse.ArgumentTypeError(
+            f"{path} is no record of histories that were all as the model says"
+        )
+    return found
+
+
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     """Take histories until there are enough; return what holds."""
-    record |= {"histories": {}, "runs": []}
+    record |= given.add_to or {"histories": {}, "runs": []}
     try:
         run_all(given, record)
     except KeyboardInterrupt:
@@ -83,10 +111,12 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 def run_all(given: argparse.Namespace, record: dict[str, Any]) -> None:
     """Write down what came of each run. Raises `NotHeld` if something is left."""
     progress = records.Progress(given.count, "histories")
-    began, taken = time.monotonic(), 0
+    began, taken = time.monotonic(), sum(record["histories"].values())
+    first = 1 + max((run["seed"] for run in record["runs"]), default=0)
+    seeds = itertools.count(max(given.first_seed, first))
     with Sandbox() as sandbox, tempfile.TemporaryDirectory(prefix="sts-many-") as place:
         while taken < given.count and not is_over(began, given.minutes):
-            seed = given.first_seed + len(record["runs"])
+            seed = next(seeds)
             run, found = one_run(sandbox, Path(place), given, seed)
             record["runs"].append(run)
             taken = add(record["histories"], found)
@@ -119,7 +149,8 @@ def one_run(
         python=sys.executable, as_user="", workers=given.workers, suite=suite
     )
     run = loaded.one_run(sandbox, place, same, None)
-    return {**run, "seed": seed}, histories_of(place / "report.jsonl", asked)
+    run |= {"seed": seed, "commit": records.commit()}
+    return run, histories_of(place / "report.jsonl", asked)
 
 
 def histories_of(report: Path, asked: int) -> Counter[str]:

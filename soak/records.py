@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 HELD, NOT_HELD, WRONG_USE, INTERRUPTED = 0, 1, 4, 130
 WIDTH = 88
-PATHS = ("--out", "--python", "--daemon")
+PATHS = ("--out", "--python", "--daemon", "--add-to")
 TOLD_EVERY = 10.0
 """Seconds between two lines of progress where the output is no terminal."""
 
@@ -139,7 +139,7 @@ def run(
     """Do the work, write its record, say in one sentence what came of it.
 
     `work` fills in the record as it goes and returns the sentence of what holds, or
-    raises `NotHeld`.
+    raises `NotHeld`. To the `seconds` that it puts there, those of this run are added.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = parser.parse_args(given)
@@ -152,7 +152,8 @@ def run(
     except KeyboardInterrupt:
         print(f"\n{parser.prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    record |= {"held": status == HELD, "seconds": seconds_since(began)}
+    seconds = round(record.get("seconds", 0) + seconds_since(began), 1)
+    record |= {"held": status == HELD, "seconds": seconds}
     if options.out is not None:
         write(options.out, record, parser)
     print(record["sentence"], file=sys.stderr if status else sys.stdout)

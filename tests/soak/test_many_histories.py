@@ -21,6 +21,33 @@ def test_histories_that_pass_are_counted(run):
     assert done.left == []
 
 
+def record_of(path, **changes):
+    verdicts = {"status": 0, "verdicts": {"pass": 16}, "others": [], "seed": 6}
+    record = {"histories": {"of_queues": 8}, "runs": [verdicts], "seconds": 900.0}
+    path.write_text(json.dumps(record | {"held": True} | changes))
+    return f"--add-to={path}"
+
+
+def test_a_record_is_gone_on_with_the_next_seed(run, tmp_path):
+    earlier = record_of(tmp_path / "earlier.json")
+    done = run("histories.py", *ONE_FAMILY, "--count=11", earlier)
+    assert done.status == 0, done.said
+    assert done.record["histories"] == {"of_queues": 8, "with_programs": 3}
+    assert [one["seed"] for one in done.record["runs"]] == [6, 7]
+    assert "11 histories with deaths in 2 runs" in done.said
+    assert done.record["seconds"] > 900
+    assert str(tmp_path) not in json.dumps(done.record)
+
+
+@pytest.mark.parametrize("changes", [{"held": False}, {"runs": []}, {"runs": 3}])
+def test_what_found_something_is_not_gone_on_with(run, tmp_path, changes):
+    path = tmp_path / "earlier.json"
+    done = run("histories.py", record_of(path, **changes))
+    assert done.status == 4
+    assert "is no record of histories that were all as the model says" in done.said
+    assert len(done.said.strip().splitlines()) == 1
+
+
 @pytest.mark.takes(15)
 def test_a_history_that_fails_is_a_finding_and_is_not_counted(run):
     wrong = ("--suite=--impl=mutant:swaps_messages", "--suite=--clause=CHAN-8")

@@ -20,6 +20,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid, see SO_PEERCRED in unix(
 _LONGEST = 256 << 20  # bytes of a message: more is no message
 _ONE_BYTE = b"\0"  # a descriptor travels with something, see unix(7)
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_ONLY_JSON = frozenset({bool, int, float, str, type(None)})  # what JSON has itself
 
 
 def after(seconds: float) -> float:
@@ -163,6 +164,8 @@ def encode(value: Any, refer: Callable[[Any], dict[str, Any]]) -> Any:
         case bytes():
             return {"bytes": value.hex()}
         case list():
+            if _ONLY_JSON.issuperset(map(type, value)):  # long ones are: of elements
+                return value
             return [encode(item, refer) for item in value]
         case tuple() if type(value) is tuple:
             return {"tuple": [encode(item, refer) for item in value]}
@@ -179,6 +182,8 @@ def decode(data: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
     """Return the value that `encode` described; `resolve` finds references."""
     match data:
         case list():
+            if _ONLY_JSON.issuperset(map(type, data)):
+                return data
             return [decode(item, resolve) for item in data]
         case {"complex": [real, imag]}:
             return complex(real, imag)
