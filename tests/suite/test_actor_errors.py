@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from contextlib import suppress
 
@@ -88,3 +89,26 @@ def test_message_does_not_say_where_the_environment_is(monkeypatch):
     answer = answer_of("read", "site-packages/its/program", "/dev/shm/a")
     said = "no answer from '.../site-packages/its/program' of /dev/shm/a"
     assert answer["raised"]["message"] == said
+
+
+@pytest.mark.parametrize("folder", ["here", "here/below"])
+def test_message_does_not_say_where_the_suite_runs(monkeypatch, tmp_path, folder):
+    """As `tempfile` does, where it finds no place for a temporary file."""
+
+    class Homeless(Operations):
+        def read(self, tensor, index):
+            place = os.getcwd()
+            raise OSError(f"none in ['/tmp', '{place}', '{place}s', '{place}/x']")
+
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / folder)
+    monkeypatch.setitem(globals(), "Operations", Homeless)
+    said = answer_of("read", 1, 2)["raised"]["message"]
+    assert said == f"none in ['/tmp', '.', '{tmp_path / folder}s', './x']"
+
+
+def test_message_is_as_it_was_where_no_place_is_told(monkeypatch):
+    monkeypatch.chdir("/")
+    monkeypatch.setitem(globals(), "Operations", Missing)
+    said = answer_of("read", "/a/b", "/")["raised"]["message"]
+    assert said == "no answer from '/home/me/env/lib/python3.9//a/b' of /"

@@ -14,6 +14,7 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout, fits
@@ -81,18 +82,23 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "bases": [kind.__name__ for kind in type(error).__mro__],
-        "message": without_environment(_shown(lambda: str(error)[:2000])),
+        "message": without_places(_shown(lambda: str(error)[:2000])),
         "errnos": _errnos(error),
         "traceback": _shown(lambda: "".join(traceback.format_exception(error))[-4000:]),
     }
 
 
-def without_environment(text: str) -> str:
-    """Return a text that does not say where the environment is on this machine.
+def without_places(text: str) -> str:
+    """Return a text that does not say where on this machine the suite runs.
 
-    Reports are published and compared, and one program has many places.
+    Reports are published and compared, and one program has many places: of the
+    environment, and of the working directory, which `tempfile` names.
     """
-    return ENVIRONMENT.sub(".../", text)
+    text = ENVIRONMENT.sub(".../", text)
+    with suppress(OSError):  # the directory has gone
+        here = re.escape(os.getcwd().rstrip("/"))
+        text = re.sub(rf"(?<![\w.-]){here}(?![\w.-])", ".", text) if here else text
+    return text
 
 
 def _errnos(error: BaseException | None) -> list[int]:
