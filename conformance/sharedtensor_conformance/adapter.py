@@ -108,6 +108,10 @@ class Implementation:
         views: the kinds of views that the profile ``views`` is judged on, of those in
             `VIEWS`; without ``reinterpreted`` there is no operation `reinterpret`.
         negative_strides: whether a view may run backwards, as NumPy's may.
+        private: whether a new tensor is its process's own until somebody shares or
+            sends it. False where the library makes every tensor in shared memory,
+            because whoever calls it asks for that; then START-4 has no tensor that it
+            is about, and ``share`` none to move.
         channels: the channels to judge, of ``queue``, ``simple_queue``, ``pipe``.
         devices: ``cpu``, and ``simulated``, ``emulated`` or ``cuda`` where the profile
             ``cuda`` is claimed.
@@ -143,6 +147,7 @@ class Implementation:
     kinds: tuple[str, ...] = ()
     views: tuple[str, ...] = VIEWS
     negative_strides: bool = False
+    private: bool = True
     channels: tuple[str, ...] = ("queue", "simple_queue", "pipe")
     devices: tuple[str, ...] = ("cpu",)
     segment_pattern: str = ""
@@ -717,6 +722,7 @@ def _claims_without_an_object(implementation: Implementation) -> list[str]:
     kinds = {dtype.rstrip("0123456789") for dtype in dtypes}
     wanting = [
         ("views", "slices" in implementation.views, "'slices' in views"),
+        ("share", implementation.private, "private=True"),
         ("lazy", "complex" in kinds, "a complex dtype"),
         ("kinds", implementation.kinds, "a name in kinds"),
         ("cuda", {"simulated", "cuda"} & set(devices), "a device, simulated or cuda"),

@@ -100,6 +100,14 @@ def test_bytes_of_another_dtype_need_no_operation_where_no_view_has_them():
     )
 
 
+def test_share_without_private_tensors_could_not_be_judged():
+    at_once = replace(GOOD, claims=GOOD.claims | {"share"}, private=False)
+    assert (
+        "the profile 'share' is claimed, but nothing to judge it on: add "
+        "private=True, or drop the claim"
+    ) in problems_of(at_once, NumpyCopyOperations())
+
+
 def test_views_without_slices_could_not_be_judged():
     (problem,) = problems_of(replace(SLICING, views=("transposed",)), NoBytes())
     assert problem == (

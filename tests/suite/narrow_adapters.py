@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from sharedtensor_conformance.adapter import Layout, Tensor
+from sharedtensor_conformance.adapter import (
+    PROFILES,
+    Index,
+    Layout,
+    Number,
+    Tensor,
+    operations_of,
+)
 from sharedtensor_conformance.adapters import copy, reference
 
 
@@ -74,6 +81,33 @@ slicing = replace(
     channels=("queue", "pipe"),
     views=("slices", "transposed"),
     negative_strides=False,
+)
+
+
+AT_ONCE = frozenset({"core", "identity", "lifetime", "drop-in", "strategy-fd"})
+
+
+class AtOnceOperations(Operations):
+    """Those of a library whose tensors are shared when they are made."""
+
+    def __getattribute__(self, name: str) -> object:
+        of = {profile for profile in PROFILES if name in operations_of(profile)}
+        if of and not of & AT_ONCE:
+            raise AttributeError(name)
+        return Operations.__getattribute__(self, name)
+
+    def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
+        """Make a tensor in shared memory."""
+        return super().make(values, shape, dtype).share_memory_()
+
+
+at_once = replace(
+    descriptors,
+    name="at-once",
+    operations=f"{__name__}:AtOnceOperations",
+    claims=AT_ONCE,
+    channels=("queue", "pipe"),
+    private=False,
 )
 
 

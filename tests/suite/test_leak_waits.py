@@ -221,6 +221,7 @@ def test_long_finding_is_cut():
         ("/dev/shm/torch_21_3568_7", "/dev/shm/torch_*_*_*"),
         ("/dev/shm/sharedtensor-21-0123456789abcdef", "/dev/shm/sharedtensor-*-*"),
         ("/run/sts-x1/t/tmpabcd_x1y", "TMPDIR/tmp*"),
+        ("/dev/shm/pym-3568-jcff_2h9", "/dev/shm/pym-*"),
         ("/dev/null", "/dev/null"),
     ],
 )

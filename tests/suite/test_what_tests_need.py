@@ -372,11 +372,38 @@ def test_kinds_of_views_that_are_not_claimed_are_not_judged(suite):
     assert shown == {layout.name for layout in LAYOUTS}
 
 
+PRIVATE = "every tensor is in shared memory from the start, at its user's request"
+
+
+def test_tests_of_private_tensors_say_so():
+    about = [test for test in all_tests() if "START-4" in test.marking.clauses]
+    assert len(about) > 5
+    assert [test.name for test in about if not test.marking.private] == []
+
+
+@pytest.mark.takes(30)
+def test_library_that_shares_at_once_is_not_judged_on_private_tensors(suite):
+    """Its random histories know that a forked child shares what it inherits."""
+    chosen = (f"--clause={id}" for id in ("START-4", "LIFE-20", "CHAN-12"))
+    done = suite("--impl=narrow_adapters:at_once", "--histories=400", *chosen)
+    assert (done.status, done.left) == (0, NOTHING_LEFT)
+    private = [case for case in done.cases if case.clauses[0] == "START-4"]
+    assert {case.verdict for case in private} == {Verdict.UNSUPPORTED}
+    assert PRIVATE in {case.evidence for case in private}
+    judged = done.report.summary.clauses
+    assert judged["START-4"].verdict is Verdict.UNSUPPORTED
+    assert judged["LIFE-20"].verdict is Verdict.PASS
+    histories = [case.test for case in done.cases if "histories" in case.test]
+    assert len(histories) > 2
+
+
 def test_narrow_adapters_are_well_formed():
     for adapter in (narrow_adapters.descriptors, narrow_adapters.names):
         assert problems_of(adapter, narrow_adapters.Operations()) == []
     sliced = narrow_adapters.SlicingOperations()
     assert problems_of(narrow_adapters.slicing, sliced) == []
+    at_once = narrow_adapters.AtOnceOperations()
+    assert problems_of(narrow_adapters.at_once, at_once) == []
 
 
 def test_what_needs_two_devices_is_not_run_where_there_is_one(suite):

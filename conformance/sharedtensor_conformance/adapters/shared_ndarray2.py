@@ -56,6 +56,7 @@ conformance_adapter = Implementation(
         "complex64",
         "complex128",
     ),
+    private=False,
     segment_pattern=r"psm_[0-9a-f]+",
     preload=True,
 )

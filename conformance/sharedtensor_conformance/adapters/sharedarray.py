@@ -54,6 +54,7 @@ conformance_adapter = Implementation(
         "complex64",
         "complex128",
     ),
+    private=False,
     segment_pattern=r"sharedarray_{pid}_\d+",
     preload=True,
 )

@@ -52,6 +52,7 @@ conformance_adapter = Implementation(
     ),
     kinds=("nested",),
     views=("slices",),
+    private=False,
     segment_pattern=r"pym-{pid}-.*",
     deadline=30.0,
     patience=120.0,

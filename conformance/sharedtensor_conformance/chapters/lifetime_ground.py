@@ -174,7 +174,10 @@ class Ground:
         told = f"{values} + [0] * {LONG}" if is_long else f"{values}"
         self.does(f"t{self.names + 1} = {process.name}.make({told})", ("SHARE-12",))
         remote = self.actor(process).make([*values, *rest])
-        return self.hold(remote, self.world.makes(process, values, is_long=is_long))
+        reference = self.world.makes(process, values, is_long=is_long)
+        if not self.implementation.private:  # who makes one asks to share it
+            self.world.shares(reference)
+        return self.hold(remote, reference)
 
     def values_of(self, remote: Any, storage: StorageModel) -> list[Any]:
         """Return what the elements hold of which the model knows."""

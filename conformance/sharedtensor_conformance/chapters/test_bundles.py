@@ -266,6 +266,7 @@ def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implemen
     profiles=("views",),
     start_methods=BY_FORK,
     mainly="START-4",
+    private=True,
 )
 def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, peer, implementation):
     """Children inherit a bundle that nobody has shared; one of them sends its own."""

@@ -61,6 +61,7 @@ def test_histories_at_limits_end_as_the_model_says(lifetimes):
     *("START-1", "START-3", "START-4", "LIFE-6", "LIFE-11", "LIFE-22"),
     *("SHARE-12", "CHAN-4", "LIFE-7", "LIFE-17"),
     isolated=True,
+    private=True,
 )
 def test_histories_with_starts_end_as_the_model_says(lifetimes):
     """Processes are started with tensors, and while messages wait."""

@@ -72,7 +72,7 @@ def test_tensor_sent_before_a_fork_is_shared_with_the_child(owner, peer):
     each_sees_the_writes_of_the_others(child.arguments, arrived, tensor)
 
 
-@clause("START-4", start_methods=("fork",))
+@clause("START-4", start_methods=("fork",), private=True)
 def test_tensor_that_is_not_shared_is_private_after_a_fork(owner):
     """The owner forks with a tensor that was never shared; both write."""
     tensor = owner.make([25, 26, 27])
@@ -80,7 +80,7 @@ def test_tensor_that_is_not_shared_is_private_after_a_fork(owner):
     each_keeps_its_writes_to_itself(child.arguments, tensor)
 
 
-@clause("START-4", start_methods=("fork",))
+@clause("START-4", start_methods=("fork",), private=True)
 def test_unsent_tensor_is_private_after_a_fork_beside_a_sent_one(owner, peer):
     """The owner sends one tensor and forks with another that it never shared."""
     sent = owner.make([35, 36, 37])
@@ -90,7 +90,7 @@ def test_unsent_tensor_is_private_after_a_fork_beside_a_sent_one(owner, peer):
     each_keeps_its_writes_to_itself(unsent, child.arguments)
 
 
-@clause("START-4", start_methods=("fork",), vary=())
+@clause("START-4", start_methods=("fork",), vary=(), private=True)
 def test_tensor_of_any_size_that_is_not_shared_is_private_after_a_fork(owner):
     """The owner forks with a tensor of each size; both write, each to an end of it."""
     tensors = [owner.make_long(length, 46) for length in LENGTHS]
@@ -111,6 +111,7 @@ def test_tensor_of_any_size_that_is_not_shared_is_private_after_a_fork(owner):
     start_methods=("fork",),
     vary=("strategy",),
     mainly="START-4",
+    private=True,
 )
 def test_argument_that_is_not_shared_is_private_to_processes_started_together(owner):
     """The owner starts three processes by fork with a tensor; each writes to it.

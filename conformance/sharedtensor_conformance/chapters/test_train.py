@@ -366,7 +366,7 @@ def test_module_among_the_arguments_of_a_process_is_shared(owner):
         each_sees_the_writes_of_the_others(tensor, theirs[name])
 
 
-@clause("TRAIN-1", "START-4", start_methods=("fork",))
+@clause("TRAIN-1", "START-4", start_methods=("fork",), private=True)
 def test_module_that_was_not_shared_is_private_after_a_fork(owner):
     """A child inherits a module that nobody has shared, and sends its own back."""
     module = make_normalized(owner)

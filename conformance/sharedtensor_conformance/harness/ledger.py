@@ -27,7 +27,12 @@ SHARED_FILE = re.compile(r"/dev/shm/(?!cuda\.shm\.)|/memfd:")
 """How the target of a descriptor of shared memory begins."""
 
 TEMPORARY = re.compile(r"/\S*/sts-[^/]+/t/")  # the folder of a stage's temporary files
-PARTICULAR = re.compile(r"(?<=tmp)\w{8}$|[0-9a-f]{8,}|\d+")
+PARTICULAR = re.compile(
+    r"(?<=tmp)\w{8}$"  # of `tempfile`
+    r"|(?<=pym-)\d+-\w{8}"  # of an arena of `multiprocessing.heap`
+    r"|[0-9a-f]{8,}|\d+"
+)
+"""What in a name is another one each time."""
 
 
 def account(pid: int) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ class Marking:
     prefers: str = ""
     starts: bool = False
     mainly: tuple[str, ...] = ()
+    private: bool = False
 
     @property
     def starts_processes(self) -> bool:
@@ -68,6 +69,7 @@ def clause(
     prefers: str = "",
     starts: bool = False,
     mainly: str = "",
+    private: bool = False,
 ) -> Callable[[Test], Test]:
     """Tie a test to the clauses `ids`.
 
@@ -96,6 +98,7 @@ def clause(
         starts: the test starts processes besides those that cases share.
         mainly: the one of the clauses that a failure breaks which does not say what it
             is about, such as an exception. Without it that failure breaks all of them.
+        private: the test is about a tensor that nobody has asked to share.
 
     Raises:
         KeyError: the spec has no such clause.
@@ -123,6 +126,7 @@ def clause(
         prefers,
         starts,
         (mainly,) if mainly else (),
+        private,
     )
 
     def decorate(test: Test) -> Test:

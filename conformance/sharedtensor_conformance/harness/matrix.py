@@ -213,6 +213,8 @@ def _lacking(marking: Marking, implementation: Implementation) -> str:
     strategies = implementation.strategies
     if marking.several_strategies and len(strategies) < 2:
         return f"two strategies are needed; {', '.join(strategies)!r} is claimed"
+    if marking.private and not implementation.private:
+        return "every tensor is in shared memory from the start, at its user's request"
     if marking.forks and "fork" not in implementation.start_methods:
         return "the start method 'fork' is not claimed"
     if not _possible_methods(marking, implementation):
