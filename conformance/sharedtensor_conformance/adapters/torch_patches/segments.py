@@ -35,8 +35,10 @@ class Names:
         reference = _reductions().StorageWeakRef(storage)
         self.known[storage._cdata] = reference, (manager, name)
         if len(self.known) > self.limit:
-            live = {k: v for k, v in self.known.copy().items() if not v[0].expired()}
-            self.known, self.limit = live, max(128, 2 * len(live))
+            for key, (one, _) in list(self.known.items()):
+                if one.expired():
+                    self.known.pop(key, None)
+            self.limit = max(128, 2 * len(self.known))
 
     def has(self, storage: Any) -> bool:
         """Return whether a storage has a name."""
@@ -50,6 +52,20 @@ class Names:
             storage = untyped._new_with_weak_ptr(reference.cdata)
             if storage is not None:
                 yield storage, name
+
+    def of(self, storage: Any) -> tuple[bool, bool]:
+        """Return whether a storage is shared, and whether it has a name.
+
+        Where another thread is sharing it, only when that is done: in between it would
+        be shared and have no name yet.
+        """
+        protected = import_module("torch.storage")._share_memory_lock_protected
+
+        def look(storage: Any) -> tuple[bool, bool]:
+            return storage.is_shared(), self.has(storage)
+
+        found: tuple[bool, bool] = protected(look)(storage)
+        return found
 
 
 names = Names()
@@ -65,6 +81,10 @@ def watch_names() -> None:
     _watched = True
     torch = import_module("torch")
     wrap(torch.UntypedStorage, "_share_filename_cpu_", _share_by_name)
+    protected = import_module("torch.storage")._share_memory_lock_protected
+    torch.UntypedStorage._share_filename_cpu_ = protected(
+        torch.UntypedStorage._share_filename_cpu_
+    )
     wrap(_reductions(), "rebuild_storage_filename", _rebuild_named)
     created = torch.UntypedStorage._new_using_filename_cpu
 

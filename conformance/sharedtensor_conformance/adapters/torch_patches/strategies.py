@@ -36,10 +36,10 @@ def _share(before: Any, storage: Any, *args: Any, **options: Any) -> Any:
 
 def _reduce(before: Any, storage: Any) -> Any:
     multiprocessing = import_module("torch.multiprocessing")
-    if storage.device.type != "cpu" or not storage.is_shared():
+    if storage.device.type != "cpu":
         return before(storage)
-    named = names.has(storage)
-    if named == (multiprocessing.get_sharing_strategy() == "file_system"):
+    shared, named = names.of(storage)
+    if not shared or named == (multiprocessing.get_sharing_strategy() == "file_system"):
         return before(storage)
     reductions = multiprocessing.reductions
     if named:
