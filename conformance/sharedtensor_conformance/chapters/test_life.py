@@ -409,12 +409,14 @@ def forked_child_has_nothing_of(put, get, owner, stage):
 
     def forked_amid(count):
         channel = owner.open_channel("queue", "fork")
-        put(channel, count)
-        child = owner.start_peer(start_method="fork")
-        check.equal(child.make([69]).values(), [69], "the child runs")
-        get(channel, count)
-        channel.close(owner)
-        channel.drop(owner)
+        try:
+            put(channel, count)
+            child = owner.start_peer(start_method="fork")
+            check.equal(child.make([69]).values(), [69], "the child runs")
+            get(channel, count)
+        finally:  # or what it has would be told as a leak, too
+            channel.close(owner)
+            channel.drop(owner)
         return child
 
     def held(child):
