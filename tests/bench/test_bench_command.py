@@ -1,8 +1,11 @@
 """The command, from the outside: what it measures, refuses and leaves behind."""
 
+import subprocess
 import sys
 
 import pytest
+from sharedtensor_conformance.bench.measuring import processor_time_of, processor_times
+from sharedtensor_conformance.harness.process_tree import wait_until
 
 ADAPTER = """
 from dataclasses import replace
@@ -73,6 +76,8 @@ def ratio_of(result):
     [
         ("new-4B-round-trip", lambda found: found["median"] > 0),
         ("new-4KiB-one-way", lambda found: found["median"] > 0),
+        ("new-4B-processor", lambda found: found["over_floor"] > 1),
+        ("resend-dropped-processor", lambda found: found["over_floor"] > 1),
         ("thousand-new", lambda found: found["over_floor"] > 1),
         ("state-dict", lambda found: found["over_floor"] > 1),
         ("first-share-1MiB", lambda found: found["over_floor"] > 0.5),
@@ -86,6 +91,51 @@ def test_each_kind_of_row_is_measured(bench, row, holds):
     assert done.status == 0, done.err
     (found,) = done.figures["results"]
     assert holds(found), found
+
+
+BURNS = """def {name}(self, {argument}):
+        from time import process_time
+        end = process_time() + 0.002
+        while process_time() < end:
+            pass
+        return super().{name}({argument})
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [("encode", "tensor"), ("decode", "message"), ("release", "tensor")],
+)
+def test_processor_time_is_that_of_both_sides_and_of_the_drop(
+    bench, tmp_path, name, argument
+):
+    method = BURNS.format(name=name, argument=argument)
+    (tmp_path / "broken.py").write_text(ADAPTER.format(method=method))
+    done = bench("--impl=broken:conformance_adapter", "--rows=resend-dropped-processor")
+    assert done.status == 0, done.err
+    (found,) = done.figures["results"]
+    assert 2000 < found["median"] < 8000
+
+
+def test_processor_time_of_a_manager_is_found_by_its_pattern():
+    program = "import sys; sys.stdin.read(1); exec('while True: pass')"
+    command = [sys.executable, "-c", program, "burns-here"]
+    burning = subprocess.Popen(command, stdin=subprocess.PIPE)
+    try:
+        # A program has its command line a moment after its descriptors are closed.
+        found = lambda: list(processor_times("burns-h[e]re"))  # noqa: E731
+        assert wait_until(lambda: found() == [burning.pid], 30), found()
+        before = processor_time_of(burning.pid)
+        burning.stdin.close()
+        assert wait_until(lambda: processor_time_of(burning.pid) > before + 0.05, 30)
+        assert processor_times("burns-here")[burning.pid] > before
+    finally:
+        burning.kill()
+        burning.wait()
+    assert processor_times("burns-here") == {}
+    assert processor_times("") == {}
+    with pytest.raises(OSError, match="No such process"):
+        processor_time_of(burning.pid)
 
 
 def test_implementations_are_compared_where_both_claim_a_row(bench):

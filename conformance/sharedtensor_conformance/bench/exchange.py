@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from time import process_time
 from typing import Any
 
 from sharedtensor_conformance.adapters import loader
@@ -24,7 +25,11 @@ OWNER, PEER = "owner", "peer"
 
 @dataclass(frozen=True)
 class Order:
-    """What the peer is to do: receive, or tell how many descriptors it has open."""
+    """What the peer is to do: receive, drop, or tell what that has cost it.
+
+    It is asked for the descriptors that it has open (``descriptors``), and for the
+    seconds of processor time in which it received last (``processor``).
+    """
 
     do: str
     channel: str = ""
@@ -52,6 +57,7 @@ class Peer:
         self.link = link
         self.operations = operations
         self.kept: list[Any] = []
+        self.used = 0.0
 
     def carry_out(self, order: Order) -> float:
         """Do what an order says and return what came of it."""
@@ -59,12 +65,13 @@ class Peer:
             "receive": self.receive,
             "let go": self.let_go,
             "descriptors": lambda order: open_descriptors(),
+            "processor": lambda order: self.used,
         }
         return actions[order.do](order)
 
     def receive(self, order: Order) -> float:
         """Receive the messages of an order; return the sum of what is in them."""
-        seen, kept = 0.0, []
+        seen, kept, began = 0.0, [], process_time()
         for _ in range(order.count):
             content = opened(self.link.get(PEER, order.channel), self.operations)
             if order.keeps:
@@ -74,6 +81,7 @@ class Peer:
             del content  # before the answer: dropping is part of the round trip
             if order.round_trip:
                 self.link.put(PEER, order.channel, True)
+        self.used = process_time() - began
         if not order.round_trip:
             self.link.put(PEER, order.channel, True)
         self.kept += kept

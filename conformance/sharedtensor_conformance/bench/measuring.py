@@ -11,15 +11,18 @@ Whatever arrives is verified.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import multiprocessing
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from statistics import median
-from time import perf_counter
+from time import clock_gettime, perf_counter, process_time
 from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
@@ -27,6 +30,7 @@ from sharedtensor_conformance.bench import exchange
 from sharedtensor_conformance.bench.child import say_hello
 from sharedtensor_conformance.bench.exchange import OWNER, Order, closed
 from sharedtensor_conformance.bench.rows import MANY, ROWS, VIEWS, Cell, Row
+from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.channels import PairChannels
 
 MICRO = 1e6
@@ -43,7 +47,10 @@ class WrongValue(Exception):
 
 
 class Pair:
-    """The owner's end of a peer: its channels, and orders to it."""
+    """The owner's end of a peer: its channels, and orders to it.
+
+    `used` are the seconds of processor time in which the owner sent last.
+    """
 
     def __init__(
         self, context: Any, name: str, strategy: str, channels: tuple[str, ...]
@@ -54,6 +61,7 @@ class Pair:
         target = exchange.serve
         self.process = context.Process(target=target, args=arguments, daemon=True)
         self.process.start()
+        self.used = 0.0
         theirs.close()
         self.link.enter(OWNER)
         self.control.recv()
@@ -70,13 +78,14 @@ class Pair:
         """Send messages as an order says; return the seconds that each of them took."""
         self.control.send(order)
         put, get, channel = self.link.put, self.link.get, order.channel
-        seconds, began = [], perf_counter()
+        seconds, began, used = [], perf_counter(), process_time()
         for content in contents:
             sent = perf_counter()
             put(OWNER, channel, encode(content))
             if order.round_trip:
                 get(OWNER, channel)
                 seconds.append(perf_counter() - sent)
+        self.used = process_time() - used
         if order.round_trip:
             return median(seconds)
         get(OWNER, channel)
@@ -95,6 +104,7 @@ class Measuring:
     def __init__(self, name: str, strategy: str, implementation: Any, operations: Any):
         self.name = name
         self.strategy = strategy
+        self.managers = implementation.manager_pattern
         self.channels = implementation.channels
         self.operations = operations
         self.pairs: dict[str, Pair] = {}
@@ -210,6 +220,36 @@ class Measuring:
         exchange.release(content, self.operations)
         return size
 
+    # Processor time
+
+    def measure_processor(self, row: Row, cell: Cell) -> Figures:
+        """Add up the processor time of a message, from its sending to its last drop.
+
+        The manager may do its part late: all that it does until the floor is measured
+        counts, since bytes are no matter of its.
+        """
+        self.exchange(row, cell, lambda count: self.contents(row, count))  # warms up
+        before = processor_times(self.managers)
+        taken = self.processor_time(self.contents(row, row.count), row, cell)
+        size = self.sizes.get(row.name) or self.pickled_size(row)
+        self.sizes[row.name] = size
+        floor = self.processor_time([b"\x01" * size] * row.count, row, cell)
+        now = processor_times(self.managers)
+        taken += sum(now[pid] - before.get(pid, 0) for pid in now)
+        return taken / row.count * MICRO, floor / row.count * MICRO
+
+    def processor_time(self, contents: list[Any], row: Row, cell: Cell) -> float:
+        """Return the seconds that sending, receiving and dropping took both sides."""
+        pair = self.pair(cell.start_method)
+        order = Order("receive", cell.channel, row.count, row.round_trip, row.keeps)
+        self.send(pair, order, contents, cell)
+        used = pair.used + pair.order(Order("processor"))
+        began = process_time()
+        for content in contents:
+            exchange.release(content, self.operations)
+        contents.clear()
+        return used + process_time() - began
+
     # What needs no channel
 
     def measure_first_share(self, row: Row, cell: Cell) -> Figures:
@@ -258,6 +298,34 @@ class Measuring:
         for content in contents:
             exchange.release(content, self.operations)
         return (after - before) / row.count, None
+
+
+def processor_times(pattern: str) -> dict[int, float]:
+    """Return the seconds of processor time of each manager, by pid.
+
+    They are those below the parent of this process, which adopts orphans, whose command
+    line has the pattern.
+    """
+    if not pattern:
+        return {}
+    found = {}
+    for pid in process_tree.descendants(os.getppid()):
+        with suppress(OSError):  # it has ended
+            if re.search(pattern, process_tree.command(pid)):
+                found[pid] = processor_time_of(pid)
+    return found
+
+
+def processor_time_of(pid: int) -> float:
+    """Return the seconds of processor time of a process, clock_getcpuclockid(3).
+
+    Raises:
+        OSError: it has ended.
+    """
+    clock = ctypes.c_int()
+    if error := ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock)):
+        raise OSError(error, os.strerror(error))
+    return clock_gettime(clock.value)
 
 
 def descriptors_of(pair: Pair, role: str) -> float:

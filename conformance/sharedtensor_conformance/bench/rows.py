@@ -101,6 +101,18 @@ def _messages() -> Iterable[Row]:
         yield Row(f"{name}-one-way", f"{text}, one way", **what, **one_way)
 
 
+def _processor_times() -> Iterable[Row]:
+    text = "processor time of sender, receiver and manager"
+    for name, task, what, meaning in (
+        ("new-4B", NEW, "new", "a new tensor of 4 B"),
+        ("resend-dropped", AGAIN, "same", "a shared tensor again"),
+    ):
+        options: dict[str, Any] = {"round_trip": False, "keeps": False}
+        said = f"{meaning}, dropped by the receiver: {text}"
+        row = Row(f"{name}-processor", said, task, "processor", what, 4, 500, **options)
+        yield row
+
+
 def _collections() -> Iterable[Row]:
     text = f"{MANY:,} new tensors of 4 B in one message"
     yield Row("thousand-new", text, MANY_AT_ONCE, "messages", "many", 4, 1)
@@ -134,7 +146,10 @@ def _alone() -> Iterable[Row]:
         yield Row(name, text, OTHER, "descriptors", role, 4, count, **options)
 
 
-ROWS = {row.name: row for row in (*_messages(), *_collections(), *_alone())}
+ROWS = {
+    row.name: row
+    for row in (*_messages(), *_processor_times(), *_collections(), *_alone())
+}
 """All rows, by name."""
 
 
