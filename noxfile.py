@@ -20,7 +20,7 @@ nox.options.default_venv_backend = "uv|virtualenv"  # uv makes one in a second, 
 
 PYTHONS = ["3.11", "3.12", "3.13"]
 TORCH = "torch==2.13.0"
-EARLIER_TORCH = {"2.2.2": "numpy<2", "2.6.0": "numpy>=2"}
+EARLIER_TORCH = {"2.2.2": "numpy<2", "2.6.0": "numpy>=2", "2.9.1": "numpy>=2"}
 """The earlier releases that the site shows, and the NumPy that each was built for."""
 
 PADDLE = "paddlepaddle==3.3.1"

@@ -4,12 +4,16 @@ The benchmark says how long a message takes; this says of what that consists. Al
 run in one process, which sends to itself and forgets what it has sent, so that it
 receives as another would: no wake-up and no other process is in the figures. The two
 strategies take turns. A start is measured from outside, with one more import each time.
+What of a message is Python and what the kernel, and what the manager adds, is measured
+between two processes, by their processor time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -21,9 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import sharedtensor
-from sharedtensor import multiprocessing, protocol, state
+from sharedtensor import manager, multiprocessing, protocol, state
 
 STRATEGIES = ("file_descriptor", "file_system")
+WARM_UP = 100
+Used = dict[str, float]
+"""Processor time, in user space and in the kernel."""
+
 STARTS = {
     "Python": "pass",
     "and multiprocessing.spawn": "import multiprocessing.spawn",
@@ -88,6 +96,72 @@ def profile_messages(repeats: int, messages: int) -> dict[str, dict[str, float]]
     }
 
 
+def profile_sides(messages: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the microseconds of processor time of each process for a message."""
+    return {strategy: sides_of(strategy, messages) for strategy in STRATEGIES}
+
+
+def sides_of(strategy: str, messages: int) -> dict[str, dict[str, float]]:
+    """Send new tensors to another process; return what each process uses."""
+    multiprocessing.set_sharing_strategy(strategy)
+    context = multiprocessing.get_context("spawn")
+    reader, writer = context.Pipe(duplex=False)
+    answers, told = context.Pipe(duplex=False)
+    receiver = context.Process(target=receive, args=(reader, told, messages))
+    receiver.start()
+    send(writer, WARM_UP)
+    answers.recv()
+    before = manager_time(strategy)
+    used = {"sender": send(writer, messages), "receiver": answers.recv()}
+    receiver.join()
+    if strategy == "file_system":
+        used["manager"] = since(before, manager_time(strategy))
+    return {
+        side: {where: round(s / messages * 1e6, 1) for where, s in taken.items()}
+        for side, taken in used.items()
+    }
+
+
+def send(writer: Any, count: int) -> Used:
+    """Send new tensors and drop them; return the time that this takes."""
+    before = own_time()
+    for _ in range(count):
+        writer.send(sharedtensor.zeros(1, dtype="float32"))
+    return since(before, own_time())
+
+
+def receive(reader: Any, told: Any, count: int) -> None:
+    """Receive tensors and drop them; tell what the later ones took."""
+    for _ in range(WARM_UP):
+        reader.recv()
+    told.send(None)
+    before = own_time()
+    for _ in range(count):
+        reader.recv()
+    told.send(since(before, own_time()))
+
+
+def own_time() -> Used:
+    """Return the processor time of this process, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {"Python": used.ru_utime, "kernel": used.ru_stime}
+
+
+def manager_time(strategy: str) -> Used:
+    """Return the same of the manager, in ticks of proc_pid_stat(5)."""
+    if strategy != "file_system":
+        return {}
+    stat = Path(f"/proc/{manager.status()['pid']}/stat").read_text()
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    return {"Python": int(user) * tick, "kernel": int(system) * tick}
+
+
+def since(before: Used, now: Used) -> Used:
+    """Return what was used in between."""
+    return {where: now[where] - before[where] for where in now}
+
+
 def seconds_of(action: Callable[[], object]) -> float:
     """Return how long something takes."""
     began = time.perf_counter()
@@ -111,12 +185,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--messages", type=int, default=500, help="for each repeat")
+    parser.add_argument(
+        "--sent", type=int, default=20_000, help="messages between two processes"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
     given = parser.parse_args()
     found = {
         "repeats": given.repeats,
         "messages": given.messages,
         "steps": profile_messages(given.repeats, given.messages),
+        "sides": profile_sides(given.sent),
         "starts": profile_starts(given.repeats),
     }
     given.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -1,5 +1,7 @@
 """The page of the benchmark, from results that are there or not."""
 
+import re
+
 import pytest
 import tiny_project
 from sharedtensor_conformance.bench.results import Result, Results, Subject
@@ -60,7 +62,9 @@ def test_results_are_shown_with_their_machine(site_with):
 
 
 PROFILE = """{"repeats": 7, "messages": 5, "steps": {"fd": {"make": 3, "share": 4.4},
-"fs": {"make": 3, "share": 9}}, "starts": {"Python": 19.6}}"""
+"fs": {"make": 3, "share": 9}}, "starts": {"Python": 19.6}, "sides": {
+"fs": {"sender": {"Python": 50, "kernel": 21},
+"manager": {"Python": 2, "kernel": 4}}}}"""
 PROFILED = "---\norphan: true\n---\n# Steps\n\n```{benchmark-profile} of.json\n```\n"
 
 
@@ -71,6 +75,10 @@ def test_a_profile_has_a_line_for_each_step_and_their_sums(site_of):
     assert "7 us" in page
     assert "12 us" in page
     assert "20 ms" in page
+    lines = re.findall(r"<tr.*?</tr>", page, re.DOTALL)
+    cells = [re.findall(r"<p>(.*?)</p>", line) for line in lines]
+    assert ["fs", "sender", "50 us", "21 us", "71 us"] in cells
+    assert ["fs", "all of them", "52 us", "25 us", "77 us"] in cells
 
 
 @pytest.mark.parametrize("directive", ["benchmark-profile", "suite-profile"])

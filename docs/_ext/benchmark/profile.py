@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +18,7 @@ class ProfileDirective(SphinxDirective):
     """``{benchmark-profile} FILE``: what ``ci/profile_reference.py`` has written."""
 
     required_arguments = 1
-    needed = ("repeats", "messages", "steps", "starts")
+    needed = ("repeats", "messages", "steps", "sides", "starts")
 
     def run(self) -> list[nodes.Node]:
         """Render the file; one that is missing is said to be missing."""
@@ -30,7 +32,12 @@ class ProfileDirective(SphinxDirective):
     def rendered(self, found: Profile) -> list[nodes.Node]:
         """Return the steps of a message, and what a child's start consists of."""
         how = f"Medians of {found['repeats']} times {found['messages']} messages."
-        return [paragraph(how), steps(found["steps"]), starts(found["starts"])]
+        return [
+            paragraph(how),
+            steps(found["steps"]),
+            sides(found["sides"]),
+            starts(found["starts"]),
+        ]
 
 
 class SuiteProfileDirective(ProfileDirective):
@@ -71,6 +78,24 @@ def steps(by_strategy: dict[str, dict[str, float]]) -> nodes.container:
         ["all of it", *(f"{sum(one.values()):.0f} us" for one in by_strategy.values())]
     )
     return table(["Step", *by_strategy], lines)
+
+
+def sides(by_strategy: dict[str, dict[str, dict[str, float]]]) -> nodes.container:
+    """Return the processor time of each process for a message, and the sums."""
+    lines: list[list[object]] = []
+    for strategy, used in by_strategy.items():
+        for side, of in {**used, "all of them": total_of(used.values())}.items():
+            shown = (f"{of['Python']:.0f} us", f"{of['kernel']:.0f} us")
+            lines.append([strategy, side, *shown, f"{sum(of.values()):.0f} us"])
+    return table(["Strategy", "Process", "Python", "Kernel", "Both"], lines)
+
+
+def total_of(sides: Iterable[dict[str, float]]) -> dict[str, float]:
+    """Return the sums of what each side used."""
+    total: Counter[str] = Counter()
+    for used in sides:
+        total.update(used)  # type: ignore[arg-type]
+    return dict(total)
 
 
 def starts(by_import: dict[str, float]) -> nodes.container:
