@@ -114,7 +114,7 @@ def sides_of(strategy: str, messages: int) -> dict[str, dict[str, float]]:
     before = manager_time(strategy)
     used = {"sender": send(writer, messages), "receiver": answers.recv()}
     receiver.join()
-    if strategy == "file_system":
+    if before:
         used["manager"] = since(before, manager_time(strategy))
     return {
         side: {where: round(s / messages * 1e6, 1) for where, s in taken.items()}
@@ -148,7 +148,7 @@ def own_time() -> Used:
 
 
 def manager_time(strategy: str) -> Used:
-    """Return the same of the manager, in ticks of proc_pid_stat(5)."""
+    """Return the same of the manager, proc_pid_stat(5); nothing where there is none."""
     if strategy != "file_system":
         return {}
     stat = Path(f"/proc/{manager.status()['pid']}/stat").read_text()

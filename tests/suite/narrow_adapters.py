@@ -85,14 +85,18 @@ slicing = replace(
 
 
 AT_ONCE = frozenset({"core", "identity", "lifetime", "drop-in", "strategy-fd"})
+NOT_AT_ONCE = (
+    frozenset()
+    .union(*map(operations_of, PROFILES))
+    .difference(*map(operations_of, AT_ONCE))
+)
 
 
 class AtOnceOperations(Operations):
     """Those of a library whose tensors are shared when they are made."""
 
     def __getattribute__(self, name: str) -> object:
-        of = {profile for profile in PROFILES if name in operations_of(profile)}
-        if of and not of & AT_ONCE:
+        if name in NOT_AT_ONCE:
             raise AttributeError(name)
         return Operations.__getattribute__(self, name)
 

@@ -109,8 +109,7 @@ def _processor_times() -> Iterable[Row]:
     ):
         options: dict[str, Any] = {"round_trip": False, "keeps": False}
         said = f"{meaning}, dropped by the receiver: {text}"
-        row = Row(f"{name}-processor", said, task, "processor", what, 4, 500, **options)
-        yield row
+        yield Row(f"{name}-processor", said, task, "processor", what, 4, 500, **options)
 
 
 def _collections() -> Iterable[Row]:

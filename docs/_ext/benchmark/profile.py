@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -12,6 +10,7 @@ from elements import missing, paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
 Profile = dict[str, Any]
+WHERE = ("Python", "kernel")
 
 
 class ProfileDirective(SphinxDirective):
@@ -84,18 +83,11 @@ def sides(by_strategy: dict[str, dict[str, dict[str, float]]]) -> nodes.containe
     """Return the processor time of each process for a message, and the sums."""
     lines: list[list[object]] = []
     for strategy, used in by_strategy.items():
-        for side, of in {**used, "all of them": total_of(used.values())}.items():
-            shown = (f"{of['Python']:.0f} us", f"{of['kernel']:.0f} us")
-            lines.append([strategy, side, *shown, f"{sum(of.values()):.0f} us"])
+        total = {where: sum(of[where] for of in used.values()) for where in WHERE}
+        for side, of in {**used, "all of them": total}.items():
+            taken = (*(of[where] for where in WHERE), sum(of.values()))
+            lines.append([strategy, side, *(f"{us:.0f} us" for us in taken)])
     return table(["Strategy", "Process", "Python", "Kernel", "Both"], lines)
-
-
-def total_of(sides: Iterable[dict[str, float]]) -> dict[str, float]:
-    """Return the sums of what each side used."""
-    total: Counter[str] = Counter()
-    for used in sides:
-        total.update(used)  # type: ignore[arg-type]
-    return dict(total)
 
 
 def starts(by_import: dict[str, float]) -> nodes.container:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
 
@@ -59,13 +59,18 @@ class Names:
         Where another thread is sharing it, only when that is done: in between it would
         be shared and have no name yet.
         """
-        protected = import_module("torch.storage")._share_memory_lock_protected
 
         def look(storage: Any) -> tuple[bool, bool]:
             return storage.is_shared(), self.has(storage)
 
-        found: tuple[bool, bool] = protected(look)(storage)
+        found: tuple[bool, bool] = alone(look)(storage)
         return found
+
+
+def alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function of a storage wait until no other thread is sharing that."""
+    protected = import_module("torch.storage")._share_memory_lock_protected
+    return cast(Callable[..., Any], protected(function))
 
 
 names = Names()
@@ -80,20 +85,18 @@ def watch_names() -> None:
         return
     _watched = True
     torch = import_module("torch")
-    wrap(torch.UntypedStorage, "_share_filename_cpu_", _share_by_name)
-    protected = import_module("torch.storage")._share_memory_lock_protected
-    torch.UntypedStorage._share_filename_cpu_ = protected(
-        torch.UntypedStorage._share_filename_cpu_
-    )
+    untyped = torch.UntypedStorage
+    wrap(untyped, "_share_filename_cpu_", _share_by_name)
+    untyped._share_filename_cpu_ = alone(untyped._share_filename_cpu_)
     wrap(_reductions(), "rebuild_storage_filename", _rebuild_named)
-    created = torch.UntypedStorage._new_using_filename_cpu
+    created = untyped._new_using_filename_cpu
 
     def create(cls: Any, size: int) -> Any:
         storage = created(size)
         storage._share_filename_cpu_()
         return storage
 
-    torch.UntypedStorage._new_using_filename_cpu = classmethod(create)
+    untyped._new_using_filename_cpu = classmethod(create)
 
 
 def _share_by_name(before: Any, storage: Any, *args: Any, **options: Any) -> Any:
