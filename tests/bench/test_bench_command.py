@@ -4,7 +4,12 @@ import subprocess
 import sys
 
 import pytest
-from sharedtensor_conformance.bench.measuring import processor_time_of, processor_times
+from sharedtensor_conformance.bench.measuring import (
+    WARM_UP,
+    processor_time_of,
+    processor_times,
+)
+from sharedtensor_conformance.bench.rows import ROWS
 from sharedtensor_conformance.harness.process_tree import wait_until
 
 ADAPTER = """
@@ -165,16 +170,60 @@ def test_implementations_are_compared_where_both_claim_a_row(bench):
         (DIES, "new-4B-round-trip", "ended in 'measure new-4B-round-trip pipe fork'"),
     ],
 )
-def test_what_is_wrong_ends_the_benchmark_with_a_sentence(
+def test_what_fails_has_the_reason_instead_of_figures(
     bench, tmp_path, method, row, sentence
 ):
     (tmp_path / "broken.py").write_text(ADAPTER.format(method=method))
     done = bench("--impl=broken:conformance_adapter", f"--rows={row}")
     assert done.status == 1, done.err
-    assert done.figures == {}
+    (found,) = done.figures["results"]
+    assert found["absent"].startswith("failed: ")
+    assert found["samples"] == found["floor"] == []
     assert done.left == []
+    assert sentence in found["absent"]
     assert sentence in last_line(done.err)
     assert "Traceback" not in done.err
+
+
+FAILS_IN_THE_SECOND_REPEAT = """small = 0
+
+    def encode(self, tensor):
+        Operations.small += len(self.values(tensor)) == 1
+        if Operations.small > {most}:
+            raise ValueError("no more of these\\nis told on two lines")
+        return super().encode(tensor)
+"""
+
+
+def test_the_rest_is_measured_by_an_implementation_that_starts_anew(bench, tmp_path):
+    batch = WARM_UP + ROWS["new-4B-round-trip"].count + 1  # one to know its size
+    method = FAILS_IN_THE_SECOND_REPEAT.format(most=batch + 2)
+    (tmp_path / "broken.py").write_text(ADAPTER.format(method=method))
+    rows = ("--rows=new-4B-round-trip", "--rows=resend-held-round-trip")
+    done = bench("--impl=broken:conformance_adapter", *rows, "--repeats=3")
+    assert done.status == 1, done.err
+    failed, other = done.figures["results"]
+    why = "could not do 'measure new-4B-round-trip pipe fork': ValueError: no more of"
+    assert failed["absent"] == f"failed: {why} these"
+    assert failed["samples"] == failed["floor"] == []
+    assert len(other["samples"]) == 3
+    assert other["absent"] == ""
+    assert failed["absent"] in done.out
+    assert done.left == []
+
+
+def test_a_point_of_the_scaling_that_fails_has_the_reason(bench, tmp_path):
+    (tmp_path / "broken.py").write_text(ADAPTER.format(method=FAILS))
+    done = bench("--impl=broken:conformance_adapter", "--scaling")
+    assert done.status == 1, done.err
+    points = done.figures["scaling"]
+    for point in points:
+        assert point["absent"].startswith("failed: could not do 'scale ")
+        assert point["median"] is None
+        assert point["samples"] == []
+    assert len(points) > 3
+    assert f"no tensor today, and {len(points) - 1} more" in last_line(done.err)
+    assert done.left == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from sharedtensor_conformance.bench.machine import (
     wake_up,
 )
 from sharedtensor_conformance.bench.results import (
+    FAILED,
     NOT_CLAIMED,
     Result,
     Results,
@@ -47,6 +48,18 @@ class BenchError(Exception):
 
 class CannotStart(BenchError):
     """What was asked for cannot be measured at all; the message is one sentence."""
+
+
+class MeasurementFailed(BenchError):
+    """An implementation did not do what was asked; the message is one sentence.
+
+    Attributes:
+        why: what went wrong, without the name of the implementation.
+    """
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name} {why}")
+        self.why = why
 
 
 @dataclass(frozen=True)
@@ -112,33 +125,47 @@ class Driver:
         """Return the driver's answer.
 
         Raises:
-            BenchError: there is none, or a value was wrong.
+            MeasurementFailed: there is none, or a value was wrong.
         """
-        self.wire.send({"do": do} | details)
-        return self._answer(" ".join([do, *map(_in_words, details.values())]))
+        what = " ".join([do, *map(_in_words, details.values())])
+        try:
+            self.wire.send({"do": do} | details)
+        except WireClosed:
+            raise self._ended(what) from None
+        return self._answer(what)
 
     def _answer(self, what: str) -> Any:
-        name = f"{self.wanted.name} {getattr(self, 'strategy', '')}".strip()
         try:
             answer = self.wire.receive(time.monotonic() + DEADLINE)
         except WireTimeout:
-            raise BenchError(
-                f"{name} did not finish {what!r} within {DEADLINE:g} s: {self._said()}"
-            ) from None
+            why = f"did not finish {what!r} within {DEADLINE:g} s: {self._said()}"
+            raise self._failed(why) from None
         except WireClosed:
-            raise BenchError(f"{name} ended in {what!r}: {self._said()}") from None
+            raise self._ended(what) from None
         if "ok" in answer:
             return answer["ok"]
         if "unusable" in answer:
             raise CannotStart(answer["unusable"])
         if "wrong" in answer:
-            raise BenchError(f"{name} delivers wrong values: {answer['wrong']}")
-        raise BenchError(f"{name} could not do {what!r}: {answer['error']}")
+            raise self._failed(f"delivers wrong values: {answer['wrong']}")
+        raise self._failed(f"could not do {what!r}: {first_line(answer['error'])}")
+
+    def _ended(self, what: str) -> MeasurementFailed:
+        return self._failed(f"ended in {what!r}: {self._said()}")
+
+    def _failed(self, why: str) -> MeasurementFailed:
+        name = f"{self.wanted.name} {getattr(self, 'strategy', '')}".strip()
+        return MeasurementFailed(name, why)
 
     def enter(self, strategy: str) -> None:
         """Let the driver become an owner under a strategy."""
         self.ask("enter", strategy=strategy)
         self.strategy = strategy
+
+    def close(self) -> None:
+        """End all of its processes."""
+        self.wire.close()
+        self.supervisor.close()
 
     @property
     def subject(self) -> Subject:
@@ -150,17 +177,6 @@ class Driver:
 def _in_words(detail: Any) -> str:
     parts = detail.values() if isinstance(detail, dict) else [detail]
     return " ".join(str(part) for part in parts if part)
-
-
-@contextmanager
-def started(wanted: Wanted) -> Iterator[Driver]:
-    """Start a driver; when the block is left, nothing of it is there any more."""
-    driver = Driver(wanted)
-    try:
-        yield driver
-    finally:
-        driver.wire.close()
-        driver.supervisor.close()
 
 
 class Bench:
@@ -192,12 +208,20 @@ class Bench:
         options: dict[str, Any],
         scaling: Sequence[str] = (),
     ) -> Results:
-        """Measure everything; raises `BenchError`."""
+        """Measure everything.
+
+        Where an implementation fails, the cell has no figures but the reason, it starts
+        anew, and the rest is measured.
+
+        Raises:
+            BenchError: one cannot be started, or not again.
+        """
         began = time.monotonic()
         now = datetime.now(UTC).isoformat(timespec="seconds")
         found = Results(now, machine(), options | {"repeats": repeats})
         with ExitStack() as stack:
-            self.start(stack)
+            stack.callback(self.close)
+            self.start()
             found.implementations = [driver.subject for driver in self.drivers]
             for number in range(repeats):
                 self.repeat(cells, number, repeats)
@@ -208,23 +232,35 @@ class Bench:
         found.machine["wake_up"] = summary_of(self.wake_ups)
         return found
 
-    def start(self, stack: ExitStack) -> None:
+    def start(self) -> None:
         """Start a driver for each implementation under each of its strategies."""
         for wanted in self.wanted:
-            driver = stack.enter_context(started(wanted))
-            self.require_new(driver)
-            chosen = self.strategies_of(driver.implementation)
+            first = Driver(wanted)
+            self.drivers.append(first)
+            self.require_new(first)
+            chosen = self.strategies_of(first.implementation)
+            first.enter(chosen[0])
             for strategy in chosen[1:]:
-                another = stack.enter_context(started(wanted))
-                another.enter(strategy)
-                self.drivers.append(another)
-            driver.enter(chosen[0])
-            self.drivers.insert(len(self.drivers) - len(chosen) + 1, driver)
+                self.drivers.append(Driver(wanted))
+                self.drivers[-1].enter(strategy)
+
+    def close(self) -> None:
+        """End all drivers, the last one first."""
+        while self.drivers:
+            self.drivers.pop().close()
+
+    def start_again(self, failed: Driver) -> None:
+        """Put a new driver in the place of one of which nobody knows what it can do."""
+        failed.close()
+        place = self.drivers.index(failed)
+        self.drivers[place] = Driver(failed.wanted)
+        self.drivers[place].enter(failed.strategy)
 
     def require_new(self, driver: Driver) -> None:
         """Refuse an implementation whose figures would count as another's."""
         name = driver.implementation.name
-        if any(other.implementation.name == name for other in self.drivers):
+        others = [other for other in self.drivers if other is not driver]
+        if any(other.implementation.name == name for other in others):
             raise CannotStart(
                 f"two of the implementations are called {name!r}; give the adapter "
                 f"{driver.wanted.name!r} another name"
@@ -255,12 +291,11 @@ class Bench:
         """
         words = f"repeat {repeat + 1} of {repeats}"
         begins = repeat % len(self.drivers)
-        in_turn = self.drivers[begins:] + self.drivers[:begins]
         for number, cell in enumerate(cells):
             if number % 10 == 0:
                 self.announce(f"{words}, cell {number + 1} of {len(cells)}")
                 self.wake_ups.append(wake_up())
-            for driver in in_turn:
+            for driver in self.drivers[begins:] + self.drivers[:begins]:
                 self.measure(driver, cell)
 
     def measure(self, driver: Driver, cell: Cell) -> None:
@@ -274,17 +309,29 @@ class Bench:
         result = self.results[key]
         if result.absent:
             return
-        taken, floor = driver.ask("measure", cell=asdict(cell))
+        try:
+            taken, floor = driver.ask("measure", cell=asdict(cell))
+        except MeasurementFailed as failure:
+            # What was measured before is no figure of what can fail.
+            result.samples, result.floor = [], []
+            result.absent = self.failed(driver, failure)
+            return
         result.samples.append(taken)
         if floor is not None:
             result.floor.append(floor)
+
+    def failed(self, driver: Driver, failure: MeasurementFailed) -> str:
+        """Say that an implementation has failed, start it anew, return the reason."""
+        self.announce(str(failure))
+        self.start_again(driver)
+        return FAILED + failure.why
 
     def scale(self, kinds: Sequence[str], repeats: int) -> Iterator[dict[str, Any]]:
         """Measure what a message costs as something grows."""
         for what in kinds:
             for size in SIZES[what]:
                 self.announce(f"scaling, {what}: {size:,}")
-                for driver in self.drivers:
+                for driver in list(self.drivers):
                     yield self.point(driver, what, size, repeats)
 
     def point(
@@ -298,11 +345,19 @@ class Bench:
         absent = NOT_CLAIMED
         if set(NEEDS[what]) <= driver.implementation.claims:
             request = {"what": what, "size": size}
-            found = [driver.ask("scale", **request) for _ in range(repeats)]
-            absent = "beyond a limit of this machine" if None in found else ""
+            try:
+                found = [driver.ask("scale", **request) for _ in range(repeats)]
+                absent = "beyond a limit of this machine" if None in found else ""
+            except MeasurementFailed as failure:
+                absent = self.failed(driver, failure)
         samples = [sample for sample in found if sample is not None]
         middle = median(samples) if samples else None
         return point | {"samples": samples, "median": middle, "absent": absent}
+
+
+def first_line(text: str) -> str:
+    """Return the first line of what an exception says: some say pages."""
+    return text.strip().partition("\n")[0]
 
 
 def _names_of(driver: Driver) -> tuple[str, str]:

@@ -21,6 +21,8 @@ from sharedtensor_conformance.bench.rows import TIMED
 
 SCHEMA = 1
 NOT_CLAIMED = "not claimed"
+FAILED = "failed: "
+"""How the reason of a cell begins in which an implementation did not do its part."""
 
 
 class ResultsError(Exception):
@@ -121,6 +123,21 @@ class Results:
     results: list[Result] = field(default_factory=list)
     scaling: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+
+    @property
+    def failures(self) -> list[str]:
+        """What each implementation did not do, in a few words each."""
+        cells = [
+            (one.implementation, one.strategy, one.row, *one.cell[1:3], one.absent)
+            for one in self.results
+        ]
+        names = ("implementation", "strategy", "what", "to", "absent")
+        cells += [itemgetter(*names)(point) for point in self.scaling]
+        return [
+            " ".join(str(part) for part in (*names, why.removeprefix(FAILED)) if part)
+            for *names, why in cells
+            if why.startswith(FAILED)
+        ]
 
     def as_data(self) -> dict[str, Any]:
         """Return JSON-ready data."""

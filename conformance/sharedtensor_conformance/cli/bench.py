@@ -38,7 +38,9 @@ JOBLIB = "sharedtensor_conformance.bench.joblib_memmap"
 TEACHING = f"""\
 Each implementation runs in processes of its own and is timed there. The batches of
 all implementations take turns, so that the machine is the same for them. What is
-received is verified; a wrong value ends the benchmark with status 1.
+received is verified. Where an implementation delivers a wrong value, raises, hangs or
+dies, the reason stands in place of the figures, the rest is measured, and the status
+is 1.
 
 --compare says what became slower, or faster, since the run that OLD was written by,
 and ends with status 1 when something became slower. Runs are compared by their ratios
@@ -102,7 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
         require_one_source(arguments)
         before = read_results(arguments.compare) if arguments.compare else None
         found = read(arguments) if arguments.results else measure(arguments)
-        return YES if before is None else compare(before, found)
+        same = YES if before is None else compare(before, found)
+        return same if arguments.results else max(same, whether_all_worked(found))
     except (UnknownRow, CannotStart, ResultsError, ComparisonError) as error:
         raise WrongUse(str(error)) from error
     except (BenchError, plot.PlotError) as error:
@@ -122,6 +125,15 @@ def require_one_source(arguments: argparse.Namespace) -> None:
         raise CannotStart(f"--results measures nothing, so --{option} has no meaning")
     if not arguments.results and not arguments.impl:
         raise CannotStart("name what to measure (--impl), or a file (--results)")
+
+
+def whether_all_worked(found: Results) -> int:
+    """Say what has failed; return whether nothing has."""
+    failures = found.failures
+    if failures:
+        more = f", and {len(failures) - 1} more" if failures[1:] else ""
+        print(f"shared-tensor-spec: failed: {failures[0]}{more}", file=sys.stderr)
+    return NO if failures else YES
 
 
 def compare(before: Results, now: Results) -> int:
