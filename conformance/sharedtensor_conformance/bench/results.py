@@ -134,7 +134,9 @@ class Results:
         names = ("implementation", "strategy", "what", "to", "absent")
         cells += [itemgetter(*names)(point) for point in self.scaling]
         return [
-            " ".join(str(part) for part in (*names, why.removeprefix(FAILED)) if part)
+            " ".join(
+                str(part) for part in (*names, why.removeprefix(FAILED)) if part
+            ).rstrip(": ")
             for *names, why in cells
             if why.startswith(FAILED)
         ]

@@ -20,6 +20,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from benchmark import downloads, picture, tables
 from benchmark.beside import beside
+from benchmark.peers import PeersDirective
 from benchmark.profile import ProfileDirective, SuiteProfileDirective
 
 
@@ -91,6 +92,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.setup_extension("elements")
     app.add_config_value("benchmark_results", "reports/bench", "env")
     app.add_directive("benchmark", BenchmarkDirective)
+    app.add_directive("benchmark-peers", PeersDirective)
     app.add_directive("benchmark-profile", ProfileDirective)
     app.add_directive("suite-profile", SuiteProfileDirective)
     app.add_css_file("benchmark.css")
