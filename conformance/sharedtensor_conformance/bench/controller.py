@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -219,8 +219,7 @@ class Bench:
         began = time.monotonic()
         now = datetime.now(UTC).isoformat(timespec="seconds")
         found = Results(now, machine(), options | {"repeats": repeats})
-        with ExitStack() as stack:
-            stack.callback(self.close)
+        with closing(self):
             self.start()
             found.implementations = [driver.subject for driver in self.drivers]
             for number in range(repeats):
@@ -246,8 +245,9 @@ class Bench:
 
     def close(self) -> None:
         """End all drivers, the last one first."""
-        while self.drivers:
-            self.drivers.pop().close()
+        with ExitStack() as stack:  # so that one that cannot be ended spares no other
+            for driver in self.drivers:
+                stack.callback(driver.close)
 
     def start_again(self, failed: Driver) -> None:
         """Put a new driver in the place of one of which nobody knows what it can do."""
