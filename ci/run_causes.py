@@ -7,7 +7,8 @@ An expectation names a cause, and the cause has a program in plain code of the
 implementation, which exits with 0 as long as the deviation shows. A program that exits
 otherwise means that the deviation has gone, or that the cause was never the right one:
 this fails, so that the expectations cannot outlive what they excuse. Programs of
-expectations that are about other releases than the installed one are left out.
+expectations that are about other releases than the installed one are left out. What a
+program leaves behind is ended and removed (see `bounded`).
 
 With ``--out`` what they print is recorded, with versions, and with the lines of the
 places in Python that the file of causes names. The site shows it.
@@ -30,9 +31,11 @@ from packaging.specifiers import SpecifierSet
 SUITE = Path(__file__).parents[1] / "conformance" / "sharedtensor_conformance"
 EXPECTATIONS = SUITE / "expectations"
 CAUSES = EXPECTATIONS / "causes"
+BOUNDED = Path(__file__).with_name("bounded.py")
 FIND_PLACES = Path(__file__).with_name("find_places.py")
 GONE = 1
-LIMIT = 90
+TOO_LONG = 124  # the exit status that `bounded` has then
+LIMIT = 90  # seconds
 
 FIND_DISTRIBUTION = """
 import re, sys
@@ -110,11 +113,9 @@ def of_other_releases(implementation: str, python: str) -> set[Path]:
 
 def output_of(program: Path, python: str) -> str | None:
     """Run one program and say what came of it; None where it does not show it."""
-    try:
-        done = subprocess.run(
-            [python, str(program)], capture_output=True, text=True, timeout=LIMIT
-        )
-    except subprocess.TimeoutExpired:
+    command = [sys.executable, str(BOUNDED), str(LIMIT), python, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == TOO_LONG:
         print(f"{program.stem}: NO ANSWER within {LIMIT} seconds")
         return None
     if done.returncode == 0:

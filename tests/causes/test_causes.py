@@ -61,6 +61,18 @@ def test_program_that_shows_nothing_fails_the_run(run_causes, capsys, program, s
     assert "1 of 2" in shown
 
 
+def test_what_a_program_starts_ends_with_it(run_causes, capsys):
+    started = (
+        "import subprocess, sys\n"
+        "wait = [sys.executable, '-c', 'import signal; signal.pause()']\n"
+        "nobody = dict.fromkeys(('stdout', 'stderr'), subprocess.DEVNULL)\n"
+        "print(subprocess.Popen(wait, start_new_session=True, **nobody).pid)"
+    )
+    assert run_causes(one=started) == 0
+    number = re.search(r"one: (\d+)", capsys.readouterr().out)[1]
+    assert not Path("/proc", number).exists()
+
+
 def test_programs_about_other_releases_alone_are_left_out(run_causes, tmp_path, capsys):
     entries = [
         ("all", ""),
