@@ -47,6 +47,7 @@ SUN_PATH = 107  # bytes of a path that fit into a socket address, the final 0 ap
 CUT_SHORT = int(socket.MSG_TRUNC)  # an enumeration costs a microsecond each time
 ANCILLARY_SIZE = socket.CMSG_SPACE(struct.calcsize("i"))  # room for one descriptor
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01  # seconds in which messages gather
+LOCK_WAIT = 1.0  # seconds that a manager which is told to end waits for a lock
 GATHERED = 192  # messages at most, as far as can be told: a socket's buffer has room
 
 
@@ -146,10 +147,21 @@ class Listener:
         Somebody may have removed it, and a client made another at its path.
         """
         if has_listened:
+            self.wait_for_lock()
             if is_at(self.folder, self.directory):
                 remove_directory(self.directory)
         elif self.lock() and self.folder >= 0:
             remove_unused_directory(self.directory, self.folder)
+
+    def wait_for_lock(self) -> None:
+        """Let a client that has locked the directory finish. Clause MGR-14.
+
+        One that found no manager may just start the next. It is not waited for without
+        a limit, since it may have been stopped.
+        """
+        deadline = time.monotonic() + LOCK_WAIT
+        while not self.lock() and time.monotonic() < deadline:
+            time.sleep(serving.LOCK_RETRY)
 
     def hide(self) -> None:
         """Let nobody find the socket from here on."""

@@ -1,4 +1,4 @@
-"""Which directory a manager may remove that never listened. Clause MGR-14."""
+"""Which directory a manager may remove, and when. Clause MGR-14."""
 
 import os
 import socket
@@ -103,3 +103,40 @@ def test_one_that_was_made_anew_stays(directory):
     daemon.remove_unused_directory(str(directory), folder)
     os.close(folder)
     assert directory.exists()
+
+
+@pytest.fixture
+def listener(directory):
+    """What a manager has of its directory, which is told to end."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    found = daemon.Listener(listening, str(directory))
+    found.open()
+    yield found
+    os.close(found.folder)
+    listening.close()
+
+
+def test_one_that_has_listened_goes_when_its_lock_is_free(
+    directory, listener, monkeypatch
+):
+    seen = []
+
+    def lock(folder):
+        seen.append(directory.exists())
+        return len(seen) == 3
+
+    monkeypatch.setattr(daemon, "lock", lock)
+    listener.remove_directory(has_listened=True)
+    assert seen == [True, True, True]
+    assert not directory.exists()
+
+
+def test_one_that_has_listened_goes_although_a_stopped_client_keeps_the_lock(
+    directory, listener, monkeypatch
+):
+    monkeypatch.setattr(daemon, "LOCK_WAIT", 0.0)
+    folder = os.open(directory, os.O_RDONLY)
+    assert daemon.lock(folder)
+    listener.remove_directory(has_listened=True)
+    os.close(folder)
+    assert not directory.exists()
