@@ -21,15 +21,32 @@ def text_of(html: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
+EXPECTATIONS = "conformance/sharedtensor_conformance/expectations"
+BY_CHANCE = """
+[[expect]]
+clause = "TINY-1"
+outcomes = ["fail"]
+intermittent = true
+cause = "A thread may be faster."
+reproducer = "chance/faster.py"
+date = 2026-01-01
+"""
+
+
 @pytest.fixture(scope="module")
 def judged(build, tmp_path_factory):
-    """The site with three reports; all but the first are about another text."""
+    """The site with four reports; the second and the third are about another text."""
     root = tmp_path_factory.mktemp("judged")
     hashes = {clause.id: clause.hash for clause in parse_chapter(CHAPTER, "tiny.md")}
     write_report(root, "good", Verdict.PASS, hashes)
     changed = hashes | {"TINY-1": "0" * 12}
     write_report(root, "bad", Verdict.FAIL, changed)
     write_report(root, "without", Verdict.UNSUPPORTED, changed)
+    write_report(root, "chance", Verdict.PASS, hashes, expectations="chance.toml")
+    program = root / EXPECTATIONS / "causes" / "chance" / "faster.py"
+    program.parent.mkdir(parents=True)
+    program.write_text("print('faster')\n")
+    (root / EXPECTATIONS / "chance.toml").write_text(BY_CHANCE)
     return build(root)
 
 
@@ -134,7 +151,26 @@ def test_broken_cell_of_the_matrix_links_to_the_evidence(judged):
 
 def test_reports_can_be_downloaded(judged):
     copies = [path.name for path in (judged.folder / "_downloads").rglob("*.jsonl")]
-    assert sorted(copies) == ["bad.jsonl", "good.jsonl", "without.jsonl"]
+    names = ("bad", "chance", "good", "without")
+    assert sorted(copies) == [f"{name}.jsonl" for name in names]
+
+
+def test_known_deviation_that_did_not_show_is_broken_in_the_matrix(judged):
+    page = judged.page("tables.html")
+    behind = page[page.index('id="behind-TINY-1-chance"') :].partition("</div>")[0]
+    words = text_of(f"<div {behind}")
+    assert "TINY-1 in chance 7.5 : ✗ held this time in 1 case" in words
+    assert "in this one it did not" in words
+    assert "A thread may be faster. Known since 2026-01-01." in words
+    assert page.count('<td class="broken">') == 2
+    assert page.count('<td class="held">') == 1
+
+
+def test_known_deviation_that_did_not_show_is_told_of_its_clause(judged):
+    words = text_of(judged.page("tiny.html").partition('id="TINY-2"')[0])
+    assert "chance 7.5 ✗ held this time, known in 1 case" in words
+    assert "A thread may be faster." in words
+    assert "good 7.5 ✓ pass in 1 case" in words
 
 
 def test_incomplete_report_stops_the_build(site_of, tmp_path):

@@ -28,6 +28,11 @@ SYMBOLS = {
     Verdict.UNSUPPORTED: "·",
 }
 WORDS = {Verdict.NOT_RUN: "not run", Verdict.UNSUPPORTED: "not claimed"}
+HELD_THIS_TIME = "held this time"
+NOT_SHOWN = (
+    "Chance decides whether this deviation shows in a run, and in this one it did not. "
+    "The program shows it every time, so the clause counts as broken."
+)
 
 
 def heading(clause: Clause) -> nodes.title:
@@ -124,8 +129,25 @@ def source_link(place: Citation | Place, shown: nodes.Node, docname: str) -> nod
 
 def verdict_words(judgement: Judgement) -> str:
     """Return a verdict in words."""
-    word = WORDS.get(judgement.verdict, judgement.verdict.value)
-    return f"{word}, known" if judgement.broken and judgement.expected else word
+    known = (judgement.broken and judgement.expected) or judgement.not_shown
+    return f"{word_of(judgement)}, known" if known else word_of(judgement)
+
+
+def word_of(judgement: Judgement) -> str:
+    """Return a verdict as a word; a deviation that did not show is no pass."""
+    if judgement.not_shown:
+        return HELD_THIS_TIME
+    return WORDS.get(judgement.verdict, judgement.verdict.value)
+
+
+def symbol_of(judgement: Judgement) -> str:
+    """Return the sign of a verdict."""
+    return SYMBOLS[colour_of(judgement)]
+
+
+def colour_of(judgement: Judgement) -> Verdict:
+    """Return the verdict that a judgement is shown like."""
+    return Verdict.FAIL if judgement.not_shown else judgement.verdict
 
 
 def stand_ins(judgement: Judgement) -> list[str]:
@@ -135,8 +157,8 @@ def stand_ins(judgement: Judgement) -> list[str]:
 
 def verdict_badge(judgement: Judgement) -> nodes.inline:
     """Return a verdict as symbol and words; the colour only repeats them."""
-    shown = badge("", "verdict", f"verdict-{judgement.verdict.value}")
-    shown += nodes.inline("", SYMBOLS[judgement.verdict], classes=["symbol"])
+    shown = badge("", "verdict", f"verdict-{colour_of(judgement).value}")
+    shown += nodes.inline("", symbol_of(judgement), classes=["symbol"])
     shown += nodes.Text(f" {verdict_words(judgement)}")
     return shown
 
@@ -210,7 +232,10 @@ def source_of(promise: Promise) -> nodes.paragraph:
 def has_evidence(judgement: Judgement, clause: Clause) -> bool:
     """Return whether something is behind a verdict."""
     return bool(
-        judgement.causes or judgement.evidence or is_of_another_text(judgement, clause)
+        judgement.causes
+        or judgement.not_shown
+        or judgement.evidence
+        or is_of_another_text(judgement, clause)
     )
 
 
@@ -227,7 +252,9 @@ def evidence_of(
     found: list[nodes.Element] = []
     if is_of_another_text(judgement, clause):
         found.append(paragraph("Judged on another text of this clause."))
-    for cause in judgement.causes:
+    if judgement.not_shown:
+        found.append(paragraph(NOT_SHOWN))
+    for cause in (*judgement.causes, *judgement.not_shown):
         found.append(paragraph(cause.cause, ["cause"]))
         found += known_of(cause, docname)
     for case, text in judgement.evidence:

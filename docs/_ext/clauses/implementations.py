@@ -97,11 +97,26 @@ class Page:
             for report in self.column.reports
             for group, known in report.groups
         ]
+        found += self.not_shown()
         if not found:
             return [paragraph("Nothing: each clause that was judged held.")]
         causes = "cause" if len(found) == 1 else "causes"
         text = f"{len(found)} {causes}, that of the most basic clause first."
         return [paragraph(text), *found]
+
+    def not_shown(self) -> Iterator[nodes.Element]:
+        """Yield the known deviations that did not show in the recorded run."""
+        for clause in self.clauses:
+            judgement = self.column.judgements.get(clause.id)
+            for known in judgement.not_shown if judgement else ():
+                line = [nodes.strong("", clause.id), nodes.Text(f": {known.cause}")]
+                where = nodes.paragraph(
+                    "", "", nodes.Text("Clause: "), self.clause(clause.id)
+                )
+                known_by = boxes.known_of(known, self.docname)
+                box = folded(line, paragraph(boxes.NOT_SHOWN), *known_by, where)
+                box["classes"].append("cause-box")
+                yield box
 
     def cause(
         self, report: Shown, group: Group, known: Deviation | None

@@ -6,6 +6,7 @@ that the run used has the rest, and is part of the repository.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,15 @@ class Deviations:
             ExtensionError: the file is malformed.
         """
         return cls(expectations_of(root, run))
+
+    def by_chance(self, version: str) -> Iterator[tuple[str, Deviation]]:
+        """Yield the clauses that `version` breaks though not in each run, and why.
+
+        Those that an expectation names: what one of a test is about, a case decides.
+        """
+        for entry in self._expectations.applying_to(version):
+            if entry.intermittent and entry.clause:
+                yield entry.clause, _deviation(entry)
 
     def of(self, case: Case) -> Deviation | None:
         """Return what is known of `case`; None where nobody expected it."""

@@ -85,22 +85,24 @@ def cell_of(column: Column, clause: Clause, links: Links) -> dict[str, Any]:
     anchor = boxes.anchor_of(column, clause.id)
     return {
         "outcome": outcome_in(column, clause.id),
-        "symbol": boxes.SYMBOLS[judgement.verdict],
+        "symbol": boxes.symbol_of(judgement),
         "word": word_of(judgement),
         "behind": boxes.has_evidence(judgement, clause),
         "id": f"behind-{anchor}",
         "title": column.title,
         "tally": boxes.tally(judgement).astext(),
         "stale": boxes.is_of_another_text(judgement, clause),
-        "causes": list(with_addresses(judgement.causes, links)),
+        "note": boxes.NOT_SHOWN if judgement.not_shown else "",
+        "causes": list(
+            with_addresses((*judgement.causes, *judgement.not_shown), links)
+        ),
         "evidence": links.clause(clause.id, anchor),
     }
 
 
 def word_of(judgement: Judgement) -> str:
     """Return a verdict as a word, with the device that stood in for a real one."""
-    word = boxes.WORDS.get(judgement.verdict, judgement.verdict.value)
-    return ", ".join([word, *boxes.stand_ins(judgement)])
+    return ", ".join([boxes.word_of(judgement), *boxes.stand_ins(judgement)])
 
 
 def with_addresses(causes: Iterable[Deviation], links: Links) -> Iterator[Deviation]:

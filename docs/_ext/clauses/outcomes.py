@@ -46,9 +46,14 @@ def outcome_of(verdict: Verdict) -> Outcome:
 
 
 def outcome_in(column: Column, clause: str) -> Outcome:
-    """Return what `column` says of `clause`; nothing said is not run."""
+    """Return what `column` says of `clause`; nothing said is not run.
+
+    A clause with a known deviation that did not show in the run is broken.
+    """
     judgement = column.judgements.get(clause)
-    return outcome_of(judgement.verdict) if judgement else Outcome.NOT_RUN
+    if judgement is None:
+        return Outcome.NOT_RUN
+    return Outcome.BROKEN if judgement.not_shown else outcome_of(judgement.verdict)
 
 
 def counted(column: Column, clauses: Iterable[Clause]) -> dict[Outcome, int]:

@@ -35,7 +35,12 @@ SHOWN = 3
 
 @dataclass
 class Judgement:
-    """What one report says of one clause."""
+    """What one report says of one clause.
+
+    Args:
+        not_shown: known deviations about this clause that did not show in the run, as
+            those that chance decides may. The clause held, and is broken all the same.
+    """
 
     verdict: Verdict
     expected: bool
@@ -43,6 +48,7 @@ class Judgement:
     cases: Counter[Verdict] = field(default_factory=Counter)
     causes: dict[Deviation, None] = field(default_factory=dict)
     reasons: dict[str, None] = field(default_factory=dict)
+    not_shown: dict[Deviation, None] = field(default_factory=dict)
     evidence: list[tuple[str, str]] = field(default_factory=list)
     devices: set[str] = field(default_factory=set)
 
@@ -191,4 +197,7 @@ def judgements(
     for case in report.cases:
         for id in set(case.clauses) & set(found):
             found[id].add(case, known)
+    for id, deviation in known.by_chance(report.run.implementation.version):
+        if id in found and found[id].verdict is Verdict.PASS:
+            found[id].not_shown[deviation] = None
     return found
