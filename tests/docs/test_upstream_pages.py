@@ -39,6 +39,11 @@ related = ["https://github.com/acme/tensors/pull/3"]
 no-promise = "Nothing is said of speed."
 where = ["tensors/queue.py: Queue.get"]
 """
+PADDLE_CAUSES = """\
+[causes.lost]
+no-promise = "Nothing is said of mail."
+where = ["paddles/queue.py: Queue.put"]
+"""
 NAMED = "tiny\npromises\ntables\nupstream/torch\nclauses"
 INDEX = f"# Index\n\n```{{toctree}}\n{NAMED}\n```\n"
 PROMISES = tiny_project.FILES["docs/promises.md"].replace(
@@ -241,3 +246,41 @@ def test_promise_links_to_the_documentation_that_makes_it(upstream):
     page = upstream.page("promises.html")
     box = page[page.index('id="P01"') : page.index('id="P02"')]
     assert 'href="https://acme.org/docs"' in box
+
+
+@pytest.fixture(scope="module")
+def found(build, tmp_path_factory):
+    """The table of deviations, of which two projects have one."""
+    root = tmp_path_factory.mktemp("found")
+    write_reports(root)
+    hashes = {c.id: c.hash for c in parse_chapter(tiny_project.CHAPTER, "tiny.md")}
+    write_report(root, "paddle", Verdict.FAIL, hashes, expectations="paddle.toml")
+    more = {
+        "docs/index.md": INDEX.replace("clauses\n", "clauses\nfound/all\n"),
+        "docs/found/all.md": "# All\n\n```{findings}\n```\n",
+        f"{FOLDER}/paddle.toml": ENTRY.format("lost", 4).replace("torch/", "paddle/"),
+        f"{FOLDER}/causes/paddle.toml": PADDLE_CAUSES,
+        f"{FOLDER}/causes/paddle/lost.py": LOST,
+        RECORD.replace("torch", "paddle"): record(lost=LOST),
+    }
+    site = build(root, PAGES | more)
+    assert site.warnings == ""
+    return site.page("found/all.html")
+
+
+def test_one_deviation_of_two_projects_is_one_line(found):
+    table = found[found.index("<thead>") : found.index("</table>")]
+    head, lost, slow = map(words, table.split("<tr")[1:])
+    assert head.endswith("Deviation Clauses Paddle PyTorch")
+    assert lost.endswith("A tensor is lost TINY-1 ✗ ✗ promised")
+    assert slow.endswith("A tensor is slow TINY-1 ✗")
+
+
+def test_line_of_a_deviation_leads_to_reports_and_programs(found):
+    for link in (
+        "../upstream/torch.html#lost",
+        f"../source/{FOLDER}/causes/torch/slow.py.html",
+        f"../source/{FOLDER}/causes/paddle/lost.py.html",
+        "../tiny.html#TINY-1",
+    ):
+        assert f'href="{link}"' in found

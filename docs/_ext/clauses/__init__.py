@@ -25,7 +25,8 @@ order in which a build goes through them:
   `releases_page` for the releases of a library, and `rendering` and `links` for what
   they have in common;
 * `deviations` gathers what a deviation is reported with to its project, and
-  `deviation_pages` shows it and writes it as Markdown;
+  `deviation_pages` shows it and writes it as Markdown; `findings` has those of all
+  projects side by side;
 * `pages` writes the source pages that the links lead to.
 """
 
@@ -47,6 +48,7 @@ from clauses import (
     directives,
     domain,
     faults,
+    findings,
     pages,
     releases,
     reports,
@@ -110,6 +112,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("clauses_matrix", "matrix", "env")
     app.connect("config-inited", take_fingerprint)
     app.connect("builder-inited", gather)
-    for part in (domain, directives, tables, deviation_pages, pages):
+    for part in (domain, directives, tables, deviation_pages, findings, pages):
         part.setup(app)
     return {"version": "1", "env_version": 3, "parallel_read_safe": True}
