@@ -143,7 +143,7 @@ def test_a_message_of_a_dead_sender_raises(peer):
     peer.call(make, "x", [1, 2, 3])
     message = peer.call(dump, "x")
     peer.kill()
-    with pytest.raises(cuda.OwnerGoneError, match="Keep the process that sends"):
+    with pytest.raises(cuda.MakerGoneError, match="Keep the process that sends"):
         ForkingPickler.loads(message)
 
 

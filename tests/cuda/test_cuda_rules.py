@@ -26,8 +26,8 @@ from sharedtensor.cuda.errors import (
     DeviceUnavailableError,
     ForkError,
     IllegalAddressError,
+    MakerGoneError,
     OutOfDeviceMemoryError,
-    OwnerGoneError,
 )
 
 rule = pytest.mark.rule
@@ -169,7 +169,7 @@ def test_a_handle_is_refused_on_another_device(device):
     assert (device.name, second.name) == ("sim:0", "sim:1")
     with pytest.raises(DeviceHandleError, match="another simulated device"):
         second.open_handle(device.ipc_handle(device.allocate(8)))
-    with pytest.raises(OwnerGoneError):
+    with pytest.raises(MakerGoneError):
         simulated.SimulatedDevice.join(second.address, 0)
     assert device.memory_info()[1] != second.memory_info()[1]
     second.close()
@@ -546,7 +546,7 @@ def test_a_device_whose_processes_have_ended_is_not_silently_replaced(monkeypatc
     pid = stranger.process.pid
     stranger.end()
     monkeypatch.setenv(simulated.VARIABLE, f"{pid}:7:{'00' * 16}")
-    with pytest.raises(OwnerGoneError, match=f"Process {pid} no longer offers"):
+    with pytest.raises(MakerGoneError, match=f"Process {pid} no longer offers"):
         simulated.find_or_create(1024)
 
 
@@ -558,11 +558,11 @@ def test_a_variable_that_was_set_by_hand_is_refused(monkeypatch):
 
 def test_another_file_at_the_address_is_refused(device):
     wrong_token = device.address._replace(token=bytes(16))
-    with pytest.raises(OwnerGoneError):
+    with pytest.raises(MakerGoneError):
         simulated.SimulatedDevice.join(wrong_token)
     reading, writing = os.pipe()
     wrong_file = device.address._replace(descriptor=writing)
-    with pytest.raises(OwnerGoneError):
+    with pytest.raises(MakerGoneError):
         simulated.SimulatedDevice.join(wrong_file)
     os.close(reading)
     os.close(writing)

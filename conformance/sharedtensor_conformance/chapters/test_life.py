@@ -35,6 +35,9 @@ FEW, LONGER = 100, 20_000
 MEGABYTE, MEGABYTES = 1 << 20, 20
 """Bytes of a tensor, and so many of them: more than a file for several may have."""
 
+ENDS = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
+"""How processes end, besides returning, and their exit codes."""
+
 SOON = 0.5
 """Seconds in which a process ends that waits for nothing."""
 
@@ -234,6 +237,22 @@ def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(
     arrived, raised = attempt(lambda: owner.get(child, channel))
     if raised is None:
         check.equal(arrived.values(), [51, 52, 53], "it has the values that were sent")
+
+
+@clause("LIFE-6", vary=("strategy",), starts=True)
+def test_receiving_from_a_child_that_ended_gives_the_data_or_an_exception(
+    owner, channel, stage
+):
+    """Children send a message and end in each way but normally; the owner receives."""
+    for how in ENDS:
+        child = owner.start_peer()
+        child.put(child.make([57, 58, 59]), owner, channel)
+        is_sent(child, owner, channel, stage)
+        child.end(how)
+        arrived, raised = attempt(lambda child=child: owner.get(child, channel))
+        if raised is None:
+            check.equal(arrived.values(), [57, 58, 59], f"it has its values ({how})")
+        stage.end_extra()
 
 
 @clause("LIFE-6", vary=(), isolated=True)
@@ -866,10 +885,6 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
 
 
 # Ends of processes
-
-
-ENDS = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
-"""How processes end, besides returning, and their exit codes."""
 
 
 @clause("LIFE-20", vary=("strategy",), starts=True)

@@ -79,12 +79,12 @@ class FillFindings(SphinxPostTransform):
         """Return the table, in the order of the clauses."""
         known: dict[str, Deviating] = self.env.clauses_deviations
         chapters: Sequence[str] = self.config.clauses_chapters
-        found = sorted(findings(known), key=lambda one: place_of(one.clauses, chapters))
+        found = sorted(findings(known), key=lambda one: places(one.clauses, chapters))
         head = ["Deviation", "Clauses", *(PROJECTS[name] for name in known)]
         rows = (
             [
                 with_code(one.title),
-                clause_links(one.clauses, self.env.docname),
+                clause_links(in_order(one.clauses, chapters), self.env.docname),
                 *self.cells(one, known),
             ]
             for one in found
@@ -107,11 +107,16 @@ class FillFindings(SphinxPostTransform):
             yield nodes.reference("", shown, refuri=address, internal=True)
 
 
-def place_of(clauses: Iterable[str], chapters: Sequence[str]) -> tuple[int, int]:
-    """Return the place of the first of some clauses in the specification."""
-    parts = (id.partition("-") for id in clauses)
+def places(clauses: Iterable[str], chapters: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the places of clauses in the specification, the first one first."""
     known = {chapter: place for place, chapter in enumerate(chapters)}
-    return min((known.get(name, len(known)), int(number)) for name, _, number in parts)
+    parts = (id.partition("-") for id in clauses)
+    return sorted((known.get(name, len(known)), int(n)) for name, _, n in parts)
+
+
+def in_order(clauses: Iterable[str], chapters: Sequence[str]) -> list[str]:
+    """Return clauses as the specification has them."""
+    return sorted(clauses, key=lambda id: places([id], chapters))
 
 
 def setup(app: Sphinx) -> None:

@@ -27,8 +27,8 @@ from .errors import (
     DeviceUnavailableError,
     ForkError,
     IllegalAddressError,
+    MakerGoneError,
     OutOfDeviceMemoryError,
-    OwnerGoneError,
     ReceivedTwiceError,
 )
 from .events import Event
@@ -44,8 +44,8 @@ __all__ = [
     "Event",
     "ForkError",
     "IllegalAddressError",
+    "MakerGoneError",
     "OutOfDeviceMemoryError",
-    "OwnerGoneError",
     "ReceivedTwiceError",
     "carve",
     "device_count",

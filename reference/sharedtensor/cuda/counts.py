@@ -1,7 +1,7 @@
-"""Who still refers to an allocation: one slot per send, in memory of the owner.
+"""Who still refers to an allocation: one slot per send, in memory of the maker.
 
-The process that made an allocation is its owner. Each send of it, by whatever
-process, claims a slot in the owner's table; the message carries the slot. Then
+The process that made an allocation is its maker. Each send of it, by whatever
+process, claims a slot in the maker's table; the message carries the slot. Then
 the slot has one writer at a time:
 
     claimed by the sender     IN_FLIGHT   the message is on its way
@@ -11,7 +11,7 @@ the slot has one writer at a time:
 
 An allocation can be freed when no slot names it. A slot whose receiver has died
 counts no more (this is more than promise P18 asks); one that is in flight and
-never received counts for as long as the owner lives.
+never received counts for as long as the maker lives.
 
 The lock is taken for single steps only, and the kernel releases it when its
 holder dies; each step becomes valid by one last store.
@@ -37,11 +37,11 @@ SLOT = np.dtype(
 
 
 class CountTable:
-    """The slots of one owner, as any process sees them."""
+    """The slots of one maker, as any process sees them."""
 
     def __init__(self, file: SharedFile, address: Address) -> None:
         self.file = file
-        self.address = address  # the owner's, whoever passes it on
+        self.address = address  # the maker's, whoever passes it on
         self.slots = np.ndarray(SLOTS, SLOT, file.memory, HEADER_BYTES)
 
     @classmethod
@@ -52,11 +52,11 @@ class CountTable:
 
     @classmethod
     def join(cls, address: Address) -> CountTable:
-        """Open the table of another process; raises OwnerGoneError."""
+        """Open the table of another process; raises MakerGoneError."""
         return cls(SharedFile.join(address, FILE_NAME), address)
 
     def claim(self, allocation: int) -> Count:
-        """Count one more send of an allocation of this table's owner.
+        """Count one more send of an allocation of this table's maker.
 
         Clauses CUDA-13 and CUDA-14: each by itself.
         """

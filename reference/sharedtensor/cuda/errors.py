@@ -3,7 +3,7 @@
 A process asks for a device (`DeviceUnavailableError`), is not a forked child
 (`ForkError`), allocates (`OutOfDeviceMemoryError`) and touches only memory that
 it made or opened (`IllegalAddressError`). It sends; the receiver finds the
-owner alive (`OwnerGoneError`), takes the message once (`ReceivedTwiceError`)
+maker alive (`MakerGoneError`), takes the message once (`ReceivedTwiceError`)
 and opens its handles (`DeviceHandleError`).
 """
 
@@ -39,7 +39,7 @@ class DeviceHandleError(DeviceError):
     """A memory or event handle cannot be used in this way or no longer."""
 
 
-class OwnerGoneError(DeviceError):
+class MakerGoneError(DeviceError):
     """The process that a handle or a message leads to has ended. Clause CUDA-18."""
 
 

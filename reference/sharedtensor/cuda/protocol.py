@@ -3,7 +3,7 @@
 One send and its receipt, step by step:
 
 1. The sender exports the allocation in which the tensor lies, counts the send
-   in the table of the allocation's owner, and records an event.
+   in the table of the allocation's maker, and records an event.
 2. The message carries the handles of allocation and event, the slot of the
    count, and where in the allocation the tensor lies.
 3. The receiver takes the count, lets its later work wait for the event, and
@@ -14,13 +14,13 @@ One send and its receipt, step by step:
    or releases it where the allocation was open already.
 5. When the receiver's last tensor in the allocation dies, it synchronises,
    closes the handle and releases the count.
-6. When the owner's last tensor dies, the allocation is freed if no count names
+6. When the maker's last tensor dies, the allocation is freed if no count names
    it; else it waits in limbo for a later `collect`.
 
-A received tensor can be sent on. Its send counts at the owner of the allocation
+A received tensor can be sent on. Its send counts at the maker of the allocation
 like any other, so the process in between may drop it at once, and may end when
 the message has been received; it has waited before for what it received itself.
-The owner has to live for as long as anybody refers to the memory, as promise P17
+The maker has to live for as long as anybody refers to the memory, as promise P17
 says.
 
 The functions are in this order. Those that programs lead to use the device by
@@ -36,7 +36,7 @@ import weakref
 
 from .counts import Count, CountTable
 from .driver import Driver
-from .errors import OutOfDeviceMemoryError, OwnerGoneError, ReceivedTwiceError
+from .errors import MakerGoneError, OutOfDeviceMemoryError, ReceivedTwiceError
 from .liveness import own_identity
 from .shared_file import Address
 from .state import (
@@ -179,7 +179,7 @@ def own_table(state: DeviceState) -> CountTable:
 
 
 def count_send(table: CountTable, allocation: Allocation) -> Count:
-    """Count a send at the allocation's owner, whose table it is.
+    """Count a send at the allocation's maker, whose table it is.
 
     Clauses CUDA-4, CUDA-13, CUDA-14 and CUDA-35.
     """
@@ -222,7 +222,7 @@ def receive(state: DeviceState, message: Message) -> DeviceStorage:
 
     Clauses CUDA-18, CUDA-21 and CUDA-28.
 
-    Raises ForkError; OwnerGoneError if the sender has ended; ReceivedTwiceError;
+    Raises ForkError; MakerGoneError if the sender has ended; ReceivedTwiceError;
     DeviceHandleError if the memory is gone.
     """
     with state as driver:
@@ -249,7 +249,7 @@ def receive(state: DeviceState, message: Message) -> DeviceStorage:
 def find_table(state: DeviceState, address: Address) -> CountTable:
     """Return the table at an address, opened at most once here.
 
-    Raises OwnerGoneError.
+    Raises MakerGoneError.
     """
     table = state.tables.get(address.token)
     if table is None:
@@ -312,7 +312,7 @@ def refuse(message: Message) -> None:
 
     Clause CUDA-4: what was refused is in flight no more.
     """
-    with contextlib.suppress(OwnerGoneError, ReceivedTwiceError):
+    with contextlib.suppress(MakerGoneError, ReceivedTwiceError):
         table = CountTable.join(message.table)
         count = Count(table, message.slot, message.serial)
         count.take()
@@ -345,7 +345,7 @@ def release(state: DeviceState, allocation: Allocation) -> None:
 def close_allocation(state: DeviceState, allocation: Allocation) -> None:
     """Finish the receiver's work, unmap, then release the count.
 
-    Whether or not the owner lives. Clauses CUDA-4, CUDA-17 and CUDA-25.
+    Whether or not the maker lives. Clauses CUDA-4, CUDA-17 and CUDA-25.
     """
     state.unregister(allocation)
     finish_work(state)
@@ -361,7 +361,7 @@ def may_free(allocation: Allocation) -> bool:
 
 
 def free_allocation(state: DeviceState, allocation: Allocation) -> None:
-    """Finish the owner's work, then free. Clauses CUDA-4 and CUDA-25."""
+    """Finish the maker's work, then free. Clauses CUDA-4 and CUDA-25."""
     state.unregister(allocation)
     finish_work(state)
     state.driver.free(allocation.base)

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .errors import OwnerGoneError
+from .errors import MakerGoneError
 
 TOKEN_BYTES = 16
 PREFIX = "sharedtensor-"
@@ -76,9 +76,9 @@ class SharedFile:
     def join(cls, address: Address, name: str) -> SharedFile:
         """Open the file of another process.
 
-        Raises OwnerGoneError if there is no file with this token at the address.
+        Raises MakerGoneError if there is no file with this token at the address.
         """
-        gone = OwnerGoneError(
+        gone = MakerGoneError(
             f"Process {address.pid} no longer offers its {name}: it has ended or "
             "closed it. Keep the process that sends device tensors alive until "
             "they have been received and dropped."

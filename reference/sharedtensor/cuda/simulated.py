@@ -69,7 +69,7 @@ class SimulatedDevice:
     def join(cls, address: Address, index: int = 0) -> SimulatedDevice:
         """Use the device that another process uses.
 
-        Raises OwnerGoneError if that process no longer does.
+        Raises MakerGoneError if that process no longer does.
         """
         return cls(SimulatedMemory.join(address, index), index)
 
@@ -179,7 +179,7 @@ class SimulatedDevice:
                     "The allocation that this handle names has been freed; its "
                     "process has to keep it until the receiver is done with it."
                 )
-            if row["owner"] == self._memory.own_process:
+            if row["maker"] == self._memory.own_process:
                 raise DeviceHandleError(
                     "A memory handle cannot be opened in the process that exported "
                     "it; use the original pointer."
@@ -270,7 +270,7 @@ class SimulatedDevice:
         """Give up an event; see `Driver.event_destroy`."""
         with self._locked():
             row = self._event(event)
-            if row["owner"] == self._memory.own_process:
+            if row["maker"] == self._memory.own_process:
                 row["serial"] = 0
             del self._events[event]
 
@@ -329,7 +329,7 @@ def find_or_create(
     `_1`), else the one that the parent uses, else the one to which a received handle
     belongs. From then on the variable names it for the children of this process.
 
-    Raises OwnerGoneError if the variable names a device that is gone.
+    Raises MakerGoneError if the variable names a device that is gone.
     """
     variable = f"{VARIABLE}_{index}" if index else VARIABLE
     address = _address_in_environment(variable)

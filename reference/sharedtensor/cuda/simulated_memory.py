@@ -34,11 +34,11 @@ PROCESS = np.dtype(
 )
 # The serial is unique among allocations and events; 0 marks an unused row.
 ALLOCATION = np.dtype(
-    [(name, "i8") for name in ("serial", "owner", "offset", "nbytes")]
+    [(name, "i8") for name in ("serial", "maker", "offset", "nbytes")]
 )
 # `died`: the serial of an event that went with its process.
 EVENT = np.dtype(
-    [(name, "i8") for name in ("serial", "owner", "recorder", "position", "died")]
+    [(name, "i8") for name in ("serial", "maker", "recorder", "position", "died")]
 )
 
 
@@ -140,8 +140,8 @@ class SimulatedMemory:
         row["pid"] = 0
 
     @staticmethod
-    def _rows_of(table: np.ndarray, owner: int) -> np.ndarray:
-        return np.flatnonzero((table["serial"] != 0) & (table["owner"] == owner))
+    def _rows_of(table: np.ndarray, maker: int) -> np.ndarray:
+        return np.flatnonzero((table["serial"] != 0) & (table["maker"] == maker))
 
     # Allocations
 
@@ -160,7 +160,7 @@ class SimulatedMemory:
                 "use_simulated_device(memory=...)."
             )
         row = self.allocations[int(vacant[0])]
-        row["owner"], row["offset"], row["nbytes"] = self.own_process, offset, nbytes
+        row["maker"], row["offset"], row["nbytes"] = self.own_process, offset, nbytes
         row["serial"] = self.new_serial()
         return int(vacant[0])
 

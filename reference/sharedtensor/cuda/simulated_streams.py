@@ -126,7 +126,7 @@ class SimulatedStreams:
                 "tensors and call ipc_collect()."
             )
         row = events[int(vacant[0])]
-        row["owner"] = row["recorder"] = self._memory.own_process
+        row["maker"] = row["recorder"] = self._memory.own_process
         row["position"] = 0
         row["serial"] = self._memory.new_serial()
         return int(vacant[0])

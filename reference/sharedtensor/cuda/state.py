@@ -28,7 +28,7 @@ AllocationName = tuple[bytes, int]
 
 
 def name_of(table: Address, number: int) -> AllocationName:
-    """Return what names an allocation in all processes: its owner's table, a number.
+    """Return what names an allocation in all processes: its maker's table, a number.
 
     It is not the handle of the memory: a pool gives out the same memory again.
     """
@@ -41,9 +41,9 @@ class Allocation:
 
     Attributes:
         base: its address in this process.
-        number: its name in the table of its owner.
+        number: its name in the table of its maker.
         handle: its name on the device; None until it is sent.
-        table: where its owner counts; None until it is sent.
+        table: where its maker counts; None until it is sent.
         held: the count of the message that brought it; None if this process owns it.
         finished: it was closed or freed.
         storage_ref: leads to the storage that refers to it.

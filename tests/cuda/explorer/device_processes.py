@@ -33,8 +33,8 @@ from interleavings import Choice, Violation
 from sharedtensor.cuda import counts, protocol
 from sharedtensor.cuda.errors import (
     DeviceHandleError,
+    MakerGoneError,
     OutOfDeviceMemoryError,
-    OwnerGoneError,
 )
 from sharedtensor.cuda.liveness import Identity
 from sharedtensor.cuda.shared_file import Address
@@ -205,7 +205,7 @@ class Process:
         """Return the storage of a message; None where whom it names has ended."""
         try:
             return protocol.receive(self.state, message)
-        except (OwnerGoneError, DeviceHandleError) as error:
+        except (MakerGoneError, DeviceHandleError) as error:
             if not self.machine.have_ended({message.table.pid, message.sender.pid}):
                 self.failed(error)
             return None
@@ -475,7 +475,7 @@ class ModelFile:
         is_gone = process.machine.have_ended({address.pid})
         process.saw(is_gone)
         if is_gone:
-            raise OwnerGoneError("the maker of the counts has ended")
+            raise MakerGoneError("the maker of the counts has ended")
         return cls(address.token)
 
     def process(self) -> Process:

@@ -314,7 +314,7 @@ def the_dead_count_for_ever(vacate_dead):
 )
 def collects_nothing_after_an_owners_end(find_table, free_uncounted):
     """Collecting asks every owner, also one that has ended, and raises."""
-    from sharedtensor.cuda import OwnerGoneError
+    from sharedtensor.cuda import MakerGoneError
 
     owners = set()
 
@@ -324,7 +324,7 @@ def collects_nothing_after_an_owners_end(find_table, free_uncounted):
 
     def ask_and_free(state):
         if not all(os.path.exists(f"/proc/{pid}") for pid in owners):
-            raise OwnerGoneError("An owner has ended.")
+            raise MakerGoneError("A maker has ended.")
         free_uncounted(state)
 
     return find_and_note, ask_and_free
@@ -333,12 +333,12 @@ def collects_nothing_after_an_owners_end(find_table, free_uncounted):
 @mutant("a_dead_sender_sent_zeros", "CUDA-18", replaces="cuda.protocol.receive")
 def a_dead_sender_sent_zeros(receive):
     """A message whose sender has ended is received as new memory."""
-    from sharedtensor.cuda import OwnerGoneError, protocol
+    from sharedtensor.cuda import MakerGoneError, protocol
 
     def receive_or_allocate(state, message):
         try:
             return receive(state, message)
-        except OwnerGoneError:
+        except MakerGoneError:
             return protocol.allocate(state, message.nbytes)
 
     return receive_or_allocate
