@@ -17,6 +17,7 @@ import os
 from typing import Any, Protocol
 
 from . import manager, transport
+from .descriptors import OwnedDescriptor
 
 
 class Announcement(Protocol):
@@ -77,7 +78,7 @@ def announce_name(name: str, address: str, owner: Any) -> Announcement | int:
     if outbox is not None:
         return outbox.add_name(name, address, owner)
     if transport.is_spawning():
-        owned = transport.OwnedDescriptor(manager.announce([name], address=address))
+        owned = manager.announce([name], address=address)
         return Inherited(transport.export_to_child(owned))
     manager.announce_counted(name, address=address)
     return COUNTED
@@ -129,27 +130,31 @@ class LastAnnouncement:
     """
 
     def __init__(self) -> None:
-        self.name = ""
-        self.owned: transport.OwnedDescriptor | None = None
+        # One attribute: another thread may keep another one between two steps of this.
+        self._last: tuple[str, OwnedDescriptor] | None = None
 
-    def find(self, name: str) -> transport.OwnedDescriptor | None:
+    def find(self, name: str) -> OwnedDescriptor | None:
         """Return the descriptor that stands for a name, if there is one.
 
         In a forked child there is none: the parent's has been closed.
         """
-        owned = self.owned
-        if owned is None or self.name != name or owned.fd < 0:
+        found = self._last
+        if found is None or found[0] != name or found[1].fd < 0:
             return None
-        return owned
+        return found[1]
 
-    def keep(self, name: str, owned: transport.OwnedDescriptor) -> None:
+    def keep(self, name: str, owned: OwnedDescriptor) -> None:
         """Keep the descriptor in the place of the one before."""
-        self.name, self.owned = name, owned
+        self._last = name, owned
 
     def discard(self, name: str) -> None:
-        """Let go of the descriptor of a name that this process gives up."""
-        if self.name == name:
-            self.name, self.owned = "", None
+        """Let go of the descriptor of a name that this process gives up.
+
+        Where another thread keeps one at this moment, it is told to the manager again.
+        """
+        found = self._last
+        if found is not None and found[0] == name:
+            self._last = None
 
 
 last = LastAnnouncement()
@@ -164,11 +169,10 @@ def register_new(name: str, address: str) -> None:
     if transport.current_outbox() is None:
         manager.register(name, address=address)
         return
-    there = manager.register_announced(name, address=address)
-    last.keep(name, transport.OwnedDescriptor(there))
+    last.keep(name, manager.register_announced(name, address=address))
 
 
-def descriptor_of(names: list[str], address: str) -> transport.OwnedDescriptor:
+def descriptor_of(names: list[str], address: str) -> OwnedDescriptor:
     """Return a descriptor that keeps names in flight as long as a copy of it is open.
 
     The kernel closes the copies of those who are killed, and of messages that nobody
@@ -177,7 +181,7 @@ def descriptor_of(names: list[str], address: str) -> transport.OwnedDescriptor:
     alone = names[0] if len(names) == 1 else ""
     if alone and (known := last.find(alone)) is not None:
         return known
-    owned = transport.OwnedDescriptor(manager.announce(names, address=address))
+    owned = manager.announce(names, address=address)
     if alone:
         last.keep(alone, owned)
     return owned

@@ -8,14 +8,24 @@ Here it queues a job instead, which is an atomic operation. If nobody holds the 
 job runs at once, and else when the holder releases it: the holder looks at the queue
 once more after that. Either it sees the new job, or the job came later, and then the
 lock was free for whoever queued it. No job is stranded and no finalizer waits.
+
+An exception of a signal handler, such as that of Ctrl-C, can arise after any call. One
+that arises between taking a lock and the block that releases it leaves the lock taken
+for ever. Only a `with` whose two methods are functions of C has no such place, so the
+lock is taken by nothing else (clause FAULT-2).
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 Job = Callable[[], object]
 
 
@@ -23,12 +33,16 @@ class Postponed(Exception):
     """Raised by a job that cannot be done now: it stays the first in the queue."""
 
 
-class FinalizerLock:
-    """A lock, used like `threading.Lock`, with a queue of jobs that need it.
+class Busy(Exception):
+    """The lock could not be had in time."""
 
-    Queued jobs run in their order: before the body of a section that is entered, and
-    after one that is left. An error of a job does not reach the thread that happens to
-    run it; it is reported like that of any finalizer, by `sys.unraisablehook`.
+
+class FinalizerLock:
+    """A lock with a queue of jobs that need it. It is not reentrant.
+
+    Queued jobs run in their order: before what `run` is given, and after it. An error
+    of a job does not reach the thread that happens to run it; it is reported like that
+    of any finalizer, by `sys.unraisablehook`.
 
     Attributes:
         jobs: what is queued, the next one first. A job leaves it when it is done.
@@ -36,41 +50,100 @@ class FinalizerLock:
 
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
-        self._lock = threading.Lock()
-        self._owner: int | None = None
+        self._make()
+
+    def _make(self) -> None:
+        self._lock = threading.RLock()  # it knows its owner
+        self._if_free = self._block(blocking=False)
+        self._in_time: dict[float, AbstractContextManager[bool]] = {}
+
+    def _block(
+        self, blocking: bool = True, timeout: float = -1
+    ) -> AbstractContextManager[bool]:
+        """Return what a `with` enters and leaves by functions of C, and by no others.
+
+        It gives whether the lock was had. If not, leaving it raises `RuntimeError`.
+        """
+        take = functools.partial(self._lock.acquire, blocking, timeout)
+        give = self._lock.__exit__
+        methods = {"__enter__": staticmethod(take), "__exit__": staticmethod(give)}
+        made: AbstractContextManager[bool] = type("Block", (), methods)()
+        return made
 
     def is_owned(self) -> bool:
-        """Return whether this thread holds the lock; it is not reentrant."""
-        return self._owner == threading.get_ident()
+        """Return whether this thread holds the lock."""
+        return self._lock._is_owned()  # type: ignore[attr-defined,no-any-return]
 
-    def acquire(self, timeout: float = -1) -> bool:
-        """Take the lock and run the queued jobs; return False after the timeout.
+    def run(
+        self,
+        timeout: float,
+        work: Callable[P, Result],
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> Result:
+        """Return what a function returns that is called under the lock.
 
         Args:
-            timeout: in seconds; -1 waits without a limit.
-        """
-        if not self._lock.acquire(timeout=timeout):
-            return False
-        self._owner = threading.get_ident()
-        if self.jobs:
-            try:
-                self.run_queued()
-            except BaseException:  # of a job that was interrupted
-                self._unlock()
-                raise
-        return True
+            timeout: the seconds to wait for the lock.
+            work: the function.
+            arguments: what it is given.
+            options: what it is given by name.
 
-    def release(self) -> None:
-        """Give the lock up and run what was queued while it was held."""
-        self._unlock()
-        if self.jobs:
-            self._run_if_free()
+        Raises:
+            Busy: the lock could not be had in time, or this thread holds it.
+        """
+        if self.is_owned():
+            raise Busy
+        taken = False
+        try:
+            with self._within(timeout) as taken:
+                if taken:
+                    if self.jobs:
+                        self.run_queued()
+                    return work(*arguments, **options)
+        except RuntimeError:
+            if taken:
+                raise
+        finally:
+            if self.jobs:
+                self._run_if_free()
+        raise Busy
+
+    def hold(self, timeout: float) -> Iterator[bool]:
+        """Hold the lock from the first step of a generator until it is closed.
+
+        For what begins in one function and ends in another. It yields whether the lock
+        was had in time.
+        """
+        taken = False
+        try:
+            with self._within(timeout) as taken:
+                yield taken
+        except RuntimeError:
+            if taken:
+                raise
+        finally:
+            if self.jobs:
+                self._run_if_free()
 
     def __enter__(self) -> None:
-        self.acquire()
+        """Take the lock; its own `with` may be left taken, as the module says."""
+        if self.is_owned():
+            raise RuntimeError(
+                "A signal handler or a finalizer needs what the code that it "
+                "interrupts is using. Let it set a flag, and do the work after that."
+            )
+        self._lock.acquire()
+        try:
+            self.run_queued()
+        except BaseException:  # of a job that was interrupted
+            self._lock.release()
+            raise
 
     def __exit__(self, *error: object) -> None:
-        self.release()
+        self._lock.release()
+        if self.jobs:
+            self._run_if_free()
 
     def run_soon(self, job: Job) -> None:
         """Run a job under the lock, now or when it is next released; never wait.
@@ -103,21 +176,27 @@ class FinalizerLock:
             keep: which of the parent's jobs the child has to do as well.
         """
         self.jobs = deque(filter(keep, self.jobs))
-        self._lock = threading.Lock()
-        self._owner = None
+        self._make()
+
+    def _within(self, timeout: float) -> AbstractContextManager[bool]:
+        """Return the block that waits so long."""
+        found = self._in_time.get(timeout)
+        if found is None:
+            found = self._in_time[timeout] = self._block(timeout=timeout)
+        return found
 
     def _run_if_free(self) -> None:
         done = True
-        while done and self.jobs and self._lock.acquire(blocking=False):
-            self._owner = threading.get_ident()
+        while done and self.jobs and not self.is_owned():
+            taken = False
             try:
-                done = self.run_queued()
-            finally:
-                self._unlock()
-
-    def _unlock(self) -> None:
-        self._owner = None
-        self._lock.release()
+                with self._if_free as taken:
+                    if taken:
+                        done = self.run_queued()
+            except RuntimeError:
+                if taken:
+                    raise
+                return  # its holder looks at the queue
 
 
 class _Failed:

@@ -123,16 +123,17 @@ class FileDescriptor:
 
     def allocate(self, source: Source, nbytes: int) -> Segment:
         """Make a sealed memory file. Clauses FD-1, FD-4, FAIL-8."""
-        token = segments.new_token()
-        fd = segments.create_unnamed(token)
-        try:
+        segment = Segment(self, segments.new_token(), nbytes)
+        try:  # the segment alone closes its descriptor, however far this comes
+            fd = segment.descriptor = segments.create_unnamed(segment.token)
             memory.write(fd, source)
             segments.seal(fd)
             segments.map_shared(source, fd)
-            return Segment(self, token, nbytes, fd, os.fstat(fd).st_ino)
+            segment.inode = os.fstat(fd).st_ino
         except BaseException:
-            os.close(fd)
+            self.release(segment)
             raise
+        return segment
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
         """Return the inode, and the descriptor by way of the channel.
@@ -152,14 +153,15 @@ class FileDescriptor:
         Clauses FD-3, FD-4, FAIL-8, LIFE-1, LIFE-3, LIFE-4, LIFE-21, LIFE-24.
         """
         inode, descriptor = where
-        fd = transport.take_descriptor(descriptor)
+        segment = Segment(self, token, nbytes, inode=inode)
         try:
+            fd = segment.descriptor = transport.take_descriptor(descriptor)
             segments.verify_unnamed(fd, token, nbytes, inode)
             segments.map_shared(target, fd)
-            return Segment(self, token, nbytes, fd, inode)
         except BaseException:
-            os.close(fd)
+            self.release(segment)
             raise
+        return segment
 
     def map_again(self, target: memory.Memory, segment: Segment) -> None:
         """Map it by the descriptor that this process has. Clause FD-3."""

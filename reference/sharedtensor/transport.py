@@ -18,12 +18,12 @@ is its handle: a place in the inbox, or a `DupFd`.
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Iterator
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
+from .descriptors import OwnedDescriptor
 from .errors import HandleError
 
 INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
@@ -102,7 +102,7 @@ class Inbox:
         """
         return self.carried.setdefault(place, name) != name
 
-    def carrier(self, place: int) -> "OwnedDescriptor | None":
+    def carrier(self, place: int) -> OwnedDescriptor | None:
         """Return the descriptor that stands for names, as `Outbox.add_name` counts.
 
         None if the message has none there. Whoever holds one of the names by it shares
@@ -140,40 +140,6 @@ class Inbox:
         self.carriers.clear()
 
 
-class OwnedDescriptor:
-    """A descriptor that is closed with this object, or in a forked child at once.
-
-    What is on its way out of a process does not leave its children.
-    """
-
-    def __init__(self, fd: int):
-        self.fd = fd
-        _owned.add(self)
-
-    def close(self) -> None:
-        """Close it, once."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        try:  # noqa: SIM105  (at the end of the interpreter modules may be gone)
-            self.close()
-        except (AttributeError, TypeError):
-            pass
-
-
-_owned: "weakref.WeakSet[OwnedDescriptor]" = weakref.WeakSet()
-
-
-def _close_what_others_send() -> None:
-    for owned in list(_owned):
-        owned.close()
-
-
-os.register_at_fork(after_in_child=_close_what_others_send)
-
-
 class _Current(threading.local):
     """What a thread packs or unpacks: its own. Clauses THREAD-1, THREAD-2."""
 
@@ -203,9 +169,9 @@ class sending:
         self.before, _current.outbox = _current.outbox, self.outbox
 
     def __exit__(self, kind: object, *ignored: object) -> None:
-        _current.outbox = self.before
         if kind is not None:
             self.outbox.clear()
+        _current.outbox = self.before
 
 
 class receiving:

@@ -185,7 +185,7 @@ def test_release_inside_the_lock_is_done_after_it(new_client, name, exists):
     client = new_client()
     client.call("register", name)
     client.run(
-        "with client._client.locked():\n"
+        "with client._client.lock:\n"
         "    client.release(name)\n"
         "    client.register(name + '-nested')\n"
         "    assert len(client._client.lock.jobs) == 2",
@@ -205,7 +205,7 @@ def test_release_does_not_wait_for_another_thread(new_client, name, exists):
 import threading
 entered, go_on = threading.Event(), threading.Event()
 def stay():
-    with client._client.locked():
+    with client._client.lock:
         entered.set()
         assert go_on.wait(20)
 thread = threading.Thread(target=stay)

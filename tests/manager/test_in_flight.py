@@ -11,6 +11,13 @@ from sharedtensor.manager import accounting, daemon, messages
 
 UNTIL_IT_WOULD_END = 3  # grace periods
 
+ANNOUNCE = """
+import os
+owned = client.announce([name])
+made = os.dup(owned.fd)
+owned.close()
+"""
+
 
 def kill(pid, eventually):
     """Kill a process that is not our child, and wait for its end."""
@@ -29,7 +36,7 @@ def announced(new_client, name, exists):
     """A client that has announced and released a name that has a file."""
     client = new_client()
     client.call("register", name)
-    client.run("made = client.announce([name])", name=name)
+    client.run(ANNOUNCE, name=name)
     client.run("client.release(name); client.sync()", name=name)
     assert exists(name)
     return client
@@ -86,7 +93,7 @@ def test_a_message_in_flight_keeps_the_manager(
 def test_many_names_go_with_one_descriptor(new_client, name):
     client = new_client()
     names = [f"{name}-{number}" for number in range(600)]
-    client.run("made = client.announce(names)", names=names)
+    client.run(ANNOUNCE.replace("[name]", "names"), names=names)
     assert in_flight(client) == 600
     client.run("import os; os.close(made); client.sync()")
     client.run("client.sync()")

@@ -2,6 +2,12 @@
 
 import pytest
 
+ANNOUNCE = """
+import os
+owned = client.announce([name])
+made = os.dup(owned.fd)
+owned.close()
+"""
 RECEIVE = (
     "kept = transport.OwnedDescriptor(os.dup(made)); client.hold(name, None, kept)"
 )
@@ -20,7 +26,7 @@ def receiver(new_client, name):
 
 
 def announce(client, name):
-    client.run("made = client.announce([name])", name=name)
+    client.run(ANNOUNCE, name=name)
 
 
 def received(client, name):

@@ -1,10 +1,12 @@
 """A finalizer never waits for the lock that its thread may hold."""
 
+import functools
 import sys
 import threading
 
 import pytest
-from sharedtensor.finalizers import FinalizerLock, Postponed
+from interrupts import interrupted_at
+from sharedtensor.finalizers import Busy, FinalizerLock, Postponed
 
 
 @pytest.fixture
@@ -98,15 +100,41 @@ def test_an_interrupted_job_leaves_the_lock_free_and_is_run_again(lock, log):
 
 def test_who_waits_for_longer_than_the_timeout_does_not_get_the_lock(lock, log):
     def wait():
-        log.append(lock.acquire(timeout=0.01))
+        try:
+            lock.run(0.01, log.append, "run")
+        except Busy:
+            log.append("busy")
 
     with lock:
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(timeout=60)
-    assert log == [False]
-    assert lock.acquire(timeout=0.01)
-    lock.release()
+    assert log == ["busy"]
+    lock.run(0.01, log.append, "free")
+    assert log == ["busy", "free"]
+
+
+def test_who_holds_it_does_not_wait_for_itself(lock, log):
+    def again():
+        with pytest.raises(Busy):
+            lock.run(60, log.append, "again")
+        with pytest.raises(RuntimeError, match="A signal handler"), lock:
+            log.append("again")
+
+    lock.run(60, again)
+    assert log == []
+    assert not lock.is_owned()
+
+
+def test_it_is_held_until_a_generator_is_closed(lock, log):
+    section = lock.hold(60)
+    next(section)
+    lock.run_soon(lambda: log.append("after"))
+    assert lock.is_owned()
+    assert log == []
+    section.close()
+    assert log == ["after"]
+    assert not lock.is_owned()
 
 
 def test_a_forked_child_has_a_free_lock_and_the_jobs_that_it_keeps(lock, log):
@@ -116,7 +144,8 @@ def test_a_forked_child_has_a_free_lock_and_the_jobs_that_it_keeps(lock, log):
     def dropped():
         log.append("dropped")
 
-    lock.acquire()
+    section = lock.hold(60)
+    next(section)
     for job in (kept, dropped):
         lock.run_soon(job)
     lock.reset(keep=lambda job: job is kept)
@@ -124,3 +153,18 @@ def test_a_forked_child_has_a_free_lock_and_the_jobs_that_it_keeps(lock, log):
     with lock:
         log.append("inside")
     assert log == ["kept", "inside"]
+
+
+@pytest.mark.parametrize("how", ["run", "run_soon"])
+def test_an_exception_after_any_call_leaves_the_lock_free(lock, how):
+    def work():
+        if how == "run":
+            lock.run(1, str.upper, "x")
+        else:
+            lock.run_soon(functools.partial(str.upper, "x"))
+
+    number = 1
+    while interrupted_at(number, work):
+        lock.run(1, int)  # raises Busy where it is taken for ever
+        number += 1
+    assert number > 3

@@ -144,11 +144,11 @@ class DeviceState:
 
     def __enter__(self) -> Driver:
         self.refuse_fork()
-        self.lock.acquire()
+        self.lock.__enter__()
         return self.driver
 
     def __exit__(self, *error: object) -> None:
-        self.lock.release()
+        self.lock.__exit__()
 
     def refuse_fork(self) -> None:
         """Raise ForkError in a child forked from a user of the device.

@@ -40,36 +40,19 @@ import contextlib
 import functools
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import util
+from typing import ParamSpec, TypeVar
 
+from ..descriptors import OwnedDescriptor
 from ..errors import ManagerError, resource_error
-from ..finalizers import FinalizerLock, Job, Postponed
+from ..finalizers import Busy, FinalizerLock, Job, Postponed
 from . import launch, messages
 from .link import Link
 from .serving import complete
 
-
-class Locked:
-    """Holds the lock of a client in a block.
-
-    It is entered for each message, and a generator would cost a microsecond each time.
-    """
-
-    __slots__ = ("client",)
-
-    def __init__(self, client: "Client") -> None:
-        self.client = client
-
-    def __enter__(self) -> None:
-        if not self.client.acquire():
-            raise ManagerError(
-                "Another thread has waited too long for the shared-memory manager. "
-                "Check whether the manager is stopped."
-            )
-
-    def __exit__(self, *error: object) -> None:
-        self.client.lock.release()
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 class Client:
@@ -77,19 +60,28 @@ class Client:
 
     def __init__(self) -> None:
         self.lock = FinalizerLock()
-        self._locked = Locked(self)
         self.links: dict[str, Link] = {}
         self.own: str | None = None
         self.inherited_connections: dict[str, socket.socket | None] = {}
-        self.is_locked_for_fork = False
+        self.locked_for_fork: Iterator[bool] | None = None
 
-    def locked(self) -> Locked:
-        """Hold the lock in a block. Raises `ManagerError` in time. Clause MGR-18."""
-        return self._locked
+    def locked(
+        self, work: Callable[P, Result], *arguments: P.args, **options: P.kwargs
+    ) -> Result:
+        """Return what a function returns that is called under the lock.
 
-    def acquire(self) -> bool:
-        """Take the lock; return False if it cannot be had in time."""
-        return self.lock.acquire(timeout=2 * launch.TIMEOUT)
+        Raises `ManagerError` in time if it cannot be had. Clause MGR-18.
+        """
+        try:
+            return self.lock.run(2 * launch.TIMEOUT, work, *arguments, **options)
+        except Busy:
+            raise ManagerError(
+                "A signal handler or a finalizer needs the shared-memory manager, "
+                "which the code that it interrupts is using. Call this elsewhere."
+                if self.lock.is_owned()
+                else "Another thread has waited too long for the shared-memory "
+                "manager. Check whether the manager is stopped."
+            ) from None
 
     # --- messages
 
@@ -109,11 +101,20 @@ class Client:
             own = tuple(map(os.dup, descriptors))
             self.tell_soon(kind, argument, address, own)
             return
-        with self._locked:
-            link = self.link(address)
-            if link.is_stalled:
-                self.retry(link)
-            self.deliver(link, kind, argument, descriptors)
+        self.locked(self.tell_now, kind, argument, address, descriptors)
+
+    def tell_now(
+        self,
+        kind: bytes,
+        argument: bytes,
+        address: str | None,
+        descriptors: tuple[int, ...] = (),
+    ) -> None:
+        """Send a message; the lock is held."""
+        link = self.link(address)
+        if link.is_stalled:
+            self.retry(link)
+        self.deliver(link, kind, argument, descriptors)
 
     def tell_soon(
         self,
@@ -142,13 +143,36 @@ class Client:
             self.tell_soon(messages.REGISTER, name, address)
             self.lock.run_soon(functools.partial(id, descriptor))  # kept until then
             return
-        with self._locked:
-            link = self.link(address)
-            if link.is_stalled:
-                self.retry(link)
-            if not link.hold_at_once(name, descriptor):
-                is_own = link.address == self.own
-                complete(link.hold(name, descriptor, is_own))
+        self.locked(self.hold_now, name, address, descriptor)
+
+    def hold_now(self, name: bytes, address: str | None, descriptor: object) -> None:
+        """Hold a name by a descriptor; the lock is held."""
+        link = self.link(address)
+        if link.is_stalled:
+            self.retry(link)
+        if not link.hold_at_once(name, descriptor):
+            is_own = link.address == self.own
+            complete(link.hold(name, descriptor, is_own))
+
+    def announce(
+        self, kind: bytes, parts: Iterable[bytes], address: str | None
+    ) -> OwnedDescriptor:
+        """Send messages with one end of a new pipe, and return the other end.
+
+        The lock is held, which a fork waits for: a child gets no copy of either end,
+        since it would keep the names in flight. Clause FS-2. Raises `ResourceError`.
+        """
+        tell = self.tell if self.lock.is_owned() else self.tell_now
+        here, there = pipe()
+        try:
+            for part in parts:
+                tell(kind, part, address, (here.fd,))
+        except BaseException:
+            there.close()
+            raise
+        finally:
+            here.close()
+        return there
 
     def register_held(self, address: str | None) -> None:
         """Register what is held by a descriptor; see `Conversation.hold`."""
@@ -156,8 +180,9 @@ class Client:
         if link is not None:
             complete(link.register_kept_open())
 
-    def request(self, link: Link, kind: bytes) -> bytes:
-        """Send a request and return its answer."""
+    def request(self, address: str | None, kind: bytes) -> bytes:
+        """Send a request and return its answer; the lock is held."""
+        link = self.link(address)
         self.retry(link)
         answer: bytes = complete(link.request(kind, link.address == self.own))
         return answer
@@ -202,16 +227,25 @@ class Client:
         self.links[self.own] = Link(self.own, connected)
         return self.links[self.own]
 
+    def adopt(self, address: str) -> None:
+        """Use a manager as this process's own, unless it has one; the lock is held."""
+        if self.own is None:
+            self.own = address
+
     def replace_killed_managers(self) -> None:
         """At the end of this process: put successors where managers were killed.
 
         Clauses MGR-14, FAULT-5.
         """
-        with contextlib.suppress(Exception), self.locked():
-            for link in self.links.values():
-                if link.was_killed():
-                    link.hang_up()
-                    complete(link.open(may_create=True))
+        with contextlib.suppress(Exception):
+            self.locked(self.replace_killed_managers_now)
+
+    def replace_killed_managers_now(self) -> None:
+        """Do that; the lock is held."""
+        for link in self.links.values():
+            if link.was_killed():
+                link.hang_up()
+                complete(link.open(may_create=True))
 
     # --- fork
 
@@ -220,7 +254,9 @@ class Client:
 
         Clauses START-3, LIFE-22, MGR-11.
         """
-        self.is_locked_for_fork = not self.lock.is_owned() and self.acquire()
+        if not self.lock.is_owned():
+            self.locked_for_fork = self.lock.hold(2 * launch.TIMEOUT)
+            next(self.locked_for_fork)
         for link in self.links.values():
             if link.connection is not None and link.has_names():
                 connection = link.prefork_connection()
@@ -232,8 +268,7 @@ class Client:
             _, connection = self.inherited_connections.popitem()
             if connection is not None:
                 connection.close()
-        if self.is_locked_for_fork:
-            self.lock.release()
+        self.locked_for_fork = None  # which leaves its block
 
     def after_fork_in_child(self) -> None:
         """Take the inherited connections, and drop what the parent has to say."""
@@ -241,6 +276,7 @@ class Client:
             link.inherit(self.inherited_connections.get(link.address))
         self.inherited_connections = {}
         self.lock.reset(keep=is_release)
+        self.locked_for_fork = None  # the parent's lock, which nobody else uses here
 
 
 class QueuedMessage:
@@ -326,7 +362,7 @@ def register(name: str, address: str | None = None) -> None:
     _client.tell(messages.REGISTER, checked(name), address)
 
 
-def register_announced(name: str, address: str | None = None) -> int:
+def register_announced(name: str, address: str | None = None) -> OwnedDescriptor:
     """Do `register` and `announce` of one name by one message. Clauses FS-2, LIFE-2.
 
     Return the descriptor that `announce` returns, and raise what it raises.
@@ -365,32 +401,33 @@ def release(name: str, address: str | None = None) -> None:
         pass
 
 
-def announce(names: Sequence[str], address: str | None = None) -> int:
+def announce(names: Sequence[str], address: str | None = None) -> OwnedDescriptor:
     """Say that a message with these names is about to leave. Clauses LIFE-2, FS-10.
 
-    Return a descriptor, the caller's, that has to go with the message: the names are
-    held until all its copies are closed. Raises as `register` does, and
+    Return a descriptor that has to go with the message: the names are held until all
+    its copies are closed. Raises as `register` does, and
     `ResourceError`.
     """
     return announced(messages.ANNOUNCE, packets(names), address)
 
 
-def announced(kind: bytes, parts: Iterable[bytes], address: str | None) -> int:
-    """Send messages with one end of a new pipe, and return the other end."""
+def announced(
+    kind: bytes, parts: Iterable[bytes], address: str | None
+) -> OwnedDescriptor:
+    """Announce names, under the lock unless this thread has it already."""
+    if _client.lock.is_owned():
+        return _client.announce(kind, parts, address)
+    return _client.locked(_client.announce, kind, parts, address)
+
+
+def pipe() -> tuple[OwnedDescriptor, OwnedDescriptor]:
+    """Return the ends of a new pipe, which no forked child keeps."""
     try:
-        here, there = os.pipe()
+        here, there = map(OwnedDescriptor, os.pipe())
     except OSError as error:
         doing = "Sending the names of shared storages"
         raise resource_error(error.errno, doing) from error
-    try:
-        for part in parts:
-            _client.tell(kind, part, address, (here,))
-    except BaseException:
-        os.close(there)
-        raise
-    finally:
-        os.close(here)
-    return there
+    return here, there
 
 
 def packets(names: Sequence[str]) -> Iterator[bytes]:
@@ -427,15 +464,14 @@ def address() -> str:
 
     Raises `ManagerError` if it cannot be started.
     """
-    with _client.locked():
-        return _client.own_link().address
+    if _client.own is not None and _client.lock.is_owned():
+        return _client.own  # for a signal handler or a finalizer
+    return _client.locked(_client.own_link).address
 
 
 def adopt(address: str) -> None:
     """Use the manager at an address as this process's own, unless it has one."""
-    with _client.locked():
-        if _client.own is None:
-            _client.own = address
+    _client.locked(_client.adopt, address)
 
 
 def sync(address: str | None = None) -> None:
@@ -446,9 +482,8 @@ def sync(address: str | None = None) -> None:
 
     Raises as `register` does.
     """
-    with _client.locked():
-        if address is not None or _client.own is not None:
-            _client.request(_client.link(address), messages.SYNC)
+    if address is not None or _client.own is not None:
+        _client.locked(_client.request, address, messages.SYNC)
 
 
 def status(address: str | None = None) -> dict[str, int]:
@@ -456,7 +491,6 @@ def status(address: str | None = None) -> dict[str, int]:
 
     Raises as `register` does.
     """
-    with _client.locked():
-        reply = _client.request(_client.link(address), messages.STATUS)
+    reply = _client.locked(_client.request, address, messages.STATUS)
     keys = ("pid", "clients", "names", "holds", "in_flight")
     return dict(zip(keys, messages.COUNTS.unpack(reply), strict=True))

@@ -25,8 +25,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..descriptors import OwnedDescriptor
 from ..errors import ResourceError, resource_error
-from ..transport import OwnedDescriptor
 
 HEADER = struct.Struct("!IQ")
 LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory file

@@ -1,0 +1,151 @@
+"""What an exception of a signal handler leaves, wherever it arises. Clause FAULT-2."""
+
+import gc
+import sys
+
+import pytest
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+from interrupts import Interrupt, interrupted_at
+from sharedtensor import announcements
+from sharedtensor.descriptors import OwnedDescriptor
+from sharedtensor.errors import ManagerError
+from sharedtensor.manager import client
+
+MOST_CALLS = 2000
+
+
+@pytest.fixture
+def finalizers(monkeypatch):
+    """What finalizers raised, but for the interrupts themselves."""
+    raised = []
+
+    def note(error):
+        if not isinstance(error.exc_value, Interrupt):
+            raised.append(error.exc_value)
+
+    monkeypatch.setattr(sys, "unraisablehook", note)
+    return raised
+
+
+@pytest.fixture
+def pipe():
+    ends = mp.Pipe()
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def each_place(work):
+    """Interrupt `work` where each of its calls comes back; yield after each."""
+    work()
+    for number in range(1, MOST_CALLS):
+        if not interrupted_at(number, work):
+            return
+        gc.collect()
+        yield number
+    raise AssertionError(f"it makes more than {MOST_CALLS} calls")
+
+
+def share():
+    """Share a new tensor, and drop it."""
+    return sharedtensor.arange(4).share_memory_().tolist()
+
+
+def test_an_interrupted_share_raises_that_exception_and_the_next_one_works(
+    strategy, finalizers
+):
+    places = 0
+    for _ in each_place(share):
+        assert share() == [0, 1, 2, 3]
+        places += 1
+    assert finalizers == []
+    assert places > 10
+
+
+def test_an_interrupted_receive_raises_that_exception_and_the_next_one_works(
+    strategy, pipe, finalizers
+):
+    ours, theirs = pipe
+    sent = sharedtensor.arange(4)
+
+    def receive():
+        ours.send(sent)
+        return theirs.recv().tolist()
+
+    places = 0
+    for _ in each_place(receive):
+        while theirs.poll():
+            assert theirs.recv().tolist() == [0, 1, 2, 3]
+        assert receive() == [0, 1, 2, 3]
+        places += 1
+    assert finalizers == []
+    assert places > 10
+
+
+@pytest.fixture
+def under_the_lock():
+    """The lock of the manager's client, as where a signal handler interrupts it."""
+    client.address()
+    with client._client.lock:
+        yield
+
+
+def test_a_handler_shares_by_the_name_of_its_manager(under_the_lock):
+    assert client.address() == client._client.own
+    before = sharedtensor.get_sharing_strategy()
+    sharedtensor.set_sharing_strategy("file_system")
+    try:
+        assert share() == [0, 1, 2, 3]
+    finally:
+        sharedtensor.set_sharing_strategy(before)
+
+
+def test_a_handler_that_asks_the_manager_is_refused_at_once(under_the_lock):
+    with pytest.raises(ManagerError, match="A signal handler or a finalizer"):
+        client.sync()
+
+
+def test_the_pipe_of_a_message_is_made_where_no_fork_can_be(monkeypatch):
+    made = []
+    pipe = client.pipe
+
+    def noted():
+        made.append(client._client.lock.is_owned())
+        return pipe()
+
+    monkeypatch.setattr(client, "pipe", noted)
+    before = sharedtensor.get_sharing_strategy()
+    sharedtensor.set_sharing_strategy("file_system")
+    ours, theirs = mp.Pipe()
+    with ours, theirs:
+        ours.send(sharedtensor.arange(4))
+        assert theirs.recv().tolist() == [0, 1, 2, 3]
+    sharedtensor.set_sharing_strategy(before)
+    assert made == [True]
+
+
+def test_a_name_is_found_by_its_own_descriptor_though_another_is_kept_meanwhile():
+    last = announcements.LastAnnouncement()
+    mine, others = OwnedDescriptor(-1), OwnedDescriptor(-1)
+    for owned in (mine, others):
+        owned.fd = 1 << 20  # open, as far as anybody looks
+    kept = []
+
+    def keep_another(frame, event, argument):
+        if event == "line" and len(kept) < 2:
+            kept.append(frame.f_lineno)
+            if len(kept) == 2:  # between two steps of `find`
+                last.keep("mine", mine)
+        return keep_another
+
+    last.keep("others", others)
+    sys.settrace(lambda frame, event, argument: keep_another)
+    try:
+        found = last.find("mine")
+    finally:
+        sys.settrace(None)
+        for owned in (mine, others):
+            owned.fd = -1
+    assert len(kept) == 2
+    assert found in (None, mine)
