@@ -20,6 +20,7 @@ nox.options.default_venv_backend = "uv|virtualenv"  # uv makes one in a second, 
 
 PYTHONS = ["3.11", "3.12", "3.13"]
 TORCH = "torch==2.13.0"
+HYPOTHESIS = "hypothesis>=6.130"
 EARLIER_TORCH = {"2.2.2": "numpy<2", "2.6.0": "numpy>=2", "2.9.1": "numpy>=2"}
 """The earlier releases that the site shows, and the NumPy that each was built for."""
 
@@ -527,7 +528,7 @@ def soak_killed_runs(session: nox.Session) -> None:
 @nox.session
 def soak_fuzz(session: nox.Session) -> None:
     """Twenty minutes of bad clients: the manager serves the good one all the time."""
-    session.install("-e", ".", "hypothesis>=6.130")
+    session.install("-e", ".", HYPOTHESIS)
     out = f"--out={RECORDS}/fuzz.json"
     session.run("python", "soak/fuzz_manager.py", out, *session.posargs)
 
@@ -562,7 +563,7 @@ def soak_hostile(session: nox.Session) -> None:
 @nox.session
 def soak_mixed(session: nox.Session) -> None:
     """All soak runs at once, for two hours."""
-    session.install("-e", ".[conformance]")
+    session.install("-e", ".[conformance]", HYPOTHESIS)
     out = f"--out={RECORDS}/mixed.json"
     session.run("python", "soak/mixed.py", out, *session.posargs)
 

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -95,6 +96,8 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
                 for strategy in STRATEGIES
             }
             take_turns(runs, folder, given, watched, record["turns"])
+            ended = [one.result() for one in watched.values() if one.done()]
+            verify([*record["turns"], *ended])  # else the rest need not go on
             for strategy, found in watched.items():
                 record["watched"][strategy] = found.result()
         finally:
@@ -160,14 +163,19 @@ def one_run(
 
 def judge(record: dict[str, Any]) -> str:
     """Return what holds of all. Raises `NotHeld` if one of them did not hold."""
-    for found in (*record["watched"].values(), *record["turns"]):
-        if not found["held"]:
-            raise NotHeld(f"{found['command']}: {found['sentence']}")
+    verify(record["watched"].values())
     rounds = sum(found["rounds"] for found in record["watched"].values())
     return (
         f"{record['minutes']:g} minutes: {rounds:,} rounds under two strategies, whose "
         f"counts stayed as they were, beside {in_words(record['turns'])}; all held."
     )
+
+
+def verify(runs: Iterable[dict[str, Any]]) -> None:
+    """Raise `NotHeld` if one of these did not hold."""
+    for found in runs:
+        if not found["held"]:
+            raise NotHeld(f"{found['command']}: {found['sentence']}")
 
 
 def in_words(turns: list[dict[str, Any]]) -> str:
