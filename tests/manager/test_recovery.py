@@ -201,6 +201,38 @@ def test_a_stopped_manager_is_an_error_and_not_a_hang(new_client, name, call):
     owner.call("sync")
 
 
+GO_ON_AS_A_CHILD = """
+import os
+if os.fork():
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("way", ["started", "reached", "inherited"])
+def test_a_default_timeout_of_the_program_ends_no_connection(
+    new_client, name, exists, way
+):
+    """The manager stalls for longer. Clauses FS-8, MGR-11."""
+    owner, starter = new_client(), new_client()
+    pid = starter.call("status")["pid"]
+    owner.run("import socket; socket.setdefaulttimeout(0.05)")
+    if way == "started":
+        pid = owner.call("status")["pid"]
+    else:
+        owner.call("adopt", starter.call("address"))
+    owner.call("register", name)
+    owner.call("sync")
+    if way == "inherited":
+        owner.run(GO_ON_AS_A_CHILD)
+    owner.run(WITH_A_SHORT_TIMEOUT)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(Exception, match="ManagerError"):
+        owner.run("while True: client.register(name)", name=name)
+    os.kill(pid, signal.SIGCONT)
+    owner.call("sync")
+    assert exists(name)
+
+
 def test_descriptors_do_not_wait_for_a_manager_that_has_stalled(monkeypatch):
     """It took no message in time before, and its socket is still full."""
     monkeypatch.setattr(launch, "TIMEOUT", 5.0)

@@ -353,8 +353,10 @@ def wait_until_detached(process: "subprocess.Popen[Any]") -> None:
 def set_timeouts(connection: socket.socket) -> None:
     """Let the kernel end each wait on a connection; then it reads as blocking.
 
-    Clause MGR-18.
+    Clause MGR-18. A default timeout of the program is not for this connection: a send
+    that it ended would be taken for the death of the manager.
     """
+    connection.settimeout(None)
     seconds = struct.pack("ll", int(TIMEOUT), int(TIMEOUT % 1 * 1e6))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
