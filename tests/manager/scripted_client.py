@@ -25,8 +25,10 @@ class ForkedManager:
             return
         for start, end in ((0, low), (low + 1, high), (high + 1, 1000)):
             os.closerange(start, end)
-        daemon.main([daemon.TITLE, *map(str, numbers), directory, "0.3"])
-        os._exit(0)
+        try:
+            daemon.main([daemon.TITLE, *map(str, numbers), directory, "0.3"])
+        finally:
+            os._exit(0)
 
     def wait(self, seconds):
         return os.waitpid(self.pid, 0)[1]
@@ -44,6 +46,7 @@ def main() -> None:
     scope = {"client": client, "daemon": daemon, "launch": launch}
     scope["messages"] = messages
     scope["become_nobody"] = become_nobody
+    scope["ForkedManager"] = ForkedManager
     for line in sys.stdin:
         scope["result"] = None
         try:

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import resource
 import select
 import shutil
 import signal
@@ -264,6 +265,59 @@ def test_releases_that_a_stopped_manager_did_not_take_are_not_lost(
     os.kill(pid, signal.SIGCONT)
     owner.call("sync")
     assert not exists(name)
+
+
+WITH_A_MANAGER_THAT_FAILS_TO_ACCEPT = """
+async def fail(kernel):
+    raise MemoryError
+accept, daemon.Kernel.accept = daemon.Kernel.accept, fail
+spawn, launch.spawn = launch.spawn, ForkedManager
+client.address()
+daemon.Kernel.accept, launch.spawn = accept, spawn
+"""
+
+
+def test_names_outlast_a_manager_that_ends_by_an_error(
+    new_client, name, exists, eventually
+):
+    """Only their holders have them, and a message. Clauses FS-8, MGR-11, MGR-14."""
+    owner, other = new_client(), new_client()
+    owner.run(WITH_A_MANAGER_THAT_FAILS_TO_ACCEPT)
+    owner.call("register", name)
+    owner.call("announce_counted", name)
+    failed = owner.call("status")["pid"]
+    address = owner.call("address")
+    other.call("register", f"{name}-other", address)
+    assert other.call("status", address)["pid"] != failed
+    assert exists(name)
+    owner.call("release", name)
+    owner.call("sync")
+    assert exists(name)
+    other.leave()
+    owner.leave()
+    eventually(lambda: not exists(name))
+    eventually(lambda: not Path(address).parent.exists())
+
+
+REGISTER_MANY = """
+import os
+for number in range(100):
+    client.register(f"{name}-{os.urandom(6).hex()}-{'x' * 200}")
+"""
+
+
+def test_names_outlast_a_manager_that_gets_no_memory(new_client, name, exists):
+    """As one whose starter is limited does. Clauses FS-8, MGR-11, MGR-14."""
+    owner = new_client()
+    owner.call("register", name)
+    pid = owner.call("status")["pid"]
+    resource.prlimit(pid, resource.RLIMIT_AS, (0, resource.RLIM_INFINITY))
+    watch = os.pidfd_open(pid)
+    while not select.select([watch], [], [], 0)[0]:
+        owner.run(REGISTER_MANY, name=name)
+    os.close(watch)
+    assert owner.call("status")["pid"] != pid
+    assert exists(name)
 
 
 MADE_AND_DEAD = """

@@ -46,6 +46,7 @@ SHM = "/dev/shm"
 SUN_PATH = 107  # bytes of a path that fit into a socket address, the final 0 apart
 CUT_SHORT = int(socket.MSG_TRUNC)  # an enumeration costs a microsecond each time
 ANCILLARY_SIZE = socket.CMSG_SPACE(struct.calcsize("i"))  # room for one descriptor
+SHORTAGES = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.0005, 0.01  # seconds in which messages gather
 LOCK_WAIT = 1.0  # seconds that a manager which is told to end waits for a lock
 GATHERED = 192  # messages at most, as far as can be told: a socket's buffer has room
@@ -288,9 +289,9 @@ class Kernel(serving.System):
         try:
             connection = self.listener.accept()
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE):
+            if error.errno not in SHORTAGES:
                 raise
-            raise serving.OutOfDescriptors from error
+            raise serving.OutOfResources from error
         if connection is not None:
             connection.setblocking(False)
         return connection
@@ -596,7 +597,11 @@ def raise_descriptor_limit() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the manager that the command line describes."""
+    """Run the manager that the command line describes.
+
+    After an error it leaves all names and its directory, as a manager does that was
+    killed: others hold them, and have a successor. Clauses FS-8, MGR-11, MGR-14.
+    """
     _, listener, first, directory, grace = arguments
     shm = os.open(SHM, os.O_RDONLY | os.O_DIRECTORY)
     detach()
@@ -608,13 +613,12 @@ def main(arguments: list[str]) -> None:
     try:
         set_signals()
         complete(manager.run())
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except Terminated:
-        pass
+        pass  # it is ignored from then on
     except serving.Abandoned:
         os._exit(0)
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        complete(manager.remove_everything())
+    complete(manager.remove_everything())
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ LOCK_RETRY = 0.02  # seconds until a directory that a client has locked is tried
 LISTENER = object()  # what `System.poll` gives where clients wait to be accepted
 
 
-class OutOfDescriptors(Exception):
-    """No connection can be accepted until a descriptor is closed."""
+class OutOfResources(Exception):
+    """No connection can be accepted now: there is no descriptor, or no memory."""
 
 
 class Abandoned(Exception):
@@ -134,7 +134,7 @@ class System:
     async def accept(self) -> Connection | None:
         """Return the next connection of this user that waits, if one does.
 
-        Raises `OutOfDescriptors`.
+        Raises `OutOfResources`.
         """
         raise NotImplementedError
 
@@ -279,11 +279,11 @@ class Manager:
     # --- clients that come and go
 
     async def accept(self) -> None:
-        """Add the clients that wait, as long as descriptors last. Clause FAULT-5."""
+        """Add the clients that wait, as long as resources last. Clause FAULT-5."""
         try:
             while (connection := await self.system.accept()) is not None:
                 self.add_client(connection)
-        except OutOfDescriptors:
+        except OutOfResources:
             self.system.watch_listener(False)  # until a client leaves
 
     def add_client(self, connection: Connection) -> Client:
