@@ -68,33 +68,55 @@ class Journal:
     Clause MGR-14.
     """
 
+    FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+
     def __init__(self, path: str) -> None:
         self.path = path
         self.file = -1
+        self.is_cut_short = False  # whether the last line is but a part of one
 
     def open(self) -> list[bytes]:
         """Begin to write, and return the names that a manager before this one knew."""
         with contextlib.suppress(OSError):
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            self.file = os.open(self.path, flags, 0o600)
+            self.file = os.open(self.path, self.FLAGS, 0o600)
             with open(self.file, "rb", closefd=False) as file:
-                return list(filter(messages.is_name, file.read().split(b"\n")))
+                lines = file.read().split(b"\n")
+            self.is_cut_short = bool(lines[-1])
+            return list(filter(messages.is_name, lines))
         return []
 
     def add(self, names: Iterable[bytes]) -> None:
-        """Write down some more names."""
+        """Write down some more names.
+
+        A part of a name, after which there was no room, takes none of them along.
+        """
+        lines = b"".join(name + b"\n" for name in names)
+        if self.is_cut_short:
+            lines = b"\n" + lines
         with contextlib.suppress(OSError):
-            os.write(self.file, b"".join(name + b"\n" for name in names))
+            self.is_cut_short = os.write(self.file, lines) < len(lines)
 
     def replace(self, names: Iterable[bytes]) -> None:
-        """Write down these names in the place of all."""
-        fresh = self.path + "-new"
+        """Write down these names in the place of all, or go on with what is there."""
+        fresh = Journal(self.path + "-new")
         with contextlib.suppress(OSError):
-            with open(fresh, "wb") as file:
-                file.writelines(name + b"\n" for name in names)
-            os.rename(fresh, self.path)
+            fresh.write(names)
+            os.rename(fresh.path, self.path)
+            fresh.file, self.file = self.file, fresh.file
+            self.is_cut_short = False
+        fresh.close()
+
+    def write(self, names: Iterable[bytes]) -> None:
+        """Write these names alone. Raises `OSError`."""
+        self.file = os.open(self.path, self.FLAGS | os.O_TRUNC, 0o600)
+        with open(self.file, "wb", closefd=False) as file:
+            file.writelines(name + b"\n" for name in names)
+
+    def close(self) -> None:
+        """Write no more."""
+        if self.file >= 0:
             os.close(self.file)
-            self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self.file = -1
 
 
 class Listener:
