@@ -17,6 +17,7 @@ from sharedtensor.errors import ManagerError
 from sharedtensor.manager import launch
 from sharedtensor.manager.conversation import Connected
 from sharedtensor.manager.link import Link
+from sharedtensor.manager.serving import complete
 
 
 def kill_manager(client):
@@ -183,10 +184,7 @@ def test_a_successor_that_cannot_be_is_an_error(new_client, name):
     assert owner.call("status")["holds"] == 1
 
 
-WITH_A_SHORT_TIMEOUT = """
-launch.TIMEOUT = 0.2
-launch.set_timeouts(client._client.own_link().connection)
-"""
+WITH_A_SHORT_TIMEOUT = "launch.TIMEOUT = 0.2\n"
 
 
 @pytest.mark.parametrize("call", ["client.sync()", "while True: client.register(name)"])
@@ -234,14 +232,72 @@ def test_a_default_timeout_of_the_program_ends_no_connection(
     assert exists(name)
 
 
+WITH_SIGNALS = """
+import signal
+signal.signal(signal.SIGALRM, lambda *arguments: None)
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "client.sync()",
+        "while True: client.register(name)",
+        "launch.connect(address)",
+    ],
+)
+def test_signals_make_no_wait_for_a_stopped_manager_longer(new_client, name, call):
+    """They come more often than a wait may take. Clauses MGR-18, FAIL-9."""
+    owner = new_client()
+    pid = owner.call("status")["pid"]
+    address = owner.call("address")
+    owner.run(WITH_A_SHORT_TIMEOUT + WITH_SIGNALS)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(Exception, match=r"(ManagerError|TimeoutError)"):
+        owner.run(call, name=name, address=address)
+    os.kill(pid, signal.SIGCONT)
+    owner.call("sync")
+
+
+@pytest.fixture
+def full_listener(temporary, connect):
+    """A socket to which nobody can connect until a connection is accepted."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(temporary / "socket"))
+        listener.listen(0)
+        connect(listener.getsockname())
+        yield listener
+
+
+def test_signals_make_no_wait_for_room_among_clients_longer(new_client, full_listener):
+    """As many wait as may, for a manager that accepts none. Clauses MGR-18, FAIL-9."""
+    client = new_client()
+    client.run(WITH_A_SHORT_TIMEOUT + WITH_SIGNALS)
+    with pytest.raises(Exception, match="no room for another client"):
+        client.run("launch.connect(address)", address=full_listener.getsockname())
+
+
+def test_a_client_connects_as_soon_as_there_is_room(full_listener, monkeypatch):
+    accepted = []
+    waits = iter([lambda: None, lambda: accepted.append(full_listener.accept()[0])])
+    monkeypatch.setattr(launch.time, "sleep", lambda seconds: next(waits)())
+    connection = complete(launch.SYSTEM.connect(full_listener.getsockname()))
+    accepted.append(full_listener.accept()[0])
+    connection.send(b"+")
+    assert accepted[-1].recv(1) == b"+"
+    for opened in (connection, *accepted):
+        opened.close()
+
+
 def test_descriptors_do_not_wait_for_a_manager_that_has_stalled(monkeypatch):
     """It took no message in time before, and its socket is still full."""
     monkeypatch.setattr(launch, "TIMEOUT", 5.0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    launch.set_timeouts(ours)
+    ours.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while True:
-            ours.send(b"+", socket.MSG_DONTWAIT)
+            ours.send(b"+")
     link = Link("address", Connected(ours, None))
     link.is_stalled = True
     began = time.monotonic()

@@ -22,14 +22,15 @@ the manager that is named there.
 import contextlib
 import errno
 import fcntl
+import functools
 import os
+import select
 import socket
 import stat
-import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from multiprocessing import spawn as multiprocessing_spawn
 from typing import Any
 
@@ -43,7 +44,7 @@ TIMEOUT = 10.0  # seconds for any single wait on a manager or for a lock
 GRACE_VARIABLE = "SHAREDTENSOR_MANAGER_GRACE"
 DEFAULT_GRACE = 0.5
 BACKLOG = 1024
-LOCK_POLL = 0.002
+RETRY = 0.002  # seconds until something is tried again
 
 
 def start_anywhere() -> tuple[str, Connected]:
@@ -114,7 +115,7 @@ class Starting:
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         )
         self.presence: int | None = None
-        set_timeouts(self.first)
+        self.first.setblocking(False)
         try:
             self.process = spawn(self.listener, self.theirs, directory)
         except BaseException:
@@ -135,9 +136,10 @@ class ClientKernel(conversation.System):
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         )
         try:
-            set_timeouts(connection)
-            with waiting(), short_path(address) as path:
-                connection.connect(path)
+            connection.setblocking(False)
+            with short_path(address) as path:
+                attempt = functools.partial(connection.connect, path)
+                retry(attempt, f"no room for another client of {address}")
             if daemon.peer_uid(connection) != os.geteuid():
                 raise PermissionError(f"{address} belongs to another user")
         except BaseException:
@@ -150,10 +152,10 @@ class ClientKernel(conversation.System):
 
     async def greet(self, connection: socket.socket) -> None:
         token = os.urandom(messages.TOKEN)
-        with waiting():
-            connection.send(messages.SYNC + token, socket.MSG_NOSIGNAL)
-            if connection.recv(1 + len(token)) != token:
-                raise ConnectionResetError("the manager ended")
+        connection.send(messages.SYNC + token, socket.MSG_NOSIGNAL)
+        wait_for(connection, select.POLLIN, deadline())
+        if connection.recv(1 + len(token)) != token:
+            raise ConnectionResetError("the manager ended")
 
     def close(self, opened: Any) -> None:
         close(opened)
@@ -250,15 +252,6 @@ def open_presence(directory: str) -> int | None:
         os.close(opened)
 
 
-@contextlib.contextmanager
-def waiting() -> Iterator[None]:
-    """Say of a system call that has waited too long that it has. Clause MGR-18."""
-    try:
-        yield
-    except BlockingIOError:
-        raise TimeoutError(f"no answer within {TIMEOUT:g} seconds") from None
-
-
 def above_standard_streams(given: socket.socket) -> socket.socket:
     """Return a socket whose number is not that of a standard stream. Clause MGR-6.
 
@@ -350,16 +343,40 @@ def wait_until_detached(process: "subprocess.Popen[Any]") -> None:
         )
 
 
-def set_timeouts(connection: socket.socket) -> None:
-    """Let the kernel end each wait on a connection; then it reads as blocking.
+def deadline() -> float:
+    """Return when a wait on a manager ends that begins now. Clause MGR-18."""
+    return time.monotonic() + TIMEOUT
 
-    Clause MGR-18. A default timeout of the program is not for this connection: a send
-    that it ended would be taken for the death of the manager.
+
+def wait_for(connection: socket.socket, event: int, until: float) -> None:
+    """Wait until a connection, which does not block, can be read or written.
+
+    Signals do not make this longer: Python goes on with the rest of the time, while the
+    kernel would begin anew with a timeout of the socket. Clauses MGR-18, FAIL-9.
+
+    Raises `TimeoutError`.
     """
-    connection.settimeout(None)
-    seconds = struct.pack("ll", int(TIMEOUT), int(TIMEOUT % 1 * 1e6))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
+    poll = select.poll()
+    poll.register(connection, event)
+    if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        raise TimeoutError(f"no answer within {TIMEOUT:g} seconds")
+
+
+def retry(attempt: Callable[[], object], reason: str) -> None:
+    """Do what others may keep from being done, as soon as they do not.
+
+    Raises `TimeoutError` with the reason. Clause MGR-18.
+    """
+    until = deadline()
+    while True:
+        try:
+            attempt()
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise TimeoutError(reason) from None
+            time.sleep(RETRY)
+        else:
+            return
 
 
 def lock(directory: str) -> int:
@@ -372,25 +389,14 @@ def lock(directory: str) -> int:
         status = os.fstat(folder)
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise PermissionError(f"{directory} is open to other users")
-        wait_for_lock(folder)
+        attempt = functools.partial(fcntl.flock, folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        retry(attempt, "another process keeps it locked")
         if not same_file(directory, status):
             raise FileNotFoundError(f"{directory} was removed")
     except BaseException:
         os.close(folder)
         raise
     return folder
-
-
-def wait_for_lock(folder: int) -> None:
-    """Lock a directory. Raises `TimeoutError`. Clause MGR-18."""
-    deadline = time.monotonic() + TIMEOUT
-    while True:
-        try:
-            return fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise TimeoutError("another process keeps it locked") from None
-            time.sleep(LOCK_POLL)
 
 
 def same_file(path: str, status: os.stat_result) -> bool:

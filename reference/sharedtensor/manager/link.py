@@ -17,7 +17,6 @@ from .serving import complete
 # Plain numbers: combining members of an enumeration costs a microsecond each time.
 RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
 NO_SIGNAL = int(socket.MSG_NOSIGNAL)
-NO_WAIT = int(socket.MSG_DONTWAIT)
 
 
 class Link(Conversation):
@@ -77,21 +76,41 @@ class Link(Conversation):
 
         Clause MGR-18.
         """
-        assert self.connection is not None
-        flags = NO_SIGNAL | NO_WAIT if self.is_stalled else NO_SIGNAL
         try:
-            if descriptors:  # `socket.send_fds` leaves the flags out
-                rights = (*RIGHTS, array.array("i", descriptors))
-                self.connection.sendmsg([packet], [rights], flags)
-            else:
-                self.connection.send(packet, flags)
+            self.try_to_send(packet, descriptors)
         except BlockingIOError:
-            self.is_stalled = True
-            raise ManagerError(
-                f"The shared-memory manager at {self.address} reads no messages. "
-                "Check whether it is stopped."
-            ) from None
+            self.send_when_there_is_room(packet, descriptors)
         self.is_stalled = False
+
+    def try_to_send(self, packet: bytes, descriptors: tuple[int, ...]) -> None:
+        """Send one message. Raises `BlockingIOError` if there is no room for it now."""
+        assert self.connection is not None
+        if descriptors:  # `socket.send_fds` leaves the flags out
+            rights = (*RIGHTS, array.array("i", descriptors))
+            self.connection.sendmsg([packet], [rights], NO_SIGNAL)
+        else:
+            self.connection.send(packet, NO_SIGNAL)
+
+    def send_when_there_is_room(
+        self, packet: bytes, descriptors: tuple[int, ...]
+    ) -> None:
+        """Send one message when the manager has read others; wait for that only once.
+
+        Raises `ManagerError`. Clause MGR-18.
+        """
+        until = launch.deadline()
+        while not self.is_stalled:
+            try:
+                launch.wait_for(self.connection, select.POLLOUT, until)
+                return self.try_to_send(packet, descriptors)
+            except BlockingIOError:
+                pass
+            except TimeoutError:
+                self.is_stalled = True
+        raise ManagerError(
+            f"The shared-memory manager at {self.address} reads no messages. "
+            "Check whether it is stopped."
+        )
 
     async def receive(self, token: bytes) -> bytes:
         """Return what the manager answered to the request with this token.
@@ -99,14 +118,16 @@ class Link(Conversation):
         Raises `ManagerError` if it does not answer in time. Clause MGR-18.
         """
         assert self.connection is not None
+        until = launch.deadline()
         while True:
             try:
-                reply: bytes = self.connection.recv(len(token) + messages.COUNTS.size)
-            except BlockingIOError:
+                launch.wait_for(self.connection, select.POLLIN, until)
+            except TimeoutError:
                 raise ManagerError(
                     f"The shared-memory manager at {self.address} did not answer "
                     f"within {launch.TIMEOUT:g} seconds. Check whether it is stopped."
                 ) from None
+            reply: bytes = self.connection.recv(len(token) + messages.COUNTS.size)
             if not reply:
                 raise ConnectionResetError("the manager ended")
             if reply.startswith(token):  # else the late answer to an earlier request
@@ -159,7 +180,7 @@ class Link(Conversation):
                 complete(self.transmit(messages.PREFORK, (theirs.fileno(),)))
         except (OSError, ManagerError):
             return None
-        launch.set_timeouts(ours)
+        ours.setblocking(False)
         return ours
 
 
