@@ -2,10 +2,12 @@
 
 import errno
 import os
+import resource
+import select
 import socket
 
 import pytest
-from sharedtensor.manager import daemon, serving
+from sharedtensor.manager import daemon, messages, serving
 from sharedtensor.manager.serving import complete
 
 
@@ -27,3 +29,98 @@ def test_a_connection_that_cannot_be_accepted_is_no_error(tmp_path, number):
         listener.number = number
         with pytest.raises(serving.OutOfResources):
             complete(daemon.Kernel(listener, -1).accept())
+
+
+def test_a_client_is_accepted_when_the_manager_may_have_more_descriptors(
+    new_client, connect
+):
+    """Nobody has left meanwhile, and nobody tells the manager."""
+    owner = new_client()
+    address, pid = owner.call("address"), owner.call("status")["pid"]
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    opened = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    next_one = min(set(range(len(opened) + 1)) - opened)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (next_one, limits[1]))
+    waiting = connect(address)
+    waiting.send(messages.SYNC + b"01234567")
+    owner.call("sync")  # the manager has looked who waits
+    assert not select.select([waiting], [], [], 0)[0]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    assert waiting.recv(8) == b"01234567"
+
+
+class Machine(serving.System):
+    """One on which a client waits and, for some attempts, no descriptor is left."""
+
+    pid = 1
+
+    def __init__(self, attempts):
+        self.attempts = attempts
+        self.clock = 0.0
+        self.is_watched = False
+        self.backlog = ["waiting"]
+
+    def now(self):
+        return self.clock
+
+    async def poll(self, seconds):
+        if self.is_watched and self.backlog:
+            return [serving.LISTENER]
+        assert seconds is not None, "the manager waits for ever"
+        self.clock += seconds
+        return []
+
+    def watch(self, watched):
+        pass
+
+    async def close(self, watched):
+        pass
+
+    def watch_listener(self, is_watched):
+        assert self.is_watched or is_watched, "what is not watched cannot be left"
+        self.is_watched = is_watched
+
+    async def accept(self):
+        if self.backlog and self.attempts:
+            self.attempts -= 1
+            raise serving.OutOfResources
+        return self.backlog.pop() if self.backlog else None
+
+    async def receive(self, connection):
+        return None
+
+    async def open_directory(self):
+        return False, [], []
+
+    async def lock(self):
+        return True
+
+    async def hide(self):
+        return True
+
+    async def show(self):
+        pass
+
+
+def listening_manager(attempts):
+    """Return a manager with one client, and its machine."""
+    machine = Machine(attempts)
+    manager = serving.Manager(machine, "first", 1.0)
+    complete(manager.start_listening())
+    return manager, machine
+
+
+def test_a_manager_with_clients_tries_again_and_again():
+    manager, machine = listening_manager(3)
+    while machine.backlog:
+        complete(manager.run_once())
+    assert machine.clock == 3 * serving.ACCEPT_RETRY
+    assert len(manager.clients) == 2
+
+
+def test_a_manager_without_clients_ends_in_time_while_it_can_accept_nobody():
+    """It asks once more at the end, for who has connected before."""
+    manager, machine = listening_manager(1000)
+    complete(manager.disconnect(manager.first))
+    complete(manager.run())
+    assert machine.clock == manager.grace

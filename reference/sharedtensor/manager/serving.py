@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 # More messages than the default buffer of a socket can hold: so many of a client, or
 # all, are read in one sweep, however fast it goes on sending.
 MESSAGES_AT_ONCE = 4096
+ACCEPT_RETRY = 1.0  # seconds until resources that had run out are looked for again
 LOCK_RETRY = 0.02  # seconds until a directory that a client has locked is tried again
 
 LISTENER = object()  # what `System.poll` gives where clients wait to be accepted
@@ -228,6 +229,7 @@ class Manager:
         self.requests: list[tuple[Client, bytes]] = []
         self.readable: list[Client] = []
         self.is_listening = False
+        self.accepts_at: float | None = None  # the time, after resources have run out
         self.deadline = 0.0
         self.first = self.add_client(first)
 
@@ -254,6 +256,8 @@ class Manager:
         self.names.begin_sweep()
         requests, self.requests = self.requests, []
         is_due = bool(self.names.confirmed or requests)
+        if self.accepts_at is not None and self.accepts_at <= self.system.now():
+            self.accept_again()
         await self.sweep(0.0 if is_due else self.timeout())
         await self.remove_names(self.names.confirmed)
         for client, request in requests:
@@ -261,7 +265,10 @@ class Manager:
 
     def timeout(self) -> float | None:
         """Return for how many seconds to wait for the next message."""
-        return None if self.is_used() else max(0.0, self.seconds_left())
+        times = [] if self.is_used() else [self.deadline]
+        if self.accepts_at is not None:
+            times.append(self.accepts_at)
+        return max(0.0, min(times) - self.system.now()) if times else None
 
     async def sweep(self, timeout: float | None) -> None:
         """Read what was sent until now."""
@@ -284,7 +291,21 @@ class Manager:
             while (connection := await self.system.accept()) is not None:
                 self.add_client(connection)
         except OutOfResources:
-            self.system.watch_listener(False)  # until a client leaves
+            self.rest()
+
+    def rest(self) -> None:
+        """Accept nobody until a client leaves, or a time has passed.
+
+        Nobody says when there are resources again.
+        """
+        if self.accepts_at is None:
+            self.system.watch_listener(False)
+        self.accepts_at = self.system.now() + ACCEPT_RETRY
+
+    def accept_again(self) -> None:
+        """Accept those who wait, in the next sweep."""
+        self.accepts_at = None
+        self.system.watch_listener(True)
 
     def add_client(self, connection: Connection) -> Client:
         """Serve one more client, from this same sweep on."""
@@ -315,7 +336,7 @@ class Manager:
     def after_close(self) -> None:
         """Accept again, with a descriptor free; without any user left, end soon."""
         if self.is_listening:
-            self.system.watch_listener(True)
+            self.accept_again()
         if not self.is_used():
             grace = self.grace if self.is_listening else 0.0
             self.deadline = self.system.now() + grace
@@ -383,7 +404,7 @@ class Manager:
         for pipe in pipes:
             self.absent.add(self.add_in_flight(pipe, None))
         self.is_listening = True
-        self.system.watch_listener(True)
+        self.accept_again()
 
     def prefork(self, parent: Client, descriptors: list[Descriptor]) -> None:
         """Add the child that a client is about to fork. Clauses START-3, LIFE-22.
