@@ -1,5 +1,6 @@
 """Names in flight are held by a pipe whose other end travels with the message."""
 
+import contextlib
 import os
 import select
 import signal
@@ -7,7 +8,8 @@ import socket
 import time
 
 import pytest
-from sharedtensor.manager import accounting, daemon, messages
+from sharedtensor.manager import accounting, daemon, launch, messages, serving
+from sharedtensor.manager.conversation import UNREAD
 
 UNTIL_IT_WOULD_END = 3  # grace periods
 
@@ -180,3 +182,49 @@ def test_an_announcement_of_a_name_that_nobody_holds_keeps_it(
     assert client.call("status")["pid"] == pid
     assert kept == (1, True)
     assert not exists(name)
+
+
+def test_a_connection_holds_fewer_messages_than_are_read_at_once():
+    """Else a manager could see a pipe closed and not what was sent before."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        launch.set_up(ours)
+        count = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                ours.send(b"+")
+                count += 1
+    assert daemon.GATHERED < count < UNREAD < serving.MESSAGES_AT_ONCE
+
+
+WITH_A_LARGE_DEFAULT = """
+import socket
+class Large(socket.socket):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
+socket.socket = Large
+"""
+SIZE = """
+import socket
+connection = client._client.own_link().connection
+result = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+"""
+GO_ON_AS_A_CHILD = """
+import os
+if os.fork():
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("way", ["started", "reached", "inherited"])
+def test_a_connection_holds_no_more_where_the_default_is_larger(new_client, name, way):
+    """The default is net.core.wmem_default; a program may not exceed the maximum."""
+    owner = new_client()
+    if way == "reached":
+        owner.call("adopt", new_client().call("address"))
+    owner.run(WITH_A_LARGE_DEFAULT)
+    owner.call("register", name)
+    if way == "inherited":
+        owner.run(GO_ON_AS_A_CHILD)
+    assert owner.run(SIZE) <= 2 * messages.BUFFER

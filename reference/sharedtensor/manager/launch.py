@@ -115,7 +115,7 @@ class Starting:
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         )
         self.presence: int | None = None
-        self.first.setblocking(False)
+        set_up(self.first)
         try:
             self.process = spawn(self.listener, self.theirs, directory)
         except BaseException:
@@ -136,7 +136,7 @@ class ClientKernel(conversation.System):
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         )
         try:
-            connection.setblocking(False)
+            set_up(connection)
             with short_path(address) as path:
                 attempt = functools.partial(connection.connect, path)
                 retry(attempt, f"no room for another client of {address}")
@@ -341,6 +341,17 @@ def wait_until_detached(process: "subprocess.Popen[Any]") -> None:
             f"The shared-memory manager ended at once, with status {status}. Check "
             f"that {interpreter()!r} runs Python and that {daemon.SHM} exists."
         )
+
+
+def set_up(connection: socket.socket) -> None:
+    """Let no call on a client's connection wait, and bound what it holds unread.
+
+    A manager reads more messages at once than that, so that it misses none of those
+    that were sent before a pipe was closed; and a client remembers as many. It would
+    hold more where the system's default is larger. Clauses FS-8, MGR-14, MGR-18.
+    """
+    connection.setblocking(False)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, messages.BUFFER)
 
 
 def deadline() -> float:

@@ -180,7 +180,7 @@ class Link(Conversation):
                 complete(self.transmit(messages.PREFORK, (theirs.fileno(),)))
         except (OSError, ManagerError):
             return None
-        ours.setblocking(False)
+        launch.set_up(ours)
         return ours
 
 

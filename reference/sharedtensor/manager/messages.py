@@ -41,6 +41,7 @@ PREFIX = b"sharedtensor-"
 NAME_LETTERS = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LONGEST_NAME = 255
 LONGEST_MESSAGE = 1 << 14
+BUFFER = 106496  # bytes of a client's socket, which Linux doubles: 278 short messages
 SEPARATOR = b"\0"
 
 

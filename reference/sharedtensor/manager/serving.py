@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     Pipe = Any  # system's alone
     Descriptor = Any
 
-# More messages than the default buffer of a socket can hold: so many of a client, or
-# all, are read in one sweep, however fast it goes on sending.
+# More messages than the socket of a client can hold (`messages.BUFFER`): so many of it,
+# or all, are read in one sweep, however fast it goes on sending.
 MESSAGES_AT_ONCE = 4096
 ACCEPT_RETRY = 1.0  # seconds until resources that had run out are looked for again
 LOCK_RETRY = 0.02  # seconds until a directory that a client has locked is tried again
