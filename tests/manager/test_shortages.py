@@ -49,6 +49,40 @@ def test_a_client_is_accepted_when_the_manager_may_have_more_descriptors(
     assert waiting.recv(8) == b"01234567"
 
 
+REFUSED = """
+import os, socket
+def refuse(*arguments):
+    raise OSError(number, os.strerror(number))
+socket.socket.send = socket.socket.sendmsg = refuse
+try:
+    client.{call}
+finally:
+    del socket.socket.send, socket.socket.sendmsg
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [
+        ("announce([name])", errno.ETOOMANYREFS),
+        ("register(name + '-other')", errno.ENOBUFS),
+        ("sync()", errno.ENOMEM),
+    ],
+)
+def test_a_message_that_the_system_refuses_ends_no_connection(
+    new_client, name, exists, call, number
+):
+    """As when others have too many descriptors in flight. Clauses FS-8, MGR-11."""
+    owner = new_client()
+    owner.call("register", name)
+    with pytest.raises(Exception, match="failed") as failure:
+        owner.run(REFUSED.format(call=call), name=name, number=number)
+    assert failure.value.args[0] == "ResourceError"
+    counts = owner.call("status")
+    assert (counts["clients"], counts["holds"]) == (1, 1)
+    assert exists(name)
+
+
 class Machine(serving.System):
     """One on which a client waits and, for some attempts, no descriptor is left."""
 

@@ -280,11 +280,14 @@ class Conversation:
         raise NotImplementedError
 
     async def transmit(self, packet: bytes, descriptors: tuple[Any, ...]) -> None:
-        """Send one message. Raises `OSError` if the manager has died."""
+        """Send one message. Raises `ConnectionError` if the manager has died."""
         raise NotImplementedError
 
     async def receive(self, token: bytes) -> bytes:
-        """Return the answer to a request. Raises `OSError` if the manager has died."""
+        """Return the answer to a request.
+
+        Raises `ConnectionError` if the manager has died.
+        """
         raise NotImplementedError
 
     def close(self, opened: Any) -> None:
@@ -336,7 +339,7 @@ class Conversation:
                 if self.connection is None:
                     await self.open(may_create)
                 return await self.transmit(packet, descriptors)
-            except OSError:
+            except ConnectionError:
                 self.hang_up()
         raise self.lost()
 
@@ -388,7 +391,7 @@ class Conversation:
             return
         try:
             await self.transmit(messages.REGISTER + self.kept_open[0], ())
-        except OSError:
+        except ConnectionError:
             self.hang_up()
         else:
             self.count_kept_open()
@@ -408,7 +411,7 @@ class Conversation:
             await self.send(kind + token, (), may_create)
             try:
                 return await self.receive(token)
-            except OSError:
+            except ConnectionError:
                 self.hang_up()
         raise self.lost()
 

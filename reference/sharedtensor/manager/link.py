@@ -4,18 +4,20 @@
 """
 
 import array
+import errno
 import os
 import select
 import socket
 from typing import Any
 
-from ..errors import ManagerError
+from ..errors import ManagerError, resource_error
 from . import daemon, launch, messages
 from .conversation import Connected, Conversation
 from .serving import complete
 
 # Plain numbers: combining members of an enumeration costs a microsecond each time.
 RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
+REFUSALS = errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS  # by the system
 NO_SIGNAL = int(socket.MSG_NOSIGNAL)
 
 
@@ -45,7 +47,7 @@ class Link(Conversation):
         if kind != messages.RELEASE or self.has_to_release(argument):
             try:
                 self.transmit_now(kind + argument, descriptors)
-            except OSError:
+            except ConnectionError:
                 self.hang_up()
                 return False
             self.record(kind, argument)
@@ -58,7 +60,7 @@ class Link(Conversation):
         if self.kept_open is not None:
             try:
                 self.transmit_now(messages.REGISTER + self.kept_open[0], ())
-            except OSError:
+            except ConnectionError:
                 self.hang_up()
                 return False
             self.count_kept_open()
@@ -76,35 +78,39 @@ class Link(Conversation):
 
         Clause MGR-18.
         """
-        try:
-            self.try_to_send(packet, descriptors)
-        except BlockingIOError:
-            self.send_when_there_is_room(packet, descriptors)
+        until = 0.0
+        while not self.try_to_send(packet, descriptors):
+            until = until or launch.deadline()
+            self.wait_for_room(until)
         self.is_stalled = False
 
-    def try_to_send(self, packet: bytes, descriptors: tuple[int, ...]) -> None:
-        """Send one message. Raises `BlockingIOError` if there is no room for it now."""
-        assert self.connection is not None
-        if descriptors:  # `socket.send_fds` leaves the flags out
-            rights = (*RIGHTS, array.array("i", descriptors))
-            self.connection.sendmsg([packet], [rights], NO_SIGNAL)
-        else:
-            self.connection.send(packet, NO_SIGNAL)
+    def try_to_send(self, packet: bytes, descriptors: tuple[int, ...]) -> bool:
+        """Send one message; return False if there is no room for it now.
 
-    def send_when_there_is_room(
-        self, packet: bytes, descriptors: tuple[int, ...]
-    ) -> None:
-        """Send one message when the manager has read others; wait for that only once.
+        Raises `ConnectionError` if the manager has died, and `ResourceError` if the
+        system refuses it: for that no name is given up. Clauses FS-8, MGR-11.
+        """
+        assert self.connection is not None
+        try:
+            if descriptors:  # `socket.send_fds` leaves the flags out
+                rights = (*RIGHTS, array.array("i", descriptors))
+                self.connection.sendmsg([packet], [rights], NO_SIGNAL)
+            else:
+                self.connection.send(packet, NO_SIGNAL)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise failure(error) from error
+        return True
+
+    def wait_for_room(self, until: float) -> None:
+        """Wait until the manager has read messages, unless it has stalled before.
 
         Raises `ManagerError`. Clause MGR-18.
         """
-        until = launch.deadline()
-        while not self.is_stalled:
+        if not self.is_stalled:
             try:
-                launch.wait_for(self.connection, select.POLLOUT, until)
-                return self.try_to_send(packet, descriptors)
-            except BlockingIOError:
-                pass
+                return launch.wait_for(self.connection, select.POLLOUT, until)
             except TimeoutError:
                 self.is_stalled = True
         raise ManagerError(
@@ -169,7 +175,7 @@ class Link(Conversation):
         """
         try:
             complete(self.register_kept_open())
-        except ManagerError:  # it has stalled
+        except (OSError, ManagerError):  # it has stalled, or the system refuses it
             return None
         if self.connection is None:
             return None
@@ -182,6 +188,14 @@ class Link(Conversation):
             return None
         launch.set_up(ours)
         return ours
+
+
+def failure(error: OSError) -> OSError:
+    """Return what it means that a message could not be sent."""
+    if error.errno in REFUSALS:
+        doing = "Sending a message to the shared-memory manager"
+        return resource_error(error.errno, doing)
+    return ConnectionError(error.errno, error.strerror)
 
 
 def has_ended(descriptor: int) -> bool:
