@@ -1,7 +1,8 @@
-"""Descriptors that are on their way out of this process.
+"""Descriptors that are on their way out of this process, or into it.
 
-They are closed with the object that owns them, and at once in a forked child: what a
-process sends does not stay in its children.
+They are closed with the object that owns them, so an exception that comes in between,
+such as that of Ctrl-C, loses none (clause FAULT-2). What is on its way out is closed in
+a forked child at once: what a process sends does not stay in its children.
 """
 
 import os
@@ -23,6 +24,31 @@ class OwnedDescriptor:
 
     def __del__(self) -> None:
         try:  # noqa: SIM105  (at the end of the interpreter modules may be gone)
+            self.close()
+        except (AttributeError, TypeError):
+            pass
+
+
+class ReceivedDescriptors(list[int | None]):
+    """The descriptors of a message; those that nobody takes are closed with it.
+
+    Who takes one leaves None in its place.
+    """
+
+    def take(self, place: int) -> int | None:
+        """Return the descriptor in a place, now the caller's; None if it is taken."""
+        fd, self[place] = self[place], None
+        return fd
+
+    def close(self) -> None:
+        """Close what was not taken. Clauses FAULT-4, LIFE-19."""
+        for place, fd in enumerate(self):
+            self[place] = None
+            if fd is not None:
+                os.close(fd)
+
+    def __del__(self) -> None:
+        try:  # noqa: SIM105  (as above)
             self.close()
         except (AttributeError, TypeError):
             pass

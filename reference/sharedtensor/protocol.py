@@ -23,6 +23,7 @@ from multiprocessing import reduction
 from typing import Any, Protocol, TypeVar
 
 from . import announcements, manager, memory, segments, state, strategies, transport
+from .descriptors import ReceivedDescriptors
 from .errors import HandleError, NonLeafError, ResourceError
 from .shareable import StorageLike, TensorLike, Window
 
@@ -85,7 +86,7 @@ class Channel(Protocol):
         Or raise `BlockingIOError` rather than wait.
         """
 
-    def read(self, wait: bool = ...) -> tuple[Any, list[int]]:
+    def read(self, wait: bool = ...) -> tuple[Any, ReceivedDescriptors]:
         """Read one message, or raise `BlockingIOError` rather than wait."""
         ...
 
@@ -357,14 +358,18 @@ def pack_message(obj: Any) -> Message:
     GRAD-5, RESHARE-6.
     """
     outbox = transport.Outbox()
-    with transport.sending(outbox):
-        payload: Any = pickle_object(obj)
-        if outbox.storages:
-            share_storages(outbox.storages)
-            table = export_table(outbox.storages)
-            payload = b"".join((payload, table, TABLE_SIZE.pack(len(table))))
-        announce_names(outbox)
-    return Message(payload, outbox)
+    return Message(transport.sending(outbox, pack_into, outbox, obj), outbox)
+
+
+def pack_into(outbox: transport.Outbox, obj: Any) -> Any:
+    """Return the bytes of a message; what goes beside them is in its outbox."""
+    payload: Any = pickle_object(obj)
+    if outbox.storages:
+        share_storages(outbox.storages)
+        table = export_table(outbox.storages)
+        payload = b"".join((payload, table, TABLE_SIZE.pack(len(table))))
+    announce_names(outbox)
+    return payload
 
 
 def pickle_object(obj: Any) -> memoryview:
@@ -463,7 +468,9 @@ def make_ready(message: Message, channel: Channel) -> None:
     message.packet = channel.make_ready(message.payload, message.outbox.descriptors)
 
 
-def read_message(channel: Channel, wait: bool = True) -> tuple[Any, list[int]]:
+def read_message(
+    channel: Channel, wait: bool = True
+) -> tuple[Any, ReceivedDescriptors]:
     """Read a whole message, so that the next one can be read whatever is in it.
 
     Clauses FAULT-2, FAULT-4.
@@ -471,13 +478,13 @@ def read_message(channel: Channel, wait: bool = True) -> tuple[Any, list[int]]:
     return channel.read(wait)
 
 
-def unpack_message(payload: Any, descriptors: list[int]) -> Any:
+def unpack_message(payload: Any, descriptors: ReceivedDescriptors) -> Any:
     """Rebuild what was packed; descriptors that nothing took are closed.
 
     Clauses CHAN-6, LIFE-19.
     """
-    with transport.receiving(descriptors, payload):
-        return pickle.loads(payload)
+    inbox = transport.Inbox(descriptors, payload)
+    return transport.receiving(inbox, pickle.loads, payload)
 
 
 def find_sent(place: int) -> StorageLike:

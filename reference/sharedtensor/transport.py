@@ -18,14 +18,16 @@ is its handle: a place in the inbox, or a `DupFd`.
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from .descriptors import OwnedDescriptor
+from .descriptors import OwnedDescriptor, ReceivedDescriptors
 from .errors import HandleError
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
 
 
@@ -88,8 +90,8 @@ class Inbox:
     them, and `carried` the first name that each place was asked for.
     """
 
-    def __init__(self, descriptors: list[int], payload: Any = b""):
-        self.descriptors: list[int | None] = list(descriptors)
+    def __init__(self, descriptors: ReceivedDescriptors, payload: Any = b""):
+        self.descriptors = descriptors
         self.payload = payload
         self.storages: list[Any] | None = None
         self.carriers: dict[int, OwnedDescriptor] = {}
@@ -110,7 +112,7 @@ class Inbox:
         """
         index = len(self.descriptors) + place
         if place not in self.carriers and 0 <= index < len(self.descriptors):
-            fd, self.descriptors[index] = self.descriptors[index], None
+            fd = self.descriptors.take(index)
             if fd is not None:
                 self.carriers[place] = OwnedDescriptor(fd)
         return self.carriers.get(place)
@@ -119,7 +121,7 @@ class Inbox:
         """Return the descriptor at `place`, now the caller's. Raises `HandleError`."""
         fd = None
         if isinstance(place, int) and 0 <= place < len(self.descriptors):
-            fd, self.descriptors[place] = self.descriptors[place], None
+            fd = self.descriptors.take(place)
         if fd is None:
             raise HandleError(
                 f"The message has no descriptor in place {place}, which a handle in it "
@@ -133,10 +135,8 @@ class Inbox:
 
         Clauses FAULT-2, FAULT-4, LIFE-19.
         """
-        for fd in self.descriptors:
-            if fd is not None:
-                os.close(fd)
-        self.descriptors, self.storages = [], None
+        self.descriptors.close()
+        self.storages = None
         self.carriers.clear()
 
 
@@ -151,43 +151,46 @@ class _Current(threading.local):
 _current = _Current()
 
 
-# Every message enters these two, and a generator would cost a microsecond each time.
+# Every message enters these two. They are no context managers: an exception of a signal
+# handler can arise where `__exit__` begins, and what it restores would stay (FAULT-2).
+# No handler runs between the end of a `try` and an assignment in its `finally`.
 
 
-class sending:
-    """Collect the descriptors of what this thread pickles in `outbox`.
+def sending(
+    outbox: Outbox,
+    pack: Callable[P, Result],
+    *arguments: P.args,
+    **options: P.kwargs,
+) -> Result:
+    """Call a function, and collect the descriptors of what it pickles in `outbox`.
 
-    It is cleared if that fails. Clause LIFE-18.
+    The outbox is cleared if that fails. Clause LIFE-18.
     """
-
-    __slots__ = ("before", "outbox")
-
-    def __init__(self, outbox: Outbox):
-        self.outbox = outbox
-
-    def __enter__(self) -> None:
-        self.before, _current.outbox = _current.outbox, self.outbox
-
-    def __exit__(self, kind: object, *ignored: object) -> None:
-        if kind is not None:
-            self.outbox.clear()
-        _current.outbox = self.before
+    before = _current.outbox
+    try:
+        _current.outbox = outbox
+        return pack(*arguments, **options)
+    except BaseException:
+        outbox.clear()
+        raise
+    finally:
+        _current.outbox = before
 
 
-class receiving:
-    """Give this thread's unpickling its message, and the descriptors of it."""
-
-    __slots__ = ("before", "inbox")
-
-    def __init__(self, descriptors: list[int], payload: Any = b""):
-        self.inbox = Inbox(descriptors, payload)
-
-    def __enter__(self) -> None:
-        self.before, _current.inbox = _current.inbox, self.inbox
-
-    def __exit__(self, *ignored: object) -> None:
-        _current.inbox = self.before
-        self.inbox.close()
+def receiving(
+    inbox: Inbox,
+    unpack: Callable[P, Result],
+    *arguments: P.args,
+    **options: P.kwargs,
+) -> Result:
+    """Call a function that unpickles a message, which has these descriptors."""
+    before = _current.inbox
+    try:
+        _current.inbox = inbox
+        return unpack(*arguments, **options)
+    finally:
+        _current.inbox = before
+        inbox.close()
 
 
 @contextlib.contextmanager
@@ -208,7 +211,7 @@ def current_outbox() -> Outbox | None:
 def current_inbox() -> Inbox:
     """Return the inbox of the message that this thread unpickles, or an empty one."""
     inbox = _current.inbox
-    return inbox if inbox is not None else Inbox([])
+    return inbox if inbox is not None else Inbox(ReceivedDescriptors())
 
 
 def is_spawning() -> bool:

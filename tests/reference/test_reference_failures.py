@@ -14,6 +14,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from reference_peer import Peer, descriptors, own_names
 from sharedtensor import manager, memory, protocol, segments, state
+from sharedtensor.descriptors import ReceivedDescriptors
 from sharedtensor.multiprocessing import packets
 
 
@@ -206,7 +207,7 @@ def test_message_unpickled_without_its_descriptors_is_a_handle_error():
     ours.send(sharedtensor.zeros(1))
     content = theirs.recv_bytes()
     with pytest.raises(sharedtensor.HandleError, match="descriptor"):
-        protocol.unpack_message(content, [])
+        protocol.unpack_message(content, ReceivedDescriptors())
     assert descriptors() == before
 
 

@@ -155,14 +155,23 @@ class Client:
             complete(link.hold(name, descriptor, is_own))
 
     def announce(
-        self, kind: bytes, parts: Iterable[bytes], address: str | None
+        self,
+        tell: Callable[..., None],
+        kind: bytes,
+        parts: Iterable[bytes],
+        address: str | None,
     ) -> OwnedDescriptor:
         """Send messages with one end of a new pipe, and return the other end.
 
         The lock is held, which a fork waits for: a child gets no copy of either end,
         since it would keep the names in flight. Clause FS-2. Raises `ResourceError`.
+
+        Args:
+            tell: sends one message: `tell_now`, or `tell` for what interrupts that.
+            kind: that of the messages.
+            parts: what they say.
+            address: the manager's.
         """
-        tell = self.tell if self.lock.is_owned() else self.tell_now
         here, there = pipe()
         try:
             for part in parts:
@@ -416,8 +425,8 @@ def announced(
 ) -> OwnedDescriptor:
     """Announce names, under the lock unless this thread has it already."""
     if _client.lock.is_owned():
-        return _client.announce(kind, parts, address)
-    return _client.locked(_client.announce, kind, parts, address)
+        return _client.announce(_client.tell, kind, parts, address)
+    return _client.locked(_client.announce, _client.tell_now, kind, parts, address)
 
 
 def pipe() -> tuple[OwnedDescriptor, OwnedDescriptor]:

@@ -6,13 +6,13 @@ of `packets`.
 
 import io
 import math
-import os
 import socket
 from collections.abc import Callable, Sequence
 from multiprocessing import connection, reduction
 from typing import Any
 
 from .. import protocol
+from ..descriptors import ReceivedDescriptors
 from ..transport import export_descriptor, take_descriptor
 from . import packets
 
@@ -52,7 +52,7 @@ class Connection(connection.Connection):
         """
         return protocol.unpack_message(*self.receive())
 
-    def receive(self, wait: bool = True) -> tuple[Any, list[int]]:
+    def receive(self, wait: bool = True) -> tuple[Any, ReceivedDescriptors]:
         """Return a message as it came: its bytes and descriptors, now the caller's.
 
         Raises `BlockingIOError` if there is none and the caller is not to `wait`.
@@ -87,7 +87,7 @@ class Connection(connection.Connection):
         """Write such a packet, however long that takes, or without waiting for room."""
         packet.write(self._socket, wait, in_flight_timeout(wait))
 
-    def read(self, wait: bool = True) -> tuple[Any, list[int]]:
+    def read(self, wait: bool = True) -> tuple[Any, ReceivedDescriptors]:
         """Read one message whole: see `packets.read`."""
         return packets.read(self._socket, wait)
 
@@ -100,8 +100,7 @@ class Connection(connection.Connection):
     def _recv_bytes(self, maxsize: int | None = None) -> io.BytesIO | None:
         """Wait for a message and return its bytes alone. Clause CHAN-11."""
         payload, descriptors = self.read()
-        for fd in descriptors:
-            os.close(fd)
+        descriptors.close()
         if maxsize is not None and len(payload) > maxsize:
             return None
         stream = io.BytesIO()

@@ -25,7 +25,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..descriptors import OwnedDescriptor
+from ..descriptors import OwnedDescriptor, ReceivedDescriptors
 from ..errors import ResourceError, resource_error
 
 HEADER = struct.Struct("!IQ")
@@ -153,7 +153,7 @@ def _send(
             return
 
 
-def read(end: socket.socket, wait: bool) -> tuple[Any, list[int]]:
+def read(end: socket.socket, wait: bool) -> tuple[Any, ReceivedDescriptors]:
     """Return one message whole: its bytes, and its descriptors, the caller's.
 
     One reader alone gets it: clause LIFE-15. It is taken before anything in it is
@@ -179,20 +179,20 @@ def read(end: socket.socket, wait: bool) -> tuple[Any, list[int]]:
         if in_a_batch:
             _open_batch(descriptors, count)
         if attached:
-            payload = _content(descriptors.pop(0), size)
+            payload = _content(descriptors, size)
     except BaseException:
-        for fd in descriptors:
-            os.close(fd)
+        descriptors.close()
         raise
     return payload, descriptors
 
 
-def _receive(end: socket.socket, wait: bool) -> tuple[bytes, list[int], bool]:
+def _receive(end: socket.socket, wait: bool) -> tuple[bytes, ReceivedDescriptors, bool]:
     """Return a packet, its descriptors, and whether some of them were lost.
 
     Waiting takes nothing, so a signal handler may interrupt it. Clause THREAD-5.
     """
     flags = FLAGS if wait else FLAGS | NO_WAIT
+    found = ReceivedDescriptors()
     while True:
         try:
             data, ancillary, got, _ = end.recvmsg(WHOLE_PACKET, PLACE_FOR_FDS, flags)
@@ -200,18 +200,16 @@ def _receive(end: socket.socket, wait: bool) -> tuple[bytes, list[int], bool]:
             # It says once that the other end was closed with unread messages in it;
             # what it has sent comes next.
             continue
-        return data, _descriptors(ancillary), bool(got & CUT_SHORT)
+        if ancillary:
+            _add(found, ancillary)
+        return data, found, bool(got & CUT_SHORT)
 
 
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    """Return the descriptors that came with a packet."""
-    if not ancillary:
-        return []
-    found = array.array("i")
+def _add(found: ReceivedDescriptors, ancillary: list[tuple[int, int, bytes]]) -> None:
+    """Add the descriptors that came with a packet."""
     for level, kind, content in ancillary:
         if (level, kind) == RIGHTS:
-            found.frombytes(content[: len(content) - len(content) % found.itemsize])
-    return found.tolist()
+            found.extend(memoryview(content).cast("i"))
 
 
 def _in_a_file(payload: Any) -> OwnedDescriptor:
@@ -227,9 +225,14 @@ def _in_a_file(payload: Any) -> OwnedDescriptor:
     return made
 
 
-def _content(fd: int, size: int) -> bytearray:
-    """Return the bytes of a memory file, and close it. Raises `OSError` if short."""
-    with os.fdopen(fd, "rb", buffering=0) as file:
+def _content(descriptors: ReceivedDescriptors, size: int) -> bytearray:
+    """Return the bytes of a memory file, the first of the descriptors, and close it.
+
+    Raises `OSError` if it is short.
+    """
+    first = descriptors.pop(0)
+    assert first is not None, "nobody has taken one yet"
+    with os.fdopen(first, "rb", buffering=0) as file:
         file.seek(0)
         content = bytearray(size)
         rest = memoryview(content)
@@ -256,7 +259,7 @@ def _in_a_batch(descriptors: Sequence[int]) -> OwnedDescriptor:
         raise resource_error(error.errno, doing) from error
 
 
-def _open_batch(descriptors: list[int], count: int) -> None:
+def _open_batch(descriptors: ReceivedDescriptors, count: int) -> None:
     """Put the descriptors in the place of their batch, the last one in the list.
 
     Raises `ResourceError` if this process has no room for them. Clause FD-6.
@@ -266,7 +269,7 @@ def _open_batch(descriptors: list[int], count: int) -> None:
         batch.settimeout(None)
         while len(descriptors) - attached < count:
             data, ancillary, got, _ = batch.recvmsg(1, PLACE_FOR_FDS, FLAGS)
-            descriptors += _descriptors(ancillary)
+            _add(descriptors, ancillary)
             if not data or got & CUT_SHORT:
                 raise _lost(count)
 

@@ -4,7 +4,6 @@ A worker of the standard library's pool that is killed while it waits for a task
 lock that all other workers need. Here there is no such lock, so the pool goes on.
 """
 
-import os
 import threading
 from multiprocessing import pool
 
@@ -28,5 +27,4 @@ class Pool(pool.Pool):
                 _, descriptors = inqueue._reader.receive(wait=False)
             except BlockingIOError:
                 return
-            for fd in descriptors:
-                os.close(fd)
+            descriptors.close()

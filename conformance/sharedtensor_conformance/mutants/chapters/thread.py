@@ -143,14 +143,16 @@ def interrupted_reader_keeps_the_lock(get):
     "message_in_a_message_ends_it",
     "THREAD-4",
     "LIFE-5",
-    replaces="transport.sending.__exit__",
+    replaces="transport.sending",
 )
-def message_in_a_message_ends_it(leave):
+def message_in_a_message_ends_it(sending):
     """Who sends while it is pickled takes what is collected for the outer message."""
     from sharedtensor import transport
 
-    def leave_without_the_outer_one(self, kind, *ignored):
-        leave(self, kind, *ignored)
-        transport._current.outbox = None
+    def send_without_the_outer_one(*arguments):
+        try:
+            return sending(*arguments)
+        finally:
+            transport._current.outbox = None
 
-    return leave_without_the_outer_one
+    return send_without_the_outer_one
