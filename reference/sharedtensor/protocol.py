@@ -441,12 +441,16 @@ def write_at_once(message: Message, channel: Channel) -> bool:
 
 
 def write_either(message: Message, channel: Channel, wait: bool) -> None:
-    """Write a message, by the packet that was made ready where there is one."""
+    """Write a message, by the packet that was made ready where there is one.
+
+    From then on nothing of it is undone: it is in flight. Clause CUDA-4.
+    """
     if message.packet is None:
         descriptors, accepted = message.outbox.descriptors, message.is_accepted
         channel.write(message.payload, descriptors, wait, accepted)
     else:
         channel.write_ready(message.packet, wait)
+    message.outbox.confirm_sent()
 
 
 def withdraw_message(message: Message) -> None:

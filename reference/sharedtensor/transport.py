@@ -31,13 +31,32 @@ Result = TypeVar("Result")
 INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
 
 
+class Undo:
+    """Jobs that are done with the end of this object: for a message that is not sent.
+
+    So they are done as well where such a message is merely dropped. Clause CUDA-4.
+    """
+
+    __slots__ = ("jobs",)
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], object]] = []
+
+    def __del__(self) -> None:
+        for job in self.jobs:
+            job()
+
+
 class Outbox:
     """What a message carries beside its bytes: nobody has to ask its sender.
 
     `keep` holds what owns the descriptors until the message has been written, `names`
     the names that it carries, by their managers, and `storages` those that were met
-    while it was pickled, each once. Clause FAULT-3.
+    while it was pickled, each once. `undo` is None where nothing has to be undone if
+    the message is not written. Clause FAULT-3.
     """
+
+    undo: Undo | None = None
 
     def __init__(self) -> None:
         self.descriptors: list[int] = []
@@ -73,6 +92,11 @@ class Outbox:
         self.keep.append(owner)
         return -1 if len(self.names) == 1 else ~list(self.names).index(address)
 
+    def confirm_sent(self) -> None:
+        """Undo nothing any more."""
+        if self.undo is not None:
+            self.undo.jobs.clear()
+
     def clear(self) -> None:
         """Let go of everything: the message is on its way or withdrawn.
 
@@ -80,6 +104,7 @@ class Outbox:
         """
         self.descriptors, self.keep, self.names = [], [], {}
         self.storages, self._places = [], {}
+        self.undo = None
 
 
 class Inbox:
@@ -196,11 +221,14 @@ def receiving(
 @contextlib.contextmanager
 def spawning() -> Iterator[None]:
     """Keep what a child inherits until it has been started, or could not be."""
-    before, _current.spawning = _current.spawning, Outbox()
+    outbox = Outbox()
+    before, _current.spawning = _current.spawning, outbox
     try:
         yield
+        outbox.confirm_sent()
     finally:
         _current.spawning = before
+        outbox.clear()
 
 
 def current_outbox() -> Outbox | None:
@@ -217,6 +245,20 @@ def current_inbox() -> Inbox:
 def is_spawning() -> bool:
     """Return whether this thread pickles what a child is started with."""
     return _current.spawning is not None and get_spawning_popen() is not None
+
+
+def undo_unless_sent(job: Callable[[], object]) -> None:
+    """Have a job done if the message that this thread pickles is not written.
+
+    Of a message on the channels of others nobody here learns that. The job is done in
+    whichever thread lets go of the message, like a finalizer. Clauses CUDA-4, CUDA-27.
+    """
+    outbox = _current.outbox
+    if outbox is None and is_spawning():
+        outbox = _current.spawning
+    if outbox is not None:
+        outbox.undo = outbox.undo or Undo()
+        outbox.undo.jobs.append(job)
 
 
 def export_descriptor(fd: int, owner: Any = None) -> Any:

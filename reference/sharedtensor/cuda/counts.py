@@ -8,6 +8,7 @@ the slot has one writer at a time:
     taken by the receiver     TAKEN       its wait for the event may be pending
     kept by the receiver      HELD        the wait is over, the event is done with
     released by the receiver  VACANT      it dropped the tensor
+    withdrawn by the sender   VACANT      the message was not sent
 
 An allocation can be freed when no slot names it. A slot whose receiver has died
 counts no more (this is more than promise P18 asks); one that is in flight and
@@ -108,6 +109,12 @@ class Count:
     def is_in_transit(self) -> bool:
         """Return whether the receiver may still need what travels in the message."""
         return self._is_at(IN_FLIGHT, TAKEN)
+
+    def withdraw(self) -> None:
+        """Vacate the slot of a message that was not sent. Clauses CUDA-4, CUDA-27."""
+        with self.table.file.locked():
+            if self._is_at(IN_FLIGHT):
+                self.table.slots[self.slot]["state"] = VACANT
 
     def take(self) -> None:
         """Make this process the receiver; raises ReceivedTwiceError.

@@ -34,6 +34,7 @@ import functools
 import warnings
 import weakref
 
+from .. import transport
 from .counts import Count, CountTable
 from .driver import Driver
 from .errors import MakerGoneError, OutOfDeviceMemoryError, ReceivedTwiceError
@@ -135,7 +136,13 @@ def send(storage: DeviceStorage) -> Message:
             finish_waits(state)
         handle, table = export(state, allocation)
         count = count_send(table, allocation)
-        event = record_event(state, count)
+        undo = functools.partial(withdraw, state, count)
+        try:
+            event = record_event(state, count)
+        except BaseException:
+            undo()
+            raise
+        transport.undo_unless_sent(functools.partial(state.lock.run_soon, undo))
         return Message(
             own_identity(), handle, allocation.nbytes, allocation.number,
             table.address, count.slot, count.serial, event,
@@ -197,9 +204,19 @@ def record_event(state: DeviceState, count: Count) -> bytes | None:
         finish_work(state)
         return None
     event = driver.event_create()
-    driver.event_record(event)
     state.sent_events.append(SentEvent(count, event))
+    driver.event_record(event)
     return driver.event_handle(event)
+
+
+def withdraw(state: DeviceState, count: Count) -> None:
+    """Count a send no more whose message was refused. Clauses CUDA-4 and CUDA-27.
+
+    Its event is destroyed, and its allocation freed, like those of messages that were
+    received. Where it was written nevertheless, before an interruption, it is refused.
+    """
+    if not state.ended and not state.driver.forked():  # else it is the parent's
+        count.withdraw()
 
 
 def retire_events(state: DeviceState) -> None:

@@ -1,0 +1,179 @@
+"""A device tensor whose send is refused is in flight no more. Clauses CUDA-4, CUDA-27.
+
+The count of a send is claimed while its message is pickled. Where the message is not
+written after that, its sender has to take the count back: nobody else can.
+"""
+
+import gc
+import queue
+from multiprocessing.reduction import ForkingPickler
+
+import pytest
+import sharedtensor.multiprocessing as mp
+from cuda_peers import drop, keep, read
+from sharedtensor import cuda
+from sharedtensor.cuda import counts
+from sharedtensor.cuda.devices import device_state
+
+DEVICE = "sim:0"
+BESIDE = bytes(16 << 10)  # so that few messages fill a pipe
+
+
+class RefusedError(Exception):
+    """Why a send is refused here."""
+
+
+class Unpicklable:
+    def __reduce__(self):
+        raise RefusedError
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_allocated():
+    cuda.use_simulated_device()
+    cuda.ipc_collect()
+    before = cuda.memory_info()
+    yield
+    gc.collect()  # what caught errors still refer to
+    cuda.ipc_collect()
+    assert cuda.memory_info() == before
+    assert not device_state(DEVICE).limbo
+    assert not device_state(DEVICE).sent_events
+
+
+@pytest.fixture
+def peer(peers):
+    return peers[0]
+
+
+def _states():
+    gc.collect()
+    table = device_state(DEVICE).own_table
+    states = [] if table is None else table.slots["state"]
+    return [state for state in states if state != counts.VACANT]
+
+
+def _refused_by_a_full_queue(tensor):
+    full = mp.get_context("spawn").Queue(1)
+    full.put("the only one for which there is room")
+    with pytest.raises(queue.Full):
+        full.put_nowait(tensor)
+    with pytest.raises(queue.Full):
+        full.put([tensor, tensor[1:]], timeout=0)
+    full.get()
+    full.close()
+
+
+def _refused_for_what_is_beside_it(tensor):
+    context = mp.get_context("spawn")
+    reader, writer = context.Pipe(duplex=False)
+    for send in (context.Queue().put, context.SimpleQueue().put, writer.send):
+        with pytest.raises(RefusedError):
+            send([tensor, Unpicklable()])
+    reader.close()
+    writer.close()
+
+
+def _refused_by_a_pipe_that_nobody_reads(tensor):
+    reader, writer = mp.get_context("spawn").Pipe(duplex=False)
+    reader.close()
+    with pytest.raises(BrokenPipeError):
+        writer.send(tensor)
+    writer.close()
+
+
+def _refused_as_an_argument(tensor):
+    for method in ("spawn", "forkserver"):
+        process = mp.get_context(method).Process(args=(tensor, Unpicklable()))
+        with pytest.raises(RefusedError):
+            process.start()
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        _refused_by_a_full_queue,
+        _refused_for_what_is_beside_it,
+        _refused_by_a_pipe_that_nobody_reads,
+        _refused_as_an_argument,
+    ],
+)
+def test_a_send_that_is_refused_counts_no_more(refused):
+    tensor = cuda.tensor([1, 2, 3])
+    for _ in range(3):
+        refused(tensor)
+        assert _states() == []
+
+
+@pytest.mark.parametrize("step", ["event_create", "event_record", "event_handle"])
+def test_a_send_without_its_event_counts_no_more(step, monkeypatch):
+    def fail(*ignored):
+        raise RefusedError
+
+    tensor = cuda.tensor([1, 2, 3])
+    channel = mp.get_context("spawn").SimpleQueue()
+    monkeypatch.setattr(device_state(DEVICE).driver, step, fail)
+    for _ in range(3):
+        with pytest.raises(RefusedError):
+            channel.put(tensor)
+        assert _states() == []
+        with pytest.raises(RefusedError):
+            ForkingPickler.dumps(tensor)
+        assert _states() == []
+    monkeypatch.undo()
+
+
+def test_a_refused_tensor_stays_what_it_is_and_can_be_sent(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    _refused_by_a_full_queue(tensor)
+    _refused_for_what_is_beside_it(tensor)
+    peer.call(keep, "x", tensor)
+    _refused_for_what_is_beside_it(tensor)
+    tensor.write(0, 7)
+    cuda.synchronize()
+    assert peer.call(read, "x") == [7, 2, 3]
+    peer.call(drop, "x")
+
+
+def refuse_here(held, name):
+    _refused_for_what_is_beside_it(held[name])
+
+
+def test_a_received_tensor_that_is_not_sent_on_counts_at_its_maker_no_more(peer):
+    tensor = cuda.tensor([1, 2, 3])
+    peer.call(keep, "x", tensor)
+    peer.call(refuse_here, "x")
+    assert counts.IN_FLIGHT not in _states()
+    peer.call(drop, "x")
+    assert _states() == []
+
+
+def test_a_message_that_its_queue_cannot_write_counts_no_more(monkeypatch, capfd):
+    """It is the thread of the queue that finds the pipe broken."""
+    broken = mp.get_context("spawn").Queue()
+    broken._reader.close()
+    broken.put(cuda.tensor([1, 2, 3]))
+    broken.close()
+    broken.join_thread()
+    assert "BrokenPipeError" in capfd.readouterr().err
+    assert _states() == []
+
+
+def test_a_message_that_waits_in_a_queue_stays_in_flight_when_its_sender_forks():
+    waiting = mp.get_context("spawn").Queue()
+    waiting.cancel_join_thread()  # where a test fails, messages are left
+    tensor = cuda.tensor([1, 2, 3])
+    sent = 0
+    while not waiting._buffer:
+        waiting.put([tensor, BESIDE])
+        sent += 1
+    assert _states() == [counts.IN_FLIGHT] * sent
+    child = mp.get_context("fork").Process()  # which lets go of its copies
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert len(_states()) == sent
+    for _ in range(sent):
+        assert waiting.get()[0].tolist() == [1, 2, 3]
+    assert _states() == []
+    waiting.close()
