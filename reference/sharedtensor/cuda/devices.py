@@ -15,7 +15,7 @@ from . import cupy_driver, protocol
 from .driver import Driver
 from .errors import DeviceError, DeviceUnavailableError
 from .simulated import DEFAULT_MEMORY, DEVICES, find_or_create
-from .state import DeviceState
+from .state import DeviceState, used_twice
 
 _SIMULATED = "sim:0"
 # Behind Process.join of children (which may hold tensors of ours) and behind
@@ -23,7 +23,8 @@ _SIMULATED = "sim:0"
 _EXIT_PRIORITY = -100
 
 _states: dict[str, DeviceState] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
+_beginning: set[str] = set()  # devices whose use a thread begins that has the lock
 _default: str | None = None
 
 # A child forked while another thread is in here must not inherit the lock taken:
@@ -96,23 +97,36 @@ def device_state(
 
     A handle leads to the simulated device of the process that sent it.
 
-    Raises DeviceError for a name that is none, DeviceUnavailableError for a
-    device that does not exist.
+    Raises DeviceError for a name that is none, and in a handler of a signal that has
+    interrupted this very step; DeviceUnavailableError for a device that does not exist.
     """
     kind, index = _parts(device or _default or "cuda:0")
     name = f"{kind}:{index}"
+    known = _states.get(name)
+    if known is not None:
+        return known
     with _lock:
+        if name in _beginning:
+            raise used_twice(name)
         if name not in _states:
-            _refuse_absent(kind, index)
-            driver: Driver
-            if kind == "cuda":
-                driver = cupy_driver.CupyDriver(index)
-            else:
-                driver = find_or_create(memory, handle, index)
-            state = _states[name] = DeviceState(driver)
-            shut_down = protocol.shut_down
-            util.Finalize(None, shut_down, (state,), exitpriority=_EXIT_PRIORITY)
+            _beginning.add(name)
+            try:
+                _states[name] = _begin_use(kind, index, handle, memory)
+            finally:
+                _beginning.remove(name)
         return _states[name]
+
+
+def _begin_use(kind: str, index: int, handle: bytes | None, memory: int) -> DeviceState:
+    _refuse_absent(kind, index)
+    driver: Driver
+    if kind == "cuda":
+        driver = cupy_driver.CupyDriver(index)
+    else:
+        driver = find_or_create(memory, handle, index)
+    state = DeviceState(driver)
+    util.Finalize(None, protocol.shut_down, (state,), exitpriority=_EXIT_PRIORITY)
+    return state
 
 
 def local_name(identity: str) -> str:

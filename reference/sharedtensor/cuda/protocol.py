@@ -242,6 +242,8 @@ def receive(state: DeviceState, message: Message) -> DeviceStorage:
     Raises ForkError; MakerGoneError if the sender has ended; ReceivedTwiceError;
     DeviceHandleError if the memory is gone.
     """
+    if state.lock.is_owned():  # and this refuses it, so it is in flight no more
+        state.lock.run_soon(functools.partial(refuse, message))
     with state as driver:
         table = find_table(state, message.table)
         count = Count(table, message.slot, message.serial)

@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 from ..finalizers import FinalizerLock
 from .counts import Count, CountTable
 from .driver import Driver
-from .errors import ForkError
+from .errors import DeviceError, ForkError
 from .liveness import Identity
 from .shared_file import Address
 
@@ -104,12 +104,23 @@ class SentEvent:
     event: int
 
 
+def used_twice(device: str) -> DeviceError:
+    """Return the error of a thread that would have to wait for itself."""
+    return DeviceError(
+        f"A handler of a signal or a finalizer uses the device {device} while this "
+        "thread is using it, and would wait for itself. Let it note what is to be "
+        "done, and use the device when it has returned."
+    )
+
+
 @dataclass(eq=False)
 class DeviceState:
     """All that one process shares on one device.
 
     `with state as driver:` is how the device is used: by one thread at a time, and
-    never in a forked child. It is not reentrant.
+    never in a forked child. It is not reentrant: a handler of a signal runs between any
+    two steps, where what it would use may be half-changed, and by using a table it
+    would release the lock that the steps around it need. So it is refused.
 
     Attributes:
         limbo: own allocations that are dropped here and counted still.
@@ -144,6 +155,8 @@ class DeviceState:
 
     def __enter__(self) -> Driver:
         self.refuse_fork()
+        if self.lock.is_owned():
+            raise used_twice(self.driver.name)
         self.lock.__enter__()
         return self.driver
 
