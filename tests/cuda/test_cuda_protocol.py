@@ -74,6 +74,20 @@ def test_a_message_that_is_refused_for_want_of_its_device_counts_no_more():
         assert _states() == []
 
 
+def test_a_message_that_a_forked_child_is_refused_counts_no_more():
+    message = ForkingPickler.dumps(cuda.tensor([1, 2, 3]))
+    assert _states() == [counts.IN_FLIGHT]
+    if (pid := os.fork()) == 0:
+        try:
+            ForkingPickler.loads(message)
+        except cuda.ForkError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert _states() == []
+
+
 def test_an_event_is_kept_until_the_receivers_wait_for_it_is_over(peer):
     tensor = cuda.tensor([1, 2, 3])
     cuda.synchronize()

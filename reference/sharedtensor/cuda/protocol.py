@@ -327,7 +327,7 @@ def open_allocation(state: DeviceState, message: Message, count: Count) -> Alloc
 
 
 def refuse(message: Message) -> None:
-    """Give back the count of a message for whose device this process has no driver.
+    """Give back the count of a message whose device this process cannot use.
 
     Clause CUDA-4: what was refused is in flight no more.
     """

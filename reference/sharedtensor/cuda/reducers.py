@@ -52,6 +52,8 @@ def rebuild_tensor(
     try:
         device = local_name(identity)
         state = device_state(device, handle=message.memory if message else None)
+        if message:
+            state.refuse_fork()  # `receive` would, too late to give the count back
     except Exception:  # whatever keeps this process from receiving is raised on
         if message:
             protocol.refuse(message)
