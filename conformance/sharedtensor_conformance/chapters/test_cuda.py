@@ -560,6 +560,28 @@ def test_allocation_that_its_owner_received_is_freed(owner, stage, device):
         is_given_back(before, stage, owner)
 
 
+@clause("CUDA-4", "CUDA-27", vary=(), dtypes=("float64",), mainly="CUDA-4")
+def test_allocation_whose_send_is_refused_is_freed(owner, channel, stage, device):
+    """Something that cannot be pickled is beside two tensors; a queue is full."""
+    warm_up(owner)
+    bad = owner.unpicklable()
+    full, other = owner.open_channel("queue_of_one"), owner.open_channel(channel)
+    full.put(owner, "the only one for which there is room")
+    before = memory_used(owner)
+    for number in range(3):
+        sent = make_with_block(owner, [number + 0.5])
+        attempt(lambda sent=sent: other.put(owner, [*sent, bad]))
+        for how in ({"block": False}, {"timeout": 0}):
+            taken = full.offer(owner, sent, how)
+            check.equal(taken, False, f"it has room for no more ({how})")
+        found = values_after_waiting(sent[0])
+        check.equal(found, [number + 0.5], "what is refused has its values")
+        drop_all(sent)
+    is_given_back(before, stage, owner)
+    for each in (full, other):
+        each.close(owner)
+
+
 @clause("CUDA-22", vary=(), dtypes=("int16",))
 def test_device_tensor_without_elements_arrives(sender, receiver, channel, device):
     """A tensor without elements is sent between two that have some."""

@@ -263,6 +263,12 @@ def own_messages_count_for_ever(release):
     return release_those_of_others
 
 
+@mutant("refused_sends_count_for_ever", "CUDA-4", replaces="cuda.protocol.withdraw")
+def refused_sends_count_for_ever(withdraw):
+    """The count of a send that is refused is not taken back."""
+    return lambda state, count: None
+
+
 @mutant(
     "a_death_ends_all_counts", "CUDA-15", replaces="cuda.counts.CountTable.vacate_dead"
 )
