@@ -31,6 +31,7 @@ __all__ = [
     "HandleError",
     "ManagerError",
     "Module",
+    "NestedMoveError",
     "NonLeafError",
     "Parameter",
     "ResizeError",

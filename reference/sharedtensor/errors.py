@@ -22,6 +22,13 @@ class ResizeError(SharedTensorError, RuntimeError):
     """A shared storage was to be resized. Clause SHARE-8."""
 
 
+class NestedMoveError(SharedTensorError, RuntimeError):
+    """A signal handler or a finalizer would share what the same thread is sharing.
+
+    The call that it has interrupted goes on. Clause CHAN-5.
+    """
+
+
 class StrategyError(SharedTensorError, ValueError):
     """A sharing strategy was named that does not exist. Clause STRAT-3."""
 

@@ -8,6 +8,7 @@ import numpy as _np
 from . import DTYPES as _DTYPES
 from .errors import HandleError as HandleError
 from .errors import ManagerError as ManagerError
+from .errors import NestedMoveError as NestedMoveError
 from .errors import NonLeafError as NonLeafError
 from .errors import ResizeError as ResizeError
 from .errors import ResourceError as ResourceError

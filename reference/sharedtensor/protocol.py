@@ -134,12 +134,17 @@ def enter_child(strategy: str, address: str | None) -> None:
 def share_storage(storage: StorageLike) -> None:
     """Move a storage once; a shared one stays where it is.
 
-    Clauses RESHARE-1, RESHARE-2, STRAT-4, and CHAN-5 for threads that race.
+    Clauses RESHARE-1, RESHARE-2, STRAT-4, and CHAN-5 for threads that race. Raises
+    `NestedMoveError`.
     """
     if storage.segment is None:
-        with state.moving:
-            if storage.segment is None:
-                move_storage(storage)
+        state.change([storage], move_private, storage)
+
+
+def move_private(storage: StorageLike) -> None:
+    """Move a storage, unless another thread has just moved it. Clause CHAN-5."""
+    if storage.segment is None:
+        move_storage(storage)
 
 
 def share_storages(storages: Iterable[StorageLike]) -> None:
@@ -164,11 +169,18 @@ def share_small(storages: Iterable[StorageLike]) -> None:
     """Move small storages, as many together as one segment may have.
 
     Where that is refused they stay private: a limit of the size of files, for instance,
-    may leave room for each of them alone. Clauses LIFE-26, CHAN-5, FAIL-5.
+    may leave room for each of them alone. Clauses LIFE-26, CHAN-5, FAIL-5. Raises
+    `NestedMoveError`.
     """
-    with state.moving, contextlib.suppress(ResourceError):
-        for group in groups_of([each for each in storages if each.segment is None]):
-            move_together(group)
+    small = list(storages)
+    with contextlib.suppress(ResourceError):
+        state.change(small, move_groups, small)
+
+
+def move_groups(storages: list[StorageLike]) -> None:
+    """Move those of some small storages that are private still. Clause LIFE-26."""
+    for group in groups_of([each for each in storages if each.segment is None]):
+        move_together(group)
 
 
 def groups_of(storages: Iterable[StorageLike]) -> Iterator[list[StorageLike]]:

@@ -7,7 +7,10 @@ devices keep of their own.
 import os
 import threading
 import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from .errors import NestedMoveError
 from .shareable import StorageLike
 from .strategies import Segment
 
@@ -25,6 +28,36 @@ common: "weakref.WeakValueDictionary[str, Segment]" = weakref.WeakValueDictionar
 moving = threading.RLock()
 """One lock for all moves and look-ups: taken before a fork, so that no child inherits a
 storage that is half moved."""
+
+changing: frozenset[StorageLike] = frozenset()
+"""What the holder of the lock moves or resizes at the moment. A child that a signal
+handler forks meanwhile keeps it, since there it stays half done."""
+
+
+def change(
+    storages: Iterable[StorageLike], how: Callable[..., None], *arguments: Any
+) -> None:
+    """Move or resize storages under the lock, by a call of `how`.
+
+    The lock lets its holder in again, so a signal handler or a finalizer that comes
+    in between can change other storages. To change these ones is refused: two moves of
+    one storage leave its receivers with two memories. Clause CHAN-5. Raises
+    `NestedMoveError`.
+    """
+    global changing
+    with moving:
+        before = changing
+        if not before.isdisjoint(storages):
+            raise NestedMoveError(
+                "A storage was to be moved into shared memory or resized by code that "
+                "has interrupted the call which does so already, such as a signal "
+                "handler or a finalizer. Do it when that call has returned."
+            )
+        try:
+            changing = before.union(storages)
+            how(*arguments)
+        finally:
+            changing = before
 
 
 def _replace_lock() -> None:

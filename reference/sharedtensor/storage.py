@@ -66,8 +66,8 @@ class Storage:
     def share(self) -> "Storage":
         """Move the storage into a segment, unless it is in one; return it.
 
-        Raises `ResourceError`; then the storage is private and unchanged. Clauses
-        RESHARE-1, FAIL-3, FAIL-6.
+        Raises `ResourceError` or `NestedMoveError`; then the storage is as it was.
+        Clauses RESHARE-1, FAIL-3, FAIL-6.
         """
         protocol.share_storage(self)
         return self

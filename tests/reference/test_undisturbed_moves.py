@@ -1,0 +1,143 @@
+"""What threads and signal handlers do while a storage moves harms neither of them.
+
+The handler runs before each bytecode of the move in turn, so no place of it is missed.
+"""
+
+import itertools
+import signal
+import sys
+
+import pytest
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+from sharedtensor import memory, protocol, segments, state, strategies
+
+MOVERS = {module.__file__ for module in (memory, protocol, segments, state, strategies)}
+
+
+@pytest.fixture(params=["alone", "beside_a_thread"])
+def threads(request, monkeypatch):
+    """The move takes this for the number of threads, whatever runs the tests."""
+    frames = {number: None for number in range(1 + (request.param != "alone"))}
+    monkeypatch.setattr(sys, "_current_frames", lambda: frames)
+
+
+@pytest.fixture
+def handler():
+    """Gives a function that sets the handler of the signal of `interrupted`."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield lambda act: signal.signal(signal.SIGUSR1, lambda *ignored: act())
+    signal.signal(signal.SIGUSR1, before)
+
+
+def interrupted(move, place):
+    """Move; a signal comes before one of its bytecodes. Return whether it has come."""
+    places = itertools.count()
+    come = []
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename not in MOVERS:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(places) == place:
+            come.append(place)
+            signal.raise_signal(signal.SIGUSR1)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        move()
+    finally:
+        sys.settrace(before)
+    return bool(come)
+
+
+def as_another_process(receive):
+    """Receive without what this process knows of the segments that it has made."""
+    state.known.clear()
+    state.common.clear()
+    return receive()
+
+
+def share_alone(tensors):
+    for tensor in tensors:
+        tensor.share_memory_()
+
+
+def send_together(tensors):
+    ours, theirs = mp.Pipe()
+    ours.send(tensors)
+    return theirs
+
+
+@pytest.mark.parametrize("move", [share_alone, send_together])
+def test_what_a_handler_sends_while_it_moves_is_one_memory_or_refused(
+    strategy, threads, handler, move
+):
+    refused = sent = 0
+    for place in itertools.count():
+        tensors = [sharedtensor.arange(3), sharedtensor.arange(3)]
+        ours, theirs = mp.Pipe()
+
+        def send(tensors=tensors, channel=ours):
+            for tensor in tensors:
+                try:
+                    channel.send(tensor)
+                except sharedtensor.NestedMoveError:
+                    channel.send(None)
+
+        handler(send)
+        has_come = interrupted(lambda tensors=tensors: move(tensors), place)
+        assert [tensor.tolist() for tensor in tensors] == [[0, 1, 2]] * 2
+        if not has_come:
+            break
+        for number, tensor in enumerate(tensors):
+            arrived = as_another_process(theirs.recv)
+            refused += arrived is None
+            sent += arrived is not None
+            if arrived is not None:
+                tensor[0] = place + number
+                arrived[1] = -place
+                assert arrived.tolist() == [place + number, -place, 2]
+                assert tensor.tolist() == [place + number, -place, 2]
+    assert refused
+    assert sent
+
+
+def test_handler_sends_others_while_a_storage_moves(strategy, threads, handler):
+    for place in itertools.count():
+        moving, others = sharedtensor.arange(3), [sharedtensor.arange(4), "and"]
+        ours, theirs = mp.Pipe()
+
+        def send(others=others, channel=ours):
+            channel.send([*others, sharedtensor.arange(5)])
+
+        handler(send)
+        if not interrupted(moving.share_memory_, place):
+            break
+        first, word, _ = as_another_process(theirs.recv)
+        others[0][0] = 9
+        assert (first.tolist(), word) == ([9, 1, 2, 3], "and")
+        assert moving.is_shared()
+        assert moving.tolist() == [0, 1, 2]
+
+
+def test_move_that_its_handler_was_refused_can_be_made_again(
+    strategy, handler, monkeypatch
+):
+    """The handler lets the error through, and so does the call that it interrupts."""
+    tensor, write = sharedtensor.arange(3), memory.write
+
+    def write_after_a_signal(fd, source):
+        signal.raise_signal(signal.SIGUSR1)
+        write(fd, source)
+
+    handler(tensor.share_memory_)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "write", write_after_a_signal)
+        with pytest.raises(sharedtensor.NestedMoveError, match="signal handler"):
+            tensor.share_memory_()
+    assert not tensor.is_shared()
+    assert tensor.share_memory_().is_shared()
+    assert tensor.tolist() == [0, 1, 2]
