@@ -76,22 +76,25 @@ class Storage:
         """Change the size of a private storage.
 
         Arrays taken before keep the old memory, alive and no longer aliased. Raises
-        `ResizeError` if the storage is shared, and changes nothing. Clause SHARE-8.
+        `ResizeError` if the storage is shared, `NestedMoveError` if the caller has
+        interrupted what shares it, and changes nothing then. Clause SHARE-8.
         """
+        state.change([self], self._resize_private, nbytes)
+
+    def _resize_private(self, nbytes: int) -> None:
         if self.is_shared():
             raise ResizeError(
                 f"A storage of {self.nbytes} bytes was to be resized to {nbytes}, "
                 "but it is shared, and other processes have mapped it at its size. "
                 "Clone the tensor and resize the clone."
             )
-        with state.moving:
-            self._exchange_memory(nbytes)
+        self._exchange_memory(nbytes)
 
     def _exchange_memory(self, nbytes: int) -> None:
-        old, kept = self.memory, min(self.nbytes, nbytes)
-        self.memory = Memory(nbytes)
-        self.memory.bytes[:kept] = old.bytes[:kept]
-        self.nbytes = nbytes
+        new, kept = Memory(nbytes), min(self.nbytes, nbytes)
+        # No call is below: no handler, and no other thread, comes in between.
+        new.bytes[:kept] = self.memory.bytes[:kept]
+        self.memory, self.nbytes = new, nbytes
 
     def clone(self) -> "Storage":
         """Return a private storage with the same bytes. Clause SHARE-11."""

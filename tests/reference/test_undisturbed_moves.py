@@ -6,11 +6,12 @@ The handler runs before each bytecode of the move in turn, so no place of it is 
 import itertools
 import signal
 import sys
+import threading
 
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from sharedtensor import memory, protocol, segments, state, strategies
+from sharedtensor import memory, protocol, segments, state, storage, strategies
 
 MOVERS = {module.__file__ for module in (memory, protocol, segments, state, strategies)}
 
@@ -30,13 +31,13 @@ def handler():
     signal.signal(signal.SIGUSR1, before)
 
 
-def interrupted(move, place):
+def interrupted(move, place, files=MOVERS):
     """Move; a signal comes before one of its bytecodes. Return whether it has come."""
     places = itertools.count()
     come = []
 
     def trace(frame, event, argument):
-        if frame.f_code.co_filename not in MOVERS:
+        if frame.f_code.co_filename not in files:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and next(places) == place:
@@ -141,3 +142,80 @@ def test_move_that_its_handler_was_refused_can_be_made_again(
     assert not tensor.is_shared()
     assert tensor.share_memory_().is_shared()
     assert tensor.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("is_resized_by_the_handler", [False, True])
+def test_storage_is_not_resized_and_shared_at_once(
+    strategy, handler, is_resized_by_the_handler
+):
+    refused = 0
+    for place in itertools.count():
+        tensor = sharedtensor.arange(3, dtype="int64")
+        resize, share = lambda t=tensor: t.resize_(5000), tensor.share_memory_
+        first, second = share, resize
+        if not is_resized_by_the_handler:
+            first, second = resize, share
+        errors = []
+
+        def interfere(second=second, errors=errors):
+            try:
+                second()
+            except (sharedtensor.NestedMoveError, sharedtensor.ResizeError) as error:
+                errors.append(error)
+
+        handler(interfere)
+        try:
+            has_come = interrupted(first, place, MOVERS | {storage.__file__})
+        except sharedtensor.ResizeError:
+            has_come = True
+            assert not is_resized_by_the_handler
+        kept = tensor.storage
+        if kept.segment is not None:
+            assert kept.segment.nbytes == kept.nbytes
+        assert tensor.numpy().ravel()[:3].tolist() == [0, 1, 2]
+        refused += len(errors)
+        if not has_come:
+            break
+        assert send_together([tensor]).recv()[0].shape == tensor.shape
+    assert refused
+
+
+def test_storage_that_another_thread_shares_meanwhile_is_not_resized(
+    strategy, monkeypatch
+):
+    """The thread that resizes waits for the lock before the move ends."""
+    tensor = sharedtensor.arange(3)
+    asked, errors = threading.Event(), []
+    lock, write = state.moving, memory.write
+
+    class Noting:
+        def __enter__(self):
+            if threading.current_thread() is resizing:
+                asked.set()
+            lock.acquire()
+
+        def __exit__(self, *ignored):
+            lock.release()
+
+    def resize():
+        try:
+            tensor.resize_(5000)
+        except sharedtensor.ResizeError as error:
+            errors.append(error)
+
+    def write_while_it_waits(fd, source):
+        resizing.start()
+        assert asked.wait(30)
+        write(fd, source)
+
+    resizing = threading.Thread(target=resize)
+    monkeypatch.setattr(state, "moving", Noting())
+    monkeypatch.setattr(memory, "write", write_while_it_waits)
+    tensor.share_memory_()
+    resizing.join(30)
+    assert len(errors) == 1
+    assert tensor.shape == (3,)
+    assert tensor.storage.nbytes == tensor.storage.segment.nbytes
+    arrived = as_another_process(send_together([tensor]).recv)[0]
+    tensor[0] = 7
+    assert arrived.tolist() == [7, 1, 2]
