@@ -10,10 +10,18 @@ map the segment over it, which costs them no second descriptor.
 The memory is a Python `mmap` object. Its buffer protocol counts the arrays that use it,
 and it is unmapped when the last of them is gone, whatever has become of the storage.
 
-Threads may write while the bytes are copied, and no write must be lost. So with other
-threads about, the bytes are copied twice: first while the threads go on, which also
-takes all the memory that the segment needs, then again together with the mapping, in
-one call from the interpreter's view, so that no Python code runs between the two.
+Signal handlers and other threads may write while the bytes are copied, and no write
+must be lost. So the bytes are copied and the segment is mapped in one call from the
+interpreter's view: no Python code runs between the two. With other threads about, the
+bytes are copied before as well, while the threads go on, which takes all the memory
+that the segment needs.
+
+What writes without the interpreter's lock is not held up: a thread within an operation
+of NumPy that has released it, or a thread of another library. What it writes between
+the copy and the mapping can be lost, in this process as well, even part of one `+=`.
+Nothing orders such a write and the move, and no clause promises it: CHAN-7 is about
+what is written when the call has returned. Whoever shares a tensor waits for such
+operations on it first.
 
 Several memories can move into one segment: a `Group`. Each keeps its address, so each
 has pages of its own there. What lies side by side in the address space, as memories do
@@ -21,14 +29,13 @@ that were made one after another, is one piece: written by one call and mapped b
 """
 
 import ctypes
-import functools
 import itertools
 import mmap
 import operator
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from .errors import resource_error
 
@@ -53,6 +60,10 @@ PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 LARGEST_WRITE = 1 << 30
 
 
+Call = tuple[Any, ...]
+"""A function of the C library, and its arguments."""
+
+
 class Piece(NamedTuple):
     """Bytes at an address that move to one place in a segment, and their pages."""
 
@@ -66,16 +77,17 @@ class Memory:
     """Private, zeroed, page-aligned memory of at least `nbytes` bytes.
 
     `bytes` is a view of exactly `nbytes` of it, and `address` where it begins.
-    `unsettled` says that threads may have written since `write` copied the bytes.
+    `unsettled` says that threads may have written since `write` copied the bytes, and
+    `is_mapped` that `write` has mapped the segment as well.
     Raises `ResourceError` when the system has no memory or no mapping left: clause
     FAIL-7.
     """
 
-    __slots__ = ("address", "bytes", "capacity", "unsettled")
+    __slots__ = ("address", "bytes", "capacity", "is_mapped", "unsettled")
 
     def __init__(self, nbytes: int):
         self.capacity = whole_pages(nbytes)
-        self.unsettled = False
+        self.unsettled = self.is_mapped = False
         try:
             pages = mmap.mmap(-1, self.capacity, flags=PRIVATE, prot=PROTECTION)
         except OSError as error:
@@ -92,7 +104,8 @@ class Memory:
     def part(self, offset: int, nbytes: int) -> "Memory":
         """Return the `nbytes` at `offset` as memory that keeps all of this alive."""
         made = Memory.__new__(Memory)
-        made.capacity, made.unsettled = nbytes, False
+        made.capacity = nbytes
+        made.unsettled = made.is_mapped = False
         made.bytes = self.bytes[offset : offset + nbytes]
         made.address = self.address + offset
         return made
@@ -105,7 +118,7 @@ class Group:
     memories are kept alive by whoever moves them.
     """
 
-    __slots__ = ("nbytes", "offsets", "pages", "unsettled")
+    __slots__ = ("is_mapped", "nbytes", "offsets", "pages", "unsettled")
 
     def __init__(self, memories: Sequence[Memory]):
         self.pages = sorted((memory.address, memory.capacity) for memory in memories)
@@ -115,7 +128,7 @@ class Group:
             offset += size
         self.offsets = [begins[memory.address] for memory in memories]
         self.nbytes = offset
-        self.unsettled = False
+        self.unsettled = self.is_mapped = False
 
     @property
     def pieces(self) -> list[Piece]:
@@ -147,9 +160,21 @@ def write(fd: int, source: Memory | Group) -> None:
 
     Writing is faster than copying through a mapping, and lack of memory is an error of
     the call here, where it would be a SIGBUS there. The segment becomes as large as the
-    bytes. Clauses FAIL-3, FAIL-4, FAIL-5, FS-7. Raises `ResourceError`.
+    bytes. Where no other thread is, it is mapped at once, since a signal handler could
+    write before `remap` is called; otherwise `remap` writes once more. Clauses FAIL-3,
+    FAIL-4, FAIL-5, FS-7, SHARE-12. Raises `ResourceError`.
     """
+    source.is_mapped = False
     source.unsettled = len(sys._current_frames()) > 1
+    if source.unsettled:
+        write_bytes(fd, source)
+    else:
+        _write_and_map(fd, source, mmap.MAP_SHARED | MAP_FIXED)
+        source.is_mapped = True
+
+
+def write_bytes(fd: int, source: Memory | Group) -> None:
+    """Write the bytes into a segment while other threads go on."""
     for piece in source.pieces:
         _write_piece(fd, piece)
 
@@ -170,62 +195,82 @@ def remap(target: Memory | Group, fd: int, sharing: int = mmap.MAP_SHARED) -> No
     The old pages go and nobody's address changes. Raises `ResourceError`, and then the
     memory is as it was: clause FAIL-6.
     """
-    pieces = target.pieces
-    if len(pieces) == 1 and not target.unsettled:
-        _remap_piece(pieces[0], fd, sharing | MAP_FIXED)
-        return
-    calls, results = _rewrite(fd, pieces) if target.unsettled else ([], [])
-    written = len(calls)
-    for piece in pieces:
-        calls.append(_mapping(piece, fd, sharing | MAP_FIXED))
-        results.append(piece.address)
-    done = _call_each(calls, results)
-    if done < len(calls):
-        error = _refused(
-            f"Mapping a segment of {sum(p.capacity for p in pieces)} bytes"
-        )
-        _take_back(fd, pieces[: max(done - written, 0)])
-        raise error
-    target.unsettled = False
+    if target.unsettled:
+        _write_and_map(fd, target, sharing | MAP_FIXED)
+    elif not target.is_mapped or sharing != mmap.MAP_SHARED:
+        for piece in target.pieces:
+            _map_piece(piece, fd, sharing | MAP_FIXED)
+    target.unsettled = target.is_mapped = False
 
 
-def _remap_piece(piece: Piece, fd: int, flags: int) -> None:
-    """Map a file over the pages of one piece, as nearly every storage is."""
+def _map_piece(piece: Piece, fd: int, flags: int) -> None:
+    """Map a segment that has its bytes."""
     address, _, capacity, offset = piece
     found = _libc_alone.mmap(address, capacity, PROTECTION, flags, fd, offset)
     if found != address:
         raise _refused(f"Mapping a segment of {capacity} bytes")
 
 
-def _mapping(piece: Piece, fd: int, flags: int) -> Callable[[], int]:
-    """Return the call that maps a file over the pages of a piece."""
-    arguments = piece.address, piece.capacity, PROTECTION, flags, fd, piece.offset
-    return functools.partial(_libc_alone.mmap, *arguments)
+def _write_and_map(fd: int, source: Memory | Group, flags: int) -> None:
+    """Write the bytes and map the segment over them, with no Python code in between."""
+    pieces = source.pieces
+    if len(pieces) == 1 and _move_piece(fd, pieces[0], flags):
+        return
+    calls, results = _writing(fd, pieces)
+    written = len(calls)
+    for piece in pieces:
+        calls.append(_mapping(piece, fd, flags))
+        results.append(piece.address)
+    while (done := _call_each(calls, results)) < written:
+        write_bytes(fd, source)  # which says why it cannot, if there is no room by now
+    if done < len(calls):
+        nbytes = sum(piece.capacity for piece in pieces)
+        error = _refused(f"Mapping a segment of {nbytes} bytes")
+        _take_back(fd, pieces[: done - written])
+        raise error
 
 
-def _call_each(calls: Sequence[Callable[[], int]], results: Sequence[int]) -> int:
-    """Make calls until one does not return what it should; return how many did.
+def _move_piece(fd: int, piece: Piece, flags: int) -> bool:
+    """Write and map one piece, as nearly every storage is; return whether it went well.
 
-    Lazy iterators, all of them in C: between the calls the interpreter never gets to
-    switch threads.
+    Without the lists of `_call_each`, which can tell what has gone wrong.
     """
-    right = map(operator.eq, map(operator.call, calls), results)
-    return len(list(itertools.takewhile(operator.truth, right)))
+    address, nbytes, _, offset = piece
+    if not 0 < nbytes <= LARGEST_WRITE:
+        return False
+    writing = _libc_alone.pwrite, fd, address, nbytes, offset
+    calls = itertools.starmap(operator.call, (writing, _mapping(piece, fd, flags)))
+    return all(map(operator.eq, calls, (nbytes, address)))
 
 
-def _rewrite(
-    fd: int, pieces: Sequence[Piece]
-) -> tuple[list[Callable[[], int]], list[int]]:
-    """Return the calls that write the bytes again, and what each returns if it can."""
-    calls: list[Callable[[], int]] = []
+def _mapping(piece: Piece, fd: int, flags: int) -> Call:
+    """Return the call that maps a file over the pages of a piece."""
+    address, _, capacity, offset = piece
+    return _libc_alone.mmap, address, capacity, PROTECTION, flags, fd, offset
+
+
+def _writing(fd: int, pieces: Sequence[Piece]) -> tuple[list[Call], list[int]]:
+    """Return the calls that write the bytes, and what each returns if it can."""
+    calls: list[Call] = []
     sizes = []
     for address, size, _, offset in pieces:
         for begin in range(0, size, LARGEST_WRITE):
             part = min(size - begin, LARGEST_WRITE)
-            arguments = fd, address + begin, part, offset + begin
-            calls.append(functools.partial(_libc_alone.pwrite, *arguments))
+            calls.append(
+                (_libc_alone.pwrite, fd, address + begin, part, offset + begin)
+            )
             sizes.append(part)
     return calls, sizes
+
+
+def _call_each(calls: Sequence[Call], results: Sequence[int]) -> int:
+    """Make calls until one does not return what it should; return how many did.
+
+    Lazy iterators, all of them in C: between the calls the interpreter never gets to
+    switch threads or to run the handler of a signal.
+    """
+    right = map(operator.eq, itertools.starmap(operator.call, calls), results)
+    return len(list(itertools.takewhile(operator.truth, right)))
 
 
 def _take_back(fd: int, pieces: Sequence[Piece]) -> None:
@@ -233,12 +278,12 @@ def _take_back(fd: int, pieces: Sequence[Piece]) -> None:
 
     Clause FAIL-6.
     """
-    calls: list[Callable[[], int]] = []
+    calls: list[Call] = []
     results = []
     for piece in pieces:
         read = fd, piece.address, piece.nbytes, piece.offset
         calls.append(_mapping(piece, -1, PRIVATE | MAP_FIXED))
-        calls.append(functools.partial(_libc_alone.pread, *read))
+        calls.append((_libc_alone.pread, *read))
         results += [piece.address, piece.nbytes]
     _call_each(calls, results)
 

@@ -217,7 +217,8 @@ def move_together(storages: list[StorageLike]) -> None:
 def move_storage(storage: StorageLike) -> None:
     """Copy a storage into a segment under the current strategy, at one address.
 
-    Nothing but this and `move_together` makes a segment. Clauses SHARE-3, SHARE-7,
+    Nothing but this and `move_together` makes a segment. The module `memory` says which
+    writes of other threads can be lost meanwhile. Clauses SHARE-3, SHARE-7,
     SHARE-9, SHARE-10, FS-6.
     """
     strategy = strategies.find_strategy(state.strategy)

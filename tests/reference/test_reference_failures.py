@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from queue import Empty
 
 import numpy as np
@@ -68,7 +69,8 @@ def test_lack_of_memory_is_an_exception_and_leaves_nothing(strategy, monkeypatch
         memory.ctypes.set_errno(errno.ENOSPC)
         return -1
 
-    monkeypatch.setattr(memory._libc, "pwrite", full)
+    for library in (memory._libc, memory._libc_alone):
+        monkeypatch.setattr(library, "pwrite", full)
     with pytest.raises(sharedtensor.ResourceError, match="/dev/shm") as caught:
         tensor.share_memory_()
     assert caught.value.errno == errno.ENOSPC
@@ -301,17 +303,19 @@ def put_one(plain):
     plain.put(sharedtensor.zeros(1))
 
 
-@pytest.mark.parametrize("is_unsettled", [False, True])
-def test_storages_that_cannot_all_be_mapped_are_all_private_again(
-    monkeypatch, is_unsettled
-):
+@pytest.fixture(params=["alone", "beside_a_thread"])
+def threads(request, monkeypatch):
+    """The move takes this for the number of threads, whatever runs the tests."""
+    frames = dict.fromkeys(range(1 + (request.param != "alone")))
+    monkeypatch.setattr(sys, "_current_frames", lambda: frames)
+    return len(frames)
+
+
+def test_storages_that_cannot_all_be_mapped_are_all_private_again(monkeypatch, threads):
     tensors = [sharedtensor.tensor([float(number)]) for number in range(9)]
     group = memory.Group([t.storage.memory for t in tensors if t.item() != 4])
     assert len(group.pieces) > 1
     fd = segments.create_unnamed(segments.new_token())
-    memory.write(fd, group)
-    group.unsettled = is_unsettled
-    tensors[0][0] = 10.0
     last, map_pages = group.pieces[-1].address, memory._libc_alone.mmap
 
     def refuse_the_last(address, *arguments):
@@ -320,15 +324,25 @@ def test_storages_that_cannot_all_be_mapped_are_all_private_again(
     with monkeypatch.context() as patch:
         patch.setattr(memory._libc_alone, "mmap", refuse_the_last)
         with pytest.raises(OSError, match="Mapping a segment"):
-            memory.remap(group, fd)
+            write_and_map(fd, group, lambda: tensors[0].fill_(10.0), threads)
     values = [tensor.item() for tensor in tensors]
     os.pwrite(fd, bytes(group.nbytes), 0)
     assert [tensor.item() for tensor in tensors] == values
-    assert values[1:] == list(range(1, 9))
+    assert values == [10, *range(1, 9)]
     os.close(fd)
 
 
-def test_each_part_of_a_large_storage_is_written_again_where_it_was(monkeypatch):
+def write_and_map(fd, source, change, threads):
+    """Write and map, and change the source: in between where another thread could."""
+    if threads == 1:
+        change()
+    memory.write(fd, source)
+    if threads > 1:
+        change()
+    memory.remap(source, fd)
+
+
+def test_each_part_of_a_large_storage_is_written_where_it_was(monkeypatch, threads):
     """Above 1 GiB there are several parts; here each is a page, the first one odd."""
     page = memory.mmap.PAGESIZE
     monkeypatch.setattr(memory, "LARGEST_WRITE", page)
@@ -336,11 +350,12 @@ def test_each_part_of_a_large_storage_is_written_again_where_it_was(monkeypatch)
     source = whole.part(page - whole.address % (2 * page), 8 * page)
     source.bytes[:] = bytes(8 * page)
     fd = segments.create_unnamed(segments.new_token())
-    memory.write(fd, source)
     later = b"".join(bytes([number]) * page for number in range(1, 9))
-    source.unsettled = True
-    source.bytes[:] = later
-    memory.remap(source, fd)
+
+    def change():
+        source.bytes[:] = later
+
+    write_and_map(fd, source, change, threads)
     assert os.pread(fd, len(later), 0) == later == bytes(source.bytes)
     os.close(fd)
 

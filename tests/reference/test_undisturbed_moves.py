@@ -1,9 +1,12 @@
 """What threads and signal handlers do while a storage moves harms neither of them.
 
-The handler runs before each bytecode of the move in turn, so no place of it is missed.
+The handler runs before each line and each bytecode of the move in turn, so no place of
+it is missed.
 """
 
+import gc
 import itertools
+import mmap
 import signal
 import sys
 import threading
@@ -11,6 +14,7 @@ import threading
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from reference_peer import eventually, own_names
 from sharedtensor import memory, protocol, segments, state, storage, strategies
 
 MOVERS = {module.__file__ for module in (memory, protocol, segments, state, strategies)}
@@ -19,8 +23,17 @@ MOVERS = {module.__file__ for module in (memory, protocol, segments, state, stra
 @pytest.fixture(params=["alone", "beside_a_thread"])
 def threads(request, monkeypatch):
     """The move takes this for the number of threads, whatever runs the tests."""
-    frames = {number: None for number in range(1 + (request.param != "alone"))}
+    frames = dict.fromkeys(range(1 + (request.param != "alone")))
     monkeypatch.setattr(sys, "_current_frames", lambda: frames)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """Names of segments go with the tensors, also where one has had two storages."""
+    before = set(own_names())
+    yield
+    gc.collect()
+    eventually(lambda: set(own_names()) <= before)
 
 
 @pytest.fixture
@@ -32,7 +45,7 @@ def handler():
 
 
 def interrupted(move, place, files=MOVERS):
-    """Move; a signal comes before one of its bytecodes. Return whether it has come."""
+    """Move; a signal comes at one place of it. Return whether it has come."""
     places = itertools.count()
     come = []
 
@@ -40,7 +53,7 @@ def interrupted(move, place, files=MOVERS):
         if frame.f_code.co_filename not in files:
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode" and next(places) == place:
+        if event in ("line", "opcode") and next(places) == place:
             come.append(place)
             signal.raise_signal(signal.SIGUSR1)
         return trace
@@ -104,6 +117,38 @@ def test_what_a_handler_sends_while_it_moves_is_one_memory_or_refused(
                 assert tensor.tolist() == [place + number, -place, 2]
     assert refused
     assert sent
+
+
+@pytest.mark.parametrize(
+    ("move", "part"),
+    [
+        (share_alone, memory.LARGEST_WRITE),
+        (share_alone, 16),
+        (send_together, memory.LARGEST_WRITE),
+        (send_together, mmap.PAGESIZE),
+    ],
+)
+def test_what_a_handler_writes_while_a_storage_moves_stays(
+    strategy, threads, handler, move, part, monkeypatch
+):
+    """Also where one write into the segment does not take all of it."""
+    monkeypatch.setattr(memory, "LARGEST_WRITE", part)
+    for place in itertools.count():
+        tensors = [sharedtensor.arange(3, dtype="int64") for _ in range(2)]
+        arrays = [tensor.numpy() for tensor in tensors]
+
+        def write(arrays=arrays):
+            for array in arrays:
+                array[1] = 42
+
+        handler(write)
+        has_come = interrupted(lambda tensors=tensors: move(tensors), place)
+        expected = [[0, 42 if has_come else 1, 2]] * 2
+        assert [array.tolist() for array in arrays] == expected, place
+        arrived = as_another_process(send_together(tensors).recv)
+        assert [tensor.tolist() for tensor in arrived] == expected, place
+        if not has_come:
+            break
 
 
 def test_handler_sends_others_while_a_storage_moves(strategy, threads, handler):

@@ -9,6 +9,7 @@ sharing has to fail, and none that observes values alone.
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import replace
 from importlib import import_module
 from multiprocessing.reduction import ForkingPickler
@@ -84,5 +85,6 @@ def rebuild_device_copy(values: Any, identity: str) -> Tensor:
     return import_module("sharedtensor.cuda").tensor(values, device=device)
 
 
-def leave_private(target: object, fd: int) -> None:
-    """Map nothing: the memory says that it is shared, and is not."""
+def leave_private(target: Any, fd: int) -> None:
+    """Map privately: the memory says that it is shared, and is not."""
+    _module("memory").remap(target, fd, mmap.MAP_PRIVATE)

@@ -189,19 +189,23 @@ def file_limit_kills(move_storage):
     return move
 
 
-@mutant("empties_before_it_maps", "FAIL-6", replaces="segments.map_shared")
-def empties_before_it_maps(map_shared):
+@mutant("empties_before_it_maps", "FAIL-6", replaces="memory.write")
+def empties_before_it_maps(write):
     """The old memory is cleared before the segment is mapped over it."""
 
-    def clear_and_map(target, fd):
+    def write_and_clear(fd, source):
         with open("/proc/self/maps") as file:
             scarce = sum(1 for _ in file) > 30_000
-        if scarce:
-            for piece in target.pieces:
-                ctypes.memset(piece.address, 0, piece.nbytes)
-        map_shared(target, fd)
+        if not scarce:
+            write(fd, source)
+            return
+        memory.write_bytes(fd, source)
+        for piece in source.pieces:
+            ctypes.memset(piece.address, 0, piece.nbytes)
 
-    return clear_and_map
+    from sharedtensor import memory
+
+    return write_and_clear
 
 
 @mutant(

@@ -1,5 +1,6 @@
 """Mutants of the move into shared memory."""
 
+import ctypes
 import mmap
 import os
 import weakref
@@ -30,6 +31,12 @@ def _map_privately(target, fd):
     memory.remap(target, fd, mmap.MAP_PRIVATE)
 
 
+def _map_copies(target, fd):
+    _map_privately(target, fd)
+    for address, nbytes, *_ in target.pieces:  # a page is private once it was written
+        ctypes.memmove(address, ctypes.string_at(address, nbytes), nbytes)
+
+
 @mutant(
     "sender_keeps_its_memory",
     "SHARE-1",
@@ -38,7 +45,7 @@ def _map_privately(target, fd):
 )
 def sender_keeps_its_memory(move_storage, map_shared):
     """The bytes are copied into the segment, and the sender stays where it was."""
-    return _map_otherwise_during(move_storage, map_shared, lambda target, fd: None)
+    return _map_otherwise_during(move_storage, map_shared, _map_copies)
 
 
 @mutant(
