@@ -162,7 +162,7 @@ def write(fd: int, source: Memory | Group) -> None:
     the call here, where it would be a SIGBUS there. The segment becomes as large as the
     bytes. Where no other thread is, it is mapped at once, since a signal handler could
     write before `remap` is called; otherwise `remap` writes once more. Clauses FAIL-3,
-    FAIL-4, FAIL-5, FS-7, SHARE-12. Raises `ResourceError`.
+    FAIL-4, FAIL-5, FAIL-9, FS-7, SHARE-12. Raises `ResourceError`.
     """
     source.is_mapped = False
     source.unsettled = len(sys._current_frames()) > 1

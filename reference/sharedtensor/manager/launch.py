@@ -363,7 +363,7 @@ def wait_for(connection: socket.socket, event: int, until: float) -> None:
     """Wait until a connection, which does not block, can be read or written.
 
     Signals do not make this longer: Python goes on with the rest of the time, while the
-    kernel would begin anew with a timeout of the socket. Clause MGR-18.
+    kernel would begin anew with a timeout of the socket. Clauses MGR-18, FAIL-9.
 
     Raises `TimeoutError`.
     """
