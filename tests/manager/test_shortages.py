@@ -83,6 +83,15 @@ def test_a_message_that_the_system_refuses_ends_no_connection(
     assert exists(name)
 
 
+def test_a_release_that_the_system_refuses_is_told_later(new_client, name, exists):
+    owner = new_client()
+    owner.call("register", name)
+    owner.run(REFUSED.format(call="release(name)"), name=name, number=errno.ENOBUFS)
+    assert exists(name)
+    owner.call("sync")
+    assert not exists(name)
+
+
 class Machine(serving.System):
     """One on which a client waits and, for some attempts, no descriptor is left."""
 

@@ -45,7 +45,7 @@ from multiprocessing import util
 from typing import ParamSpec, TypeVar
 
 from ..descriptors import OwnedDescriptor
-from ..errors import ManagerError, resource_error
+from ..errors import ManagerError, ResourceError, resource_error
 from ..finalizers import Busy, FinalizerLock, Job, Postponed
 from . import launch, messages
 from .link import Link
@@ -308,7 +308,7 @@ class QueuedMessage:
         self.descriptors = descriptors
 
     def __call__(self) -> None:
-        """Send it, unless its manager does not take it now.
+        """Send it, unless its manager or the system does not take it now.
 
         Whoever queued it has gone on: there is nobody to tell of an error.
         """
@@ -316,6 +316,8 @@ class QueuedMessage:
             link = self.find_link()
             if link is not None:
                 self.client.deliver(link, self.kind, self.argument, self.descriptors)
+        except ResourceError:  # by the system, for now
+            raise Postponed from None
         except Exception:
             link = self.client.known_link(self.address)
             if link is not None and link.is_stalled:
