@@ -1,21 +1,27 @@
 """Runs a command for a limited time, and leaves nothing of it.
 
-A command has a session of its own. When its time is over it is interrupted, as by
-Ctrl-C, so that it can end what it has started; what is still there after its grace is
-killed. Standard library alone: programs use it before anything is installed.
+A command has a session and a group of its own. When its time is over the group is
+interrupted, as by Ctrl-C, so that it can end what it has started; what is still there
+after its grace is killed, and so is what a command leaves behind that ends in time. A
+process that has left the group is not found: `ci/bounded.py` finds those, too.
+
+Standard library alone: programs use it before anything is installed.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import select
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+from sharedtensor_conformance.harness.process_tree import wait_until
 
 SHUTDOWN_TIMEOUT = 20.0
 """Seconds that an interrupted command gets to end what it has started."""
@@ -27,13 +33,17 @@ STREAMS: dict[str, Any] = {
 }
 """The streams of a command where it is given no others."""
 
+READ_AT_ONCE = 1 << 16
+
 
 @dataclass(frozen=True)
 class Result:
     """What came of a command.
 
     Args:
-        status: its exit status, or None where it took too long and was ended.
+        status: its exit status, negative for a signal, or None where it took too long
+            and was ended. One that has ended has a status, though what it had started
+            took too long.
         output: what it printed, both streams in one, unless it was given others.
     """
 
@@ -57,11 +67,13 @@ class Runs:
     def __init__(self, grace: float | None = None) -> None:
         self._grace = SHUTDOWN_TIMEOUT if grace is None else grace
         self._closed = False
-        self._running: set[subprocess.Popen[str]] = set()
+        self._running: set[_Command] = set()
         self._lock = threading.Lock()
 
     def run(self, command: Sequence[str], limit: float, **options: Any) -> Result:
         """Run a command to its end, or end it when `limit` seconds have passed.
+
+        It is at its end when its first process has ended and nobody can print any more.
 
         Args:
             command: what to run.
@@ -71,59 +83,40 @@ class Runs:
         Raises:
             InterruptedError: `end_all` was called, nothing is started any more.
         """
-        child = self._start(command, options)
+        started = self._start(command, options)
         try:
-            output, _ = child.communicate(timeout=limit)
-            return Result(child.returncode, output or "")
-        except subprocess.TimeoutExpired:
-            return Result(None, self._end(child))
+            in_time = started.wait(limit)
+            has_status = in_time or started.has_ended()
+            if not in_time:
+                started.interrupt(self._grace)
         except BaseException:
-            self._end(child)
+            started.interrupt(self._grace)
             raise
         finally:
+            status = started.close()
             with self._lock:
-                self._running.discard(child)
+                self._running.discard(started)
+        return Result(status if has_status else None, started.output())
 
-    def _start(
-        self, command: Sequence[str], options: dict[str, Any]
-    ) -> subprocess.Popen[str]:
+    def _start(self, command: Sequence[str], options: dict[str, Any]) -> _Command:
         with self._lock:
             if self._closed:
                 raise InterruptedError
-            child = subprocess.Popen(
-                command,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-                **STREAMS | options,
-            )
-            self._running.add(child)
-        return child
-
-    def _end(self, child: subprocess.Popen[str]) -> str:
-        """Interrupt a command, then kill it; return what it printed."""
-        _signal(child, signal.SIGINT)
-        try:
-            return child.communicate(timeout=self._grace)[0] or ""
-        except subprocess.TimeoutExpired:
-            _signal(child, signal.SIGKILL)
-        child.wait()
-        if child.stdout is not None:
-            child.stdout.close()  # a survivor may hold the other end for ever
-        return ""
+            started = _Command(command, options)
+            self._running.add(started)
+        return started
 
     def end_all(self) -> None:
         """End what is running, all at the same time, and start nothing any more."""
         with self._lock:
             self._closed = True
             running = list(self._running)
-        for child in running:
-            _signal(child, signal.SIGINT)
+        for command in running:
+            command.signal(signal.SIGINT)
         deadline = time.monotonic() + self._grace
-        for child in running:
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(max(deadline - time.monotonic(), 0))
-            _signal(child, signal.SIGKILL)
+        for command in running:
+            wait_until(command.is_closed, deadline - time.monotonic())
+            command.signal(signal.SIGKILL)
 
 
 def run(command: Sequence[str], limit: float, **options: Any) -> Result:
@@ -131,8 +124,71 @@ def run(command: Sequence[str], limit: float, **options: Any) -> Result:
     return Runs().run(command, limit, **options)
 
 
-def _signal(child: subprocess.Popen[str], number: signal.Signals) -> None:
-    # The group is the child's own, and it exists until the child has been waited for.
-    if child.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
+class _Command:
+    """A command that was started: the first process of a group, which has its number.
+
+    It is waited for last of all. Until then nobody else can get that number, so what is
+    left of the group gets the signals, and nobody else, however the first one ended.
+    """
+
+    def __init__(self, command: Sequence[str], options: dict[str, Any]) -> None:
+        self._first = subprocess.Popen(
+            command, start_new_session=True, **STREAMS | options
+        )
+        self._printed: list[bytes] = []
+        self._lock = threading.Lock()
+
+    def output(self) -> str:
+        """Return what was read of its output."""
+        content = io.BytesIO(b"".join(self._printed))
+        return io.TextIOWrapper(content, errors="replace").read()
+
+    def wait(self, limit: float) -> bool:
+        """Read its output; return whether it came to its end in `limit` seconds."""
+        deadline = time.monotonic() + limit
+        if not self._read(deadline):
+            return False
+        return wait_until(self.has_ended, deadline - time.monotonic())
+
+    def _read(self, deadline: float) -> bool:
+        stream = self._first.stdout
+        if stream is None:
+            return True
+        poller = select.poll()
+        poller.register(stream, select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0:
+            if poller.poll(left * 1000):
+                part = os.read(stream.fileno(), READ_AT_ONCE)
+                if not part:
+                    return True
+                self._printed.append(part)
+        return False
+
+    def has_ended(self) -> bool:
+        """Return whether its first process has ended, without waiting for it."""
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._first.pid, how) is not None
+
+    def interrupt(self, grace: float) -> None:
+        """Interrupt it, and give it `grace` seconds to come to its end."""
+        self.signal(signal.SIGINT)
+        self.wait(grace)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all of its group; to nobody once it is closed."""
+        with self._lock:
+            if not self.is_closed():
+                os.killpg(self._first.pid, number)
+
+    def close(self) -> int:
+        """Kill what is left of it; return the exit status of its first process."""
+        self.signal(signal.SIGKILL)
+        with self._lock:
+            status = self._first.wait()
+        if self._first.stdout is not None:
+            self._first.stdout.close()  # a survivor may hold the other end for ever
+        return status
+
+    def is_closed(self) -> bool:
+        """Return whether its first process was waited for."""
+        return self._first.returncode is not None
