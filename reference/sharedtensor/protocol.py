@@ -18,7 +18,7 @@ import struct
 import warnings
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import reduction
 from typing import Any, Protocol, TypeVar
 
@@ -86,8 +86,13 @@ class Channel(Protocol):
         Or raise `BlockingIOError` rather than wait.
         """
 
-    def read(self, wait: bool = ...) -> tuple[Any, ReceivedDescriptors]:
-        """Read one message, or raise `BlockingIOError` rather than wait."""
+    def read(
+        self, wait: bool = ..., taken: Callable[[memoryview], object] | None = ...
+    ) -> tuple[Any, ReceivedDescriptors]:
+        """Read one message, or raise `BlockingIOError` rather than wait.
+
+        `taken` is called once a message has left the channel, come what may.
+        """
         ...
 
 
@@ -486,13 +491,15 @@ def make_ready(message: Message, channel: Channel) -> None:
 
 
 def read_message(
-    channel: Channel, wait: bool = True
+    channel: Channel,
+    wait: bool = True,
+    taken: Callable[[memoryview], object] | None = None,
 ) -> tuple[Any, ReceivedDescriptors]:
     """Read a whole message, so that the next one can be read whatever is in it.
 
-    Clauses FAULT-2, FAULT-4.
+    `taken` is called once a message has left the channel. Clauses FAULT-2, FAULT-4.
     """
-    return channel.read(wait)
+    return channel.read(wait, taken)
 
 
 def unpack_message(payload: Any, descriptors: ReceivedDescriptors) -> Any:

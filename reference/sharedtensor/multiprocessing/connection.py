@@ -52,14 +52,17 @@ class Connection(connection.Connection):
         """
         return protocol.unpack_message(*self.receive())
 
-    def receive(self, wait: bool = True) -> tuple[Any, ReceivedDescriptors]:
+    def receive(
+        self, wait: bool = True, taken: Callable[[memoryview], object] | None = None
+    ) -> tuple[Any, ReceivedDescriptors]:
         """Return a message as it came: its bytes and descriptors, now the caller's.
 
-        Raises `BlockingIOError` if there is none and the caller is not to `wait`.
+        Raises `BlockingIOError` if there is none and the caller is not to `wait`. Once
+        a message was `taken` that is called: see `packets.read`.
         """
         self._check_closed()
         self._check_readable()
-        return protocol.read_message(self, wait)
+        return protocol.read_message(self, wait, taken)
 
     def write(
         self,
@@ -87,9 +90,11 @@ class Connection(connection.Connection):
         """Write such a packet, however long that takes, or without waiting for room."""
         packet.write(self._socket, wait, in_flight_timeout(wait))
 
-    def read(self, wait: bool = True) -> tuple[Any, ReceivedDescriptors]:
+    def read(
+        self, wait: bool = True, taken: Callable[[memoryview], object] | None = None
+    ) -> tuple[Any, ReceivedDescriptors]:
         """Read one message whole: see `packets.read`."""
-        return packets.read(self._socket, wait)
+        return packets.read(self._socket, wait, taken)
 
     # What `send_bytes` and `recv_bytes` of the standard library are made of
 

@@ -22,7 +22,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..descriptors import OwnedDescriptor, ReceivedDescriptors
@@ -153,12 +153,16 @@ def _send(
             return
 
 
-def read(end: socket.socket, wait: bool) -> tuple[Any, ReceivedDescriptors]:
+def read(
+    end: socket.socket, wait: bool, taken: Callable[[memoryview], object] | None = None
+) -> tuple[Any, ReceivedDescriptors]:
     """Return one message whole: its bytes, and its descriptors, the caller's.
 
     One reader alone gets it: clause LIFE-15. It is taken before anything in it is
     looked at, so one that cannot be rebuilt leaves the connection in step: clause
     GRAD-6. Descriptors are not inherited by other programs: clauses FD-5, LIFE-23.
+    Then `taken` is called with the bytes in the packet; whatever is raised later, the
+    message is no more in here.
 
     Raises `EOFError` when there is no writer any more (clause LOAD-5), `OSError`,
     `ResourceError`, or `BlockingIOError` if there is none and the caller is not to
@@ -170,8 +174,10 @@ def read(end: socket.socket, wait: bool) -> tuple[Any, ReceivedDescriptors]:
     try:
         if len(packet) < HEADER.size:
             raise EOFError
-        count, size = HEADER.unpack_from(packet)
         payload: Any = memoryview(packet)[HEADER.size :]
+        if taken is not None:
+            taken(payload)
+        count, size = HEADER.unpack_from(packet)
         attached = size > LARGEST_PACKET
         in_a_batch = attached + count > FDS_AT_ONCE
         if lost or len(descriptors) != attached + (1 if in_a_batch else count):

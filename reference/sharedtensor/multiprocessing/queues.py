@@ -20,7 +20,6 @@ from multiprocessing import queues, synchronize, util
 from typing import Any, ClassVar
 
 from .. import protocol
-from ..errors import ResourceError
 from ..protocol import Message
 from .connection import Connection, Pipe
 
@@ -112,16 +111,20 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         self._check_open()
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._arrives(block, deadline):
+            wait = block and deadline is None
             try:
-                received = self._reader.receive(wait=block and deadline is None)
+                received = self._reader.receive(wait, self._release_place)
             except BlockingIOError:
                 continue  # another consumer was faster
-            except ResourceError:
-                self._sem.release()  # the message is lost, and so is no more in here
-                raise
-            self._sem.release()
             return protocol.unpack_message(*received)
         raise queue.Empty
+
+    def _release_place(self, message: memoryview) -> None:
+        """Give back the place of a message that is no more in here, received or lost.
+
+        Clauses FAIL-2, FAIL-7.
+        """
+        self._sem.release()
 
     def close(self) -> None:
         """Put no more here, as the standard library documents it.

@@ -62,14 +62,14 @@ def swaps_messages(read_message):
     """Where two messages wait, the second is received before the first."""
     waiting = {}
 
-    def read(channel, wait=True):
+    def read(channel, wait=True, *taken):
         if channel in waiting:
             return waiting.pop(channel)
-        first = read_message(channel, wait)
+        first = read_message(channel, wait, *taken)
         if not channel.poll(0):
             return first
         waiting[channel] = first
-        return read_message(channel, wait)
+        return read_message(channel, wait, *taken)
 
     return read
 
@@ -216,7 +216,7 @@ def servers_keep_copies(rebuild_storage):
 )
 def bytes_are_not_waited_for(read):
     """Whoever asks a connection for bytes gets those that are there, or an error."""
-    return lambda self, wait=False: read(self, wait)
+    return lambda self, wait=False, *taken: read(self, wait, *taken)
 
 
 @mutant(
@@ -318,7 +318,7 @@ def last_task_wakes_one(append):
 )
 def loser_of_a_race_waits(read_message):
     """Who has seen a message that another reader takes waits for the next one."""
-    return lambda channel, wait=True: read_message(channel, True)
+    return lambda channel, wait=True, *taken: read_message(channel, True, *taken)
 
 
 @mutant(

@@ -76,9 +76,9 @@ def refusal_without_a_cause(share_storage):
 def lost_message_has_no_cause(read_message):
     """Who has no room for the descriptors of a message says how many there are."""
 
-    def read(channel, wait=True):
+    def read(channel, *how):
         try:
-            return read_message(channel, wait)
+            return read_message(channel, *how)
         except BlockingIOError:
             raise
         except OSError:

@@ -106,9 +106,9 @@ def receiver_gets_zeros_without_descriptors(rebuild_storage, rebuild_parts):
 def receiver_gives_up_after_a_refusal(read_message):
     """A connection whose message was refused has lost the next one, too."""
 
-    def read(channel, wait=True):
+    def read(channel, wait=True, *taken):
         try:
-            return read_message(channel, wait)
+            return read_message(channel, wait, *taken)
         except BlockingIOError:
             raise
         except OSError:
@@ -255,13 +255,13 @@ def signal_ends_the_wait(read_message):
     def interrupt(*ignored):
         raise InterruptedError(errno.EINTR, "the wait was interrupted")
 
-    def read(channel, wait=True):
+    def read(channel, wait=True, *taken):
         before = signal.getsignal(signal.SIGALRM)
         if not wait or not callable(before):
-            return read_message(channel, wait)
+            return read_message(channel, wait, *taken)
         signal.signal(signal.SIGALRM, interrupt)
         try:
-            return read_message(channel, wait)
+            return read_message(channel, wait, *taken)
         finally:
             signal.signal(signal.SIGALRM, before)
 

@@ -145,10 +145,10 @@ def consumer_ends_with_its_first_worker(pack_message, unpack_message, read_messa
             return
         gone.append(sender)
 
-    def read(channel, wait=True):
+    def read(channel, *how):
         if gone:
             raise EOFError
-        return read_message(channel, wait)
+        return read_message(channel, *how)
 
     return *_with_senders(pack_message, unpack_message, note), read
 

@@ -85,9 +85,9 @@ def reads_before_the_message(read_message, *tensor):
     """Who waits for a message has read its tensors before the message comes."""
     early = _Early(*tensor)
 
-    def read(channel, wait=True):
+    def read(channel, *how):
         contents = early.read()
-        message = read_message(channel, wait)
+        message = read_message(channel, *how)
         early.use(contents)
         return message
 
@@ -113,9 +113,9 @@ def hears_of_its_senders_writes_alone(
     early, written, contents = _Early(*tensor), set(), {}
     _, *reading = early.tensor()
 
-    def read(channel, wait=True):
+    def read(channel, *how):
         before = early.read()
-        message = read_message(channel, wait)
+        message = read_message(channel, *how)
         contents.clear()
         contents.update(before)
         return message
