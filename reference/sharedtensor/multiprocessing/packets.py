@@ -31,6 +31,7 @@ from ..errors import ResourceError, resource_error
 HEADER = struct.Struct("!IQ")
 LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory file
 WHOLE_PACKET = HEADER.size + LARGEST_PACKET
+BEGINNING = 64  # bytes of such a message that are in its packet, too
 FDS_AT_ONCE = 253  # the kernel's limit for one packet
 BUFFER_SIZE = 1 << 20
 IN_FLIGHT_TIMEOUT = 1.0  # seconds for others to receive some of what is in flight
@@ -102,7 +103,7 @@ class Packet:
         self._owned: list[OwnedDescriptor] = []
         body = payload
         if size > LARGEST_PACKET:
-            body = b""
+            body = memoryview(payload).cast("B")[:BEGINNING]
             self._owned.append(_in_a_file(payload))
         if len(self._owned) + count > FDS_AT_ONCE:
             self._owned.append(_in_a_batch(descriptors))
@@ -161,8 +162,8 @@ def read(
     One reader alone gets it: clause LIFE-15. It is taken before anything in it is
     looked at, so one that cannot be rebuilt leaves the connection in step: clause
     GRAD-6. Descriptors are not inherited by other programs: clauses FD-5, LIFE-23.
-    Then `taken` is called with the bytes in the packet; whatever is raised later, the
-    message is no more in here.
+    Then `taken` is called with the bytes in the packet, those of the message or its
+    beginning; whatever is raised later, the message is no more in here.
 
     Raises `EOFError` when there is no writer any more (clause LOAD-5), `OSError`,
     `ResourceError`, or `BlockingIOError` if there is none and the caller is not to
