@@ -75,8 +75,7 @@ def test_message_that_is_cut_short(queue, monkeypatch):
 def test_message_at_which_a_signal_handler_raises(queue, monkeypatch):
     """It is a large one: the signal comes while its bytes are read."""
 
-    def interrupted(fd, size):
-        os.close(fd)
+    def interrupted(descriptors, size):
         raise KeyboardInterrupt
 
     queue.put(bytes(1 << 20))
