@@ -176,6 +176,17 @@ class _Current(threading.local):
 _current = _Current()
 
 
+def _forget_what_others_pack() -> None:
+    """Let a forked child pack nothing: its parent does, for the child or a message.
+
+    Clauses FS-2, LIFE-7.
+    """
+    _current.outbox = _current.spawning = None
+
+
+os.register_at_fork(after_in_child=_forget_what_others_pack)
+
+
 # Every message enters these two. They are no context managers: an exception of a signal
 # handler can arise where `__exit__` begins, and what it restores would stay (FAULT-2).
 # No handler runs between the end of a `try` and an assignment in its `finally`.

@@ -2,6 +2,7 @@
 
 import fcntl
 import gc
+import multiprocessing as standard
 import os
 import signal
 import subprocess
@@ -132,6 +133,69 @@ def drop_inherited(tensors):
     tensors.clear()
     gc.collect()
     manager.sync()
+
+
+def test_forked_child_keeps_nothing_that_it_has_started_others_with(fork, by_name):
+    """These are started by the standard library. Clause FS-2."""
+    process = fork.Process(target=start_with_tensors)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def start_with_tensors():
+    start_with_a_tensor()  # the first one opens more
+    before = descriptors()
+    for _ in range(2):
+        start_with_a_tensor()
+        assert descriptors() == before
+    assert manager.status()["in_flight"] == 0
+
+
+def start_with_a_tensor():
+    """Start a process with a tensor, and wait until both have gone."""
+    names = own_names()
+    process = standard.get_context("spawn").Process(
+        target=is_ones, args=(sharedtensor.ones(3),)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    process.close()
+    del process
+    eventually(lambda: own_names() == names)
+
+
+def is_ones(tensor):
+    assert tensor.tolist() == [1, 1, 1]
+
+
+def test_child_that_is_forked_from_a_pickler_sends_messages_of_its_own(fork):
+    """What its parent packed is no message of the child: clause LIFE-7."""
+    ours, theirs = fork.Pipe()
+    ours.send(StartsAChild(fork))
+    assert theirs.recv() == [1, 2, 3]
+
+
+class StartsAChild:
+    """Its pickle is what a child of the standard library's queue has sent."""
+
+    def __init__(self, fork):
+        self.fork = fork
+
+    def __reduce__(self):
+        queue = standard.get_context("fork").SimpleQueue()
+        process = self.fork.Process(target=send_and_stay, args=(queue,))
+        process.start()
+        values = queue.get().tolist()
+        process.terminate()
+        process.join()
+        return list, (values,)
+
+
+def send_and_stay(queue):
+    queue.put(sharedtensor.tensor([1, 2, 3]))
+    signal.pause()
 
 
 def test_fork_takes_the_locks_in_the_order_in_which_sharing_does(monkeypatch):
