@@ -375,8 +375,9 @@ def failed_receive_keeps_the_rest(close):
     """What an exception leaves in a received message is not closed."""
 
     def close_unless_it_failed(inbox):
-        if not sys.exc_info()[0]:
-            close(inbox)
+        if sys.exc_info()[0]:
+            inbox.descriptors.clear()  # else they are closed with the list
+        close(inbox)
 
     return close_unless_it_failed
 
