@@ -22,7 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -67,8 +67,8 @@ class FinalizerLock:
         take = functools.partial(self._lock.acquire, blocking, timeout)
         give = self._lock.__exit__
         methods = {"__enter__": staticmethod(take), "__exit__": staticmethod(give)}
-        made: AbstractContextManager[bool] = type("Block", (), methods)()
-        return made
+        made: Any = type("Block", (), methods)()
+        return cast("AbstractContextManager[bool]", made)
 
     def is_owned(self) -> bool:
         """Return whether this thread holds the lock."""
