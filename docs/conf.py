@@ -38,6 +38,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(collections|types|typing|multiprocessing|numpy|pathlib|os|np)\..*"),
     # Types that signatures name; they are not public and have no page of their own.
     (r"py:class", r"sharedtensor\.(tensors\.Hook|memory\.Memory|strategies\.Segment)"),
+    (r"py:class", r"sharedtensor\.cuda\.state\.(DeviceState|Allocation)"),
 ]
 
 # The order in which the chapters are read; spec/index.md lists them in the same one.
