@@ -148,13 +148,13 @@ def start_with_tensors():
     before = descriptors()
     for _ in range(2):
         start_with_a_tensor()
-        assert descriptors() == before
-    assert manager.status()["in_flight"] == 0
+        eventually(lambda: descriptors() <= before)
+    eventually(lambda: manager.status()["in_flight"] == 0)
 
 
 def start_with_a_tensor():
     """Start a process with a tensor, and wait until both have gone."""
-    names = own_names()
+    names = set(own_names())  # of tests before, which may go
     process = standard.get_context("spawn").Process(
         target=is_ones, args=(sharedtensor.ones(3),)
     )
@@ -163,7 +163,7 @@ def start_with_a_tensor():
     assert process.exitcode == 0
     process.close()
     del process
-    eventually(lambda: own_names() == names)
+    eventually(lambda: names.issuperset(own_names()))
 
 
 def is_ones(tensor):
