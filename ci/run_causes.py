@@ -26,15 +26,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import bounded
 from packaging.specifiers import SpecifierSet
 
 SUITE = Path(__file__).parents[1] / "conformance" / "sharedtensor_conformance"
 EXPECTATIONS = SUITE / "expectations"
 CAUSES = EXPECTATIONS / "causes"
-BOUNDED = Path(__file__).with_name("bounded.py")
 FIND_PLACES = Path(__file__).with_name("find_places.py")
 GONE = 1
-TOO_LONG = 124  # the exit status that `bounded` has then
 LIMIT = 90  # seconds
 
 FIND_DISTRIBUTION = """
@@ -113,9 +112,9 @@ def of_other_releases(implementation: str, python: str) -> set[Path]:
 
 def output_of(program: Path, python: str) -> str | None:
     """Run one program and say what came of it; None where it does not show it."""
-    command = [sys.executable, str(BOUNDED), str(LIMIT), python, str(program)]
+    command = [sys.executable, bounded.__file__, str(LIMIT), python, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == TOO_LONG:
+    if done.returncode == bounded.TOO_LONG:
         print(f"{program.stem}: NO ANSWER within {LIMIT} seconds")
         return None
     if done.returncode == 0:

@@ -9,7 +9,23 @@ import os
 import weakref
 
 
-class OwnedDescriptor:
+class ClosedAtLast:
+    """What is closed with its last reference."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Close what is open; once."""
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        try:  # noqa: SIM105  (at the end of the interpreter modules may be gone)
+            self.close()
+        except (AttributeError, TypeError):
+            pass
+
+
+class OwnedDescriptor(ClosedAtLast):
     """A descriptor that is closed with this object, or in a forked child at once."""
 
     def __init__(self, fd: int):
@@ -22,14 +38,8 @@ class OwnedDescriptor:
         if fd >= 0:
             os.close(fd)
 
-    def __del__(self) -> None:
-        try:  # noqa: SIM105  (at the end of the interpreter modules may be gone)
-            self.close()
-        except (AttributeError, TypeError):
-            pass
 
-
-class ReceivedDescriptors(list[int | None]):
+class ReceivedDescriptors(ClosedAtLast, list[int | None]):
     """The descriptors of a message; those that nobody takes are closed with it.
 
     Who takes one leaves None in its place.
@@ -46,12 +56,6 @@ class ReceivedDescriptors(list[int | None]):
             self[place] = None
             if fd is not None:
                 os.close(fd)
-
-    def __del__(self) -> None:
-        try:  # noqa: SIM105  (as above)
-            self.close()
-        except (AttributeError, TypeError):
-            pass
 
 
 _owned: "weakref.WeakSet[OwnedDescriptor]" = weakref.WeakSet()

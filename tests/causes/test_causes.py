@@ -21,6 +21,7 @@ REPORTS = ROOT / "docs/reports"
 @pytest.fixture
 def run_causes(monkeypatch, tmp_path):
     """Return a function that runs the script over programs given as text."""
+    monkeypatch.syspath_prepend(ROOT / "ci")
     spec = importlib.util.spec_from_file_location(
         "run_causes", ROOT / "ci" / "run_causes.py"
     )

@@ -28,6 +28,7 @@ WHERE = '[causes.one]\nno-promise = "It is small."\nwhere = ["{}"]\n'
 @pytest.fixture
 def record(monkeypatch, tmp_path):
     """Run the script over one program with `--out`, and return what it recorded."""
+    monkeypatch.syspath_prepend(ROOT / "ci")
     spec = importlib.util.spec_from_file_location(
         "run_causes", ROOT / "ci" / "run_causes.py"
     )

@@ -20,6 +20,17 @@ from sharedtensor_conformance.harness import process_tree
 DEADLINE = 60.0
 
 
+@contextlib.contextmanager
+def nothing_stays_allocated(device):
+    """Verify that a test leaves of the memory of a device what it has found."""
+    cuda.ipc_collect(device)
+    before = cuda.memory_info(device)
+    yield
+    gc.collect()  # what caught errors still refer to
+    cuda.ipc_collect(device)
+    assert cuda.memory_info(device) == before
+
+
 class Peer:
     """A process under one of the start methods, with a pipe to it."""
 

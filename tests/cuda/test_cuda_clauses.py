@@ -4,7 +4,6 @@ The owner is the process of the tests; peers are spawned or come from a
 forkserver, over the standard library's own channels.
 """
 
-import gc
 import multiprocessing
 import os
 import sys
@@ -14,7 +13,15 @@ import cuda_peers
 import numpy as np
 import pytest
 import sharedtensor.multiprocessing as dropin
-from cuda_peers import Peer, drop, keep, make, read, write_and_synchronize
+from cuda_peers import (
+    Peer,
+    drop,
+    keep,
+    make,
+    nothing_stays_allocated,
+    read,
+    write_and_synchronize,
+)
 from sharedtensor import cuda
 
 DEVICE = "sim:0"
@@ -22,12 +29,8 @@ DEVICE = "sim:0"
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_allocated():
-    cuda.ipc_collect(DEVICE)
-    before = cuda.memory_info(DEVICE)
-    yield
-    gc.collect()  # what caught errors still refer to
-    cuda.ipc_collect(DEVICE)
-    assert cuda.memory_info(DEVICE) == before
+    with nothing_stays_allocated(DEVICE):
+        yield
 
 
 def _free_bytes():

@@ -9,7 +9,17 @@ from multiprocessing.reduction import ForkingPickler
 
 import cuda_peers
 import pytest
-from cuda_peers import drop, dump, give, keep, load, make, read, synchronize
+from cuda_peers import (
+    drop,
+    dump,
+    give,
+    keep,
+    load,
+    make,
+    nothing_stays_allocated,
+    read,
+    synchronize,
+)
 from sharedtensor import cuda
 from sharedtensor.cuda import counts, protocol, reducers, shared_file, simulated
 from sharedtensor.cuda.devices import device_state
@@ -21,12 +31,8 @@ DEVICE = "sim:0"
 @pytest.fixture(autouse=True)
 def _nothing_stays_allocated():
     cuda.use_simulated_device()
-    cuda.ipc_collect()
-    before = cuda.memory_info()
-    yield
-    gc.collect()  # what caught errors still refer to
-    cuda.ipc_collect()
-    assert cuda.memory_info() == before
+    with nothing_stays_allocated(DEVICE):
+        yield
     assert not device_state(DEVICE).limbo
 
 

@@ -10,7 +10,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import sharedtensor.multiprocessing as mp
-from cuda_peers import drop, keep, read
+from cuda_peers import drop, keep, nothing_stays_allocated, read
 from sharedtensor import cuda
 from sharedtensor.cuda import counts
 from sharedtensor.cuda.devices import device_state
@@ -31,12 +31,8 @@ class Unpicklable:
 @pytest.fixture(autouse=True)
 def _nothing_stays_allocated():
     cuda.use_simulated_device()
-    cuda.ipc_collect()
-    before = cuda.memory_info()
-    yield
-    gc.collect()  # what caught errors still refer to
-    cuda.ipc_collect()
-    assert cuda.memory_info() == before
+    with nothing_stays_allocated(DEVICE):
+        yield
     assert not device_state(DEVICE).limbo
     assert not device_state(DEVICE).sent_events
 

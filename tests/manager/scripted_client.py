@@ -1,8 +1,8 @@
 """A process that uses the manager as it is told to, line by line.
 
-Each line of its input is a piece of Python in JSON. It is run with `client`, `launch`
-and `daemon` in scope, and answered with the JSON of the variable `result`, or with the
-type and the text of the exception.
+Each line of its input is a piece of Python in JSON. It is run with `client`, `launch`,
+`daemon` and the functions below in scope, and answered with the JSON of the variable
+`result`, or with the type and the text of the exception.
 """
 
 import json
@@ -42,8 +42,24 @@ def become_nobody() -> None:
     launch.spawn = ForkedManager
 
 
+def announced(names: list[str]) -> int:
+    """Announce a message; return the descriptor that goes with it, the caller's."""
+    owned = client.announce(names)
+    made = os.dup(owned.fd)
+    owned.close()
+    return made
+
+
+def go_on_as_a_child() -> None:
+    """Fork, and leave all that follows to the child."""
+    if os.fork():
+        os._exit(0)
+
+
 def main() -> None:
     scope = {"client": client, "daemon": daemon, "launch": launch}
+    scope["announced"] = announced
+    scope["go_on_as_a_child"] = go_on_as_a_child
     scope["messages"] = messages
     scope["become_nobody"] = become_nobody
     scope["ForkedManager"] = ForkedManager

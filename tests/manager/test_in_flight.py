@@ -13,13 +13,6 @@ from sharedtensor.manager.conversation import UNREAD
 
 UNTIL_IT_WOULD_END = 3  # grace periods
 
-ANNOUNCE = """
-import os
-owned = client.announce([name])
-made = os.dup(owned.fd)
-owned.close()
-"""
-
 
 def kill(pid, eventually):
     """Kill a process that is not our child, and wait for its end."""
@@ -38,7 +31,7 @@ def announced(new_client, name, exists):
     """A client that has announced and released a name that has a file."""
     client = new_client()
     client.call("register", name)
-    client.run(ANNOUNCE, name=name)
+    client.run("made = announced([name])", name=name)
     client.run("client.release(name); client.sync()", name=name)
     assert exists(name)
     return client
@@ -95,7 +88,7 @@ def test_a_message_in_flight_keeps_the_manager(
 def test_many_names_go_with_one_descriptor(new_client, name):
     client = new_client()
     names = [f"{name}-{number}" for number in range(600)]
-    client.run(ANNOUNCE.replace("[name]", "names"), names=names)
+    client.run("made = announced(names)", names=names)
     assert in_flight(client) == 600
     client.run("import os; os.close(made); client.sync()")
     client.run("client.sync()")
@@ -210,11 +203,6 @@ import socket
 connection = client._client.own_link().connection
 result = connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 """
-GO_ON_AS_A_CHILD = """
-import os
-if os.fork():
-    os._exit(0)
-"""
 
 
 @pytest.mark.parametrize("way", ["started", "reached", "inherited"])
@@ -226,5 +214,5 @@ def test_a_connection_holds_no_more_where_the_default_is_larger(new_client, name
     owner.run(WITH_A_LARGE_DEFAULT)
     owner.call("register", name)
     if way == "inherited":
-        owner.run(GO_ON_AS_A_CHILD)
+        owner.run("go_on_as_a_child()")
     assert owner.run(SIZE) <= 2 * messages.BUFFER

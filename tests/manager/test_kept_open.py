@@ -2,12 +2,6 @@
 
 import pytest
 
-ANNOUNCE = """
-import os
-owned = client.announce([name])
-made = os.dup(owned.fd)
-owned.close()
-"""
 RECEIVE = (
     "kept = transport.OwnedDescriptor(os.dup(made)); client.hold(name, None, kept)"
 )
@@ -26,7 +20,7 @@ def receiver(new_client, name):
 
 
 def announce(client, name):
-    client.run(ANNOUNCE, name=name)
+    client.run("made = announced([name])", name=name)
 
 
 def received(client, name):

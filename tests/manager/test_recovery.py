@@ -200,13 +200,6 @@ def test_a_stopped_manager_is_an_error_and_not_a_hang(new_client, name, call):
     owner.call("sync")
 
 
-GO_ON_AS_A_CHILD = """
-import os
-if os.fork():
-    os._exit(0)
-"""
-
-
 @pytest.mark.parametrize("way", ["started", "reached", "inherited"])
 def test_a_default_timeout_of_the_program_ends_no_connection(
     new_client, name, exists, way
@@ -222,7 +215,7 @@ def test_a_default_timeout_of_the_program_ends_no_connection(
     owner.call("register", name)
     owner.call("sync")
     if way == "inherited":
-        owner.run(GO_ON_AS_A_CHILD)
+        owner.run("go_on_as_a_child()")
     owner.run(WITH_A_SHORT_TIMEOUT)
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(Exception, match="ManagerError"):

@@ -14,6 +14,7 @@ from sharedtensor.errors import ManagerError
 from sharedtensor.manager import client, messages
 
 MOST_CALLS = 2000
+BY_NAME = pytest.mark.parametrize("strategy", ["file_system"], indirect=True)
 
 
 def each_place(work):
@@ -102,14 +103,10 @@ def under_the_lock():
         yield
 
 
-def test_a_handler_shares_by_the_name_of_its_manager(under_the_lock):
+@BY_NAME
+def test_a_handler_shares_by_the_name_of_its_manager(strategy, under_the_lock):
     assert client.address() == client._client.own
-    before = sharedtensor.get_sharing_strategy()
-    sharedtensor.set_sharing_strategy("file_system")
-    try:
-        assert share() == [0, 1, 2, 3]
-    finally:
-        sharedtensor.set_sharing_strategy(before)
+    assert share() == [0, 1, 2, 3]
 
 
 def test_a_handler_that_asks_the_manager_is_refused_at_once(under_the_lock):
@@ -117,7 +114,8 @@ def test_a_handler_that_asks_the_manager_is_refused_at_once(under_the_lock):
         client.sync()
 
 
-def test_the_pipe_of_a_message_is_made_where_no_fork_can_be(monkeypatch):
+@BY_NAME
+def test_the_pipe_of_a_message_is_made_where_no_fork_can_be(strategy, monkeypatch):
     made, queued = [], []
     pipe, tell_soon = client.pipe, client._client.tell_soon
 
@@ -131,13 +129,10 @@ def test_the_pipe_of_a_message_is_made_where_no_fork_can_be(monkeypatch):
 
     monkeypatch.setattr(client, "pipe", noted)
     monkeypatch.setattr(client._client, "tell_soon", queue)
-    before = sharedtensor.get_sharing_strategy()
-    sharedtensor.set_sharing_strategy("file_system")
     ours, theirs = mp.Pipe()
     with ours, theirs:
         ours.send(sharedtensor.arange(4))
         assert theirs.recv().tolist() == [0, 1, 2, 3]
-    sharedtensor.set_sharing_strategy(before)
     assert made == [True]
     assert set(queued) <= {messages.RELEASE}, "all else is told when it is said"
 

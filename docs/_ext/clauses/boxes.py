@@ -13,7 +13,7 @@ from sharedtensor_conformance.report.records import STAND_INS
 from sharedtensor_conformance.report.verdicts import Verdict
 
 from clauses.domain import reference
-from clauses.known import Deviation
+from clauses.known import HELD_THIS_TIME, Deviation
 from clauses.reports import Column, Judgement
 
 SYMBOLS = {
@@ -28,7 +28,6 @@ SYMBOLS = {
     Verdict.UNSUPPORTED: "·",
 }
 WORDS = {Verdict.NOT_RUN: "not run", Verdict.UNSUPPORTED: "not claimed"}
-HELD_THIS_TIME = "held this time"
 NOT_SHOWN = (
     "Chance decides whether this deviation shows in a run, and in this one it did not. "
     "The program shows it every time, so the clause counts as broken."

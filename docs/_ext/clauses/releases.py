@@ -21,7 +21,11 @@ from sharedtensor_conformance.report.records import ReportError, Run
 from sharedtensor_conformance.report.summary_file import SummaryFile, read_summary
 from sphinx.errors import ExtensionError
 
-from clauses.known import expectations_of
+from clauses.known import (
+    HELD_THIS_TIME,
+    about_a_clause_by_chance,
+    expectations_of,
+)
 from clauses.outcomes import Outcome, outcome_of
 from clauses.reports import Column, Judgement
 
@@ -34,7 +38,7 @@ class State(StrEnum):
 
     HELD = "held"
     BROKEN = "broken"
-    HELD_THIS_TIME = "held this time"
+    HELD_THIS_TIME = HELD_THIS_TIME
     NOT_JUDGED = "not judged"
 
     @property
@@ -135,7 +139,7 @@ def _release(
     version = run.implementation.version
     applying = expectations_of(root, run).applying_to(version)
     by_chance = frozenset(clauses_by_chance(applying, tests))
-    known = frozenset(entry.clause for entry in applying if entry.intermittent)
+    known = frozenset(entry.clause for entry in about_a_clause_by_chance(applying))
     name = run.implementation.name
     return Release(name, Version(version), None, judgements, by_chance, known)
 

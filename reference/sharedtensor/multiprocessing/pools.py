@@ -108,7 +108,7 @@ class Pool(pool.Pool):
             taken: list[memoryview] = []
             try:
                 _, descriptors = inqueue._reader.receive(False, taken.append)
-            except Exception:
+            except Exception:  # whatever it is, what was taken is gone with it
                 if not taken:
                     return  # it is empty, or at its end
                 continue
