@@ -43,3 +43,16 @@ def test_main_command_takes_about_as_long_as_the_recorded_run():
     recorded = read_report(ROOT / "docs/reports/reference.jsonl")
     assert recorded.run.machine.cpus == 2
     assert abs(recorded.summary.seconds / 60 - NUMBERS[found[1]]) <= 1
+
+
+@pytest.mark.sphinx
+def test_table_of_results_is_that_of_the_committed_reports(monkeypatch):
+    pytest.importorskip("sphinx", reason="the site's own code counts the clauses")
+    monkeypatch.syspath_prepend(ROOT / "ci")
+    import readme_results
+
+    assert readme_results.readme() == README, "run python ci/readme_results.py"
+    listed = set(re.findall(r"^\| ([\w-]+) \|", readme_results.table(), re.MULTILINE))
+    reports = {file.stem for file in (ROOT / "docs/reports").glob("*.jsonl")}
+    left_out = {name for name in reports if name.endswith("-faults")}
+    assert listed - {"judged", "---"} == reports - left_out - {"numpy-copy"}
