@@ -320,7 +320,7 @@ def emulated_cuda(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Each mutant is killed by a test that cites its clause (ten minutes)."""
+    """Each mutant is killed by a test that cites its clause (time: docs/trust.md)."""
     session.install("-e", ".[conformance]")
     _run_mutants(session, *session.posargs)
 

@@ -19,19 +19,21 @@ import argparse
 import importlib.util
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "soak"))
+
 import bounded
+from circumstances import circumstances
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.process_tree import mount_private_shm
 
@@ -160,6 +162,7 @@ def kinds_of(outcomes: Outcomes) -> dict[str, int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tests, compare, and write the record."""
     given = _parser().parse_args(arguments)
+    where = circumstances()
     bounded.end_with_signals()
     mount_private_shm()
     try:
@@ -178,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unneeded = unneeded_tests(found, allowed) if is_whole else []
     tell(runs, found, unneeded)
     if given.out:
-        write_record(given.out, runs, found)
+        write_record(given.out, where, runs, found)
     return 1 if unneeded or any(not each.allowed for each in found) else 0
 
 
@@ -385,11 +388,14 @@ def tell(
 
 
 def write_record(
-    file: Path, runs: Sequence[MethodRun], found: Sequence[Difference]
+    file: Path,
+    where: Mapping[str, Any],
+    runs: Sequence[MethodRun],
+    found: Sequence[Difference],
 ) -> None:
-    """Write what was found, for the site."""
+    """Write what was found, and when and on what, for the site."""
     data = {
-        "python": platform.python_version(),
+        **where,
         "runs": [run.as_data() for run in runs],
         "differences": [each.as_data() for each in found],
     }

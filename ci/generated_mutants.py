@@ -32,11 +32,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "soak"))
+
+from circumstances import circumstances
 from sharedtensor_conformance import bounded_run
 from sharedtensor_conformance.api import suite_command
 from sharedtensor_conformance.mutants.run import FIRST_FAILURE
 from sharedtensor_conformance.report.records import ReportError, read_report
-from syntax_mutants import Mutant, changes, sample
+from syntax_mutants import Change, Mutant, changes, sample
 
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "ci" / "equivalent_mutants.toml"
@@ -87,7 +90,7 @@ Found = tuple[str, str, float]
 
 SHOWN = ("file", "line", "within", "operator", "before", "after")
 KILLED = {"killed", "timeout"}
-FOUND = ("outcome", "by", "stages", "seconds")
+FOUND = ("outcome", "by", "stages", "seconds", "judged")
 
 
 def stages_of(mutant: Mutant) -> tuple[tuple[str, ...], ...]:
@@ -186,6 +189,7 @@ class Record:
         known = self.known.setdefault(mutant.key, {})
         known["outcome"], known["by"], seconds = found
         known["stages"] = stage + 1
+        known["judged"] = self.head.get("started", "")
         known["seconds"] = round(known.get("seconds", 0.0) + seconds, 1)
         if known["outcome"] == "survived" and known["stages"] < len(stages_of(mutant)):
             known["outcome"] = "unfinished"
@@ -314,6 +318,23 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+def head(
+    found: Sequence[Change], mutants: Sequence[Mutant], seed: int
+) -> dict[str, Any]:
+    """Return what a record begins with: when and on what it was made, and the sample.
+
+    A mutant that an earlier run has judged has the time of that one.
+    """
+    return {
+        **circumstances(),
+        "tool": f"cosmic-ray {importlib.metadata.version('cosmic-ray')}",
+        "seed": seed,
+        "possible": len(found),
+        "places": len({change.place for change in found}),
+        "sampled": len(mutants),
+    }
+
+
 def main(given: Sequence[str] | None = None) -> int:
     """Judge a sample; status 1 says that a mutant is left that nothing explains."""
     asked = arguments(given)
@@ -324,14 +345,8 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{mutant.file}:{mutant.line} {mutant.within} ({mutant.operator})")
             print(f"- {mutant.before}\n+ {mutant.after}")
         return 0
-    head = {
-        "tool": f"cosmic-ray {importlib.metadata.version('cosmic-ray')}",
-        "seed": asked.seed,
-        "possible": len(found),
-        "places": len({change.place for change in found}),
-        "sampled": len(mutants),
-    }
-    record = Record(asked.record, head, again=asked.again)
+    about = head(found, mutants, asked.seed)
+    record = Record(asked.record, about, again=asked.again)
     os.nice(10)
     with tempfile.TemporaryDirectory(prefix="gm") as folder:
         copies = Copies(Path(folder), asked.jobs)

@@ -25,6 +25,7 @@ from typing import Any
 
 import loaded
 import records
+from circumstances import commit
 from records import NotHeld
 from sandbox import Sandbox
 from sharedtensor_conformance.chapters.lifetime_histories import COST
@@ -149,7 +150,7 @@ def one_run(
         python=sys.executable, as_user="", workers=given.workers, suite=suite
     )
     run = loaded.one_run(sandbox, place, same, None)
-    run |= {"seed": seed, "commit": records.commit()}
+    run |= {"seed": seed, "commit": commit()}
     return run, histories_of(place / "report.jsonl", asked)
 
 

@@ -7,18 +7,14 @@ committed ones. Nothing in it names the machine or a folder of it.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
+
+from circumstances import circumstances
 
 HELD, NOT_HELD, WRONG_USE, INTERRUPTED = 0, 1, 4, 130
 WIDTH = 88
@@ -84,40 +80,6 @@ class Progress:
 def seconds_since(began: float) -> float:
     """Return how long it is since `began`, for a record."""
     return round(time.monotonic() - began, 1)
-
-
-def circumstances() -> dict[str, Any]:
-    """Return when and on what a run took place."""
-    return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "version": version(),
-        "commit": commit(),
-        "python": platform.python_version(),
-        "kernel": f"{platform.system()} {platform.release()}",
-        "cpus": len(os.sched_getaffinity(0)),
-    }
-
-
-def version() -> str:
-    """Return the version of the reference."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version("shared-tensor-spec")
-    return "unknown"
-
-
-def commit() -> str:
-    """Return the commit that is checked out, or an empty string."""
-    command = [
-        "git",
-        "-C",
-        str(Path(__file__).parent),
-        "describe",
-        "--always",
-        "--dirty",
-    ]
-    with contextlib.suppress(OSError):
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    return ""
 
 
 def command_line(arguments: Sequence[str]) -> str:

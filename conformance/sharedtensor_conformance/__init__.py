@@ -1,4 +1,4 @@
-"""The conformance suite: judges any implementation of shared-tensor multiprocessing.
+"""The conformance suite: judges libraries whose tensors can be shared and written.
 
 Run it with ``pytest --pyargs sharedtensor_conformance --impl=NAME``, or from a test of
 one's own with :func:`run_conformance`.

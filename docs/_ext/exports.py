@@ -112,7 +112,7 @@ def listed(app: Sphinx) -> Iterator[str]:
     yield (
         "> An executable specification of sharing tensors between processes: numbered "
         "clauses, a reference implementation, and a test suite that judges any "
-        "implementation."
+        "library whose tensors can be written."
     )
     yield ""
     yield "## Data"

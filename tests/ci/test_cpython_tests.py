@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,8 @@ def test_what_the_standard_library_passes_alone_needs_a_reason(judge, tmp_path):
         assert line.endswith("WITHOUT A REASON")
     record = json.loads((tmp_path / "record.json").read_text())
     assert [one["clause"] for one in record["differences"]] == ["", "", "CHAN-7"]
+    assert datetime.fromisoformat(record["started"]) > datetime(2026, 1, 1, tzinfo=UTC)
+    assert {"version", "commit", "python", "kernel", "cpus"} <= set(record)
     (run,) = record["runs"]
     assert run["outcomes"] == {"standard": {"pass": 3}, "reference": {"fail": 3}}
 

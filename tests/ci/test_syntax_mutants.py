@@ -1,5 +1,6 @@
 """The mutants made from syntax: what is changed, what is not, which are chosen."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -113,6 +114,24 @@ def test_the_first_outcome_is_kept_with_the_last(record, found, monkeypatch):
     assert (again[0]["first"], again[0]["outcome"]) == ("survived", "killed")
     assert generated_mutants.score(again, "first") == "0 of 1 (0%)"
     assert generated_mutants.score(again, "outcome") == "1 of 1 (100%)"
+
+
+def test_each_mutant_has_the_day_on_which_it_was_judged(tmp_path, found):
+    file, mutants = tmp_path / "record.json", sampled(found)[:2]
+    for day, mutant in zip(("2026-01-01", "2026-01-02"), mutants, strict=True):
+        known = generated_mutants.Record(file, {"started": day}, again=False)
+        known.note(mutant, 0, ("killed", "a case", 1.0))
+        known.save(mutants)
+    record = json.loads(file.read_text())
+    assert record["started"] == "2026-01-02"
+    assert [one["judged"] for one in record["mutants"]] == ["2026-01-01", "2026-01-02"]
+
+
+def test_the_record_begins_with_when_and_on_what_it_was_made(found, monkeypatch):
+    monkeypatch.setattr(generated_mutants.importlib.metadata, "version", lambda _: "8")
+    head = generated_mutants.head(found[1], sampled(found), seed=3)
+    assert (head["tool"], head["seed"]) == ("cosmic-ray 8", 3)
+    assert {"started", "version", "commit", "python"} <= set(head)
 
 
 def test_a_run_that_does_not_end_is_a_timeout(tmp_path, monkeypatch):

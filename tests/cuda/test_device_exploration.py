@@ -120,3 +120,14 @@ def test_an_error_of_a_program_is_a_violation():
 
     violation = search(fails).violation
     assert violation == "nobody_fails: a at 'starts': ValueError: no reason"
+
+
+def test_the_record_says_when_and_on_what_it_was_made(tmp_path, monkeypatch):
+    file, found = tmp_path / "record.json", {"explored": True}
+    monkeypatch.setattr(explore_device, "explore", lambda *_: found)
+    monkeypatch.setattr(explore_device, "is_clean", lambda record: record["explored"])
+    monkeypatch.setattr(sys, "argv", ["it", "--states=3", f"--out={file}"])
+    assert explore_device.main() == 0
+    record = json.loads(file.read_text())
+    assert record["explored"]
+    assert {"started", "version", "commit", "python", "cpus"} <= set(record)

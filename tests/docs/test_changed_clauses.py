@@ -1,4 +1,4 @@
-"""What the site says of clauses whose text has changed, and what the changelog says."""
+"""What the site and the history say of clauses whose text has changed."""
 
 import re
 from dataclasses import replace
@@ -9,7 +9,9 @@ import tiny_project
 from sharedtensor_conformance.clauses import load_clauses
 
 ROOT = Path(__file__).parents[2]
-SECTION = "### Changed by two readings"
+HISTORY = ROOT / "docs/history.md"
+SECTION = "## Changed clauses"
+ENTRY = re.compile(r"^- \{clause\}`([A-Z]+-\d+)` ", re.MULTILINE)
 
 
 @pytest.fixture
@@ -22,11 +24,13 @@ def changes(monkeypatch):
     return changes
 
 
-def named_in(section):
-    """Return the ids of the clauses that a section of the changelog names."""
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    body = text.partition(f"\n{section}\n")[2].partition("\n### ")[0]
-    return set(re.findall(r"\b[A-Z]+-\d+\b", body))
+def entries():
+    """Return the ids of the clauses that have an entry in the history, by chapter."""
+    text = HISTORY.read_text(encoding="utf-8")
+    section = text.partition(f"\n{SECTION}\n")[2].partition("\n## ")[0]
+    _, *blocks = re.split(r"^### ", section, flags=re.MULTILINE)
+    assert blocks
+    return {block.partition("\n")[0]: ENTRY.findall(block) for block in blocks}
 
 
 def test_changed_clauses_are_found_with_their_hashes(changes):
@@ -51,8 +55,17 @@ def test_the_digest_covers_what_a_clause_binds_by_itself(changes, field):
     assert changes.digest(clause) == changes.digest(replace(clause, why="x"))
 
 
-def test_the_changelog_names_each_clause_with_other_words(changes):
+def test_the_history_has_an_entry_for_each_clause_with_other_words(changes):
     earlier = changes.read_earlier(ROOT)
     found = changes.changes(load_clauses().values(), earlier)
-    reworded = {c.clause.id for c in found if c.reworded and c.before}
-    assert reworded <= named_in(SECTION)
+    reworded = {c.clause.id for c in found if c.reworded}
+    assert reworded
+    assert reworded <= {id for ids in entries().values() for id in ids}
+
+
+def test_each_entry_of_the_history_stands_once_where_its_clause_does():
+    clauses = list(load_clauses())
+    for chapter, ids in entries().items():
+        assert {id.partition("-")[0] for id in ids} == {chapter}
+        places = [clauses.index(id) for id in ids]
+        assert places == sorted(set(places))

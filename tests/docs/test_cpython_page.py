@@ -43,9 +43,11 @@ def page_of(site_of, record):
 
 def test_figures_are_those_of_the_record(site_of):
     differences = [difference("fork", "TINY-1"), difference("spawn", "TINY-1")]
+    where = {"started": "2026-11-25T15:48:00+00:00", "commit": "0a1b2c3"}
     record = {"python": "3.11.7", "runs": RUNS, "differences": differences}
-    page, warnings = page_of(site_of, json.dumps(record))
+    page, warnings = page_of(site_of, json.dumps({**where, **record}))
     assert warnings == ""
+    assert "Day of the run: 2026-11-25; commit: 0a1b2c3; Python: 3.11.7." in page
     for shown in ("Python 3.11.7", "<p>298</p>", "2 error", "fork, spawn", "#TINY-1"):
         assert shown in page, shown
     assert page.count("WithQueue.test_of_a_hook") == 1
@@ -55,6 +57,7 @@ def test_record_without_differences_says_so(site_of):
     record = {"python": "3.11.7", "runs": RUNS[1:], "differences": []}
     page, _ = page_of(site_of, json.dumps(record))
     assert "The drop-in passes what the first one passes." in page
+    assert "Day of the run: not recorded; commit: not recorded;" in page
 
 
 def test_run_that_is_not_there_is_said_to_be_missing(site_of):

@@ -118,6 +118,17 @@ def test_page_of_an_implementation_tells_causes_gaps_and_commands(shown):
     assert "shared-tensor-spec reproduce docs/reports/bad.jsonl" in words
     assert "$ pytest conformance --impl=bad" in re.sub(r"<[^>]+>", "", page)
     assert 'href="../tiny.html#TINY-1"' in page
+    assert "have another text since" not in words
+
+
+def test_page_of_an_implementation_names_the_clauses_that_changed_since(
+    build, tmp_path
+):
+    tiny_project.write_project(tmp_path, CHANGED)
+    write_report(tmp_path, "bad", Verdict.FAIL, {"TINY-1": "0" * 12})
+    page = build(tmp_path, CHANGED).page("implementations/bad.html")
+    told = "Of the clauses that were judged these have another text since: TINY-1"
+    assert told in text_of(page)
 
 
 def test_page_of_an_implementation_that_breaks_nothing_says_so(shown):

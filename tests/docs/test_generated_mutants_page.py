@@ -39,10 +39,22 @@ def test_figures_are_those_of_the_judged_mutants(site_of):
     assert "1 make no difference. Of the other 4, 1 were killed at the first" in text
     assert "2 are killed today, 1 of these by running out of time" in text
     assert "1 were not taken through all stages yet" in text
+    assert "commit: not recorded; Python: not recorded.<" in text
     for line in (3, 4, 5):
         assert f">steps.py:{line}<" in text
     assert ">steps.py:1<" not in text
     assert "It never was another." in text
+
+
+def test_what_an_earlier_run_has_judged_is_counted(site_of):
+    where = {"started": "2026-11-25T15:48:00+00:00", "commit": "0a1b2c3"}
+    mutants = [{**one, "judged": where["started"]} for one in MUTANTS]
+    mutants[0]["judged"] = "2026-11-01T10:00:00+00:00"
+    mutants[3]["judged"] = ""  # it is equivalent
+    record = json.dumps({**FIGURES, **where, "sampled": 5, "mutants": mutants})
+    page, _ = page_of(site_of, record)
+    told = "2026-11-25; commit: 0a1b2c3; Python: not recorded. Earlier runs have judged"
+    assert f"{told} 1 of them." in " ".join(page.split())
 
 
 def test_a_sample_that_was_not_run_is_said_to_be_missing(site_of):

@@ -17,8 +17,9 @@ SEARCH = {
     "violation": "",
 }
 MUTANT = {"sentence": "It forgets.", "steps": 85, "seconds": 0.1}
+WHERE = {"started": "2026-11-25T15:48:00+00:00", "commit": "0a1b2c3", "python": "3.11"}
 WHOLE = {
-    "python": "3.11",
+    **WHERE,
     "invariants": {"nobody_waits": "Somebody can go on."},
     "runs": {
         "first_seed": 0,
@@ -48,12 +49,22 @@ def test_figures_are_those_of_the_record(site_of):
     page, warnings = page_of(site_of, json.dumps(WHOLE))
     assert warnings == ""
     text = " ".join(page.split())
-    assert "7 random runs from seed 0 on took 600 steps, 900 a minute" in text
-    assert "and 0 violated an invariant" in text
+    told = "7 random runs from seed 0 on took 600 steps, 900 a minute, and 0 violated"
+    assert told in text
+    assert "Day of the run: 2026-11-25; commit: 0a1b2c3; Python: 3.11." in text
     assert "Of 2 searches 1 have seen every state" in text
     assert "1 of 2 mutants of the protocol were killed" in text
     for shown in ("3,848", "2,500 seen", "names_go: x", "survived", "It forgets."):
         assert shown in text
+
+
+def test_a_record_without_its_day_says_so(site_of):
+    old = {key: value for key, value in WHOLE.items() if key not in WHERE}
+    page, _ = page_of(site_of, json.dumps(old))
+    assert (
+        "Day of the run: not recorded; commit: not recorded; Python: not recorded."
+        in page
+    )
 
 
 def test_an_exploration_that_was_not_run_is_said_to_be_missing(site_of):

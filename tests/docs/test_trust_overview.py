@@ -7,6 +7,7 @@ import tiny_project
 
 CONFIGURATION = tiny_project.FILES["docs/conf.py"] + 'extensions += ["trust"]\n'
 PAGE = "---\norphan: true\n---\n# Trust\n\n```{trust-overview}\n```\n"
+TIME = "---\norphan: true\n---\n# Trust\n\n```{trust} time\n```\n"
 PART = re.compile(
     r'class="(\w+)" style="flex-grow:(\d+)" href="#([\w-]+)" title="(.*?): \2 (\w+)"'
 )
@@ -63,3 +64,17 @@ def test_each_record_has_a_bar_of_what_was_seen_and_missed(site_of):
 
 def test_record_that_is_missing_has_no_bar(site_of):
     assert bars_of(site_of, {}) == []
+
+
+def test_time_of_the_mutants_is_the_sum_of_the_recorded_runs(site_of):
+    run = {"name": "a", "fate": "killed", "clauses": ["TINY-1"], "seconds": 100.5}
+    files = {"docs/conf.py": CONFIGURATION, "docs/faith.md": TIME}
+    record = json.dumps([run, run | {"name": "b", "seconds": 259.5}])
+    site = site_of(files | {"docs/reports/mutants.json": record})
+    assert site.warnings == ""
+    assert "The 2 recorded runs took 6 minutes in sum." in site.page("faith.html")
+
+
+def test_time_without_a_record_is_said_to_be_missing(site_of):
+    site = site_of({"docs/conf.py": CONFIGURATION, "docs/faith.md": TIME})
+    assert "No run of the mutants is committed." in site.page("faith.html")

@@ -106,3 +106,14 @@ def test_what_was_wrong_once_is_not_any_more(as_it_was):
     """The mutant is the protocol as it was; it and this one run with one seed."""
     assert killed(as_it_was) != ""
     assert runs.run(KILLS[as_it_was]["seed"]).violation == ""
+
+
+def test_the_record_says_when_and_on_what_it_was_made(tmp_path, monkeypatch):
+    file, found = tmp_path / "record.json", {"explored": True}
+    monkeypatch.setattr(explore, "explore", lambda *_: found)
+    monkeypatch.setattr(explore, "is_clean", lambda record: record["explored"])
+    monkeypatch.setattr(sys, "argv", ["it", "--minutes=1", f"--out={file}"])
+    assert explore.main() == 0
+    record = json.loads(file.read_text())
+    assert record["explored"]
+    assert {"started", "version", "commit", "python", "cpus"} <= set(record)

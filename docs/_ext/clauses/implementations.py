@@ -206,9 +206,22 @@ class Page:
             )
             found += [
                 paragraph(said),
+                *self.changed_since(report),
                 console(f"$ {command}"),
             ]
         return found or [missing("No report is committed.")]
+
+    def changed_since(self, report: Shown) -> Iterator[nodes.Element]:
+        """Yield the clauses whose text is not the one that a run has judged."""
+        changed = [
+            self.clause(clause.id)
+            for clause in self.clauses
+            if (judgement := report.judgements.get(clause.id))
+            and boxes.is_of_another_text(judgement, clause)
+        ]
+        if changed:
+            told = "Of the clauses that were judged these have another text since: "
+            yield nodes.paragraph("", told, *between(changed, ", "))
 
     def clause(self, id: str) -> nodes.Node:
         """Return the link to what this implementation makes of a clause."""

@@ -63,6 +63,7 @@ class Release:
         file: where the summary is kept; None where the whole report is.
         by_chance: the clauses with a known deviation that does not show in each run.
         known: those of them that are broken for sure: a deviation is about them alone.
+        started: when the run began.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Release:
     judgements: dict[str, Judgement]
     by_chance: frozenset[str]
     known: frozenset[str] = frozenset()
+    started: str = ""
 
     def state(self, clause: str) -> State:
         """Return what became of a clause."""
@@ -140,8 +142,15 @@ def _release(
     applying = expectations_of(root, run).applying_to(version)
     by_chance = frozenset(clauses_by_chance(applying, tests))
     known = frozenset(entry.clause for entry in about_a_clause_by_chance(applying))
-    name = run.implementation.name
-    return Release(name, Version(version), None, judgements, by_chance, known)
+    return Release(
+        run.implementation.name,
+        Version(version),
+        None,
+        judgements,
+        by_chance,
+        known,
+        run.started,
+    )
 
 
 def clauses_by_chance(

@@ -24,11 +24,19 @@ LOOKS = {
 
 
 def downloads(releases: Iterable[Release]) -> nodes.Element:
-    """Return where the summaries of the earlier releases can be had."""
-    files = [release.file.name for release in releases if release.file]
-    if not files:
+    """Return where the summaries of earlier releases can be had, with their dates."""
+    found = [(release.file.name, release) for release in releases if release.file]
+    if not found:
         return missing("No run of an earlier release is recorded.")
-    links = [download(f"reports/releases/{name}", name) for name in files]
+    links = [
+        nodes.inline(
+            "",
+            "",
+            download(f"reports/releases/{name}", name),
+            nodes.Text(f" ({release.started.partition('T')[0]})"),
+        )
+        for name, release in found
+    ]
     return nodes.paragraph("", "Summaries of the runs: ", *between(links, ", "))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from clauses.domain import reference
 from docutils import nodes
-from elements import folded_table, paragraph, read_json, table
+from elements import folded_table, missing, paragraph, read_json, table
 from sharedtensor_conformance.clauses import Clause, load_clauses
 from sharedtensor_conformance.evidence import Citation, citing
 from soak.tables import in_words
@@ -65,11 +65,11 @@ class Kills:
 def verify(outcomes: Any) -> None:
     """Look up what is shown of each outcome of a run of the mutants."""
     for one in outcomes:
-        _ = one["name"], one["fate"], one["clauses"]
+        _ = one["name"], one["fate"], one["clauses"], one["seconds"]
 
 
 class TrustDirective(SphinxDirective):
-    """``{trust} KIND``: ``chapters``, ``unproven`` or ``mutants``."""
+    """``{trust} KIND``: ``time``, ``chapters``, ``unproven`` or ``mutants``."""
 
     required_arguments = 1
 
@@ -82,6 +82,16 @@ class TrustDirective(SphinxDirective):
         outcomes = read_json(self.env, file, what, verify) or []
         mutants = self.env.clauses_evidence.mutants
         return render(Kills(mutants, outcomes), self.env.docname)
+
+
+def time_taken(kills: Kills, docname: str) -> list[nodes.Node]:
+    """Return how long the runs took, one after another."""
+    outcomes = kills.outcomes.values()
+    if not outcomes:
+        return [missing("No run of the mutants is committed.")]
+    minutes = sum(one["seconds"] for one in outcomes) / 60
+    said = f"The {len(outcomes)} recorded runs took {minutes:.0f} minutes in sum."
+    return [paragraph(said)]
 
 
 def chapters(kills: Kills, docname: str) -> list[nodes.Node]:
@@ -141,6 +151,7 @@ def row_of(kills: Kills, mutant: Citation) -> list[str]:
 
 
 RENDERERS: dict[str, Callable[[Kills, str], list[nodes.Node]]] = {
+    "time": time_taken,
     "chapters": chapters,
     "unproven": unproven,
     "mutants": matrix,

@@ -14,6 +14,8 @@ from docutils import nodes
 from elements import missing, paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
+from .age import age
+
 RECORD = "reports/cpython-tests.json"
 HEAD = ["Start method", "Tests on", "Passed", "Skipped", "Other", "Seconds"]
 DIFFERENCES = ["Test", "Start methods", "Clause", "Reason"]
@@ -37,7 +39,7 @@ def shown(found: dict[str, Any], docname: str) -> list[nodes.Node]:
     """Return a row for each start method and subject, and one for each difference."""
     rows = [row(run, subject) for run in found["runs"] for subject in SUBJECTS]
     said = f"With the tests of Python {found['python']}:"
-    elements = [paragraph(said), table(HEAD, rows)]
+    elements = [age(found), paragraph(said), table(HEAD, rows)]
     differing = differences(found, docname)
     if not differing:
         return [*elements, paragraph("The drop-in passes what the first one passes.")]

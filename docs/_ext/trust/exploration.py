@@ -12,6 +12,8 @@ from docutils import nodes
 from elements import folded_table, paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
+from .age import age
+
 INVARIANTS = ["Invariant", "What has to hold at each step", "Faults found by it"]
 SEARCHES = ["Program", "Kills", "States", "Schedules", "Deepest", "Violated"]
 FAULTS = ["Fault", "What is wrong with it", "Violated", "States looked at"]
@@ -36,6 +38,7 @@ def shown(record: dict[str, Any]) -> list[nodes.Node]:
     ]
     return [
         paragraph(figures(record)),
+        age(record),
         table(INVARIANTS, invariants),
         folded_table(
             f"The {len(record['searches'])} searches",
@@ -57,9 +60,9 @@ def figures(record: dict[str, Any]) -> str:
         f"{len(searches)} searches have looked at "
         f"{sum(one['states'] for one in searches):,} states by "
         f"{sum(one['schedules'] for one in searches):,} schedules of up to "
-        f"{max(one['deepest'] for one in searches)} steps (Python "
-        f"{record['python']}); {complete} of them have seen every state, and "
-        f"{violated} found a violation. {killed} of {len(faults)} faults were found."
+        f"{max(one['deepest'] for one in searches)} steps; "
+        f"{complete} of them have seen every state, and {violated} found a "
+        f"violation. {killed} of {len(faults)} faults were found."
     )
 
 

@@ -12,6 +12,8 @@ from docutils import nodes
 from elements import paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
+from .age import age
+
 PACKAGE = "reference/sharedtensor/"
 KILLED = {"killed", "timeout"}
 HEAD = [
@@ -35,7 +37,15 @@ class GeneratedMutantsDirective(SphinxDirective):
 def shown(record: dict[str, Any]) -> list[nodes.Node]:
     """Return the figures, and a row for each mutant that was not killed."""
     left = [row(one) for one in record["mutants"] if one["outcome"] not in KILLED]
-    return [paragraph(figures(record)), table(HEAD, left)]
+    return [paragraph(figures(record)), age(record, earlier(record)), table(HEAD, left)]
+
+
+def earlier(record: dict[str, Any]) -> str:
+    """Return how many mutants were judged before the run that the record tells of."""
+    judged = [one for one in record["mutants"] if one["outcome"] != "equivalent"]
+    started = record.get("started")
+    before = sum(one.get("judged") != started for one in judged) if started else 0
+    return f" Earlier runs have judged {before} of them." if before else ""
 
 
 def figures(record: dict[str, Any]) -> str:

@@ -12,6 +12,8 @@ from docutils import nodes
 from elements import folded_table, paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
+from .age import age
+
 INVARIANTS = ["Invariant", "What has to hold at each step", "Mutants killed by it"]
 SEARCHES = ["Program", "Kills of managers, of clients", "States", "Deepest", "Violated"]
 MUTANTS = ["Mutant", "What is wrong with it", "Violated", "Steps", "Seconds"]
@@ -36,6 +38,7 @@ def shown(record: dict[str, Any]) -> list[nodes.Node]:
     ]
     return [
         paragraph(figures(record)),
+        age(record),
         table(INVARIANTS, invariants),
         folded_table(
             f"The {len(record['searches'])} searches",
@@ -55,8 +58,8 @@ def figures(record: dict[str, Any]) -> str:
     complete = [one for one in record["searches"] if one["is_complete"]]
     return (
         f"{runs['runs']:,} random runs from seed {runs['first_seed']} on took "
-        f"{runs['steps']:,} steps, {runs['steps_per_minute']:,} a minute (Python "
-        f"{record['python']}), and {len(runs['violations'])} violated an invariant. "
+        f"{runs['steps']:,} steps, {runs['steps_per_minute']:,} a minute, "
+        f"and {len(runs['violations'])} violated an invariant. "
         f"Of {len(record['searches'])} searches {len(complete)} have seen every state. "
         f"{len(killed)} of {len(mutants)} mutants of the protocol were killed."
     )

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[3] / "soak"))
 
 import device_search
 import device_world
+from circumstances import circumstances
 from device_faults import FAULTS, Fault
 from device_programs import SCENARIOS
 from interleavings import invariants_of
@@ -29,7 +30,6 @@ STATES_OF_A_FAULT = 50_000
 def explore(most_states: int) -> dict[str, Any]:
     """Return the record of everything."""
     return {
-        "python": platform.python_version(),
         "invariants": invariants(),
         "searches": [
             searched(name, kills, most_states) for name in SCENARIOS for kills in KILLS
@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=200_000, help="of a search")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    record = explore(given.states)
+    record = {**circumstances(), **explore(given.states)}
     given.out.write_text(json.dumps(record, indent=1) + "\n")
     return 0 if is_clean(record) else 1
 

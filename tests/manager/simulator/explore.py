@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[3] / "soak"))
 
 import processes
 import runs
 import search
+from circumstances import circumstances
 from interleavings import invariants_of
 from mutants import MUTANTS, Mutant
 
@@ -32,7 +33,6 @@ SEARCHES = ((0, 0), (0, 1), (1, 0))  # kills of managers, and of clients
 def explore(minutes: float, most_states: int) -> dict[str, Any]:
     """Return the record of everything."""
     return {
-        "python": platform.python_version(),
         "invariants": invariants(),
         "runs": random_runs(minutes * 60),
         "searches": [
@@ -139,7 +139,7 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=400_000, help="of a search")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    record = explore(given.minutes, given.states)
+    record = {**circumstances(), **explore(given.minutes, given.states)}
     given.out.write_text(json.dumps(record, indent=1) + "\n")
     return 0 if is_clean(record) else 1
 

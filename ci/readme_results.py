@@ -1,0 +1,91 @@
+"""Writes the table of results in the README, from the committed reports.
+
+    python ci/readme_results.py
+
+It counts as the site does, with the site's own code, so it needs the extra ``docs``. To
+be run again when a report was recorded; `tests/docs/test_readme.py` compares.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from sharedtensor_conformance.clauses import load_clauses
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "docs" / "_ext"))
+
+from clauses.boxes import stand_ins
+from clauses.outcomes import Outcome, counted
+from clauses.reports import Column, columns, read_all
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+BEGIN = "<!-- The table is written by ci/readme_results.py. -->\n"
+END = "<!-- end of the table -->\n"
+CONTROLS = ("copy", "numpy-copy")
+"""They are judged to see the suite fail."""
+
+HEAD = ("judged", "version", "clauses held", "broken", "not judged", "day of the run")
+EXPECTATIONS = "conformance/sharedtensor_conformance/expectations"
+
+
+def table() -> str:
+    """Return the table with a sentence about simulated devices, as Markdown."""
+    found = [
+        column
+        for column in columns(read_all(ROOT, ["reference"]))
+        if column.name not in CONTROLS
+    ]
+    lines = [HEAD, ("---", "---", *["--:"] * 3, "---"), *map(row, found)]
+    shown = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return shown + "".join(f"\n{note}\n" for note in map(simulated, found) if note)
+
+
+def row(column: Column) -> tuple[str, ...]:
+    """Return what an implementation holds and breaks, which leads to the causes."""
+    clauses = load_clauses().values()
+    counts = counted(column, clauses)
+    held, broken = counts.get(Outcome.HELD, 0), counts.get(Outcome.BROKEN, 0)
+    causes = f"{EXPECTATIONS}/{column.name}.toml"
+    linked = f"[{broken}]({causes})" if (ROOT / causes).is_file() else str(broken)
+    return (
+        column.name,
+        column.title.removeprefix(column.name).strip(),
+        str(held),
+        linked,
+        str(len(clauses) - held - broken),
+        max(report.started for report in column.reports).partition("T")[0],
+    )
+
+
+def simulated(column: Column) -> str:
+    """Return a sentence about what was judged on a device that stands in for CUDA."""
+    devices = [stand_ins(one) for one in column.judgements.values()]
+    count = sum(map(bool, devices))
+    names = " or ".join(sorted({name for found in devices for name in found}))
+    if not count:
+        return ""
+    return (
+        f"Of the clauses of {column.name} {count} were judged on a {names} device, "
+        "which never counts as CUDA."
+    )
+
+
+def parts() -> tuple[str, str]:
+    """Return the README before the table and after it."""
+    before, begin, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        sys.exit(f"README.md has no place for the table, from {BEGIN} to {END}")
+    return before, after
+
+
+def readme() -> str:
+    """Return the README with the table of today."""
+    before, after = parts()
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    README.write_text(readme(), encoding="utf-8")
