@@ -123,6 +123,21 @@ def test_context_is_joined_later(owner, start_method):
     check.equal(group.join(), True, "and says so again")
 
 
+@clause("SPAWN-3", **ENDS)
+def test_failure_is_told_by_each_later_join(owner, start_method):
+    """Process 1 fails in one way or another; the owner joins, and joins again.
+
+    Every second time a thread joins that has not started them.
+    """
+    for task in ("second raises", "second exits", "second is killed"):
+        group = owner.start_group(task, 3, [shared(owner, 3)], start_method)
+        told = joined(group, 3)
+        check(isinstance(told, dict), f"joining raises; it returned {told!r} ({task})")
+        for turn in range(4):
+            again = group.join_in_a_thread() if turn % 2 else group.join()
+            check.equal(again, told, f"each later call raises the same ({task})")
+
+
 @clause("SPAWN-4", profiles=("share",), vary=("start_method",))
 def test_exception_ends_the_others_and_is_told(owner, start_method, stage):
     """Process 1 raises while the others wait; the owner joins."""

@@ -7,6 +7,7 @@ here is what chapter SPAWN says of them.
 import signal
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from multiprocessing import connection
 from typing import Any
 
@@ -33,6 +34,7 @@ class ProcessContext:
         self.processes = list(processes)
         self._errors = list(errors)
         self._running = {process.sentinel: i for i, process in enumerate(processes)}
+        self._failed: Exception | None = None  # never raised itself, but copies of it
 
     def pids(self) -> list[int]:
         """Return the process ids, in the order of the indices. Clause SPAWN-2."""
@@ -43,8 +45,8 @@ class ProcessContext:
     ) -> bool:
         """Wait for the processes; return whether all of them have ended.
 
-        The first failure that is seen ends the others. Clauses SPAWN-3, SPAWN-4,
-        SPAWN-5, SPAWN-6, SPAWN-7.
+        The first failure that is seen ends the others, and later calls raise it again.
+        Clauses SPAWN-3, SPAWN-4, SPAWN-5, SPAWN-6, SPAWN-7.
 
         Args:
             timeout: seconds after which to return in any case; None: no limit.
@@ -63,6 +65,7 @@ class ProcessContext:
                 self._reap(self._running.pop(sentinel), grace_period)
             if not ended:
                 return False
+        self._raise_failure()
         return True
 
     def _reap(self, index: int, grace: float | None) -> None:
@@ -70,8 +73,14 @@ class ProcessContext:
         process.join()
         if process.exitcode != 0:
             self.end(GRACE if grace is None else grace)
-            raise self._failure(index)
+            self._failed = self._failure(index)
+            self._raise_failure()
         self._errors[index].close()
+
+    def _raise_failure(self) -> None:
+        """Raise a copy, since the traceback of what is raised holds its frames."""
+        if self._failed is not None:
+            raise copy(self._failed)
 
     def end(self, grace: float = GRACE) -> None:
         """End the processes that still run, and wait for them. Clause SPAWN-4."""

@@ -1,9 +1,12 @@
-"""A process begins with its parent's strategy; its file of errors does not stay."""
+"""A process begins with its parent's strategy; what it fails of is told, and no file
+for that stays.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
+from copy import copy
 from importlib import import_module
 from multiprocessing import spawn
 from typing import Any
@@ -13,12 +16,13 @@ from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
 
 
 def apply() -> None:
-    """Restores START-6, CHAN-10, LIFE-12.
+    """Restores START-6, CHAN-10, LIFE-12, SPAWN-3.
 
     Wraps ``multiprocessing.spawn.get_preparation_data``, which says what a new
     interpreter needs before it rebuilds its process: it now says the strategy, too.
     Wraps ``ProcessContext.join`` of ``torch.multiprocessing``, which removes the files
-    for exceptions when it has come to its end, also by an exception.
+    for exceptions when it has come to its end, also by an exception, which later calls
+    raise again.
 
     A new interpreter imports PyTorch at once, also where it would never have.
     """
@@ -47,9 +51,15 @@ def _preparation(before: Any, name: str) -> dict[str, Any]:
 
 
 def _join(before: Any, context: Any, *args: Any, **options: Any) -> Any:
+    failed = vars(context).get("failed")
+    if failed is not None:
+        raise copy(failed)
     ended = True
     try:
         ended = before(context, *args, **options)
+    except import_module("torch.multiprocessing.spawn").ProcessException as error:
+        context.failed = copy(error)  # without the traceback
+        raise
     finally:
         if ended:
             for path in context.error_files:

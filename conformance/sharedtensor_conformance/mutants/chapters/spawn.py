@@ -54,6 +54,20 @@ def join_waits_for_nobody(join):
 
 
 @mutant(
+    "failure_is_told_once",
+    "SPAWN-3",
+    replaces="multiprocessing.spawning.ProcessContext.join",
+)
+def failure_is_told_once(join):
+    """A join after one that has raised says that all have ended well."""
+
+    def join_again(self, *limits):
+        return self._failed is not None or join(self, *limits)
+
+    return join_again
+
+
+@mutant(
     "join_begins_anew",
     "SPAWN-6",
     replaces="multiprocessing.spawning.ProcessContext.join",
