@@ -1,8 +1,10 @@
 """What is told of processes that were started together, and when they end."""
 
 import pickle
+import signal
 import traceback
 from copy import copy
+from multiprocessing import util
 
 import pytest
 from sharedtensor import errors
@@ -12,6 +14,11 @@ FAILURES = [
     errors.ProcessRaisedException("its words", 1, 17),
     errors.ProcessExitedException.of(2, 18, -9),
 ]
+
+
+def be_interrupted(index, folder):
+    util.Finalize(None, (folder / "finalized").touch, exitpriority=0)
+    raise KeyboardInterrupt
 
 
 def exit_with_its_index(index):
@@ -41,3 +48,14 @@ def test_failure_that_is_raised_again_has_a_traceback_of_its_own():
     depths = [len(traceback.extract_tb(one.__traceback__)) for one in told]
     assert depths[1] == depths[2] <= depths[0]
     assert context._failed.__traceback__ is None  # it would keep what frames hold
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+def test_interrupted_process_does_what_is_done_at_its_exit(start_method, tmp_path):
+    context = spawning.start_processes(
+        be_interrupted, (tmp_path,), join=False, start_method=start_method
+    )
+    with pytest.raises(errors.ProcessExitedException, match="SIGINT"):
+        context.join()
+    assert context.processes[0].exitcode == -signal.SIGINT
+    assert (tmp_path / "finalized").exists()

@@ -18,6 +18,9 @@ from sharedtensor_conformance.harness.tasks import (
 SHORT = 0.2
 """Seconds in which processes that wait for ever do not end."""
 
+LONG = 10.0
+"""Seconds in which joining has seen how a process has ended."""
+
 ENDING = [
     *(signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGRTMIN, signal.SIGRTMIN + 1),
@@ -209,6 +212,23 @@ def test_each_signal_is_told(owner, start_method):
         if isinstance(ending, signal.Signals):
             check.equal(told["signal_name"], ending.name, "by its name too")
         check(not any(map(runs, pids)), "no process runs any more")
+
+
+@clause("SPAWN-5", **ENDS)
+def test_interrupt_is_told(owner, start_method):
+    """SIGINT reaches process 1 from outside, or it raises what Python makes of it."""
+    owner.system.let_be_interrupted()
+    for task in ("wait", "second interrupts itself"):
+        group = owner.start_group(task, 2, [shared(owner, 2)], start_method)
+        pids = group.pids()
+        if task == "wait":
+            check(group.is_ready(2), "both have begun")
+            os.kill(pids[1], signal.SIGINT)
+        told = group.join(LONG)
+        for pid in filter(runs, pids):  # where joining takes it for a good end
+            os.kill(pid, signal.SIGKILL)
+        is_told(told, "ProcessExitedException", error_index=1, exit_code=-2)
+        check.equal(told["signal_name"], "SIGINT", f"and the signal's name ({task})")
 
 
 @clause("SPAWN-4", "SPAWN-5", **ENDS)

@@ -4,11 +4,12 @@
 here is what chapter SPAWN says of them.
 """
 
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from multiprocessing import connection
+from multiprocessing import connection, util
 from typing import Any
 
 from ..errors import ProcessExitedException, ProcessRaisedException
@@ -183,11 +184,11 @@ def spawn(
 def _call(
     function: Callable[..., Any], index: int, args: tuple[Any, ...], error: Any
 ) -> None:
-    """Run in a child: call the function, and say why if it raises."""
+    """Run in a child: call the function, and say why if it raises. Clause SPAWN-4."""
     try:
         function(index, *args)
     except KeyboardInterrupt:
-        raise SystemExit(128 + signal.SIGINT) from None  # the parent shows its own
+        _end_by_interrupt()
     except Exception:
         import traceback  # here, since most children never need it
 
@@ -195,3 +196,11 @@ def _call(
         raise SystemExit(1) from None
     finally:
         error.close()
+
+
+def _end_by_interrupt() -> None:
+    """End this process by SIGINT, after what is done at its exit. Clause SPAWN-5."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # another one ends it at once
+    util._exit_function()  # type: ignore[attr-defined]
+    util._flush_std_streams()  # type: ignore[attr-defined]
+    os.kill(os.getpid(), signal.SIGINT)

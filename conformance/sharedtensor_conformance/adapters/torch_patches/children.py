@@ -5,6 +5,7 @@ for that stays.
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import suppress
 from copy import copy
 from importlib import import_module
@@ -16,18 +17,21 @@ from sharedtensor_conformance.adapters.torch_patches.replacing import wrap
 
 
 def apply() -> None:
-    """Restores START-6, CHAN-10, LIFE-12, SPAWN-3.
+    """Restores START-6, CHAN-10, LIFE-12, SPAWN-3, SPAWN-5.
 
     Wraps ``multiprocessing.spawn.get_preparation_data``, which says what a new
     interpreter needs before it rebuilds its process: it now says the strategy, too.
     Wraps ``ProcessContext.join`` of ``torch.multiprocessing``, which removes the files
     for exceptions when it has come to its end, also by an exception, which later calls
-    raise again.
+    raise again. Wraps ``_wrap`` there, which catches ``KeyboardInterrupt``: a process
+    that SIGINT interrupts is ended by it now.
 
     A new interpreter imports PyTorch at once, also where it would never have.
     """
     wrap(spawn, "get_preparation_data", _preparation)
-    wrap(import_module("torch.multiprocessing.spawn").ProcessContext, "join", _join)
+    spawning = import_module("torch.multiprocessing.spawn")
+    wrap(spawning.ProcessContext, "join", _join)
+    wrap(spawning, "_wrap", _run)
 
 
 class Preparation:
@@ -48,6 +52,17 @@ def prepare(names: tuple[str, ...], strategy: str) -> None:
 
 def _preparation(before: Any, name: str) -> dict[str, Any]:
     return {**before(name), "torch": Preparation()}
+
+
+def _run(before: Any, function: Any, *arguments: Any) -> None:
+    def interruptible(*given: Any) -> None:
+        try:
+            function(*given)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before(interruptible, *arguments)
 
 
 def _join(before: Any, context: Any, *args: Any, **options: Any) -> Any:

@@ -129,6 +129,30 @@ def leaves_the_others_running(end):
     return lambda self, grace=0.0: self._running.clear()
 
 
+@mutant("interrupt_is_a_good_end", "SPAWN-5", replaces="multiprocessing.spawning._call")
+def interrupt_is_a_good_end(call):
+    """A process that SIGINT has ended is taken for one that has done its work."""
+
+    def call_until_interrupted(function, *arguments):
+        def interruptible(*given):
+            with suppress(KeyboardInterrupt):
+                function(*given)
+
+        call(interruptible, *arguments)
+
+    return call_until_interrupted
+
+
+@mutant(
+    "interrupt_is_a_status",
+    "SPAWN-5",
+    replaces="multiprocessing.spawning._end_by_interrupt",
+)
+def interrupt_is_a_status(end_by_interrupt):
+    """A process that SIGINT has ended is told with status 130, as a shell does."""
+    return lambda: sys.exit(130)
+
+
 @mutant("signal_is_a_status", "SPAWN-5", replaces="errors.ProcessExitedException.of")
 def signal_is_a_status(of):
     """A process that was killed is told with status 137, as a shell does."""
