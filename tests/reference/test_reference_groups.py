@@ -1,5 +1,6 @@
 """What is told of processes that were started together, and when they end."""
 
+import os
 import pickle
 import signal
 import traceback
@@ -59,3 +60,12 @@ def test_interrupted_process_does_what_is_done_at_its_exit(start_method, tmp_pat
         context.join()
     assert context.processes[0].exitcode == -signal.SIGINT
     assert (tmp_path / "finalized").exists()
+
+
+def test_process_whose_parent_has_ended_before_it_asks_is_ended():
+    pid = os.fork()
+    if pid == 0:
+        spawning._end_with(os.getpid())  # no parent of it
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM

@@ -420,6 +420,38 @@ def test_process_that_ignores_sigterm_is_ended_too(owner, start_method):
     check(not any(map(runs, pids)), "no process runs any more")
 
 
+@clause(
+    "SPAWN-8",
+    profiles=("share",),
+    vary=("start_method",),
+    start_methods=("fork", "spawn"),
+    isolated=True,
+)
+def test_processes_are_ended_when_the_one_that_started_them_is_killed(
+    stage, start_method
+):
+    """The owner starts processes that wait, and is killed."""
+    with stage.fresh() as fresh:
+        fresh.owner.system.let_be_interrupted()
+        payload = [shared(fresh.owner, 3)]
+        group = fresh.owner.start_group("wait", 3, payload, start_method)
+        pids = group.pids()
+        check(group.is_ready(3), "all have begun")
+        fresh.owner.kill()
+        sentence = "no process runs any more"
+        eventually(lambda: not any(map(runs, pids)), sentence, stage.grace)
+
+
+@clause("SPAWN-9", profiles=("share",), vary=("start_method",))
+def test_processes_outlive_the_thread_that_started_them(owner, start_method):
+    """A thread of the owner starts two processes and ends before they do."""
+    owner.system.let_be_interrupted()
+    task, payload = "end in turn and say so", [shared(owner, 2)]
+    group = owner.start_group_in_a_thread(task, 2, payload, start_method)
+    check.equal(joined(group, 2), True, "joining says that all have ended well")
+    check(group.is_ready(2, SHORT), "each of them has done all of its task")
+
+
 @clause("SPAWN-1", vary=())
 def test_drop_in_module_has_the_functions_and_their_exceptions(owner):
     """The owner looks up what programs that start groups of processes name."""

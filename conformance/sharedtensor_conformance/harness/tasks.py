@@ -210,8 +210,9 @@ def run_in_group(
 ) -> None:
     """Do a task as one of a group of processes, with tensors as its arguments.
 
-    Each says when it is `ready`. Where process 1 fails, it waits for process 0 before,
-    which is then the only one that says so; another one that fails waits for nobody.
+    Each says when it is `ready`, in some tasks also when it has done all. Where
+    process 1 fails, it waits for process 0 before, which is then the only one that says
+    so; another one that fails waits for nobody.
     """
     enter(setting)
     fails, others = GROUP_TASKS[task]
@@ -227,6 +228,8 @@ def run_in_group(
     if index == 0 or not fails:
         ready.release()
     others(index)
+    if task.endswith("say so"):
+        ready.release()
 
 
 def _write_index(index: int, tensors: list[Any], first: int) -> None:
@@ -342,6 +345,7 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "write memory": (None, _end),
     "wait": (None, _wait),
     "end in turn": (None, _end_in_turn(PACE)),
+    "end in turn and say so": (None, _end_in_turn(PACE)),
     "end slowly in turn": (None, _end_in_turn(SLOW_PACE)),
     "exit with 0": (None, _exit_with(0)),
     "exit with None": (None, _exit_with(None)),

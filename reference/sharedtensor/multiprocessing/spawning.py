@@ -4,8 +4,10 @@
 here is what chapter SPAWN says of them.
 """
 
+import ctypes
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -17,6 +19,8 @@ from .context import default_context
 
 GRACE = 5.0
 """Seconds that the other processes get to end by SIGTERM before they are killed."""
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class ProcessContext:
@@ -140,9 +144,8 @@ def start_processes(
         for index in range(nprocs):
             reader, writer = context.Pipe(duplex=False)
             errors.append(reader)
-            process = context.Process(
-                target=_call, args=(fn, index, args, writer), daemon=daemon
-            )
+            call = (_parent_to_end_with(context), fn, index, args, writer)
+            process = context.Process(target=_begin, args=call, daemon=daemon)
             with writer:
                 process.start()
             processes.append(process)
@@ -179,6 +182,32 @@ def spawn(
             f"start_processes(..., start_method={start_method!r}) for that."
         )
     return start_processes(fn, args, nprocs, join, daemon)
+
+
+def _parent_to_end_with(context: Any) -> int | None:
+    """Return the process id of this process where its end can end those it starts.
+
+    The kernel tells them of the end of the thread that started them: under
+    ``forkserver`` it is not ours, and only the main thread ends with its process.
+    Clauses SPAWN-8, SPAWN-9.
+    """
+    forked_by_us = context.get_start_method() != "forkserver"
+    by_the_main_thread = threading.current_thread() is threading.main_thread()
+    return os.getpid() if forked_by_us and by_the_main_thread else None
+
+
+def _begin(parent: int | None, *call: Any) -> None:
+    """Run in a child: see to its end, and call the function."""
+    if parent is not None:
+        _end_with(parent)
+    _call(*call)
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel send this process SIGTERM when its parent ends. Clause SPAWN-8."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it has ended before
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _call(

@@ -1,5 +1,6 @@
 """Mutants of the processes that are started together."""
 
+import os
 import sys
 from contextlib import suppress
 
@@ -191,6 +192,26 @@ def spawn_tells_no_failure(spawn):
             return spawn(*arguments, **options)
 
     return spawn_silently
+
+
+@mutant(
+    "killed_parent_leaves_orphans",
+    "SPAWN-8",
+    replaces="multiprocessing.spawning._end_with",
+)
+def killed_parent_leaves_orphans(end_with):
+    """Processes whose parent is killed run on."""
+    return lambda parent: None
+
+
+@mutant(
+    "end_of_a_thread_ends_its_processes",
+    "SPAWN-9",
+    replaces="multiprocessing.spawning._parent_to_end_with",
+)
+def end_of_a_thread_ends_its_processes(parent_to_end_with):
+    """Processes are ended when the thread ends that has started them."""
+    return lambda context: os.getpid()
 
 
 @mutant("spawn_always_joins", "SPAWN-3", replaces="multiprocessing.spawn")
