@@ -61,9 +61,13 @@ class ProcessException(SharedTensorError, RuntimeError):
     """
 
     def __init__(self, message: str, error_index: int, error_pid: int):
-        super().__init__(message)
+        super().__init__(message, error_index, error_pid)  # for copy and pickle
         self.error_index = error_index
         self.error_pid = error_pid
+
+    def __str__(self) -> str:
+        """Return what happened."""
+        return str(self.args[0])
 
 
 class ProcessRaisedException(ProcessException):

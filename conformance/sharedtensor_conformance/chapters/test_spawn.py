@@ -18,6 +18,9 @@ from sharedtensor_conformance.harness.tasks import (
 SHORT = 0.2
 """Seconds in which processes that wait for ever do not end."""
 
+LONG = 10.0
+"""Seconds in which joining has seen how a process has ended."""
+
 ENDING = [
     *(signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGRTMIN, signal.SIGRTMIN + 1),
@@ -123,6 +126,21 @@ def test_context_is_joined_later(owner, start_method):
     check.equal(group.join(), True, "and says so again")
 
 
+@clause("SPAWN-3", **ENDS)
+def test_failure_is_told_by_each_later_join(owner, start_method):
+    """Process 1 fails in one way or another; the owner joins, and joins again.
+
+    Every second time a thread joins that has not started them.
+    """
+    for task in ("second raises", "second exits", "second is killed"):
+        group = owner.start_group(task, 3, [shared(owner, 3)], start_method)
+        told = joined(group, 3)
+        check(isinstance(told, dict), f"joining raises; it returned {told!r} ({task})")
+        for turn in range(4):
+            again = group.join_in_a_thread() if turn % 2 else group.join()
+            check.equal(again, told, f"each later call raises the same ({task})")
+
+
 @clause("SPAWN-4", profiles=("share",), vary=("start_method",))
 def test_exception_ends_the_others_and_is_told(owner, start_method, stage):
     """Process 1 raises while the others wait; the owner joins."""
@@ -194,6 +212,23 @@ def test_each_signal_is_told(owner, start_method):
         if isinstance(ending, signal.Signals):
             check.equal(told["signal_name"], ending.name, "by its name too")
         check(not any(map(runs, pids)), "no process runs any more")
+
+
+@clause("SPAWN-5", **ENDS)
+def test_interrupt_is_told(owner, start_method):
+    """SIGINT reaches process 1 from outside, or it raises what Python makes of it."""
+    owner.system.let_be_interrupted()
+    for task in ("wait", "second interrupts itself"):
+        group = owner.start_group(task, 2, [shared(owner, 2)], start_method)
+        pids = group.pids()
+        if task == "wait":
+            check(group.is_ready(2), "both have begun")
+            os.kill(pids[1], signal.SIGINT)
+        told = group.join(LONG)
+        for pid in filter(runs, pids):  # where joining takes it for a good end
+            os.kill(pid, signal.SIGKILL)
+        is_told(told, "ProcessExitedException", error_index=1, exit_code=-2)
+        check.equal(told["signal_name"], "SIGINT", f"and the signal's name ({task})")
 
 
 @clause("SPAWN-4", "SPAWN-5", **ENDS)
@@ -383,6 +418,38 @@ def test_process_that_ignores_sigterm_is_ended_too(owner, start_method):
     told = group.join(grace=SHORT)
     is_told(told, "ProcessRaisedException")
     check(not any(map(runs, pids)), "no process runs any more")
+
+
+@clause(
+    "SPAWN-8",
+    profiles=("share",),
+    vary=("start_method",),
+    start_methods=("fork", "spawn"),
+    isolated=True,
+)
+def test_processes_are_ended_when_the_one_that_started_them_is_killed(
+    stage, start_method
+):
+    """The owner starts processes that wait, and is killed."""
+    with stage.fresh() as fresh:
+        fresh.owner.system.let_be_interrupted()
+        payload = [shared(fresh.owner, 3)]
+        group = fresh.owner.start_group("wait", 3, payload, start_method)
+        pids = group.pids()
+        check(group.is_ready(3), "all have begun")
+        fresh.owner.kill()
+        sentence = "no process runs any more"
+        eventually(lambda: not any(map(runs, pids)), sentence, stage.grace)
+
+
+@clause("SPAWN-9", profiles=("share",), vary=("start_method",))
+def test_processes_outlive_the_thread_that_started_them(owner, start_method):
+    """A thread of the owner starts two processes and ends before they do."""
+    owner.system.let_be_interrupted()
+    task, payload = "end in turn and say so", [shared(owner, 2)]
+    group = owner.start_group_in_a_thread(task, 2, payload, start_method)
+    check.equal(joined(group, 2), True, "joining says that all have ended well")
+    check(group.is_ready(2, SHORT), "each of them has done all of its task")
 
 
 @clause("SPAWN-1", vary=())

@@ -565,6 +565,15 @@ def start_group(
     return started if join else Group(started, ready)
 
 
+def start_group_and_wait(
+    actor: Any, task: str, count: int, payload: Any, how: str, timeout: float
+) -> Group:
+    """Start a group of processes, and return when each has said that it is ready."""
+    group: Group = start_group(actor, task, count, payload, how, False)
+    group_is_ready(actor, group, count, timeout)
+    return group
+
+
 @dataclass(frozen=True)
 class Group:
     """What was returned for processes that run, and where they say that they do.

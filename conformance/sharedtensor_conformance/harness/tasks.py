@@ -210,8 +210,9 @@ def run_in_group(
 ) -> None:
     """Do a task as one of a group of processes, with tensors as its arguments.
 
-    Each says when it is `ready`. Where process 1 fails, it waits for process 0 before,
-    which is then the only one that says so; another one that fails waits for nobody.
+    Each says when it is `ready`, in some tasks also when it has done all. Where
+    process 1 fails, it waits for process 0 before, which is then the only one that says
+    so; another one that fails waits for nobody.
     """
     enter(setting)
     fails, others = GROUP_TASKS[task]
@@ -227,6 +228,8 @@ def run_in_group(
     if index == 0 or not fails:
         ready.release()
     others(index)
+    if task.endswith("say so"):
+        ready.release()
 
 
 def _write_index(index: int, tensors: list[Any], first: int) -> None:
@@ -310,6 +313,10 @@ def _raise_unsendable(index: int) -> None:
     raise Unsendable(TEXTS["short"])
 
 
+def _interrupt(index: int) -> None:
+    raise KeyboardInterrupt
+
+
 def _exit(index: int) -> None:
     sys.exit(7)
 
@@ -338,6 +345,7 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "write memory": (None, _end),
     "wait": (None, _wait),
     "end in turn": (None, _end_in_turn(PACE)),
+    "end in turn and say so": (None, _end_in_turn(PACE)),
     "end slowly in turn": (None, _end_in_turn(SLOW_PACE)),
     "exit with 0": (None, _exit_with(0)),
     "exit with None": (None, _exit_with(None)),
@@ -345,6 +353,7 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     **{f"second raises {text}": (_raise_text(text), _wait) for text in TEXTS},
     "second raises below many calls": (_raise_below, _wait),
     "second raises what cannot be sent": (_raise_unsendable, _wait),
+    "second interrupts itself": (_interrupt, _wait),
     "second exits": (_exit, _wait),
     "second is killed": (_die, _wait),
     "second raises, others refuse to end": (_raise, _wait),

@@ -4,10 +4,14 @@
 here is what chapter SPAWN says of them.
 """
 
+import ctypes
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing import connection
+from copy import copy
+from multiprocessing import connection, util
 from typing import Any
 
 from ..errors import ProcessExitedException, ProcessRaisedException
@@ -15,6 +19,8 @@ from .context import default_context
 
 GRACE = 5.0
 """Seconds that the other processes get to end by SIGTERM before they are killed."""
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class ProcessContext:
@@ -33,6 +39,7 @@ class ProcessContext:
         self.processes = list(processes)
         self._errors = list(errors)
         self._running = {process.sentinel: i for i, process in enumerate(processes)}
+        self._failed: Exception | None = None  # never raised itself, but copies of it
 
     def pids(self) -> list[int]:
         """Return the process ids, in the order of the indices. Clause SPAWN-2."""
@@ -43,8 +50,8 @@ class ProcessContext:
     ) -> bool:
         """Wait for the processes; return whether all of them have ended.
 
-        The first failure that is seen ends the others. Clauses SPAWN-3, SPAWN-4,
-        SPAWN-5, SPAWN-6, SPAWN-7.
+        The first failure that is seen ends the others, and later calls raise it again.
+        Clauses SPAWN-3, SPAWN-4, SPAWN-5, SPAWN-6, SPAWN-7.
 
         Args:
             timeout: seconds after which to return in any case; None: no limit.
@@ -63,6 +70,7 @@ class ProcessContext:
                 self._reap(self._running.pop(sentinel), grace_period)
             if not ended:
                 return False
+        self._raise_failure()
         return True
 
     def _reap(self, index: int, grace: float | None) -> None:
@@ -70,8 +78,14 @@ class ProcessContext:
         process.join()
         if process.exitcode != 0:
             self.end(GRACE if grace is None else grace)
-            raise self._failure(index)
+            self._failed = self._failure(index)
+            self._raise_failure()
         self._errors[index].close()
+
+    def _raise_failure(self) -> None:
+        """Raise a copy, since the traceback of what is raised holds its frames."""
+        if self._failed is not None:
+            raise copy(self._failed)
 
     def end(self, grace: float = GRACE) -> None:
         """End the processes that still run, and wait for them. Clause SPAWN-4."""
@@ -130,9 +144,8 @@ def start_processes(
         for index in range(nprocs):
             reader, writer = context.Pipe(duplex=False)
             errors.append(reader)
-            process = context.Process(
-                target=_call, args=(fn, index, args, writer), daemon=daemon
-            )
+            call = (_parent_to_end_with(context), fn, index, args, writer)
+            process = context.Process(target=_begin, args=call, daemon=daemon)
             with writer:
                 process.start()
             processes.append(process)
@@ -171,14 +184,40 @@ def spawn(
     return start_processes(fn, args, nprocs, join, daemon)
 
 
+def _parent_to_end_with(context: Any) -> int | None:
+    """Return the process id of this process where its end can end those it starts.
+
+    The kernel tells them of the end of the thread that started them: under
+    ``forkserver`` it is not ours, and only the main thread ends with its process.
+    Clauses SPAWN-8, SPAWN-9.
+    """
+    forked_by_us = context.get_start_method() != "forkserver"
+    by_the_main_thread = threading.current_thread() is threading.main_thread()
+    return os.getpid() if forked_by_us and by_the_main_thread else None
+
+
+def _begin(parent: int | None, *call: Any) -> None:
+    """Run in a child: see to its end, and call the function."""
+    if parent is not None:
+        _end_with(parent)
+    _call(*call)
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel send this process SIGTERM when its parent ends. Clause SPAWN-8."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it has ended before
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _call(
     function: Callable[..., Any], index: int, args: tuple[Any, ...], error: Any
 ) -> None:
-    """Run in a child: call the function, and say why if it raises."""
+    """Run in a child: call the function, and say why if it raises. Clause SPAWN-4."""
     try:
         function(index, *args)
     except KeyboardInterrupt:
-        raise SystemExit(128 + signal.SIGINT) from None  # the parent shows its own
+        _end_by_interrupt()
     except Exception:
         import traceback  # here, since most children never need it
 
@@ -186,3 +225,11 @@ def _call(
         raise SystemExit(1) from None
     finally:
         error.close()
+
+
+def _end_by_interrupt() -> None:
+    """End this process by SIGINT, after what is done at its exit. Clause SPAWN-5."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # another one ends it at once
+    util._exit_function()  # type: ignore[attr-defined]
+    util._flush_std_streams()  # type: ignore[attr-defined]
+    os.kill(os.getpid(), signal.SIGINT)

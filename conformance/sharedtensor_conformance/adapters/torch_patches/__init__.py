@@ -51,7 +51,10 @@ FIXES = (
     Fix("files", ("FAIL-3", "FAIL-4", "MGR-9")),
     Fix("manager", ("MGR-4", "MGR-6", "MGR-7", "MGR-8", "LOAD-5")),
     Fix("forks", ("LIFE-11", "LIFE-22", "FS-8", "SHARE-12", "THREAD-3")),
-    Fix("children", ("START-6", "CHAN-10", "LIFE-12")),
+    Fix(
+        "children",
+        ("START-6", "CHAN-10", "LIFE-12", "SPAWN-3", "SPAWN-5", "SPAWN-9"),
+    ),
 )
 """All fixes, in the order in which they are applied."""
 

@@ -264,6 +264,15 @@ class ActorProxy(Requester):
         """Start such processes without joining them."""
         return GroupProxy(self._start_group(task, count, payload, how, False))
 
+    def start_group_in_a_thread(
+        self, task: str, count: int, payload: Any, how: str
+    ) -> GroupProxy:
+        """Let a thread start them, which ends when all run, and join them later."""
+        timeout = self.host.timeouts.start
+        what = ("act", "start_group_and_wait", task, count, payload, how, timeout)
+        started = self.request("act", "in_a_thread", *what, deadline=2 * timeout)
+        return GroupProxy(started)
+
     def _start_group(self, *arguments: Any) -> Any:
         timeout = self.host.timeouts.start
         return self.request("act", "start_group", *arguments, deadline=timeout)

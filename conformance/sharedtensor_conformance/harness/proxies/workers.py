@@ -89,9 +89,10 @@ class GroupProxy:
         found: list[int] = self._request("group_pids")
         return found
 
-    def is_ready(self, count: int) -> bool:
+    def is_ready(self, count: int, timeout: float | None = None) -> bool:
         """Wait until so many of them run the task; return whether they do."""
-        timeout = self.context.actor.host.timeouts.start
+        if timeout is None:
+            timeout = self.context.actor.host.timeouts.start
         return bool(self._request("group_is_ready", count, timeout, slower=2))
 
     def join_in_a_thread(self) -> Any:

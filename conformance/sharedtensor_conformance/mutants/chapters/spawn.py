@@ -1,5 +1,6 @@
 """Mutants of the processes that are started together."""
 
+import os
 import sys
 from contextlib import suppress
 
@@ -51,6 +52,20 @@ def workers_get_clones(call):
 def join_waits_for_nobody(join):
     """Joining says that all have ended where none has failed yet."""
     return lambda self, *limits: join(self, 0.0) or True
+
+
+@mutant(
+    "failure_is_told_once",
+    "SPAWN-3",
+    replaces="multiprocessing.spawning.ProcessContext.join",
+)
+def failure_is_told_once(join):
+    """A join after one that has raised says that all have ended well."""
+
+    def join_again(self, *limits):
+        return self._failed is not None or join(self, *limits)
+
+    return join_again
 
 
 @mutant(
@@ -115,6 +130,30 @@ def leaves_the_others_running(end):
     return lambda self, grace=0.0: self._running.clear()
 
 
+@mutant("interrupt_is_a_good_end", "SPAWN-5", replaces="multiprocessing.spawning._call")
+def interrupt_is_a_good_end(call):
+    """A process that SIGINT has ended is taken for one that has done its work."""
+
+    def call_until_interrupted(function, *arguments):
+        def interruptible(*given):
+            with suppress(KeyboardInterrupt):
+                function(*given)
+
+        call(interruptible, *arguments)
+
+    return call_until_interrupted
+
+
+@mutant(
+    "interrupt_is_a_status",
+    "SPAWN-5",
+    replaces="multiprocessing.spawning._end_by_interrupt",
+)
+def interrupt_is_a_status(end_by_interrupt):
+    """A process that SIGINT has ended is told with status 130, as a shell does."""
+    return lambda: sys.exit(130)
+
+
 @mutant("signal_is_a_status", "SPAWN-5", replaces="errors.ProcessExitedException.of")
 def signal_is_a_status(of):
     """A process that was killed is told with status 137, as a shell does."""
@@ -153,6 +192,26 @@ def spawn_tells_no_failure(spawn):
             return spawn(*arguments, **options)
 
     return spawn_silently
+
+
+@mutant(
+    "killed_parent_leaves_orphans",
+    "SPAWN-8",
+    replaces="multiprocessing.spawning._end_with",
+)
+def killed_parent_leaves_orphans(end_with):
+    """Processes whose parent is killed run on."""
+    return lambda parent: None
+
+
+@mutant(
+    "end_of_a_thread_ends_its_processes",
+    "SPAWN-9",
+    replaces="multiprocessing.spawning._parent_to_end_with",
+)
+def end_of_a_thread_ends_its_processes(parent_to_end_with):
+    """Processes are ended when the thread ends that has started them."""
+    return lambda context: os.getpid()
 
 
 @mutant("spawn_always_joins", "SPAWN-3", replaces="multiprocessing.spawn")
