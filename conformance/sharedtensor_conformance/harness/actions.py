@@ -521,6 +521,42 @@ def strategy_of_a_program(
     return done.stdout.strip() or f"none: {done.stderr[-300:]}"
 
 
+def strategies_after_a_change(actor: Any, added: str) -> tuple[set[str], list[str]]:
+    """Empty a set of strategies that the module returned, and add one to it.
+
+    Return what the module returns then, and which of all these names can be set. In the
+    end the set is as it was, since it may be the one that the module goes by.
+    """
+    module = actor.operations.multiprocessing
+
+    def can_be_set(name: str) -> bool:
+        try:
+            module.set_sharing_strategy(name)
+        except Exception:
+            return False
+        return True
+
+    def change() -> tuple[set[str], list[str]]:
+        current = module.get_sharing_strategy()
+        returned = module.get_all_sharing_strategies()
+        before = set(returned)
+        names = sorted({*before, added})
+        if isinstance(returned, set):
+            returned.clear()
+            returned.add(added)
+        try:
+            again = set(module.get_all_sharing_strategies())
+            return again, [name for name in names if can_be_set(name)]
+        finally:
+            if isinstance(returned, set):
+                returned.clear()
+                returned.update(before)
+            module.set_sharing_strategy(current)
+
+    result: tuple[set[str], list[str]] = actor.by_implementation(change)
+    return result
+
+
 def end_programs(actor: Any) -> None:
     """End the programs that this process has started."""
     while actor.programs:
