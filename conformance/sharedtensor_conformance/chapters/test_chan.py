@@ -15,6 +15,7 @@ from sharedtensor_conformance.chapters.stories import (
     strategy_set,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.records import RECORDS
 
 PLAIN = [
     None,
@@ -118,6 +119,30 @@ def test_every_tensor_in_a_container_is_shared(sender, receiver, channel):
     for tensor, found in zip(tensors, places, strict=True):
         check.equal(found.values(), tensor.values(), "each is in its place")
         each_sees_the_writes_of_the_others(tensor, found)
+
+
+@clause("CHAN-3", vary=("strategy",))
+def test_every_tensor_in_the_attributes_of_an_object_is_shared(
+    sender, receiver, channel
+):
+    """The sender sends tensors in named tuples, dataclasses and ordinary objects.
+
+    One of each record's attributes is a tensor, the other one a container of two.
+    """
+    for number, kind in enumerate(RECORDS):
+        tensors = [sender.make([10 * number + n, 61, 62]) for n in range(3)]
+        rest = {"deep": [tensors[1], (tensors[2],)]}
+        record = sender.request("act", "make_record", kind, tensors[0], rest)
+        arrived = sender.send({"records": (7, [record])}, receiver, channel)
+        there = arrived["records"][1][0]
+        found, first, second = receiver.request("act", "look_at_record", there)
+        check.equal(found, kind, "the object is of the class of the one that was sent")
+        places = [first, second["deep"][0], second["deep"][1][0]]
+        for tensor, place in zip(tensors, places, strict=True):
+            check.equal(
+                place.values(), tensor.values(), f"each is in its place ({kind})"
+            )
+            each_sees_the_writes_of_the_others(tensor, place)
 
 
 @clause("CHAN-3", vary=("strategy",), dtypes=("int32",))

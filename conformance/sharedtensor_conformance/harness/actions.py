@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sharedtensor_conformance.harness import bundles, ledger, tasks
+from sharedtensor_conformance.harness import bundles, ledger, records, tasks
 from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.checks import wait_until
 
@@ -110,6 +110,19 @@ def sending(actor: Any, to: str, channel: str, payload: Any) -> Sending:
     """
     message, pair = actor.outgoing(payload), actor.pair_with(to, channel)
     return Sending(lambda: pair.put(actor.name, channel, message))
+
+
+# Objects with tensors in their attributes
+
+
+def make_record(actor: Any, kind: str, first: Any, second: Any) -> Any:
+    """Return a record of a kind: see `records`."""
+    return records.RECORDS[kind](first, second)
+
+
+def look_at_record(actor: Any, record: Any) -> list[Any]:
+    """Return the kind of a record and its two attributes."""
+    return [records.kind_of(record), record.first, record.second]
 
 
 # Messages of every size

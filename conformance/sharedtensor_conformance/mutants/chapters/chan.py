@@ -1,6 +1,7 @@
 """Mutants of the channels."""
 
 import copy
+import dataclasses
 import multiprocessing
 import pickle
 import queue
@@ -43,6 +44,31 @@ def nested_tensors_are_copies(pack_message):
         return pack_message(obj)
 
     return pack
+
+
+def _copy_in(message, is_copied):
+    """Return a message in whose containers what `is_copied` is a copy."""
+    if is_copied(message):
+        return copy.deepcopy(message)
+    if type(message) in (list, tuple):
+        return type(message)(_copy_in(part, is_copied) for part in message)
+    if isinstance(message, dict):
+        return {key: _copy_in(part, is_copied) for key, part in message.items()}
+    return message
+
+
+@mutant("named_tuples_are_copies", "CHAN-3", replaces="protocol.pack_message")
+def named_tuples_are_copies(pack_message):
+    """Tensors in a named tuple arrive as copies; those in a tuple are shared."""
+    return lambda obj: pack_message(
+        _copy_in(obj, lambda part: isinstance(part, tuple) and hasattr(part, "_fields"))
+    )
+
+
+@mutant("attributes_are_copies", "CHAN-3", replaces="protocol.pack_message")
+def attributes_are_copies(pack_message):
+    """Tensors in the attributes of a dataclass instance arrive as copies."""
+    return lambda obj: pack_message(_copy_in(obj, dataclasses.is_dataclass))
 
 
 @mutant(
