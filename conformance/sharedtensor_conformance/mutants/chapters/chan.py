@@ -275,6 +275,47 @@ def an_empty_queue_gives_up_early(arrives):
     return arrives_early
 
 
+@mutant(
+    "a_full_queue_is_waited_for", "CHAN-13", replaces="multiprocessing.queues.Queue.put"
+)
+def a_full_queue_is_waited_for(put):
+    """A queue waits for room for a second at least."""
+
+    def put_late(self, obj, block=True, timeout=None):
+        if not block or timeout is not None:
+            block, timeout = True, max(timeout or 0, 1)
+        put(self, obj, block, timeout)
+
+    return put_late
+
+
+@mutant(
+    "a_full_queue_gives_up_early",
+    "CHAN-13",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def a_full_queue_gives_up_early(put):
+    """A queue waits for room for half of the time that it was given."""
+    return lambda self, obj, block=True, timeout=None: put(
+        self, obj, block, timeout and timeout / 2
+    )
+
+
+@mutant(
+    "places_without_end_are_not_counted",
+    "CHAN-13",
+    replaces="multiprocessing.queues.Queue._release_place",
+)
+def places_without_end_are_not_counted(release_place):
+    """A queue without a bound never gets a place back, of which it has a great many."""
+
+    def release(self, message):
+        if self._maxsize < 1000:
+            release_place(self, message)
+
+    return release
+
+
 # Those that random histories find, and no other test
 
 
