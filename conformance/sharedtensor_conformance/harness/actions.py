@@ -10,9 +10,11 @@ Each function gets the actor first.
 from __future__ import annotations
 
 import atexit
+import copy
 import gc
 import inspect
 import os
+import pickle
 import resource
 import signal
 import sys
@@ -110,6 +112,25 @@ def sending(actor: Any, to: str, channel: str, payload: Any) -> Sending:
     """
     message, pair = actor.outgoing(payload), actor.pair_with(to, channel)
     return Sending(lambda: pair.put(actor.name, channel, message))
+
+
+# Copies that no channel makes
+
+
+def pickled(actor: Any, value: Any) -> bytes:
+    """Return a pickle of a value, as for a file."""
+    content: bytes = actor.by_implementation(lambda: pickle.dumps(value))
+    return content
+
+
+def unpickled(actor: Any, content: bytes) -> Any:
+    """Return what is in a pickle."""
+    return actor.by_implementation(lambda: pickle.loads(content))
+
+
+def deep_copy(actor: Any, value: Any) -> Any:
+    """Return a deep copy of a value."""
+    return actor.by_implementation(lambda: copy.deepcopy(value))
 
 
 # Objects with tensors in their attributes
