@@ -24,7 +24,7 @@ from sharedtensor_conformance.spec_source import (
 from sharedtensor_conformance.terms import definitions, load_terms
 
 SPEC_VERSION = "0.1.0"
-LEVELS = ("MUST", "SHOULD", "MAY")
+LEVELS = ("MUST", "SHOULD")
 OBSERVES = ("sharing", "values", "lifetime", "errors")
 
 OPTIONS = ("title", "level", "profile", "observes", "promises", "no-code")

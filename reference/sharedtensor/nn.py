@@ -122,7 +122,7 @@ class Module:
             value.copy_(state[name])
 
     def share_memory(self) -> "Module":
-        """Share all parameters, their grads and all buffers.
+        """Share all parameters, their grads (clause TRAIN-7) and all buffers.
 
         Clauses TRAIN-4, TRAIN-6, LIFE-26.
         """

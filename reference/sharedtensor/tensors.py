@@ -524,6 +524,7 @@ class Tensor:
     # Copies and pickles
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Tensor":
+        """Return a tensor with memory of its own. Clause SHARE-13."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made  # before its grad, which may be the tensor itself
         storage = copy.deepcopy(self.storage, memo)
@@ -534,7 +535,10 @@ class Tensor:
         return made
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Plain pickling copies: it has no peer with which memory could be shared."""
+        """Plain pickling copies: it has no peer with which memory could be shared.
+
+        Clause SHARE-13.
+        """
         values = np.ascontiguousarray(self._values())
         content = (self.dtype.str, self._shape, values.tobytes(), self._requires_grad)
         state = (self._grad, self.__dict__)

@@ -215,6 +215,12 @@ def test_unknown_option_of_a_clause_is_an_error():
         )
 
 
+def test_level_that_no_clause_may_have_is_an_error():
+    other = tiny_project.CHAPTER.replace(":level: MUST", ":level: MAY")
+    with pytest.raises(SpecError, match=r"TINY-1 needs a :level: of MUST, SHOULD$"):
+        parse_chapter(other, "tiny.md")
+
+
 def test_command_lists_all_clauses(capsys):
     assert main(["clauses"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()

@@ -259,13 +259,21 @@ def test_docstring_on_a_page_links_to_the_clauses_it_cites(site_of, tmp_path):
     ("written", "instead"),
     [
         (":informative: Nothing can be seen of it.\n", ""),
-        ("```{promise} P01\n", "```{promise} P01\n:informative: Wrongly.\n\n"),
+        ("```{promise} P01\n", "```{promise} P01\n:informative: Wrongly.\n"),
     ],
 )
 def test_promise_needs_either_a_clause_or_a_reason(site_of, written, instead):
     promises = tiny_project.FILES["docs/promises.md"].replace(written, instead)
     warnings = site_of({"docs/promises.md": promises}).warnings
     assert "needs either a clause or :informative:" in warnings
+
+
+def test_promise_without_the_address_of_its_documentation_is_refused(site_of):
+    promises = tiny_project.FILES["docs/promises.md"]
+    without = promises.replace(":source: https://acme.org/more\n", "")
+    warnings = site_of({"docs/promises.md": without}).warnings
+    assert "the promise P02 needs a :source:, the address" in warnings
+    assert "the promise P01 needs" not in warnings
 
 
 def test_changed_test_is_shown_when_the_site_is_built_again(site_of):

@@ -45,9 +45,9 @@ FILES = {
     "docs/index.md": "# Index\n\n```{toctree}\ntiny\npromises\ntables\n```\n",
     "docs/tiny.md": "```{include} ../spec/tiny.md\n```\n",
     "docs/promises.md": (
-        "# Promises\n\n```{promise} P01\nIt works.\n```\n\n"
-        "```{promise} P02\n:informative: Nothing can be seen of it.\n\n"
-        "It is nice.\n```\n"
+        "# Promises\n\n```{promise} P01\n:source: https://acme.org/docs\n\n"
+        "It works.\n```\n\n```{promise} P02\n:source: https://acme.org/more\n"
+        ":informative: Nothing can be seen of it.\n\nIt is nice.\n```\n"
     ),
     "docs/tables.md": (
         "# Tables\n\n```{clause-index}\n```\n\n```{clause-matrix}\n```\n\n"

@@ -7,6 +7,7 @@ from sharedtensor_conformance.chapters.stories import (
     each_sees_the_writes_of_the_others,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
+from sharedtensor_conformance.harness.outcomes import Unsupported
 
 MODULE = "module"
 """Whose processes and channels are those of the module itself, without a context."""
@@ -116,3 +117,24 @@ def test_module_starts_a_process_by_the_start_method_that_was_set(
             sentence = "a forked child, and no other, has its parent's memory"
             check.equal(child.has_memory_of(owner), method == "fork", sentence)
             child.leave()
+
+
+DEFAULT = multiprocessing.get_all_start_methods()[0]
+"""The start method of a program that sets none, as Python's documentation says."""
+
+
+@clause("API-4", vary=(), isolated=True)
+def test_module_has_the_default_of_python_where_no_start_method_was_set(
+    stage, implementation
+):
+    """An owner that was started afresh sets none, and starts a child."""
+    if DEFAULT not in implementation.start_methods:
+        raise Unsupported(f"{DEFAULT}, the default of this Python, is not declared")
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        found = owner.module.get_start_method()
+        check.equal(found, DEFAULT, "the start method is the default of Python")
+        child = owner.start_peer(start_method=MODULE)
+        sentence = "a forked child, and no other, has its parent's memory"
+        check.equal(child.has_memory_of(owner), DEFAULT == "fork", sentence)
+        check.equal(child.leave(), 0, "the child exits normally")

@@ -15,6 +15,7 @@ from sharedtensor_conformance.chapters.stories import (
     strategy_set,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.records import RECORDS
 
 PLAIN = [
     None,
@@ -118,6 +119,30 @@ def test_every_tensor_in_a_container_is_shared(sender, receiver, channel):
     for tensor, found in zip(tensors, places, strict=True):
         check.equal(found.values(), tensor.values(), "each is in its place")
         each_sees_the_writes_of_the_others(tensor, found)
+
+
+@clause("CHAN-3", vary=("strategy",))
+def test_every_tensor_in_the_attributes_of_an_object_is_shared(
+    sender, receiver, channel
+):
+    """The sender sends tensors in named tuples, dataclasses and ordinary objects.
+
+    One of each record's attributes is a tensor, the other one a container of two.
+    """
+    for number, kind in enumerate(RECORDS):
+        tensors = [sender.make([10 * number + n, 61, 62]) for n in range(3)]
+        rest = {"deep": [tensors[1], (tensors[2],)]}
+        record = sender.request("act", "make_record", kind, tensors[0], rest)
+        arrived = sender.send({"records": (7, [record])}, receiver, channel)
+        there = arrived["records"][1][0]
+        found, first, second = receiver.request("act", "look_at_record", there)
+        check.equal(found, kind, "the object is of the class of the one that was sent")
+        places = [first, second["deep"][0], second["deep"][1][0]]
+        for tensor, place in zip(tensors, places, strict=True):
+            check.equal(
+                place.values(), tensor.values(), f"each is in its place ({kind})"
+            )
+            each_sees_the_writes_of_the_others(tensor, place)
 
 
 @clause("CHAN-3", vary=("strategy",), dtypes=("int32",))
@@ -442,6 +467,50 @@ def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     channel.put(owner, {"tensor": owner.make([221])})
     arrived = channel.get(owner)["tensor"]
     check.equal(arrived.values(), [221], "what was put after that arrives")
+
+
+@clause("CHAN-13", vary=("start_method",), channels=("queue",))
+@pytest.mark.parametrize("kind", ["queue_of_two", "joinable_queue_of_three"])
+def test_full_queue_says_so_when_the_timeout_has_passed(owner, kind):
+    """The owner puts on a full queue so often that waits would not fit in its deadline.
+
+    Then it receives what has had room; there is room again, for whatever timeout.
+    """
+    channel = owner.open_channel(kind)
+    room = 3 if "three" in kind else 2
+    for number in range(room):
+        channel.put(owner, {"tensor": owner.make([number, 222])})
+    for how in ({"timeout": 0}, {"timeout": 0.001}, {"block": False}):
+        full = channel.count_full(owner, 100, how)
+        check.equal(full, 100, f"it is full each time: put({how})")
+    asked = time.monotonic()
+    check.equal(channel.count_full(owner, 1, {"timeout": SHORT}), 1, "it is full")
+    check(time.monotonic() - asked >= SHORT, "and not before the timeout has passed")
+    for number in range(room):
+        arrived = channel.get(owner)["tensor"]
+        check.equal(arrived.values(), [number, 222], "what has had room arrives")
+    again = channel.offer(owner, {"tensor": owner.make([223])}, {"timeout": 1000})
+    check.equal(again, True, "there is room for another one")
+    check.equal(channel.get(owner)["tensor"].values(), [223], "which arrives")
+
+
+@clause("CHAN-13", vary=("start_method",), channels=("queue",))
+@pytest.mark.parametrize("kind", ["queue", "joinable_queue", "queue_of_two"])
+def test_queue_tells_how_many_messages_it_has(owner, kind):
+    """Owner and child put a message and receive one, and both ask after each step."""
+    channel = owner.open_channel(kind)
+    child = owner.start_peer(arguments=channel)
+
+    def told():
+        return [channel.size(actor) for actor in (owner, child)]
+
+    check.equal(told(), [0, 0], "it has none")
+    for number, actor in enumerate((owner, child), 1):
+        channel.put(actor, {"tensor": actor.make([224])})
+        check.equal(told(), [number, number], "it has what was put")
+    for left, actor in ((1, owner), (0, child)):
+        check.equal(channel.get(actor)["tensor"].values(), [224], "one is received")
+        check.equal(told(), [left, left], "it has what is left")
 
 
 WAYS = (

@@ -1,5 +1,6 @@
 """Chapter SHARE: a storage that was sent is one memory for all who hold it."""
 
+from functools import partial
 from math import prod
 
 from sharedtensor_conformance.adapter import Layout
@@ -423,3 +424,90 @@ def test_growing_by_one_element_is_refused_for_any_dtype_and_shape(
                     asked.resize(more)
                 check.equal(asked.shape(), shape, "the shape is as before")
                 check.equal(asked.values(), [value] * count, "and so are the values")
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_pickle_that_no_channel_carries_copies_the_values(sender, receiver):
+    """Both sides pickle a tensor that they share; each reads both pickles, twice.
+
+    The values are those that the tensor had; later writes to either are not seen.
+    """
+    for pickler, other in ((sender, receiver), (receiver, sender)):
+        tensor = pickler.make([61, 62, 63])
+        arrived = pickler.send(tensor, other)
+        for actor, own in ((pickler, tensor), (other, arrived)):
+            before = own.values()
+            content, refused = attempt(
+                partial(actor.request, "act", "pickled", {"state": [own]})
+            )
+            if refused:
+                check.equal(own.values(), before, "what is refused has its values")
+                continue
+            own.write(2, 64 + own.read(2))
+            copies = [
+                reader.request("act", "unpickled", content)["state"][0]
+                for reader in (pickler, other, pickler, other)
+            ]
+            for made in copies:
+                check.equal(made.values(), before, "it has the values of before")
+            each_keeps_its_writes_to_itself(*copies, own)
+
+
+@clause("SHARE-13", starts=True, vary=("strategy",))
+def test_pickle_outlives_the_tensor_and_its_process(owner):
+    """A child sends the owner a tensor, pickles another one and that, and ends."""
+    child = owner.start_peer()
+    private, shared = child.make([65, 66]), child.make([67, 68])
+    child.send(shared, owner).drop()
+    content, refused = attempt(
+        partial(child.request, "act", "pickled", [private, shared])
+    )
+    check.equal(child.leave(), 0, "the child exits normally")
+    if refused is None:
+        first, second = owner.request("act", "unpickled", content)
+        check.equal(first.values(), [65, 66], "the pickle of a private tensor is whole")
+        check.equal(second.values(), [67, 68], "and so is that of a shared one")
+        each_keeps_its_writes_to_itself(first, second)
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_deep_copy_copies_the_values(sender, receiver):
+    """Both sides copy a tensor that they share, alone and in a container."""
+    tensor = sender.make([71, 72, 73])
+    arrived = sender.send(tensor, receiver)
+    for actor, own in ((sender, tensor), (receiver, arrived)):
+        before = own.values()
+        made, refused = attempt(
+            lambda actor=actor, own=own: [
+                actor.request("act", "deep_copy", own),
+                actor.request("act", "deep_copy", {"deep": (own,)})["deep"][0],
+            ]
+        )
+        check.equal(own.values(), before, "the tensor has its values")
+        if refused is None:
+            for one in made:
+                check.equal(one.values(), before, "a copy has the same")
+            each_keeps_its_writes_to_itself(*made, own)
+
+
+@clause("SHARE-13", profiles=("modules",), vary=("strategy",))
+def test_module_that_is_pickled_or_copied_is_another_module(sender, receiver):
+    """Both sides of a module that was sent pickle it and copy it."""
+    module = sender.make_module({"weight": [74, 75]})
+    sender.add_buffer(module, "mean", [76, 77])
+    there = sender.send(module, receiver)
+    for actor, own in ((sender, module), (receiver, there)):
+        made = []
+        deep, refused = attempt(partial(actor.request, "act", "deep_copy", own))
+        if refused is None:
+            made.append(deep)
+        content, refused = attempt(partial(actor.request, "act", "pickled", own))
+        if refused is None:
+            made.append(actor.request("act", "unpickled", content))
+        for of in (actor.parameters, actor.buffers):
+            for name, tensor in of(own).items():
+                alike = [of(one)[name] for one in made]
+                values = [one.values() for one in alike]
+                expected = len(alike) * [tensor.values()]
+                check.equal(values, expected, f"{name} has its values")
+                each_keeps_its_writes_to_itself(tensor, *alike)

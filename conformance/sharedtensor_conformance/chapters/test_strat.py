@@ -33,6 +33,27 @@ def test_current_strategy_is_one_of_the_supported_ones(owner, peer):
         check(current in supported, "the current one is a member of it")
 
 
+@clause("STRAT-1", vary=())
+def test_tensor_that_is_sent_under_any_supported_strategy_arrives(sender, receiver):
+    """The sender sets each strategy that its module lists, and sends under it."""
+    for number, name in enumerate(all_strategies(sender)):
+        with strategy_set(sender, name):
+            arrived = sender.send(sender.make([number, 31]), receiver)
+            check.equal(arrived.values(), [number, 31], f"it arrives under {name}")
+
+
+@clause("STRAT-1", vary=("strategy",))
+def test_change_of_the_returned_set_changes_no_strategy(owner, peer):
+    """Owner and peer empty the set of strategies that they got, and add one."""
+    for actor in (owner, peer):
+        names = all_strategies(actor)
+        again, settable = actor.request(
+            "act", "strategies_after_a_change", "no_such_strategy"
+        )
+        check.equal(sorted(again), names, "a later call returns what the first did")
+        check.equal(settable, names, "the same strategies can be set, and no other")
+
+
 @clause("STRAT-2", vary=("strategy",))
 def test_strategy_that_was_set_is_the_current_one(owner, peer):
     """Owner and peer set each supported strategy, twice over, and read it back."""

@@ -419,3 +419,49 @@ def test_grads_of_parameters_arrive_with_their_module(sender, receiver, channel)
     sender.parameters(module)["weight"].set_grad(None)
     theirs = receiver.parameters(sender.send(module, receiver, channel))
     check(theirs["weight"].grad() is None, "one that was taken away does not arrive")
+
+
+GRADS = {"weight": [6, 7, 8], "bias": [9, 10]}
+
+
+def make_trained(actor):
+    """Return a module of which each parameter but one has a grad, and those grads."""
+    module = actor.make_module(LAYER | {"frozen": [11, 12]})
+    parameters = actor.parameters(module)
+    for name, values in GRADS.items():
+        parameters[name].set_grad(actor.make(values))
+    return module, {name: parameters[name].grad() for name in GRADS}
+
+
+@clause("TRAIN-7", profiles=("grad", "share"), vary=("strategy",))
+def test_grads_of_a_module_are_shared_in_place(owner, peer):
+    """Owner and peer share a module with grads, and take the grads before and after."""
+    for actor in (owner, peer):
+        module, before = make_trained(actor)
+        shared = [grad.is_shared() for grad in before.values()]
+        check.equal(shared, [False, False], "they are not shared yet")
+        actor.share_module(module)
+        parameters = actor.parameters(module)
+        for name, grad in before.items():
+            check.equal(grad.is_shared(), True, f"the grad of {name} is shared")
+            now = parameters[name].grad()
+            check(now.same_object_as(grad), "and is the same object")
+            check.equal(now.values(), GRADS[name], "with its values")
+        none = parameters["frozen"].grad()
+        check.equal(none, None, "a parameter without grad has none")
+
+
+@clause("TRAIN-7", profiles=("grad",), start_methods=("fork",))
+def test_grads_of_a_module_shared_before_a_fork_are_shared(owner):
+    """The owner shares a module with grads and forks twice; all three write to them."""
+    module, grads = make_trained(owner)
+    owner.share_module(module)
+    children = [owner.start_peer(arguments=module) for _ in range(2)]
+    for name in GRADS:
+        theirs = [child.parameters(child.arguments)[name].grad() for child in children]
+        values = [grad.values() for grad in theirs]
+        check.equal(values, 2 * [GRADS[name]], "the children have the values")
+        each_sees_the_writes_of_the_others(grads[name], *theirs)
+    for name, values in LAYER.items():
+        found = owner.parameters(module)[name].values()
+        check.equal(found, values, "the parameters are as they were")

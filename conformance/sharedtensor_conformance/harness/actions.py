@@ -10,9 +10,11 @@ Each function gets the actor first.
 from __future__ import annotations
 
 import atexit
+import copy
 import gc
 import inspect
 import os
+import pickle
 import resource
 import signal
 import sys
@@ -22,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sharedtensor_conformance.harness import bundles, ledger, tasks
+from sharedtensor_conformance.harness import bundles, ledger, records, tasks
 from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.checks import wait_until
 
@@ -110,6 +112,38 @@ def sending(actor: Any, to: str, channel: str, payload: Any) -> Sending:
     """
     message, pair = actor.outgoing(payload), actor.pair_with(to, channel)
     return Sending(lambda: pair.put(actor.name, channel, message))
+
+
+# Copies that no channel makes
+
+
+def pickled(actor: Any, value: Any) -> bytes:
+    """Return a pickle of a value, as for a file."""
+    content: bytes = actor.by_implementation(lambda: pickle.dumps(value))
+    return content
+
+
+def unpickled(actor: Any, content: bytes) -> Any:
+    """Return what is in a pickle."""
+    return actor.by_implementation(lambda: pickle.loads(content))
+
+
+def deep_copy(actor: Any, value: Any) -> Any:
+    """Return a deep copy of a value."""
+    return actor.by_implementation(lambda: copy.deepcopy(value))
+
+
+# Objects with tensors in their attributes
+
+
+def make_record(actor: Any, kind: str, first: Any, second: Any) -> Any:
+    """Return a record of a kind: see `records`."""
+    return records.RECORDS[kind](first, second)
+
+
+def look_at_record(actor: Any, record: Any) -> list[Any]:
+    """Return the kind of a record and its two attributes."""
+    return [records.kind_of(record), record.first, record.second]
 
 
 # Messages of every size
@@ -519,6 +553,42 @@ def strategy_of_a_program(
         text=True,
     )
     return done.stdout.strip() or f"none: {done.stderr[-300:]}"
+
+
+def strategies_after_a_change(actor: Any, added: str) -> tuple[set[str], list[str]]:
+    """Empty a set of strategies that the module returned, and add one to it.
+
+    Return what the module returns then, and which of all these names can be set. In the
+    end the set is as it was, since it may be the one that the module goes by.
+    """
+    module = actor.operations.multiprocessing
+
+    def can_be_set(name: str) -> bool:
+        try:
+            module.set_sharing_strategy(name)
+        except Exception:
+            return False
+        return True
+
+    def change() -> tuple[set[str], list[str]]:
+        current = module.get_sharing_strategy()
+        returned = module.get_all_sharing_strategies()
+        before = set(returned)
+        names = sorted({*before, added})
+        if isinstance(returned, set):
+            returned.clear()
+            returned.add(added)
+        try:
+            again = set(module.get_all_sharing_strategies())
+            return again, [name for name in names if can_be_set(name)]
+        finally:
+            if isinstance(returned, set):
+                returned.clear()
+                returned.update(before)
+            module.set_sharing_strategy(current)
+
+    result: tuple[set[str], list[str]] = actor.by_implementation(change)
+    return result
 
 
 def end_programs(actor: Any) -> None:

@@ -213,6 +213,14 @@ class Channel:
             return True
         return False
 
+    def count_full(self, times: int, how: dict[str, Any]) -> int:
+        """Put None on a queue a number of times; return how often it had no room."""
+        return sum(not self.offer(None, how) for _ in range(times))
+
+    def size(self) -> int:
+        """Return how many messages a queue says that it has."""
+        return int(self.reader.qsize())
+
     def task_done(self) -> None:
         """Say that a message has been dealt with."""
         self.reader.task_done()

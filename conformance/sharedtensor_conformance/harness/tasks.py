@@ -12,7 +12,7 @@ from collections.abc import Callable
 from multiprocessing.synchronize import Semaphore
 from typing import Any
 
-from sharedtensor_conformance.harness import bundles, ledger
+from sharedtensor_conformance.harness import bundles, ledger, records
 from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import PLAIN
@@ -62,6 +62,8 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
             return {walk(key): walk(part) for key, part in item.items()}
         if isinstance(item, Bundle):
             return Bundle(walk(item.content))
+        if records.is_record(item):
+            return records.changed(item, walk)
         if id(item) not in memo:
             memo[id(item)] = (item, change(item))  # keeps `item`, so its id, alive
         return memo[id(item)][1]

@@ -235,17 +235,17 @@ def promises_of(
     """Yield the promises that a report is about, by their names.
 
     Raises:
-        ExtensionError: one of the site is not there, or has no source.
+        ExtensionError: one of the site is not there.
     """
     for name in report.cause.promises:
         promise = known.promises.get(name)
         if promise is None:
             defined = env.domaindata[NAME]["promise"].get(name)
             promise = defined.content if defined else None
-        if promise is None or not promise.source:
+        if promise is None:
             raise ExtensionError(
-                f"{report.file} breaks the promise {name}, which has no :source: on "
-                "the page of promises"
+                f"{report.file} breaks the promise {name}, which is not on the page of "
+                "promises"
             )
         yield name, promise
 

@@ -83,8 +83,8 @@ class ClauseDirective(SphinxDirective):
 class PromiseDirective(SphinxDirective):
     """Defines a promise and lists the clauses that answer it.
 
-    A promise that no clause answers needs ``:informative:`` with the reason;
-    ``:source:`` is the address of the documentation that makes it.
+    A promise that no clause answers needs ``:informative:`` with the reason; each needs
+    ``:source:``, the address of the documentation that makes it.
     """
 
     required_arguments = 1
@@ -97,15 +97,18 @@ class PromiseDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         self.assert_has_content()
         id, text = self.arguments[0], " ".join(self.content)
+        if "source" not in self.options:
+            raise self.error(
+                f"the promise {id} needs a :source:, the address of the documentation "
+                "that makes it"
+            )
         box = nodes.container(ids=[id], classes=["promise"])
         self.set_source_info(box)
-        promise = Promise(text, self.options.get("source", ""))
+        promise = Promise(text, self.options["source"])
         definition = Definition(self.env.docname, text.partition(".")[0], promise)
         self.env.domains[NAME].define("promise", id, definition, box)
         name = nodes.paragraph("", "", nodes.strong("", id), classes=["promise-id"])
-        box += [name, *self.parse_content_to_nodes()]
-        if promise.source:
-            box += boxes.source_of(promise)
+        box += [name, *self.parse_content_to_nodes(), boxes.source_of(promise)]
         box += Table(kind="answers", promise=id, reason=self.options.get("informative"))
         return [box]
 

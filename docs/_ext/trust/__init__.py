@@ -32,8 +32,6 @@ from .precision import PrecisionDirective
 from .programs import ProgramsDirective
 from .simulation import ManagerSimulationDirective
 
-BINDING = ("MUST", "SHOULD")
-
 
 class Kills:
     """The mutants that there are, and what the committed run says of each."""
@@ -99,21 +97,18 @@ def chapters(kills: Kills, docname: str) -> list[nodes.Node]:
     rows = []
     for chapter in dict.fromkeys(clause.chapter for clause in load_clauses().values()):
         clauses = [c for c in load_clauses().values() if c.chapter == chapter]
-        binding = [clause for clause in clauses if clause.level in BINDING]
         ids = {clause.id for clause in clauses}
         found = [one for one in kills.mutants if ids & set(one.clauses)]
-        proven = sum(map(kills.is_proven, binding))
-        rows.append([chapter, len(binding), proven, len(found), kills.fates(found)])
+        proven = sum(map(kills.is_proven, clauses))
+        rows.append([chapter, len(clauses), proven, len(found), kills.fates(found)])
     head = ["Chapter", "MUST and SHOULD", "Proven", "Mutants", "Fates"]
     return [table(head, rows)]
 
 
 def unproven(kills: Kills, docname: str) -> list[nodes.Node]:
-    """Return the binding clauses of which no mutant was killed."""
+    """Return the clauses of which no mutant was killed."""
     found = [
-        clause
-        for clause in load_clauses().values()
-        if clause.level in BINDING and not kills.is_proven(clause)
+        clause for clause in load_clauses().values() if not kills.is_proven(clause)
     ]
     if not found:
         return [paragraph("None: each has a mutant that was killed.")]

@@ -1,8 +1,9 @@
 """A drop-in for `multiprocessing` that shares tensors: change the import, nothing else.
 
-It has every name of the standard library's module (clause API-1), bound to a context
-whose pipes and queues carry tensors, three functions for the strategies (clause API-2),
-and those that start several processes at once (chapter SPAWN).
+It has every public name of the standard library's module (clause API-1), bound to a
+context whose pipes and queues carry tensors, three functions for the strategies (clause
+API-2), and those that start several processes at once (chapter SPAWN). Submodules of
+`multiprocessing` are not among them: a program imports those from there.
 """
 
 import multiprocessing as _standard

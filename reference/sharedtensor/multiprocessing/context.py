@@ -154,7 +154,7 @@ class DefaultContext(Channels, context.DefaultContext):
     def get_start_method(  # type: ignore[override]
         self, allow_none: bool = False
     ) -> str | None:
-        """Return the program's start method."""
+        """Return the program's start method, or Python's default. Clause API-4."""
         return multiprocessing.get_start_method(allow_none)
 
     def set_start_method(self, method: str | None, force: bool = False) -> None:

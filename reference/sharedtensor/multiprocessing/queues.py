@@ -73,7 +73,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         self._reset()
 
     def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Send an object. Clauses CHAN-7, GRAD-5, GRAD-6, LIFE-5.
+        """Send an object. Clauses CHAN-7, CHAN-13, GRAD-5, GRAD-6, LIFE-5.
 
         While there is no room, what was packed is this call's alone, and goes with its
         process: clause LOAD-1.
@@ -122,7 +122,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     def _release_place(self, message: memoryview) -> None:
         """Give back the place of a message that is no more in here, received or lost.
 
-        Clauses FAIL-2, FAIL-7.
+        Clauses CHAN-13, FAIL-2, FAIL-7.
         """
         self._sem.release()
 

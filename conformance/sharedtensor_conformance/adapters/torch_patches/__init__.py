@@ -40,7 +40,7 @@ class Fix:
 FIXES = (
     Fix("messages", ("LIFE-3", "LIFE-5", "LIFE-21", "FD-6", "ENV-2", "THREAD-4")),
     Fix("queues", ("GRAD-5", "CHAN-7", "FAIL-1", "LIFE-16", "LOAD-4"), ("messages",)),
-    Fix("strategies", ("STRAT-4", "STRAT-5", "FS-1")),
+    Fix("strategies", ("STRAT-1", "STRAT-4", "STRAT-5", "FS-1")),
     Fix("refusals", ("LIFE-18", "LIFE-19"), ("messages", "queues")),
     Fix("handles", ("SEC-6", "SEC-7", "SEC-8")),
     Fix("grads", ("GRAD-2", "GRAD-3", "GRAD-4", "GRAD-8", "GRAD-9")),

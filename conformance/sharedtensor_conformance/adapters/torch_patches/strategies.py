@@ -1,4 +1,7 @@
-"""A storage is sent as it was shared, whatever the strategy is by now."""
+"""A storage is sent as it was shared, whatever the strategy is by now.
+
+And whoever asks for the strategies gets a set of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from sharedtensor_conformance.adapters.torch_patches.segments import names, watc
 
 
 def apply() -> None:
-    """Restores STRAT-4, STRAT-5, FS-1.
+    """Restores STRAT-1, STRAT-4, STRAT-5, FS-1.
 
     Wraps ``reductions.reduce_storage`` and ``UntypedStorage.share_memory_``, which ask
     for the strategy of the process. A storage that is shared already is copied by them
@@ -19,13 +22,21 @@ def apply() -> None:
     name if it was given one or received by one. So it stays where it is.
 
     A receiver of either sort is told by the message what it is, as before.
+
+    Wraps ``torch.multiprocessing.get_all_sharing_strategies``, which returns the very
+    set in which ``set_sharing_strategy`` looks names up.
     """
     watch_names()
     torch = import_module("torch")
+    wrap(torch.multiprocessing, "get_all_sharing_strategies", _own_set)
     reductions = import_module("torch.multiprocessing.reductions")
     wrap(torch.UntypedStorage, "share_memory_", _share)
     wrap(reductions, "reduce_storage", _reduce)
     reduction.register(torch.UntypedStorage, reductions.reduce_storage)
+
+
+def _own_set(before: Any) -> set[str]:
+    return set(before())
 
 
 def _share(before: Any, storage: Any, *args: Any, **options: Any) -> Any:

@@ -381,6 +381,14 @@ class ChannelProxy:
         """Return how often an actor finds a queue empty, if it asks so many times."""
         return int(actor.request("channel", self, "count_empty", times, how))
 
+    def count_full(self, actor: Requester, times: int, how: dict[str, Any]) -> int:
+        """Return how often a queue has no room, if an actor puts so many times."""
+        return int(actor.request("channel", self, "count_full", times, how))
+
+    def size(self, actor: Requester) -> int:
+        """Return how many messages a queue has, as it tells an actor."""
+        return int(actor.request("channel", self, "size"))
+
     def task_done(self, actor: Requester) -> None:
         """Let an actor say that a message has been dealt with."""
         actor.request("channel", self, "task_done")

@@ -1,5 +1,7 @@
 """Mutants of the drop-in surface."""
 
+import multiprocessing
+
 from sharedtensor_conformance.mutants.registry import ABSENT, mutant
 
 
@@ -43,6 +45,24 @@ def setting_a_start_method_does_nothing(set_start_method):
     from sharedtensor.multiprocessing import get_context
 
     return lambda method, force=False: get_context(method) and None
+
+
+@mutant(
+    "spawns_unless_told_otherwise",
+    "API-4",
+    replaces=(
+        "multiprocessing.context.DefaultContext.get_start_method",
+        "multiprocessing.get_start_method",
+    ),
+)
+def spawns_unless_told_otherwise(of_the_context, of_the_module):
+    """The start method of a program that has set none is `spawn`."""
+
+    def get(self, allow_none=False):
+        was_set = multiprocessing.get_start_method(allow_none=True)
+        return was_set or (None if allow_none else "spawn")
+
+    return get, lambda allow_none=False: get(None, allow_none)
 
 
 @mutant(

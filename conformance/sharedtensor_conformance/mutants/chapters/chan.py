@@ -1,6 +1,7 @@
 """Mutants of the channels."""
 
 import copy
+import dataclasses
 import multiprocessing
 import pickle
 import queue
@@ -43,6 +44,31 @@ def nested_tensors_are_copies(pack_message):
         return pack_message(obj)
 
     return pack
+
+
+def _copy_in(message, is_copied):
+    """Return a message in whose containers what `is_copied` is a copy."""
+    if is_copied(message):
+        return copy.deepcopy(message)
+    if type(message) in (list, tuple):
+        return type(message)(_copy_in(part, is_copied) for part in message)
+    if isinstance(message, dict):
+        return {key: _copy_in(part, is_copied) for key, part in message.items()}
+    return message
+
+
+@mutant("named_tuples_are_copies", "CHAN-3", replaces="protocol.pack_message")
+def named_tuples_are_copies(pack_message):
+    """Tensors in a named tuple arrive as copies; those in a tuple are shared."""
+    return lambda obj: pack_message(
+        _copy_in(obj, lambda part: isinstance(part, tuple) and hasattr(part, "_fields"))
+    )
+
+
+@mutant("attributes_are_copies", "CHAN-3", replaces="protocol.pack_message")
+def attributes_are_copies(pack_message):
+    """Tensors in the attributes of a dataclass instance arrive as copies."""
+    return lambda obj: pack_message(_copy_in(obj, dataclasses.is_dataclass))
 
 
 @mutant(
@@ -247,6 +273,47 @@ def an_empty_queue_gives_up_early(arrives):
         return arrives(self, block, deadline and now + (deadline - now) / 2)
 
     return arrives_early
+
+
+@mutant(
+    "a_full_queue_is_waited_for", "CHAN-13", replaces="multiprocessing.queues.Queue.put"
+)
+def a_full_queue_is_waited_for(put):
+    """A queue waits for room for a second at least."""
+
+    def put_late(self, obj, block=True, timeout=None):
+        if not block or timeout is not None:
+            block, timeout = True, max(timeout or 0, 1)
+        put(self, obj, block, timeout)
+
+    return put_late
+
+
+@mutant(
+    "a_full_queue_gives_up_early",
+    "CHAN-13",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def a_full_queue_gives_up_early(put):
+    """A queue waits for room for half of the time that it was given."""
+    return lambda self, obj, block=True, timeout=None: put(
+        self, obj, block, timeout and timeout / 2
+    )
+
+
+@mutant(
+    "places_without_end_are_not_counted",
+    "CHAN-13",
+    replaces="multiprocessing.queues.Queue._release_place",
+)
+def places_without_end_are_not_counted(release_place):
+    """A queue without a bound never gets a place back, of which it has a great many."""
+
+    def release(self, message):
+        if self._maxsize < 1000:
+            release_place(self, message)
+
+    return release
 
 
 # Those that random histories find, and no other test

@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import weakref
+from typing import Any
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -275,3 +276,50 @@ def neighbours_are_left_behind(pieces):
         return [rest, *others]
 
     return property(first_mapped)
+
+
+@mutant("deep_copies_are_views", "SHARE-13", replaces="tensors.Tensor.__deepcopy__")
+def deep_copies_are_views(deepcopy):
+    """A deep copy of a tensor has the memory of the tensor."""
+
+    def view(self, memo):
+        made = memo[id(self)] = self.detach()
+        return made
+
+    return view
+
+
+_pickled: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def _find_pickled(pid, key, rebuild, arguments):
+    found = _pickled.get(key) if pid == os.getpid() else None
+    return rebuild(*arguments) if found is None else found.detach()
+
+
+@mutant("pickles_name_the_tensor", "SHARE-13", replaces="tensors.Tensor.__reduce_ex__")
+def pickles_name_the_tensor(reduce_ex):
+    """A pickle that is read in the process of its tensor gives the same memory."""
+
+    def reduce(self, protocol):
+        rebuild, arguments, *_ = reduce_ex(self, protocol)
+        _pickled[id(self)] = self
+        return _find_pickled, (os.getpid(), id(self), rebuild, arguments)
+
+    return reduce
+
+
+def _rebuild_while_it_lives(pid, rebuild, arguments):
+    os.kill(pid, 0)
+    return rebuild(*arguments)
+
+
+@mutant("pickles_need_their_maker", "SHARE-13", replaces="tensors.Tensor.__reduce_ex__")
+def pickles_need_their_maker(reduce_ex):
+    """A pickle cannot be read when the process that made it has gone."""
+
+    def reduce(self, protocol):
+        rebuild, arguments, *state = reduce_ex(self, protocol)
+        return _rebuild_while_it_lives, (os.getpid(), rebuild, arguments), *state
+
+    return reduce

@@ -16,6 +16,33 @@ def names_one_strategy(get_all_sharing_strategies):
     return lambda: {"file_system"}
 
 
+@mutant("lists_what_the_system_lacks", "STRAT-1", replaces="strategies.STRATEGIES")
+def lists_what_the_system_lacks(known):
+    """There is a strategy that can be set, and under which nothing can be shared."""
+    from sharedtensor import ResourceError, strategies
+
+    class Anonymous(strategies.FileDescriptor):
+        """Segments of a kind that no system has."""
+
+        name = "anonymous"
+
+        def allocate(self, source, nbytes):
+            raise ResourceError(f"there is no segment of {nbytes} bytes")
+
+    return known | {Anonymous.name: Anonymous()}
+
+
+@mutant(
+    "hands_out_its_set_of_strategies",
+    "STRAT-1",
+    replaces="multiprocessing.get_all_sharing_strategies",
+)
+def hands_out_its_set_of_strategies(get_all_sharing_strategies):
+    """Whoever asks for the strategies gets one and the same set."""
+    only = get_all_sharing_strategies()
+    return lambda: only
+
+
 @mutant("sets_a_strategy_once", "STRAT-2", replaces="protocol.set_strategy")
 def sets_a_strategy_once(set_strategy):
     """A strategy that was set cannot be changed to another one."""

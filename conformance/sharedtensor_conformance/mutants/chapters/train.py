@@ -137,3 +137,29 @@ def empty_parameters_are_left_out(tensors):
                 yield name, value
 
     return filled
+
+
+@mutant("module_shares_no_grads", "TRAIN-7", replaces="nn.Module.share_memory")
+def module_shares_no_grads(share_memory):
+    """A module's `share_memory()` leaves the grads of its parameters private."""
+
+    def share(self):
+        for kind in ("_parameters", "_buffers"):
+            for _, value in self._tensors(kind):
+                value.storage.share()
+        return self
+
+    return share
+
+
+@mutant("module_gets_new_grads", "TRAIN-7", replaces="nn.Module.share_memory")
+def module_gets_new_grads(share_memory):
+    """A module's `share_memory()` puts shared copies in the place of the grads."""
+
+    def share(self):
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad.clone()
+        return share_memory(self)
+
+    return share

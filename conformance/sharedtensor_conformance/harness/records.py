@@ -1,0 +1,67 @@
+"""Records: objects in whose attributes a message has tensors, as programs send them.
+
+They pickle in the ways in which classes do that say nothing of it. Each has two
+attributes, and stays in its process as one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Pair(NamedTuple):
+    """A tuple whose places have names."""
+
+    first: Any
+    second: Any
+
+
+@dataclass
+class Batch:
+    """A dataclass, which pickles its dictionary of attributes."""
+
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenBatch:
+    """A dataclass without that dictionary, and which cannot be changed."""
+
+    first: Any
+    second: Any
+
+
+class Holder:
+    """An ordinary object, which pickles its dictionary of attributes."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first = first
+        self.second = second
+
+
+RECORDS: dict[str, Callable[[Any, Any], Any]] = {
+    "named tuple": Pair,
+    "dataclass": Batch,
+    "dataclass with slots": FrozenBatch,
+    "object": Holder,
+}
+"""The classes of records, by what a test calls them."""
+
+
+def is_record(value: Any) -> bool:
+    """Return whether a value is a record."""
+    return type(value) in RECORDS.values()
+
+
+def changed(record: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a record of the same class with other attributes."""
+    return type(record)(change(record.first), change(record.second))
+
+
+def kind_of(record: Any) -> str:
+    """Return what a test calls a record that arrived; its class where it is none."""
+    kinds = {made: kind for kind, made in RECORDS.items()}
+    return kinds.get(type(record), type(record).__name__)
