@@ -184,6 +184,89 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
         check.equal(both[1].answer().values(), [8, 9], "the other receives it")
 
 
+PLACES = 150
+"""Of more places in a call, so many are taken, all over it."""
+
+
+def places_up_to(count):
+    """Return numbers of places in a call that has `count`, and one behind the last."""
+    return range(1, count + 2, 1 + count // PLACES)
+
+
+@clause(
+    "THREAD-6",
+    profiles=("share",),
+    start_methods=("fork",),
+    vary=("strategy",),
+    channels=("pipe",),
+)
+def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
+    sender, receiver, stage
+):
+    """A forked child writes to it: `is_shared` has said before who sees that."""
+
+    def interrupt(place):
+        tensor = sender.make([place, 7])
+        sender.request("act", "share_interrupted", place, tensor)
+        seen = 8 if tensor.is_shared() else 7
+        sender.request("act", "in_a_child", "operate", "write", tensor, [1], 8)
+        said = f"a child's write is seen as `is_shared` says (place {place})"
+        check.equal(tensor.values(), [place, seen], said)
+        tensor.share()
+        check.equal(tensor.is_shared(), True, "it can be shared afterwards")
+        each_sees_what_the_other_writes(sender, tensor, receiver)
+
+    first = sender.make([6, 7])
+    count = sender.request("act", "places_of_share", first)
+    each_sees_what_the_other_writes(sender, first, receiver)
+    interrupt(count + 1)
+    before = stage.holdings(sender, receiver)
+    for place in places_up_to(count):
+        interrupt(place)
+    stage.check_given_back(before, sender, receiver)
+
+
+@clause("THREAD-6", vary=("strategy",), channels=("pipe",))
+def test_send_that_is_interrupted_loses_its_own_message_at_most(
+    sender, receiver, stage
+):
+    """After each interrupted message the same tensor is sent once more."""
+
+    def interrupt(place):
+        tensor = sender.make([place, 7])
+        to = receiver.name, "pipe"
+        sender.request("act", "put_interrupted", place, tensor, *to)
+        sender.put([place, tensor], receiver, "pipe")
+        arrived = [receiver.get(sender, "pipe")]
+        if not isinstance(arrived[0], list):
+            arrived.append(receiver.get(sender, "pipe"))
+        *interrupted, (number, again) = arrived
+        check.equal(number, place, "the message behind the interrupted one arrives")
+        each_sees_the_writes_of_the_others(tensor, again, *interrupted)
+        for one in (tensor, again, *interrupted):
+            one.drop()
+
+    first = sender.make([6, 7])
+    to = receiver.name, "pipe"
+    count = sender.request("act", "places_of_put", first, *to)
+    receiver.get(sender, "pipe").drop()
+    first.drop()
+    interrupt(count + 1)
+    before = stage.holdings(sender, receiver)
+    for place in places_up_to(count):
+        interrupt(place)
+    stage.check_given_back(before, sender, receiver)
+
+
+def each_sees_what_the_other_writes(sender, tensor, receiver):
+    """Send a tensor, write on both sides, and drop it."""
+    sender.put(tensor, receiver, "pipe")
+    arrived = receiver.get(sender, "pipe")
+    each_sees_the_writes_of_the_others(tensor, arrived)
+    for one in (tensor, arrived):
+        one.drop()
+
+
 RACES = 8
 
 

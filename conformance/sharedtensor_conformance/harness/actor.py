@@ -23,6 +23,7 @@ from sharedtensor_conformance.harness import (
     concurrency,
     confinement,
     exhaustion,
+    interruption,
     loading,
     storages,
     tasks,
@@ -45,7 +46,7 @@ CAUSES_AT_MOST = 20
 ENVIRONMENT = re.compile(r"/[^\s'\"]*/(?=(site|dist)-packages/)")
 """Where an interpreter has what is installed for it."""
 
-ACTIONS = (actions, concurrency, confinement, loading, storages)
+ACTIONS = (actions, concurrency, confinement, interruption, loading, storages)
 """Where actions are."""
 
 
