@@ -11,7 +11,7 @@ from sharedtensor_conformance.clauses import load_clauses
 ROOT = Path(__file__).parents[2]
 HISTORY = ROOT / "docs/history.md"
 SECTION = "## Changed clauses"
-ENTRY = re.compile(r"^- \{clause\}`([A-Z]+-\d+)` ", re.MULTILINE)
+ENTRY = re.compile(r"^- \{clause\}`([A-Z]+-\d+)`", re.MULTILINE)
 
 
 @pytest.fixture
