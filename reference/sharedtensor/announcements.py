@@ -13,7 +13,6 @@ the thread that pickles knows which one applies:
   receiver says that it has it.
 """
 
-import os
 from typing import Any, Protocol
 
 from . import manager, transport
@@ -42,7 +41,7 @@ class Inherited:
 
     def received(self, name: str, address: str) -> None:
         """Close the descriptor."""
-        os.close(transport.take_descriptor(self.handle))
+        transport.take_descriptor(self.handle).close()
 
     discarded = received
 

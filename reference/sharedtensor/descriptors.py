@@ -1,12 +1,21 @@
 """Descriptors that are on their way out of this process, or into it.
 
-They are closed with the object that owns them, so an exception that comes in between,
-such as that of Ctrl-C, loses none (clause FAULT-2). What is on its way out is closed in
-a forked child at once: what a process sends does not stay in its children.
+Each belongs to an object from the very call of C that opens it, receives it, or passes
+it on: an exception of a signal handler, such as that of Ctrl-C, can arise wherever such
+a call comes back, and not within it. They are closed with their owner, so none is lost
+(clause FAULT-2), and in a forked child at once: what a process sends or receives does
+not stay in its children.
 """
 
 import os
+import socket
 import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat, starmap
+from typing import Any
+
+RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
 
 
 class ClosedAtLast:
@@ -25,12 +34,38 @@ class ClosedAtLast:
             pass
 
 
-class OwnedDescriptor(ClosedAtLast):
-    """A descriptor that is closed with this object, or in a forked child at once."""
+class ClosedInChildren(ClosedAtLast):
+    """What is closed in a forked child at once, too."""
 
-    def __init__(self, fd: int):
+    def __init__(self) -> None:
+        _open.add(self)
+
+
+class OwnedDescriptor(ClosedInChildren):
+    """A descriptor; -1 if it is closed, or another's."""
+
+    def __init__(self, fd: int = -1):
         self.fd = fd
-        _owned.add(self)
+        super().__init__()
+
+    @classmethod
+    def opened_by(cls, call: Callable[..., int], *arguments: Any) -> "OwnedDescriptor":
+        """Return the owner of the descriptor that a function of C returns.
+
+        It owns the descriptor before an exception of a signal handler can arise.
+        """
+        owned = cls()
+        _give((owned,), starmap(call, (arguments,)))
+        return owned
+
+    @classmethod
+    def pair_opened_by(
+        cls, call: Callable[..., tuple[int, int]], *arguments: Any
+    ) -> tuple["OwnedDescriptor", "OwnedDescriptor"]:
+        """Return the owners of the two descriptors that a function of C returns."""
+        first, second = owners = cls(), cls()
+        _give(owners, chain.from_iterable(starmap(call, (arguments,))))
+        return first, second
 
     def close(self) -> None:
         """Close it, once."""
@@ -39,31 +74,100 @@ class OwnedDescriptor(ClosedAtLast):
             os.close(fd)
 
 
-class ReceivedDescriptors(ClosedAtLast, list[int | None]):
-    """The descriptors of a message; those that nobody takes are closed with it.
+def _give(owners: Sequence[OwnedDescriptor], opened: Iterable[int]) -> None:
+    """Give descriptors to owners by one call of C, in which no signal handler runs.
 
-    Who takes one leaves None in its place.
+    `opened` opens them when it is iterated over, and has no step in Python either.
+    """
+    deque(map(setattr, owners, repeat("fd"), opened), maxlen=0)
+
+
+class OwnedSockets(ClosedInChildren):
+    """Sockets. `opened` makes them when it is iterated over, without a step in Python.
+
+    They are those of C: the class of the module `socket` has such steps.
     """
 
-    def take(self, place: int) -> int | None:
-        """Return the descriptor in a place, now the caller's; None if it is taken."""
-        fd, self[place] = self[place], None
-        return fd
+    def __init__(self, opened: Iterable[socket.SocketType]):
+        self.sockets: list[socket.SocketType] = []
+        super().__init__()
+        self.sockets.extend(opened)
+
+    def close(self) -> None:
+        """Close those that are open."""
+        for each in self.sockets:
+            each.close()
+
+
+class ReceivedDescriptors(ClosedInChildren):
+    """The descriptors of a message; those that nobody takes are closed with it.
+
+    Who takes one leaves None in its place. `places` has them once `receive` returns;
+    before that those of a packet that has come are in `_packets` alone.
+    """
+
+    def __init__(self) -> None:
+        self.places: list[int | None] = []
+        self._packets: list[Any] = []
+        super().__init__()
+
+    def receive(
+        self, taken: list[Any], call: Callable[..., Any], *arguments: Any
+    ) -> tuple[bytes, int]:
+        """Add the descriptors of a packet; return its bytes and its flags.
+
+        Args:
+            taken: an empty list; what has come is in it from the call of C on.
+            call: the method `recvmsg` of a socket.
+            arguments: what it is given.
+        """
+        self._packets = taken
+        taken.extend(starmap(call, (arguments,)))
+        data, _, flags, _ = taken[0]
+        self._sort_in()
+        return data, flags
+
+    def _sort_in(self) -> None:
+        """Put what has come in its places."""
+        places = [*self.places]
+        for _, ancillary, _, _ in self._packets:
+            for level, kind, content in ancillary:
+                if (level, kind) == RIGHTS:
+                    places.extend(memoryview(content).cast("i"))
+        self.places, self._packets = places, []  # no handler runs between the two
+
+    def take(self, place: int) -> OwnedDescriptor | None:
+        """Return the owner of the descriptor in a place; None if it is taken."""
+        owned = OwnedDescriptor()
+        fd = self.places[place]
+        if fd is None:
+            return None
+        owned.fd, self.places[place] = fd, None
+        return owned
+
+    def drop(self, place: int) -> None:
+        """Close the descriptor in a place; those behind it are one place before."""
+        fd = self.places[place]
+        del self.places[place]
+        if fd is not None:
+            os.close(fd)
 
     def close(self) -> None:
         """Close what was not taken. Clauses FAULT-4, LIFE-19."""
-        for place, fd in enumerate(self):
-            self[place] = None
+        if self._packets:
+            self._sort_in()
+        for place, fd in enumerate(self.places):
+            self.places[place] = None
             if fd is not None:
                 os.close(fd)
 
 
-_owned: "weakref.WeakSet[OwnedDescriptor]" = weakref.WeakSet()
+_open: "weakref.WeakSet[ClosedInChildren]" = weakref.WeakSet()
 
 
-def _close_what_others_send() -> None:
-    for owned in list(_owned):
-        owned.close()
+def _close_what_others_pass_on() -> None:
+    for each in list(_open):
+        each.close()
 
 
-os.register_at_fork(after_in_child=_close_what_others_send)
+os.register_at_fork(after_in_child=_close_what_others_pass_on)

@@ -18,7 +18,7 @@ import struct
 import warnings
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing import reduction
 from typing import Any, Protocol, TypeVar
 
@@ -50,15 +50,17 @@ class Message:
 
     `packet` is what its channel has made of it, where writing it takes more than that.
     `is_accepted` says that `put` answers for it, so nobody can be told of an error.
+    `queued` is empty until a queue keeps it to write it later.
     """
 
-    __slots__ = ("is_accepted", "outbox", "packet", "payload")
+    __slots__ = ("is_accepted", "outbox", "packet", "payload", "queued")
 
     def __init__(self, payload: Any, outbox: transport.Outbox):
         self.payload = payload
         self.outbox = outbox
         self.packet: Any = None
         self.is_accepted = False
+        self.queued: list[object] = []
 
 
 class Channel(Protocol):
@@ -70,28 +72,32 @@ class Channel(Protocol):
         descriptors: list[int] = ...,
         wait: bool = ...,
         is_accepted: bool = ...,
+        sent: list[object] | None = ...,
     ) -> None:
         """Write one message, or raise `BlockingIOError` rather than wait.
 
-        One that is accepted already is not given up while anything passes.
+        One that is accepted already is not given up while anything passes. Once it is
+        written there is something in `sent`.
         """
 
     def make_ready(self, payload: Any, descriptors: list[int]) -> Any:
         """Return what has all that writing takes, or None where that is nothing."""
         ...
 
-    def write_ready(self, packet: Any, wait: bool = ...) -> None:
+    def write_ready(
+        self, packet: Any, wait: bool = ..., sent: list[object] | None = ...
+    ) -> None:
         """Write what `make_ready` has returned, however long that takes.
 
         Or raise `BlockingIOError` rather than wait.
         """
 
     def read(
-        self, wait: bool = ..., taken: Callable[[memoryview], object] | None = ...
+        self, wait: bool = ..., taken: list[Any] | None = ...
     ) -> tuple[Any, ReceivedDescriptors]:
         """Read one message, or raise `BlockingIOError` rather than wait.
 
-        `taken` is called once a message has left the channel, come what may.
+        What has left the channel is in `taken` from then on, come what may.
         """
         ...
 
@@ -463,12 +469,12 @@ def write_either(message: Message, channel: Channel, wait: bool) -> None:
 
     From then on nothing of it is undone: it is in flight. Clause CUDA-4.
     """
+    sent = message.outbox.sent
     if message.packet is None:
         descriptors, accepted = message.outbox.descriptors, message.is_accepted
-        channel.write(message.payload, descriptors, wait, accepted)
+        channel.write(message.payload, descriptors, wait, accepted, sent)
     else:
-        channel.write_ready(message.packet, wait)
-    message.outbox.confirm_sent()
+        channel.write_ready(message.packet, wait, sent)
 
 
 def withdraw_message(message: Message) -> None:
@@ -491,13 +497,11 @@ def make_ready(message: Message, channel: Channel) -> None:
 
 
 def read_message(
-    channel: Channel,
-    wait: bool = True,
-    taken: Callable[[memoryview], object] | None = None,
+    channel: Channel, wait: bool = True, taken: list[Any] | None = None
 ) -> tuple[Any, ReceivedDescriptors]:
     """Read a whole message, so that the next one can be read whatever is in it.
 
-    `taken` is called once a message has left the channel. Clauses FAULT-2, FAULT-4.
+    What has left the channel is in `taken` from then on. Clauses FAULT-2, FAULT-4.
     """
     return channel.read(wait, taken)
 

@@ -155,7 +155,9 @@ class FileDescriptor:
         inode, descriptor = where
         segment = Segment(self, token, nbytes, inode=inode)
         try:
-            fd = segment.descriptor = transport.take_descriptor(descriptor)
+            owned = transport.take_descriptor(descriptor)
+            fd = segment.descriptor = owned.fd
+            owned.fd = -1  # no signal handler runs between the two
             segments.verify_unnamed(fd, token, nbytes, inode)
             segments.map_shared(target, fd)
         except BaseException:
@@ -175,7 +177,7 @@ class FileDescriptor:
         FD-4, RESHARE-7.
         """
         with contextlib.suppress(HandleError):
-            os.close(transport.take_descriptor(where[1]))
+            transport.take_descriptor(where[1]).close()
 
     def release(self, segment: Segment) -> None:
         """Close the descriptor at once; in a forked child it is the child's own.

@@ -34,17 +34,20 @@ INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
 class Undo:
     """Jobs that are done with the end of this object: for a message that is not sent.
 
-    So they are done as well where such a message is merely dropped. Clause CUDA-4.
+    So they are done as well where such a message is merely dropped. `sent` is that of
+    its `Outbox`. Clause CUDA-4.
     """
 
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "sent")
 
-    def __init__(self) -> None:
+    def __init__(self, sent: list[object]) -> None:
         self.jobs: list[Callable[[], object]] = []
+        self.sent = sent
 
     def __del__(self) -> None:
-        for job in self.jobs:
-            job()
+        if not self.sent:
+            for job in self.jobs:
+                job()
 
 
 class Outbox:
@@ -54,11 +57,15 @@ class Outbox:
     the names that it carries, by their managers, and `storages` those that were met
     while it was pickled, each once. `undo` is None where nothing has to be undone if
     the message is not written. Clause FAULT-3.
+
+    `sent` is empty until the message is written, and is filled by the very call of C
+    that writes it. Clause FAULT-2.
     """
 
     undo: Undo | None = None
 
     def __init__(self) -> None:
+        self.sent: list[object] = []
         self.descriptors: list[int] = []
         self.keep: list[Any] = []
         self.names: dict[str, list[str]] = {}
@@ -91,11 +98,6 @@ class Outbox:
         self.names.setdefault(address, []).append(name)
         self.keep.append(owner)
         return -1 if len(self.names) == 1 else ~list(self.names).index(address)
-
-    def confirm_sent(self) -> None:
-        """Undo nothing any more."""
-        if self.undo is not None:
-            self.undo.jobs.clear()
 
     def clear(self) -> None:
         """Let go of everything: the message is on its way or withdrawn.
@@ -135,25 +137,25 @@ class Inbox:
         None if the message has none there. Whoever holds one of the names by it shares
         it. Clause LIFE-2.
         """
-        index = len(self.descriptors) + place
-        if place not in self.carriers and 0 <= index < len(self.descriptors):
-            fd = self.descriptors.take(index)
-            if fd is not None:
-                self.carriers[place] = OwnedDescriptor(fd)
+        count = len(self.descriptors.places)
+        if place not in self.carriers and 0 <= count + place < count:
+            owned = self.descriptors.take(count + place)
+            if owned is not None:
+                self.carriers[place] = owned
         return self.carriers.get(place)
 
-    def take(self, place: int) -> int:
-        """Return the descriptor at `place`, now the caller's. Raises `HandleError`."""
-        fd = None
-        if isinstance(place, int) and 0 <= place < len(self.descriptors):
-            fd = self.descriptors.take(place)
-        if fd is None:
+    def take(self, place: int) -> OwnedDescriptor:
+        """Return the owner of the descriptor at `place`. Raises `HandleError`."""
+        owned = None
+        if isinstance(place, int) and 0 <= place < len(self.descriptors.places):
+            owned = self.descriptors.take(place)
+        if owned is None:
             raise HandleError(
                 f"The message has no descriptor in place {place}, which a handle in it "
                 "names. Receive messages with the method that matches how they were "
                 "sent, and each of them once."
             )
-        return fd
+        return owned
 
     def close(self) -> None:
         """Close what was not taken, so that no message can leak descriptors.
@@ -236,7 +238,7 @@ def spawning() -> Iterator[None]:
     before, _current.spawning = _current.spawning, outbox
     try:
         yield
-        outbox.confirm_sent()
+        outbox.sent.append(True)
     finally:
         _current.spawning = before
         outbox.clear()
@@ -268,7 +270,7 @@ def undo_unless_sent(job: Callable[[], object]) -> None:
     if outbox is None and is_spawning():
         outbox = _current.spawning
     if outbox is not None:
-        outbox.undo = outbox.undo or Undo()
+        outbox.undo = outbox.undo or Undo(outbox.sent)
         outbox.undo.jobs.append(job)
 
 
@@ -282,7 +284,7 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
     if outbox is None:
         return _export_to_others(fd)
     if owner is None:
-        owner = OwnedDescriptor(os.dup(fd))
+        owner = OwnedDescriptor.opened_by(os.dup, fd)
         fd = owner.fd
     return outbox.add(fd, owner)
 
@@ -302,7 +304,7 @@ def _export_to_others(fd: int) -> Any:
     inherited = [] if popen is None else popen._fds  # by the child that is started
     again = fd in inherited  # for another storage in the same segment
     if again and is_spawning():
-        return export_to_child(OwnedDescriptor(os.dup(fd)))
+        return export_to_child(OwnedDescriptor.opened_by(os.dup, fd))
     if again or len(inherited) >= INHERITED_AT_MOST:
         from multiprocessing import resource_sharer
 
@@ -310,8 +312,8 @@ def _export_to_others(fd: int) -> Any:
     return reduction.DupFd(fd)
 
 
-def take_descriptor(handle: Any) -> int:
-    """Return the descriptor that a handle stands for, from now on the caller's.
+def take_descriptor(handle: Any) -> OwnedDescriptor:
+    """Return the owner of the descriptor that a handle stands for.
 
     No program that this process starts inherits it: clause FD-5. Raises `HandleError`
     when it cannot be had, for instance since the sender, which has to hand it out on a
@@ -320,12 +322,12 @@ def take_descriptor(handle: Any) -> int:
     if isinstance(handle, int):
         return current_inbox().take(handle)
     try:
-        fd: int = handle.detach()
-        os.set_inheritable(fd, False)  # it came by inheritance where a process began
+        owned = OwnedDescriptor.opened_by(handle.detach)
+        os.set_inheritable(owned.fd, False)  # it was inherited where a process began
     except (OSError, EOFError) as error:
         raise HandleError(
             "The sender of this tensor no longer hands out its descriptor: it has "
             "ended or was killed. Use a channel of sharedtensor.multiprocessing, whose "
             "messages survive their sender, or keep the sender alive."
         ) from error
-    return fd
+    return owned

@@ -89,7 +89,7 @@ def test_message_at_which_a_signal_handler_raises(queue, monkeypatch):
 def test_wait_at_which_a_signal_handler_raises(queue, monkeypatch):
     """No message was taken, so there is no place to give back."""
 
-    def interrupted(end, wait):
+    def interrupted(end, wait, taken):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -12,7 +12,7 @@ from multiprocessing import connection, reduction
 from typing import Any
 
 from .. import protocol
-from ..descriptors import ReceivedDescriptors
+from ..descriptors import OwnedDescriptor, ReceivedDescriptors
 from ..transport import export_descriptor, take_descriptor
 from . import packets
 
@@ -26,10 +26,13 @@ class Connection(connection.Connection):
     _check_readable: Callable[[], None]
     _check_writable: Callable[[], None]
 
-    def __init__(self, handle: int, readable: bool = True, writable: bool = True):
-        super().__init__(handle, readable, writable)
-        self._socket = socket.socket(*packets.KIND, fileno=self._handle)
+    def __init__(
+        self, owned: OwnedDescriptor, readable: bool = True, writable: bool = True
+    ):
+        fd, owned.fd = owned.fd, -1  # no step in Python lies between the two owners
+        self._socket = socket.SocketType(*packets.KIND, 0, fd)
         self._socket.settimeout(None)
+        super().__init__(fd, readable, writable)
 
     def _close(self, *ignored: Any) -> None:
         self._socket.close()
@@ -53,12 +56,12 @@ class Connection(connection.Connection):
         return protocol.unpack_message(*self.receive())
 
     def receive(
-        self, wait: bool = True, taken: Callable[[memoryview], object] | None = None
+        self, wait: bool = True, taken: list[Any] | None = None
     ) -> tuple[Any, ReceivedDescriptors]:
         """Return a message as it came: its bytes and descriptors, now the caller's.
 
-        Raises `BlockingIOError` if there is none and the caller is not to `wait`. Once
-        a message was `taken` that is called: see `packets.read`.
+        Raises `BlockingIOError` if there is none and the caller is not to `wait`. See
+        `packets.read` for `taken`.
         """
         self._check_closed()
         self._check_readable()
@@ -70,10 +73,11 @@ class Connection(connection.Connection):
         descriptors: Sequence[int] = (),
         wait: bool = True,
         is_accepted: bool = False,
+        sent: list[object] | None = None,
     ) -> None:
         """Write one message: see `packets.write`. Clause FAIL-1."""
         timeout = in_flight_timeout(wait and is_accepted)
-        packets.write(self._socket, payload, descriptors, wait, timeout)
+        packets.write(self._socket, payload, descriptors, wait, timeout, sent)
 
     def make_ready(
         self, payload: Any, descriptors: Sequence[int]
@@ -86,12 +90,17 @@ class Connection(connection.Connection):
             return None
         return packets.Packet(payload, descriptors)
 
-    def write_ready(self, packet: packets.Packet, wait: bool = True) -> None:
+    def write_ready(
+        self,
+        packet: packets.Packet,
+        wait: bool = True,
+        sent: list[object] | None = None,
+    ) -> None:
         """Write such a packet, however long that takes, or without waiting for room."""
-        packet.write(self._socket, wait, in_flight_timeout(wait))
+        packet.write(self._socket, wait, in_flight_timeout(wait), sent)
 
     def read(
-        self, wait: bool = True, taken: Callable[[memoryview], object] | None = None
+        self, wait: bool = True, taken: list[Any] | None = None
     ) -> tuple[Any, ReceivedDescriptors]:
         """Read one message whole: see `packets.read`."""
         return packets.read(self._socket, wait, taken)

@@ -16,16 +16,19 @@ So a message is written whole or not at all, and read whole or not at all:
   the kernel closes the descriptors in it (clause LIFE-13).
 """
 
+import _socket
 import array
 import errno
 import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import chain, starmap
 from typing import Any
 
-from ..descriptors import OwnedDescriptor, ReceivedDescriptors
+from ..descriptors import RIGHTS, OwnedDescriptor, OwnedSockets, ReceivedDescriptors
 from ..errors import ResourceError, resource_error
 
 HEADER = struct.Struct("!IQ")
@@ -41,41 +44,42 @@ FLAGS = int(socket.MSG_CMSG_CLOEXEC)
 NO_SIGNAL = int(socket.MSG_NOSIGNAL)
 NO_WAIT = int(socket.MSG_DONTWAIT)
 CUT_SHORT = int(socket.MSG_CTRUNC)
-RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
 PLACE_FOR_FDS = socket.CMSG_SPACE(FDS_AT_ONCE * array.array("i").itemsize)
 KIND = socket.AF_UNIX, socket.SOCK_SEQPACKET
 
 
-def pair() -> tuple[int, int]:
+def pair() -> tuple[OwnedDescriptor, OwnedDescriptor]:
     """Return two connected sockets with room for some messages, as descriptors."""
-    ends = socket.socketpair(*KIND)
+    first, second = ends = _socket.socketpair(*KIND)
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_SIZE)
-    first, second = (end.detach() for end in ends)
-    return first, second
+    opened_by = OwnedDescriptor.opened_by
+    return opened_by(first.detach), opened_by(second.detach)
 
 
 def write(
-    end: socket.socket,
+    end: socket.SocketType,
     payload: Any,
     descriptors: Sequence[int],
     wait: bool,
     timeout: float,
+    sent: list[object] | None = None,
 ) -> None:
     """Write one message. Raises `BrokenPipeError` when nobody can read it.
 
     Raises `BlockingIOError` if that takes waiting and the caller is not to `wait`, and
     `ResourceError`; nothing has been written then. `timeout` is the seconds to wait
-    while others have too many descriptors in flight. Clauses FAIL-1, FD-6, LOAD-4.
+    while others have too many descriptors in flight. Once the message is written there
+    is something in `sent`. Clauses FAIL-1, FD-6, LOAD-4.
     """
     size, count = memoryview(payload).nbytes, len(descriptors)
     if size <= LARGEST_PACKET and count <= FDS_AT_ONCE:  # as `fits` says
         packet = b"".join((HEADER.pack(count, size), payload))
-        _send(end, packet, descriptors, wait, timeout)
+        _send(end, packet, descriptors, wait, timeout, sent)
         return
     large = Packet(payload, descriptors)
     try:
-        large.write(end, wait, timeout)
+        large.write(end, wait, timeout, sent)
     finally:
         large.close()
 
@@ -111,16 +115,23 @@ class Packet:
         self._descriptors = descriptors
         self._bytes = b"".join((HEADER.pack(count, size), body))
 
-    def write(self, end: socket.socket, wait: bool, timeout: float) -> None:
+    def write(
+        self,
+        end: socket.SocketType,
+        wait: bool,
+        timeout: float,
+        sent: list[object] | None = None,
+    ) -> None:
         """Write it; see `write` for what is raised.
 
         Args:
             end: where to.
             wait: whether to wait for room.
             timeout: seconds to wait while others have too many descriptors in flight.
+            sent: a list in which there is something once it is written.
         """
         descriptors = [*(owned.fd for owned in self._owned), *self._descriptors]
-        _send(end, self._bytes, descriptors, wait, timeout)
+        _send(end, self._bytes, descriptors, wait, timeout, sent)
 
     def close(self) -> None:
         """Close the descriptors that were made for it."""
@@ -129,18 +140,21 @@ class Packet:
 
 
 def _send(
-    end: socket.socket,
+    end: socket.SocketType,
     packet: bytes,
     descriptors: Sequence[int],
     wait: bool,
     timeout: float,
+    sent: list[object] | None,
 ) -> None:
+    sent = [] if sent is None else sent
     flags = NO_SIGNAL if wait else NO_SIGNAL | NO_WAIT
     rights = [(*RIGHTS, array.array("i", descriptors))] if descriptors else []
+    arguments = [packet], rights, flags
     deadline = 0.0
     while True:
         try:
-            end.sendmsg([packet], rights, flags)
+            sent.extend(starmap(end.sendmsg, (arguments,)))
         except OSError as error:
             # What all processes of a user have in flight counts, so it may pass.
             if error.errno != errno.ETOOMANYREFS:
@@ -155,15 +169,15 @@ def _send(
 
 
 def read(
-    end: socket.socket, wait: bool, taken: Callable[[memoryview], object] | None = None
+    end: socket.SocketType, wait: bool, taken: list[Any] | None = None
 ) -> tuple[Any, ReceivedDescriptors]:
     """Return one message whole: its bytes, and its descriptors, the caller's.
 
     One reader alone gets it: clause LIFE-15. It is taken before anything in it is
     looked at, so one that cannot be rebuilt leaves the connection in step: clause
     GRAD-6. Descriptors are not inherited by other programs: clauses FD-5, LIFE-23.
-    Then `taken` is called with the bytes in the packet, those of the message or its
-    beginning; whatever is raised later, the message is no more in here.
+    A packet is in `taken`, an empty list, once it has left the socket; whatever is
+    raised later, the message is no more in here. See `payload_of`.
 
     Raises `EOFError` when there is no writer any more (clause LOAD-5), `OSError`,
     `ResourceError`, or `BlockingIOError` if there is none and the caller is not to
@@ -171,17 +185,15 @@ def read(
     the message is lost, the ones that came are closed, and the connection stays in
     step. Clauses FAIL-2, FAIL-8, FAULT-4.
     """
-    packet, descriptors, lost = _receive(end, wait)
+    packet, descriptors, lost = _receive(end, wait, [] if taken is None else taken)
     try:
         if len(packet) < HEADER.size:
             raise EOFError
         payload: Any = memoryview(packet)[HEADER.size :]
-        if taken is not None:
-            taken(payload)
         count, size = HEADER.unpack_from(packet)
         attached = size > LARGEST_PACKET
         in_a_batch = attached + count > FDS_AT_ONCE
-        if lost or len(descriptors) != attached + (1 if in_a_batch else count):
+        if lost or len(descriptors.places) != attached + (1 if in_a_batch else count):
             raise _lost(count)
         if in_a_batch:
             _open_batch(descriptors, count)
@@ -193,37 +205,42 @@ def read(
     return payload, descriptors
 
 
-def _receive(end: socket.socket, wait: bool) -> tuple[bytes, ReceivedDescriptors, bool]:
+def payload_of(taken: list[Any]) -> memoryview | None:
+    """Return the bytes of a message in its packet: all, or those at its beginning.
+
+    None if no message was taken. The end of the pipe comes as a packet without bytes.
+    """
+    if not taken or not taken[0][0]:
+        return None
+    return memoryview(taken[0][0])[HEADER.size :]
+
+
+def _receive(
+    end: socket.SocketType, wait: bool, taken: list[Any]
+) -> tuple[bytes, ReceivedDescriptors, bool]:
     """Return a packet, its descriptors, and whether some of them were lost.
 
     Waiting takes nothing, so a signal handler may interrupt it. Clause THREAD-5.
     """
     flags = FLAGS if wait else FLAGS | NO_WAIT
     found = ReceivedDescriptors()
+    size = WHOLE_PACKET, PLACE_FOR_FDS
     while True:
         try:
-            data, ancillary, got, _ = end.recvmsg(WHOLE_PACKET, PLACE_FOR_FDS, flags)
+            data, got = found.receive(taken, end.recvmsg, *size, flags)
         except ConnectionResetError:
             # It says once that the other end was closed with unread messages in it;
             # what it has sent comes next.
             continue
-        if ancillary:
-            _add(found, ancillary)
         return data, found, bool(got & CUT_SHORT)
-
-
-def _add(found: ReceivedDescriptors, ancillary: list[tuple[int, int, bytes]]) -> None:
-    """Add the descriptors that came with a packet."""
-    for level, kind, content in ancillary:
-        if (level, kind) == RIGHTS:
-            found.extend(memoryview(content).cast("i"))
 
 
 def _in_a_file(payload: Any) -> OwnedDescriptor:
     """Return a memory file with these bytes."""
     doing = f"Sending a message of {memoryview(payload).nbytes} bytes"
     try:
-        made = OwnedDescriptor(os.memfd_create("sharedtensor-message", os.MFD_CLOEXEC))
+        name = "sharedtensor-message"
+        made = OwnedDescriptor.opened_by(os.memfd_create, name, os.MFD_CLOEXEC)
         rest = memoryview(payload).cast("B")
         while rest.nbytes:
             rest = rest[os.write(made.fd, rest) :]
@@ -237,17 +254,16 @@ def _content(descriptors: ReceivedDescriptors, size: int) -> bytearray:
 
     Raises `OSError` if it is short.
     """
-    first = descriptors.pop(0)
-    assert first is not None, "nobody has taken one yet"
-    with os.fdopen(first, "rb", buffering=0) as file:
-        file.seek(0)
-        content = bytearray(size)
-        rest = memoryview(content)
-        while rest.nbytes:
-            count = file.readinto(rest)
-            if not count:
-                raise OSError(f"A message of {size} bytes came with fewer of them.")
-            rest = rest[count:]
+    file = descriptors.places[0]
+    assert file is not None, "nobody has taken one yet"
+    content = bytearray(size)
+    rest = memoryview(content)
+    while rest.nbytes:
+        count = os.preadv(file, [rest], size - rest.nbytes)
+        if not count:
+            raise OSError(f"A message of {size} bytes came with fewer of them.")
+        rest = rest[count:]
+    descriptors.drop(0)
     return content
 
 
@@ -255,13 +271,14 @@ def _in_a_batch(descriptors: Sequence[int]) -> OwnedDescriptor:
     """Return the end of a socket that holds these descriptors. Clause FD-6."""
     doing = f"Sending {len(descriptors)} descriptors"
     try:
-        loading, batch = socket.socketpair(*KIND)
-        with loading, batch:
+        ends = chain.from_iterable(starmap(_socket.socketpair, (KIND,)))
+        with closing(OwnedSockets(ends)) as made:
+            loading, batch = made.sockets
             loading.setblocking(False)  # nobody makes room: what is too much is refused
             for begin in range(0, len(descriptors), FDS_AT_ONCE):
                 part = descriptors[begin : begin + FDS_AT_ONCE]
-                socket.send_fds(loading, [b"+"], part)
-            return OwnedDescriptor(batch.detach())
+                loading.sendmsg([b"+"], [(*RIGHTS, array.array("i", part))])
+            return OwnedDescriptor.opened_by(batch.detach)
     except OSError as error:
         raise resource_error(error.errno, doing) from error
 
@@ -271,12 +288,14 @@ def _open_batch(descriptors: ReceivedDescriptors, count: int) -> None:
 
     Raises `ResourceError` if this process has no room for them. Clause FD-6.
     """
-    attached = len(descriptors) - 1
-    with socket.socket(*KIND, fileno=descriptors.pop()) as batch:
+    attached = len(descriptors.places) - 1
+    kind = ([each] for each in (*KIND, 0))
+    last = map(descriptors.places.pop, (-1,))
+    with closing(OwnedSockets(map(_socket.socket, *kind, last))) as made:
+        [batch] = made.sockets
         batch.settimeout(None)
-        while len(descriptors) - attached < count:
-            data, ancillary, got, _ = batch.recvmsg(1, PLACE_FOR_FDS, FLAGS)
-            _add(descriptors, ancillary)
+        while len(descriptors.places) - attached < count:
+            data, got = descriptors.receive([], batch.recvmsg, 1, PLACE_FOR_FDS, FLAGS)
             if not data or got & CUT_SHORT:
                 raise _lost(count)
 

@@ -16,7 +16,7 @@ from multiprocessing import pool
 from typing import Any, NoReturn
 
 from .. import protocol
-from .packets import BEGINNING
+from .packets import BEGINNING, payload_of
 from .queues import SimpleQueue
 
 INTEGERS = frozenset({"BININT", "BININT1", "BININT2", "LONG1"})
@@ -33,14 +33,15 @@ class _Numbered(SimpleQueue):
         FAIL-7, FAULT-2, LIFE-16, LIFE-19.
         """
         while True:
-            taken: list[memoryview] = []
+            taken: list[Any] = []
             try:
-                received = self._reader.receive(taken=taken.append)
+                received = self._reader.receive(taken=taken)
                 return protocol.unpack_message(*received)
             except Exception as error:
-                if not taken:
+                message = payload_of(taken)
+                if message is None:
                     raise
-                numbers = numbers_of(taken[0])
+                numbers = numbers_of(message)
                 if numbers:
                     return self._failed(*numbers, error)
 
@@ -105,11 +106,11 @@ class Pool(pool.Pool):
         workers out, since it waits for a message that one of them might take.
         """
         while task_handler.is_alive():
-            taken: list[memoryview] = []
+            taken: list[Any] = []
             try:
-                _, descriptors = inqueue._reader.receive(False, taken.append)
+                _, descriptors = inqueue._reader.receive(False, taken)
             except Exception:  # whatever it is, what was taken is gone with it
-                if not taken:
+                if payload_of(taken) is None:
                     return  # it is empty, or at its end
                 continue
             descriptors.close()

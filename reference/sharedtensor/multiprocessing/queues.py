@@ -16,12 +16,35 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
+from itertools import starmap
 from multiprocessing import queues, synchronize, util
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from .. import protocol
 from ..protocol import Message
 from .connection import Connection, Pipe
+
+# The `with` of these is made of functions of C, as the module on finalizers asks: no
+# signal handler runs between them and the block. Looking them up comes before both.
+
+
+class _ThreadCondition(threading.Condition):
+    """One that no exception of a signal handler leaves locked. Clause FAULT-2."""
+
+    __enter__: Any = property(attrgetter("_lock.__enter__"))
+    __exit__: Any = property(attrgetter("_lock.__exit__"))
+
+    def notify(self, n: int = 1) -> None:
+        """Wake all who wait: an interrupted call may have left one who does not."""
+        super().notify(max(n, len(self._waiters)))  # type: ignore[attr-defined]
+
+
+class _ProcessCondition(synchronize.Condition):
+    """One that no exception of a signal handler leaves locked. Clause FAULT-2."""
+
+    __enter__: Any = property(attrgetter("_lock._semlock.__enter__"))
+    __exit__: Any = property(attrgetter("_lock._semlock.__exit__"))
 
 
 class SimpleQueue(queues.SimpleQueue[Any]):
@@ -83,12 +106,16 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         """
         self._check_open()
         message = protocol.pack_message(obj)
-        if not self._sem.acquire(block, timeout):
-            raise queue.Full
+        place: list[bool] = []
         try:
+            place.extend(starmap(self._sem.acquire, ((block, timeout),)))
+            if not place[0]:
+                raise queue.Full
             self._append(message)
         except BaseException:
-            self._sem.release()
+            # What has been accepted keeps its place: its receiver gives that back.
+            if place and place[0] and not (message.outbox.sent or message.queued):
+                self._sem.release()
             raise
 
     def _append(self, message: Message) -> None:
@@ -100,8 +127,9 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
                 return
             if self._thread is None:
                 self._start_thread()
-            self._buffer.append(message)
+            # The thread goes on once this one leaves the lock.
             self._notempty.notify()
+            message.queued.extend(starmap(self._buffer.append, ((message,),)))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Receive an object, without a lock. Raises `queue.Empty`.
@@ -112,19 +140,18 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._arrives(block, deadline):
             wait = block and deadline is None
+            taken: list[Any] = []
             try:
-                received = self._reader.receive(wait, self._release_place)
+                received = self._reader.receive(wait, taken)
             except BlockingIOError:
                 continue  # another consumer was faster
+            finally:
+                # It is no more in here, received or lost. No signal handler runs
+                # before the call. Clauses FAIL-2, FAIL-7, FAULT-2.
+                if taken and taken[0][0]:
+                    self._sem.release()
             return protocol.unpack_message(*received)
         raise queue.Empty
-
-    def _release_place(self, message: memoryview) -> None:
-        """Give back the place of a message that is no more in here, received or lost.
-
-        Clauses CHAN-13, FAIL-2, FAIL-7.
-        """
-        self._sem.release()
 
     def close(self) -> None:
         """Put no more here, as the standard library documents it.
@@ -146,6 +173,8 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         if after_fork:
             _withdraw(self._buffer)
         super()._reset(after_fork)  # type: ignore[misc]  # the stubs leave it out
+        if not after_fork:
+            self._notempty = _ThreadCondition(threading.Lock())
         self._has_written = False  # by this process, without a thread
 
     def _arrives(self, block: bool, deadline: float | None) -> bool:
@@ -200,10 +229,17 @@ class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
     _cond: synchronize.Condition
     _unfinished_tasks: synchronize.Semaphore
 
+    def __init__(self, maxsize: int = 0, *, ctx: Any):
+        super().__init__(maxsize, ctx=ctx)
+        self._cond = _ProcessCondition(ctx=ctx)
+
     def _append(self, message: Message) -> None:
         with self._cond:
-            super()._append(message)
-            self._unfinished_tasks.release()
+            try:
+                super()._append(message)
+            finally:
+                if message.outbox.sent or message.queued:
+                    self._unfinished_tasks.release()
 
 
 def _withdraw(buffer: deque[Any]) -> None:

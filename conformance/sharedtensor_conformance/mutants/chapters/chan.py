@@ -88,14 +88,17 @@ def swaps_messages(read_message):
     """Where two messages wait, the second is received before the first."""
     waiting = {}
 
-    def read(channel, wait=True, *taken):
+    def read(channel, wait=True, taken=None):
+        taken = [] if taken is None else taken
         if channel in waiting:
-            return waiting.pop(channel)
-        first = read_message(channel, wait, *taken)
+            first, packet = waiting.pop(channel)
+            taken.append(packet)
+            return first
+        first = read_message(channel, wait, taken)
         if not channel.poll(0):
             return first
-        waiting[channel] = first
-        return read_message(channel, wait, *taken)
+        waiting[channel] = first, taken.pop()
+        return read_message(channel, wait, taken)
 
     return read
 
@@ -174,16 +177,19 @@ def message_tuples_are_lists(unpack_message):
 )
 def queue_packs_in_its_thread(put, write_at_once, make_ready, write_message):
     """`Queue.put` returns before anything is shared or refused; a thread does it."""
-    from sharedtensor import protocol
+    from sharedtensor import protocol, transport
+
+    class Unpacked(protocol.Message):
+        pass
 
     def put_unpacked(self, obj, block=True, timeout=None):
         if not self._sem.acquire(block, timeout):
             raise queue.Full
-        self._append(obj)
+        self._append(Unpacked(obj, transport.Outbox()))
 
     def pack_and_write(message, channel):
-        if not isinstance(message, protocol.Message):
-            message = protocol.pack_message(message)
+        if isinstance(message, Unpacked):
+            message = protocol.pack_message(message.payload)
         write_message(message, channel)
 
     waits, unready = lambda message, channel: False, lambda message, channel: None
@@ -332,8 +338,8 @@ def full_packet_is_cut(receive):
 
     full = packets.HEADER.size + packets.LARGEST_PACKET
 
-    def receive_less(end, wait):
-        packet, descriptors, lost = receive(end, wait)
+    def receive_less(end, *how):
+        packet, descriptors, lost = receive(end, *how)
         return packet[: full - 1], descriptors, lost
 
     return receive_less

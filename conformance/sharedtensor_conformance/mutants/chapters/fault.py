@@ -27,7 +27,8 @@ def failure_to_map_keeps_the_descriptor(open_handle):
 
     def open_carelessly(self, target, token, nbytes, where):
         inode, descriptor = where
-        fd = transport.take_descriptor(descriptor)
+        owned = transport.take_descriptor(descriptor)
+        fd, owned.fd = owned.fd, -1
         segments.map_shared(target, fd)
         return strategies.Segment(self, token, nbytes, fd, inode)
 

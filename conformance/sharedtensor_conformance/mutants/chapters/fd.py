@@ -61,7 +61,7 @@ def keeps_what_came_again(discard_handle):
 
     def keep(self, token, where):
         with contextlib.suppress(errors.HandleError):
-            transport.take_descriptor(where[1])
+            transport.take_descriptor(where[1]).fd = -1
 
     return keep
 
@@ -170,9 +170,10 @@ def arguments_are_inherited(take_descriptor):
     """What a spawned process got among its arguments goes to the programs it starts."""
 
     def take(handle):
-        fd = take_descriptor(handle)
-        os.set_inheritable(fd, os.get_inheritable(fd) or not isinstance(handle, int))
-        return fd
+        owned = take_descriptor(handle)
+        inherited = os.get_inheritable(owned.fd) or not isinstance(handle, int)
+        os.set_inheritable(owned.fd, inherited)
+        return owned
 
     return take
 
@@ -188,7 +189,7 @@ def batch_is_inherited(open_batch):
 
     def open_for_all(descriptors, count):
         open_batch(descriptors, count)
-        for fd in descriptors:
+        for fd in descriptors.places:
             os.set_inheritable(fd, True)
 
     return open_for_all

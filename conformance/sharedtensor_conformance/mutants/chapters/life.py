@@ -376,7 +376,7 @@ def failed_receive_keeps_the_rest(close):
 
     def close_unless_it_failed(inbox):
         if sys.exc_info()[0]:
-            inbox.descriptors.clear()  # else they are closed with the list
+            inbox.descriptors.places.clear()  # else they are closed with the list
         close(inbox)
 
     return close_unless_it_failed

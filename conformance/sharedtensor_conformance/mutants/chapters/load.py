@@ -97,7 +97,7 @@ def reset_is_the_end(receive):
             except ConnectionResetError:
                 raise EOFError from None
 
-    return lambda end, wait: receive(End(end), wait)
+    return lambda end, *how: receive(End(end), *how)
 
 
 @mutant(

@@ -109,12 +109,12 @@ def interrupted_receive_takes_the_next(receive):
     """The message that an interrupted call was waiting for goes to nobody."""
     interrupted = []
 
-    def receive_later(end, wait):
+    def receive_later(end, wait, taken):
         try:
             if interrupted:
-                receive(end, wait)
+                receive(end, wait, [])
                 interrupted.clear()
-            return receive(end, wait)
+            return receive(end, wait, taken)
         except KeyboardInterrupt:
             interrupted.append(end)
             raise

@@ -1,0 +1,113 @@
+"""Who owns a descriptor, wherever an exception of a signal handler arises."""
+
+import _socket
+import gc
+import os
+from itertools import chain, starmap
+
+import pytest
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+from reference_peer import descriptors
+from sharedtensor.descriptors import (
+    OwnedDescriptor,
+    OwnedSockets,
+    ReceivedDescriptors,
+)
+from test_interrupts import each_place
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored in")  # one in a finalizer
+@pytest.mark.parametrize(
+    "open_some",
+    [
+        lambda: OwnedDescriptor.opened_by(os.open, "/dev/null", os.O_RDONLY),
+        lambda: OwnedDescriptor.pair_opened_by(os.pipe),
+    ],
+    ids=["one", "pair"],
+)
+def test_what_is_opened_is_owned_wherever_an_exception_arises(open_some):
+    gc.collect()
+    before = descriptors()
+    places = list(each_place(open_some))
+    assert len(places) > 1
+    assert descriptors() == before
+
+
+def test_a_descriptor_that_is_refused_raises_what_the_call_raises():
+    with pytest.raises(NotADirectoryError):
+        OwnedDescriptor.opened_by(os.open, "/dev/null/none", os.O_RDONLY)
+
+
+def opened():
+    """Return what the descriptors of this process refer to that carry tensors."""
+    places = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+    links = [os.readlink(place) for place in places if os.path.exists(place)]
+    return {link for link in links if link.startswith(("/memfd:", "pipe:", "socket:"))}
+
+
+class Forking:
+    """An object at whose rebuilding the process forks; it becomes what the child has.
+
+    The child has ended then.
+    """
+
+    def __reduce__(self):
+        return self.fork, ()
+
+    @staticmethod
+    def fork():
+        here, there = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(here)
+            os.write(there, "\n".join(opened()).encode())
+            os._exit(0)
+        os.close(there)
+        with open(here) as pipe:
+            found = pipe.read()
+        os.waitpid(child, 0)
+        return set(found.split("\n"))
+
+
+def test_a_forked_child_has_nothing_of_a_message_that_is_being_received(strategy):
+    """Clauses LIFE-7, FS-2, FD-4: it would have it for its life."""
+    ours, theirs = mp.Pipe()
+    theirs.send(sharedtensor.arange(2))
+    kept = ours.recv()  # so the manager has been started
+    theirs.send((Forking(), sharedtensor.arange(4)))
+    gc.collect()
+    before = opened()
+    in_the_child, received = ours.recv()
+    assert (kept.tolist(), received.tolist()) == ([0, 1], [0, 1, 2, 3])
+    carriers = {link for link in in_the_child - before if "socket:" not in link}
+    assert len(carriers) == 1, "the pipe by which the test is told"
+
+
+@pytest.mark.parametrize("stage", ["received", "sorted in"])
+def test_a_forked_child_closes_what_a_packet_has_brought(stage):
+    ours, theirs = mp.Pipe()
+    here, there = OwnedDescriptor.pair_opened_by(os.pipe)
+    theirs.write(b"", [there.fd])
+    there.close()
+    packets = []
+    received = ReceivedDescriptors()
+    if stage == "sorted in":
+        received.receive(packets, ours._socket.recvmsg, 100, 100)
+    else:  # as where another thread forks when `recvmsg` has just returned
+        received._packets = packets
+        packets.append(ours._socket.recvmsg(100, 100))
+    pipe = os.readlink(f"/proc/self/fd/{here.fd}")
+    assert pipe in opened()
+    assert pipe not in Forking.fork()
+    received.close()
+    assert os.read(here.fd, 1) == b"", "it is closed here, too"
+
+
+def test_a_forked_child_closes_sockets_over_which_descriptors_go():
+    before = opened()
+    made = OwnedSockets(chain.from_iterable(starmap(_socket.socketpair, ((),))))
+    assert len(opened() - before) == 2
+    assert not (opened() - before) & Forking.fork()
+    made.close()
+    assert opened() == before
