@@ -7,6 +7,10 @@ a forked child at once: what a process sends does not stay in its children.
 
 import os
 import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat, starmap
+from typing import Any
 
 
 class ClosedAtLast:
@@ -28,15 +32,42 @@ class ClosedAtLast:
 class OwnedDescriptor(ClosedAtLast):
     """A descriptor that is closed with this object, or in a forked child at once."""
 
-    def __init__(self, fd: int):
+    def __init__(self, fd: int = -1):
         self.fd = fd
         _owned.add(self)
+
+    @classmethod
+    def opened_by(cls, call: Callable[..., int], *arguments: Any) -> "OwnedDescriptor":
+        """Return the owner of the descriptor that a function of C returns.
+
+        It owns the descriptor before an exception of a signal handler can arise.
+        """
+        owned = cls()
+        _give((owned,), starmap(call, (arguments,)))
+        return owned
+
+    @classmethod
+    def pair_opened_by(
+        cls, call: Callable[..., tuple[int, int]], *arguments: Any
+    ) -> tuple["OwnedDescriptor", "OwnedDescriptor"]:
+        """Return the owners of the two descriptors that a function of C returns."""
+        first, second = owners = cls(), cls()
+        _give(owners, chain.from_iterable(starmap(call, (arguments,))))
+        return first, second
 
     def close(self) -> None:
         """Close it, once."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _give(owners: Sequence[OwnedDescriptor], opened: Iterable[int]) -> None:
+    """Give descriptors to owners by one call of C, in which no signal handler runs.
+
+    `opened` opens them when it is iterated over, and has no step in Python either.
+    """
+    deque(map(setattr, owners, repeat("fd"), opened), maxlen=0)
 
 
 class ReceivedDescriptors(ClosedAtLast, list[int | None]):
