@@ -43,7 +43,7 @@ class OwnedDescriptor(ClosedAtLast):
         It owns the descriptor before an exception of a signal handler can arise.
         """
         owned = cls()
-        _give((owned,), starmap(call, (arguments,)))
+        open_as(owned, "fd", call, *arguments)
         return owned
 
     @classmethod
@@ -52,7 +52,7 @@ class OwnedDescriptor(ClosedAtLast):
     ) -> tuple["OwnedDescriptor", "OwnedDescriptor"]:
         """Return the owners of the two descriptors that a function of C returns."""
         first, second = owners = cls(), cls()
-        _give(owners, chain.from_iterable(starmap(call, (arguments,))))
+        _give(owners, "fd", chain.from_iterable(starmap(call, (arguments,))))
         return first, second
 
     def close(self) -> None:
@@ -62,12 +62,24 @@ class OwnedDescriptor(ClosedAtLast):
             os.close(fd)
 
 
-def _give(owners: Sequence[OwnedDescriptor], opened: Iterable[int]) -> None:
+def open_as(
+    owner: object, attribute: str, call: Callable[..., int], *arguments: Any
+) -> int:
+    """Return the descriptor that a function of C returns, an attribute of its owner.
+
+    It is that before an exception of a signal handler can arise.
+    """
+    any(map(setattr, (owner,), (attribute,), starmap(call, (arguments,))))
+    opened: int = getattr(owner, attribute)
+    return opened
+
+
+def _give(owners: Sequence[object], attribute: str, opened: Iterable[int]) -> None:
     """Give descriptors to owners by one call of C, in which no signal handler runs.
 
     `opened` opens them when it is iterated over, and has no step in Python either.
     """
-    deque(map(setattr, owners, repeat("fd"), opened), maxlen=0)
+    deque(map(setattr, owners, repeat(attribute), opened), maxlen=0)
 
 
 class ReceivedDescriptors(ClosedAtLast, list[int | None]):
