@@ -87,7 +87,8 @@ def take_over(name: str, address: str, announcement: Announcement | int) -> None
     """Hold a name that a message has brought, and count the message as received.
 
     In this order: see `sharedtensor.manager`. The descriptor that stands for the name
-    will do to hold it for a while. Clauses FS-2, FS-8, LIFE-2, LIFE-13.
+    will do to hold it for a while. Whoever calls this gives the name up, whatever this
+    raises. Clauses FS-2, FS-8, LIFE-2, LIFE-13.
     """
     if isinstance(announcement, int):
         inbox = transport.current_inbox()
@@ -100,11 +101,7 @@ def take_over(name: str, address: str, announcement: Announcement | int) -> None
             manager.register(name, address=address)
         return
     manager.register(name, address=address)
-    try:
-        announcement.received(name, address)
-    except BaseException:
-        manager.release(name, address=address)
-        raise
+    announcement.received(name, address)
 
 
 def discard(name: str, address: str, announcement: Announcement | int) -> None:

@@ -55,7 +55,7 @@ class OwnedDescriptor(ClosedInChildren):
         It owns the descriptor before an exception of a signal handler can arise.
         """
         owned = cls()
-        _give((owned,), starmap(call, (arguments,)))
+        open_as(owned, "fd", call, *arguments)
         return owned
 
     @classmethod
@@ -64,7 +64,7 @@ class OwnedDescriptor(ClosedInChildren):
     ) -> tuple["OwnedDescriptor", "OwnedDescriptor"]:
         """Return the owners of the two descriptors that a function of C returns."""
         first, second = owners = cls(), cls()
-        _give(owners, chain.from_iterable(starmap(call, (arguments,))))
+        _give(owners, "fd", chain.from_iterable(starmap(call, (arguments,))))
         return first, second
 
     def close(self) -> None:
@@ -74,12 +74,24 @@ class OwnedDescriptor(ClosedInChildren):
             os.close(fd)
 
 
-def _give(owners: Sequence[OwnedDescriptor], opened: Iterable[int]) -> None:
+def open_as(
+    owner: object, attribute: str, call: Callable[..., int], *arguments: Any
+) -> int:
+    """Return the descriptor that a function of C returns, an attribute of its owner.
+
+    It is that before an exception of a signal handler can arise.
+    """
+    any(map(setattr, (owner,), (attribute,), starmap(call, (arguments,))))
+    opened: int = getattr(owner, attribute)
+    return opened
+
+
+def _give(owners: Sequence[object], attribute: str, opened: Iterable[int]) -> None:
     """Give descriptors to owners by one call of C, in which no signal handler runs.
 
     `opened` opens them when it is iterated over, and has no step in Python either.
     """
-    deque(map(setattr, owners, repeat("fd"), opened), maxlen=0)
+    deque(map(setattr, owners, repeat(attribute), opened), maxlen=0)
 
 
 class OwnedSockets(ClosedInChildren):

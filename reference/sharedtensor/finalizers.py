@@ -13,8 +13,7 @@ An exception of a signal handler, such as that of Ctrl-C, can arise after any ca
 that arises between taking a lock and the block that releases it leaves the lock taken
 for ever. Only a `with` whose two methods are functions of C has no such place, so `run`
 and `hold` take the lock by nothing else (clause FAULT-2). Each has that `with` in its
-own frame: around it there would be such a place again. The lock's own `with`, by which
-device memory is used, has some.
+own frame: around it there would be such a place again. The lock's own `with` has some.
 """
 
 from __future__ import annotations

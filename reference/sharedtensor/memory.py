@@ -16,6 +16,10 @@ interpreter's view: no Python code runs between the two. With other threads abou
 bytes are copied before as well, while the threads go on, which takes all the memory
 that the segment needs.
 
+The same call says that the memory has moved. An exception of a signal handler arises
+before it or after it, so it finds the memory private, as it was, or in a segment that
+its storage knows.
+
 What writes without the interpreter's lock is not held up: a thread within an operation
 of NumPy that has released it, or a thread of another library. What it writes between
 the copy and the mapping can be lost, in this process as well, even part of one `+=`.
@@ -29,12 +33,14 @@ that were made one after another, is one piece: written by one call and mapped b
 """
 
 import ctypes
+import functools
 import itertools
 import mmap
 import operator
 import os
 import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .errors import resource_error
@@ -61,7 +67,9 @@ LARGEST_WRITE = 1 << 30
 
 
 Call = tuple[Any, ...]
-"""A function of the C library, and its arguments."""
+"""A function that is no Python code, and its arguments."""
+
+_exhaust: Callable[[Iterable[object]], object] = functools.partial(deque, maxlen=0)
 
 
 class Piece(NamedTuple):
@@ -77,17 +85,20 @@ class Memory:
     """Private, zeroed, page-aligned memory of at least `nbytes` bytes.
 
     `bytes` is a view of exactly `nbytes` of it, and `address` where it begins.
-    `unsettled` says that threads may have written since `write` copied the bytes, and
-    `is_mapped` that `write` has mapped the segment as well.
+    `is_written` says that `remap` has to write the bytes into the segment, `then` are
+    calls that it makes as soon as the segment is mapped, and then it sets `is_moved`.
     Raises `ResourceError` when the system has no memory or no mapping left: clause
     FAIL-7.
     """
 
-    __slots__ = ("address", "bytes", "capacity", "is_mapped", "unsettled")
+    __slots__ = ("address", "bytes", "capacity", "is_moved", "is_written", "then")
+
+    then: Sequence[Call]
 
     def __init__(self, nbytes: int):
         self.capacity = whole_pages(nbytes)
-        self.unsettled = self.is_mapped = False
+        self.then = ()
+        self.is_written = self.is_moved = False
         try:
             pages = mmap.mmap(-1, self.capacity, flags=PRIVATE, prot=PROTECTION)
         except OSError as error:
@@ -97,15 +108,28 @@ class Memory:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
 
     @property
+    def nbytes(self) -> int:
+        """How large a segment of it is."""
+        return self.bytes.nbytes
+
+    @property
     def pieces(self) -> list[Piece]:
         """What moves into a segment: all of it, to the beginning."""
         return [Piece(self.address, self.bytes.nbytes, self.capacity, 0)]
+
+    def to_move(self, then: Sequence[Call]) -> "Memory":
+        """Return this memory for one move; `then` are calls that belong to it."""
+        made = self.part(0, self.bytes.nbytes)
+        made.capacity = self.capacity
+        made.then = then
+        return made
 
     def part(self, offset: int, nbytes: int) -> "Memory":
         """Return the `nbytes` at `offset` as memory that keeps all of this alive."""
         made = Memory.__new__(Memory)
         made.capacity = nbytes
-        made.unsettled = made.is_mapped = False
+        made.then = ()
+        made.is_written = made.is_moved = False
         made.bytes = self.bytes[offset : offset + nbytes]
         made.address = self.address + offset
         return made
@@ -114,11 +138,13 @@ class Memory:
 class Group:
     """Memories that move into one segment, each to whole pages of its own there.
 
-    `offsets` says where each of them begins in it, `nbytes` how large it is. The
-    memories are kept alive by whoever moves them.
+    `offsets` says where each of them begins in it, `nbytes` how large it is; the others
+    are those of `Memory`. The memories are kept alive by whoever moves them.
     """
 
-    __slots__ = ("is_mapped", "nbytes", "offsets", "pages", "unsettled")
+    __slots__ = ("is_moved", "is_written", "nbytes", "offsets", "pages", "then")
+
+    then: Sequence[Call]
 
     def __init__(self, memories: Sequence[Memory]):
         self.pages = sorted((memory.address, memory.capacity) for memory in memories)
@@ -128,7 +154,8 @@ class Group:
             offset += size
         self.offsets = [begins[memory.address] for memory in memories]
         self.nbytes = offset
-        self.unsettled = self.is_mapped = False
+        self.then = ()
+        self.is_written = self.is_moved = False
 
     @property
     def pieces(self) -> list[Piece]:
@@ -156,21 +183,17 @@ def whole_pages(nbytes: int) -> int:
 
 
 def write(fd: int, source: Memory | Group) -> None:
-    """Write the bytes into the segment `fd`, which takes all the memory it needs.
+    """Let `remap` write the bytes into the segment `fd`, or write them here as well.
 
-    Writing is faster than copying through a mapping, and lack of memory is an error of
-    the call here, where it would be a SIGBUS there. The segment becomes as large as the
-    bytes. Where no other thread is, it is mapped at once, since a signal handler could
-    write before `remap` is called; otherwise `remap` writes once more. Clauses FAIL-3,
+    `remap` writes as it maps, so that no write of others comes in between. Where other
+    threads are, they go on while the bytes are written here before. Writing is faster
+    than copying through a mapping, and lack of memory is an error of the call, where it
+    would be a SIGBUS there. The segment becomes as large as the bytes. Clauses FAIL-3,
     FAIL-4, FAIL-5, FAIL-9, FS-7, SHARE-12. Raises `ResourceError`.
     """
-    source.is_mapped = False
-    source.unsettled = len(sys._current_frames()) > 1
-    if source.unsettled:
+    source.is_written = True
+    if len(sys._current_frames()) > 1:
         write_bytes(fd, source)
-    else:
-        _write_and_map(fd, source, mmap.MAP_SHARED | MAP_FIXED)
-        source.is_mapped = True
 
 
 def write_bytes(fd: int, source: Memory | Group) -> None:
@@ -192,55 +215,45 @@ def _write_piece(fd: int, piece: Piece) -> None:
 def remap(target: Memory | Group, fd: int, sharing: int = mmap.MAP_SHARED) -> None:
     """Map the segment `fd` over memory in place. Clauses SHARE-9, SHARE-10.
 
-    The old pages go and nobody's address changes. Raises `ResourceError`, and then the
-    memory is as it was: clause FAIL-6.
+    The old pages go and nobody's address changes. After `write` the bytes are written
+    first, with no Python code in between, nor before the calls in `then`. Raises
+    `ResourceError`, and then the memory is as it was: clause FAIL-6.
     """
-    if target.unsettled:
-        _write_and_map(fd, target, sharing | MAP_FIXED)
-    elif not target.is_mapped or sharing != mmap.MAP_SHARED:
-        for piece in target.pieces:
-            _map_piece(piece, fd, sharing | MAP_FIXED)
-    target.unsettled = target.is_mapped = False
-
-
-def _map_piece(piece: Piece, fd: int, flags: int) -> None:
-    """Map a segment that has its bytes."""
-    address, _, capacity, offset = piece
-    found = _libc_alone.mmap(address, capacity, PROTECTION, flags, fd, offset)
-    if found != address:
-        raise _refused(f"Mapping a segment of {capacity} bytes")
-
-
-def _write_and_map(fd: int, source: Memory | Group, flags: int) -> None:
-    """Write the bytes and map the segment over them, with no Python code in between."""
-    pieces = source.pieces
-    if len(pieces) == 1 and _move_piece(fd, pieces[0], flags):
+    pieces, flags = target.pieces, sharing | MAP_FIXED
+    if len(pieces) == 1 and _remap_piece(target, pieces[0], fd, flags):
         return
-    calls, results = _writing(fd, pieces)
+    calls, results = _writing(fd, pieces) if target.is_written else ([], [])
     written = len(calls)
+    undo: list[Call] = []
     for piece in pieces:
-        calls.append(_mapping(piece, fd, flags))
-        results.append(piece.address)
-    while (done := _call_each(calls, results)) < written:
-        write_bytes(fd, source)  # which says why it cannot, if there is no room by now
-    if done < len(calls):
+        calls += _mapping(piece, fd, flags), (undo.extend, _taking_back(piece, fd))
+        results += piece.address, None
+    calls += *_moved(target), (undo.clear,)
+    while _call_each(calls, results, undo) < written:
+        write_bytes(fd, target)  # which says why it cannot, if there is no room by now
+    if not target.is_moved:
         nbytes = sum(piece.capacity for piece in pieces)
-        error = _refused(f"Mapping a segment of {nbytes} bytes")
-        _take_back(fd, pieces[: done - written])
-        raise error
+        raise _refused(f"Mapping a segment of {nbytes} bytes")
 
 
-def _move_piece(fd: int, piece: Piece, flags: int) -> bool:
-    """Write and map one piece, as nearly every storage is; return whether it went well.
+def _remap_piece(target: Memory | Group, piece: Piece, fd: int, flags: int) -> bool:
+    """Map a segment over one piece, as nearly all memory is; return if it went well.
 
     Without the lists of `_call_each`, which can tell what has gone wrong.
     """
     address, nbytes, _, offset = piece
+    calls = _mapping(piece, fd, flags), *_moved(target)
+    if not target.is_written:
+        return all(_are_right(calls, (address,)))
     if not 0 < nbytes <= LARGEST_WRITE:
         return False
     writing = _libc_alone.pwrite, fd, address, nbytes, offset
-    calls = itertools.starmap(operator.call, (writing, _mapping(piece, fd, flags)))
-    return all(map(operator.eq, calls, (nbytes, address)))
+    return all(_are_right((writing, *calls), (nbytes, address)))
+
+
+def _moved(target: Memory | Group) -> tuple[Call, ...]:
+    """Return the calls that say that memory has moved."""
+    return *target.then, (setattr, target, "is_moved", True)
 
 
 def _mapping(piece: Piece, fd: int, flags: int) -> Call:
@@ -249,10 +262,10 @@ def _mapping(piece: Piece, fd: int, flags: int) -> Call:
     return _libc_alone.mmap, address, capacity, PROTECTION, flags, fd, offset
 
 
-def _writing(fd: int, pieces: Sequence[Piece]) -> tuple[list[Call], list[int]]:
+def _writing(fd: int, pieces: Sequence[Piece]) -> tuple[list[Call], list[int | None]]:
     """Return the calls that write the bytes, and what each returns if it can."""
     calls: list[Call] = []
-    sizes = []
+    sizes: list[int | None] = []
     for address, size, _, offset in pieces:
         for begin in range(0, size, LARGEST_WRITE):
             part = min(size - begin, LARGEST_WRITE)
@@ -263,29 +276,44 @@ def _writing(fd: int, pieces: Sequence[Piece]) -> tuple[list[Call], list[int]]:
     return calls, sizes
 
 
-def _call_each(calls: Sequence[Call], results: Sequence[int]) -> int:
-    """Make calls until one does not return what it should; return how many did.
-
-    Lazy iterators, all of them in C: between the calls the interpreter never gets to
-    switch threads or to run the handler of a signal.
-    """
-    right = map(operator.eq, itertools.starmap(operator.call, calls), results)
-    return len(list(itertools.takewhile(operator.truth, right)))
-
-
-def _take_back(fd: int, pieces: Sequence[Piece]) -> None:
-    """Make pieces private again that were mapped before another could not be.
+def _taking_back(piece: Piece, fd: int) -> tuple[Call, Call]:
+    """Return the calls that make a piece private again, where another is refused.
 
     Clause FAIL-6.
     """
-    calls: list[Call] = []
-    results = []
-    for piece in pieces:
-        read = fd, piece.address, piece.nbytes, piece.offset
-        calls.append(_mapping(piece, -1, PRIVATE | MAP_FIXED))
-        calls.append((_libc_alone.pread, *read))
-        results += [piece.address, piece.nbytes]
-    _call_each(calls, results)
+    address, nbytes, _, offset = piece
+    return (
+        _mapping(piece, -1, PRIVATE | MAP_FIXED),
+        (_libc_alone.pread, fd, address, nbytes, offset),
+    )
+
+
+def _are_right(calls: Iterable[Call], results: Iterable[int | None]) -> Iterator[bool]:
+    """Make calls as it is iterated, and say of each if it returned what it should.
+
+    Those beyond `results` return None. Lazy iterators, all of them in C: between the
+    calls the interpreter never gets to switch threads or to run the handler of a
+    signal.
+    """
+    found = itertools.starmap(operator.call, calls)
+    return map(operator.eq, found, itertools.chain(results, itertools.repeat(None)))
+
+
+def _call_each(
+    calls: Iterable[Call], results: Iterable[int | None], undo: Iterable[Call]
+) -> int:
+    """Make calls until one does not return what it should; return how many did.
+
+    Then make those that `undo` has by then. This is one call of C as well.
+    """
+    made: list[bool] = []
+    making = (
+        made.extend,
+        itertools.takewhile(operator.truth, _are_right(calls, results)),
+    )
+    undoing = _exhaust, itertools.starmap(operator.call, undo)
+    _exhaust(itertools.starmap(operator.call, (making, undoing)))
+    return len(made)
 
 
 def _refused(doing: str) -> OSError:

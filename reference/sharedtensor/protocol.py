@@ -216,13 +216,16 @@ def move_together(storages: list[StorageLike]) -> None:
     """
     strategy = strategies.find_strategy(state.strategy)
     group = memory.Group([storage.memory for storage in storages])
-    segment = strategy.allocate(group, group.nbytes)
-    segment.storages = {}
-    for storage, offset in zip(storages, group.offsets, strict=True):
-        storage.offset = offset
-        storage.segment = segment
-        segment.storages[offset] = weakref.ref(storage)
+    segment = strategy.new_segment(group.nbytes)
+    places = list(zip(storages, group.offsets, strict=True))
+    segment.storages = {offset: weakref.ref(storage) for storage, offset in places}
     remember_segment(segment)
+    group.then = [
+        (setattr, storage, name, value)
+        for storage, offset in places
+        for name, value in (("offset", offset), ("segment", segment))
+    ]
+    move_into(segment, group)
 
 
 def move_storage(storage: StorageLike) -> None:
@@ -232,9 +235,25 @@ def move_storage(storage: StorageLike) -> None:
     writes of other threads can be lost meanwhile. Clauses SHARE-3, SHARE-7,
     SHARE-9, SHARE-10, FS-6.
     """
-    strategy = strategies.find_strategy(state.strategy)
-    storage.segment = strategy.allocate(storage.memory, storage.nbytes)
-    remember_storage(storage)
+    segment = strategies.find_strategy(state.strategy).new_segment(storage.nbytes)
+    remember_storage(storage, segment)
+    has_moved = setattr, storage, "segment", segment
+    move_into(segment, storage.memory.to_move([has_moved]))
+
+
+def move_into(segment: strategies.Segment, source: strategies.Source) -> None:
+    """Move memory into a new segment, which can be found already.
+
+    Whatever is raised, and wherever it arises, all of it has moved and its storages
+    know the segment, or nothing has happened. Clauses START-4, FAIL-6, FAULT-2.
+    """
+    try:
+        segment.strategy.allocate(segment, source)
+    except BaseException:
+        if not source.is_moved:
+            state.known.pop(segment.token, None)
+            strategies.release_segment(segment)
+        raise
 
 
 # Exporting
@@ -595,8 +614,9 @@ def rebuild_storage(
         return verify_known(known, nbytes)
     # No lock is held here, since the descriptor may have to come from the sender.
     storage = storage_class(nbytes)
-    storage.segment = strategy.open(storage.memory, token, nbytes, where)
-    return remember_storage(storage)
+    segment = strategy.open(storage.memory, token, nbytes, where)
+    storage.segment = segment
+    return remember_storage(storage, segment)
 
 
 def rebuild_parts(
@@ -711,14 +731,15 @@ def find_storage(token: str) -> StorageLike | None:
     return state.known.get(token)
 
 
-def remember_storage(storage: StorageLike) -> StorageLike:
+def remember_storage(storage: StorageLike, segment: strategies.Segment) -> StorageLike:
     """Make a storage findable as long as it lives, and return it.
 
-    If another thread was faster, return that one's. Clauses RESHARE-3, RESHARE-4.
+    One that is moving is in its segment when somebody can look for it: before, no
+    handle has the token. If another thread was faster, return that one's. Clauses
+    RESHARE-3, RESHARE-4.
     """
-    assert storage.segment is not None, "a shared storage has a segment"
     with state.moving:
-        return state.known.setdefault(storage.segment.token, storage)
+        return state.known.setdefault(segment.token, storage)
 
 
 def verify_known(storage: StorageLike, nbytes: int) -> StorageLike:

@@ -13,6 +13,7 @@ import re
 import stat
 
 from . import memory
+from .descriptors import ClosedAtLast, open_as
 from .errors import HandleError, resource_error
 
 DIRECTORY = "/dev/shm"
@@ -44,45 +45,69 @@ def permissions() -> int:
     return 0o600
 
 
-def create_unnamed(token: str) -> int:
-    """Return a new memory file without a name in any directory.
+def create_unnamed(token: str, owner: object) -> int:
+    """Return a new memory file without a name, the `descriptor` of `owner`.
 
     No program that this process starts or becomes inherits it. Clauses FD-1, FD-5,
     LIFE-23. Raises `ResourceError`: clauses FAIL-1, ENV-3.
     """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
-        return os.memfd_create(f"sharedtensor-{token}", flags)
+        name = f"sharedtensor-{token}"
+        return open_as(owner, "descriptor", os.memfd_create, name, flags)
     except OSError as error:
         raise resource_error(error.errno, "Making a segment") from error
 
 
-def seal(fd: int) -> None:
+def seal(fd: int, nbytes: int) -> None:
     """Fix the size of a memory file, so that nobody's access can become a SIGBUS.
 
-    Clause FAIL-4.
+    Before anybody uses it: nothing can fail any more when its bytes have moved. Clauses
+    FAIL-4, FAIL-6. Raises `ResourceError`.
     """
+    try:
+        os.ftruncate(fd, nbytes)
+    except OSError as error:
+        doing = f"Making a segment of {nbytes} bytes"
+        raise resource_error(error.errno, doing) from error
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
 
 
 # Every storage enters one of these two, and a generator would cost a microsecond.
 
 
-class created:
-    """Give a new file of that name; if the block fails, the name is gone.
-
-    Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8, ENV-1.
-    """
+class _File(ClosedAtLast):
+    """A file in the directory of segments, closed after a block or with this object."""
 
     __slots__ = ("fd", "path")
 
     def __init__(self, name: str):
+        self.fd = -1
         self.path = f"{DIRECTORY}/{name}"
+
+    def close(self) -> None:
+        """Close it, once."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class created(_File):
+    """Give a new file of that name; if `source` has not moved into it, it is gone.
+
+    Clauses SEC-1, SEC-4, MGR-9, FAIL-3, FAIL-8, ENV-1.
+    """
+
+    __slots__ = ("source",)
+
+    def __init__(self, name: str, source: memory.Memory | memory.Group):
+        super().__init__(name)
+        self.source = source
 
     def __enter__(self) -> int:
         doing = f"Making the segment {self.path}"
         try:
-            self.fd = os.open(self.path, TO_CREATE, permissions())
+            open_as(self, "fd", os.open, self.path, TO_CREATE, permissions())
         except OSError as error:
             raise resource_error(error.errno, doing) from error
         try:
@@ -93,38 +118,34 @@ class created:
         return self.fd
 
     def __exit__(self, kind: object, *ignored: object) -> None:
-        os.close(self.fd)
-        if kind is not None:
+        self.close()
+        if kind is not None and not self.source.is_moved:
             os.unlink(self.path)
 
 
-class opened:
-    """Give the file of a name that came in a message, closed after the block.
+class opened(_File):
+    """Give the file of a name that came in a message.
 
     Clause FS-3. Raises what `open_file` raises.
     """
 
-    __slots__ = ("fd", "path")
-
-    def __init__(self, name: str):
-        self.path = f"{DIRECTORY}/{name}"
+    __slots__ = ()
 
     def __enter__(self) -> int:
-        self.fd = open_file(self.path)
-        return self.fd
+        return open_file(self.path, self)
 
     def __exit__(self, *ignored: object) -> None:
-        os.close(self.fd)
+        self.close()
 
 
-def open_file(path: str) -> int:
-    """Open the file of a segment.
+def open_file(path: str, owner: object) -> int:
+    """Open the file of a segment, the `fd` of `owner`.
 
     Nothing is made where it is not found. Clauses SEC-6, ENV-5. Raises `HandleError`
     or `ResourceError`.
     """
     try:
-        return os.open(path, TO_OPEN)
+        return open_as(owner, "fd", os.open, path, TO_OPEN)
     except FileNotFoundError as error:
         raise HandleError(
             f"The segment {path} is gone: every process that held it has ended, its "

@@ -23,9 +23,9 @@ class Segment:
 
     `token` identifies it among all segments of all processes. `descriptor` is open
     while the segment lives, or None where the strategy needs none; `address` is that of
-    the manager that knows its name, where it has one. Where several storages lie in it,
-    `storages` has those of this process, by offset, and `mapping` is the memory of all
-    that were received.
+    the manager by which this process holds its name, while it does. Where several
+    storages lie in it, `storages` has those of this process, by offset, and `mapping`
+    is the memory of all that were received.
     """
 
     __slots__ = (
@@ -59,14 +59,20 @@ class Segment:
         self.mapping: memory.Memory | None = None
 
     def __del__(self) -> None:
-        """Release the segment, in whichever thread the last reference goes. LIFE-25."""
+        """Release the segment, in whichever thread the last reference goes.
+
+        Clauses LIFE-25, FAULT-2.
+        """
         # At the end of the interpreter modules may be gone, `contextlib` too, and none
         # can be imported: then the system closes what is open, and the manager releases
         # the names.
-        try:  # noqa: SIM105
+        try:
             release_segment(self)
         except (AttributeError, ImportError, TypeError):
             pass
+        except BaseException:  # of a signal handler that has interrupted this
+            release_segment(self)
+            raise
 
 
 Source = memory.Memory | memory.Group
@@ -80,12 +86,16 @@ class Strategy(Protocol):
         """What `set_sharing_strategy` calls it."""
         ...
 
-    def allocate(self, source: Source, nbytes: int) -> Segment:
-        """Return a new segment with the bytes of `source`, mapped over it.
-
-        Raises `ResourceError`; then nothing is left of the attempt.
-        """
+    def new_segment(self, nbytes: int) -> Segment:
+        """Return a segment that has a token, and nothing else yet."""
         ...
+
+    def allocate(self, segment: Segment, source: Source) -> None:
+        """Give a new segment the bytes of `source`, and map it over it.
+
+        Whatever is raised, `source` says whether it has moved. If not, what there is of
+        the segment goes with it, or by `release`. Raises `ResourceError`.
+        """
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
         """Return what a handle says beyond strategy, token and size."""
@@ -121,19 +131,17 @@ class FileDescriptor:
 
     name = "file_descriptor"
 
-    def allocate(self, source: Source, nbytes: int) -> Segment:
+    def new_segment(self, nbytes: int) -> Segment:
+        """Return a segment for a memory file."""
+        return Segment(self, segments.new_token(), nbytes)
+
+    def allocate(self, segment: Segment, source: Source) -> None:
         """Make a sealed memory file. Clauses FD-1, FD-4, FAIL-8."""
-        segment = Segment(self, segments.new_token(), nbytes)
-        try:  # the segment alone closes its descriptor, however far this comes
-            fd = segment.descriptor = segments.create_unnamed(segment.token)
-            memory.write(fd, source)
-            segments.seal(fd)
-            segments.map_shared(source, fd)
-            segment.inode = os.fstat(fd).st_ino
-        except BaseException:
-            self.release(segment)
-            raise
-        return segment
+        fd = segments.create_unnamed(segment.token, segment)
+        segment.inode = os.fstat(fd).st_ino
+        memory.write(fd, source)
+        segments.seal(fd, source.nbytes)
+        segments.map_shared(source, fd)
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
         """Return the inode, and the descriptor by way of the channel.
@@ -198,22 +206,20 @@ class FileSystem:
 
     name = "file_system"
 
-    def allocate(self, source: Source, nbytes: int) -> Segment:
+    def new_segment(self, nbytes: int) -> Segment:
+        """Return a segment for a file of a new name."""
+        return Segment(self, segments.new_name(), nbytes)
+
+    def allocate(self, segment: Segment, source: Source) -> None:
         """Make a file that only this user can open.
 
         Clauses FS-1, FS-3, FAIL-8, SEC-1.
         """
-        name = segments.new_name()
-        address = manager.address()
-        register_name(name, address)
-        try:
-            with segments.created(name) as fd:
-                memory.write(fd, source)
-                segments.map_shared(source, fd)
-        except BaseException:
-            give_name_up(name, address)
-            raise
-        return Segment(self, name, nbytes, address=address)
+        segment.address = manager.address()
+        register_name(segment.token, segment.address)
+        with segments.created(segment.token, source) as fd:
+            memory.write(fd, source)
+            segments.map_shared(source, fd)
 
     def export(self, segment: Segment) -> tuple[Any, ...]:
         """Return the manager's address, and how the message is announced to it.
@@ -234,15 +240,16 @@ class FileSystem:
         """
         address, announcement = where
         segments.verify_name(token)
-        acknowledge_name(token, address, announcement)
-        try:
+        segment = Segment(self, token, nbytes, address=address)
+        try:  # the segment alone gives the name up, however far this comes
+            acknowledge_name(token, address, announcement)
             with segments.opened(token) as fd:
                 segments.verify_named(fd, token, nbytes)
                 segments.map_shared(target, fd)
         except BaseException:
-            manager.release(token, address=address)
+            self.release(segment)
             raise
-        return Segment(self, token, nbytes, address=address)
+        return segment
 
     def map_again(self, target: memory.Memory, segment: Segment) -> None:
         """Open the file once more; this process holds its name. Clauses FS-3, FS-8."""
@@ -259,11 +266,13 @@ class FileSystem:
         announcements.discard(token, address, announcement)
 
     def release(self, segment: Segment) -> None:
-        """Tell the manager that this process holds the name no more.
+        """Tell the manager that this process holds the name no more; once.
 
         Clauses FS-2, LIFE-11.
         """
-        give_name_up(segment.token, segment.address)
+        if segment.address:
+            give_name_up(segment.token, segment.address)
+            segment.address = ""
 
 
 def give_name_up(name: str, address: str) -> None:

@@ -11,7 +11,7 @@ def interrupted_at(calls, work):
     """Call `work`, and raise when it comes back from its call of that number.
 
     That is where the interpreter runs the handlers of signals. Return whether it came
-    so far.
+    so far, though a finalizer in which that is may have kept the exception to itself.
     """
     left = calls
 

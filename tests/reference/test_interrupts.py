@@ -90,7 +90,7 @@ def in_a_child(fork, function, *arguments):
 def test_an_interrupted_share_raises_that_exception_and_the_next_one_works(
     strategy, fork
 ):
-    in_a_child(fork, be_interrupted, share, share, 2)
+    in_a_child(fork, be_interrupted, share, share, 0)
 
 
 def test_an_interrupted_receive_raises_that_exception_and_the_next_one_works(

@@ -151,7 +151,7 @@ def test_forged_inode_is_refused():
 
 
 def test_unsealed_segment_is_refused(monkeypatch):
-    monkeypatch.setattr(segments, "seal", lambda fd: None)
+    monkeypatch.setattr(segments, "seal", lambda fd, nbytes: None)
     handle = handle_of(sharedtensor.arange(3))
     with pytest.raises(sharedtensor.HandleError, match="shrunk"):
         protocol.rebuild_storage(sharedtensor.Storage, handle)
@@ -315,7 +315,7 @@ def test_storages_that_cannot_all_be_mapped_are_all_private_again(monkeypatch, t
     tensors = [sharedtensor.tensor([float(number)]) for number in range(9)]
     group = memory.Group([t.storage.memory for t in tensors if t.item() != 4])
     assert len(group.pieces) > 1
-    fd = segments.create_unnamed(segments.new_token())
+    fd = os.memfd_create("segment")
     last, map_pages = group.pieces[-1].address, memory._libc_alone.mmap
 
     def refuse_the_last(address, *arguments):
@@ -349,7 +349,7 @@ def test_each_part_of_a_large_storage_is_written_where_it_was(monkeypatch, threa
     whole = memory.Memory(9 * page)
     source = whole.part(page - whole.address % (2 * page), 8 * page)
     source.bytes[:] = bytes(8 * page)
-    fd = segments.create_unnamed(segments.new_token())
+    fd = os.memfd_create("segment")
     later = b"".join(bytes([number]) * page for number in range(1, 9))
 
     def change():

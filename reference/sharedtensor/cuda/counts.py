@@ -43,6 +43,7 @@ class CountTable:
     def __init__(self, file: SharedFile, address: Address) -> None:
         self.file = file
         self.address = address  # the maker's, whoever passes it on
+        self.claimed: Count | None = None
         self.slots = np.ndarray(SLOTS, SLOT, file.memory, HEADER_BYTES)
 
     @classmethod
@@ -59,7 +60,8 @@ class CountTable:
     def claim(self, allocation: int) -> Count:
         """Count one more send of an allocation of this table's maker.
 
-        Clauses CUDA-13 and CUDA-14: each by itself.
+        Clauses CUDA-13 and CUDA-14: each by itself. Before it counts, it is `claimed`,
+        whatever interrupts this.
         """
         with self.file.locked():
             vacant = np.flatnonzero(self.slots["state"] == VACANT)
@@ -72,8 +74,9 @@ class CountTable:
             row = self.slots[slot]
             row["allocation"] = allocation
             row["serial"] += 1
+            self.claimed = count = Count(self, slot, int(row["serial"]))
             row["state"] = IN_FLIGHT
-            return Count(self, slot, int(row["serial"]))
+            return count
 
     def counted(self) -> set[int]:
         """Return the allocations that messages or living receivers refer to."""

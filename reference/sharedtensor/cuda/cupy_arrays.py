@@ -17,6 +17,7 @@ from . import protocol
 from .cupy_driver import CupyDriver
 from .devices import device_state
 from .errors import DeviceError
+from .state import DeviceState, DeviceStorage
 from .tensors import CudaTensor
 
 
@@ -27,22 +28,27 @@ def from_cupy(array: Any) -> CudaTensor:
     which cannot be shared; DeviceUnavailableError; ForkError.
     """
     state = device_state(f"cuda:{array.device.id}")
-    storage, byte_offset = None, 0
-    with state as driver:
-        assert isinstance(driver, CupyDriver), "a cuda device has this driver"
-        if array.size:
-            pointer = int(array.data.ptr)
-            allocation = protocol.find_around(state, pointer)
-            if allocation is None:
-                storage = protocol.adopt(state, *driver.adopt(array))
-            else:
-                driver.keep(allocation.base, array)
-                storage = protocol.refer_to(state, allocation)
-            byte_offset = pointer - storage.data_ptr()
+    storage, byte_offset = state.use(_place_of, state, array)
     shape, byte_strides = tuple(array.shape), tuple(array.strides)
     return CudaTensor(
-        storage, byte_offset, shape, byte_strides, array.dtype, driver.name
+        storage, byte_offset, shape, byte_strides, array.dtype, state.driver.name
     )
+
+
+def _place_of(state: DeviceState, array: Any) -> tuple[DeviceStorage | None, int]:
+    """Return the storage of an array, and where in it the array begins."""
+    driver = state.driver
+    assert isinstance(driver, CupyDriver), "a cuda device has this driver"
+    if not array.size:
+        return None, 0
+    pointer = int(array.data.ptr)
+    allocation = protocol.find_around(state, pointer)
+    if allocation is None:
+        storage = protocol.adopt(state, *driver.adopt(array))
+    else:
+        driver.keep(allocation.base, array)
+        storage = protocol.refer_to(state, allocation)
+    return storage, pointer - storage.data_ptr()
 
 
 def to_cupy(tensor: CudaTensor) -> Any:

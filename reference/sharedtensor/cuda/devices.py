@@ -83,8 +83,8 @@ def ipc_collect(device: str | None = None) -> None:
 
 def memory_info(device: str | None = None) -> tuple[int, int]:
     """Return free and total bytes of a device, over all its processes."""
-    with device_state(device) as driver:
-        return driver.memory_info()
+    state = device_state(device)
+    return state.use(state.driver.memory_info)
 
 
 def device_state(

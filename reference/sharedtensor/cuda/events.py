@@ -14,6 +14,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from .devices import device_state, local_name
+from .driver import Driver
 from .liveness import Identity, own_identity
 from .state import DeviceState
 
@@ -33,9 +34,7 @@ class Event:
 
     def __init__(self, device: str | None = None) -> None:
         state = device_state(device)
-        with state as driver:
-            number = driver.event_create()
-            handle = driver.event_handle(number)
+        number, handle = state.use(_create, state.driver)
         self._hold(state, number, handle, (own_identity(), next(_serials)))
 
     def _hold(self, state: DeviceState, number: int, handle: bytes, key: Key) -> None:
@@ -53,21 +52,23 @@ class Event:
 
     def record(self) -> None:
         """Let the event stand for all work that this process has queued so far."""
-        with self._state as driver:
-            driver.event_record(self._number)
+        self._state.use(self._state.driver.event_record, self._number)
 
     def wait(self) -> None:
         """Let the later work of this process come after the event. Clause CUDA-29."""
-        with self._state as driver:
-            driver.event_wait(self._number)
+        self._state.use(self._state.driver.event_wait, self._number)
 
     def synchronize(self) -> None:
         """Wait until the work that the event stands for is done."""
-        with self._state as driver:
-            driver.event_synchronize(self._number)
+        self._state.use(self._state.driver.event_synchronize, self._number)
 
 
 _known: weakref.WeakValueDictionary[Key, Event] = weakref.WeakValueDictionary()
+
+
+def _create(driver: Driver) -> tuple[int, bytes]:
+    number = driver.event_create()
+    return number, driver.event_handle(number)
 
 
 def _destroy(state: DeviceState, number: int) -> None:
@@ -92,8 +93,7 @@ def rebuild_event(identity: str, handle: bytes, key: Key) -> Event:
     known = _known.get(key)
     if known is not None:
         return known
-    with state as driver:
-        number = driver.event_open(handle)
+    number = state.use(state.driver.event_open, handle)
     event = Event.__new__(Event)
     event._hold(state, number, handle, key)
     return event

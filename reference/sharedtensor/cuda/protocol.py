@@ -24,7 +24,7 @@ The maker has to live for as long as anybody refers to the memory, as promise P1
 says.
 
 The functions are in this order. Those that programs lead to use the device by
-`with state`; the others are their steps, and expect their caller to do so.
+`DeviceState.use`; the others are their steps, and expect their caller to do so.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from .liveness import own_identity
 from .shared_file import Address
 from .state import (
     FEW_EVENTS,
+    FOR_EVER,
     Allocation,
     DeviceState,
     DeviceStorage,
@@ -65,9 +66,13 @@ def allocate(state: DeviceState, nbytes: int) -> DeviceStorage:
 
     Raises OutOfDeviceMemoryError, ForkError.
     """
-    with state:
-        base = allocate_or_collect(state, nbytes)
-        return refer_to(state, state.add_own(base, nbytes))
+    return state.use(allocate_storage, state, nbytes)
+
+
+def allocate_storage(state: DeviceState, nbytes: int) -> DeviceStorage:
+    """Return the storage of new memory."""
+    base = allocate_or_collect(state, nbytes)
+    return refer_to(state, state.add_own(base, nbytes))
 
 
 def allocate_or_collect(state: DeviceState, nbytes: int) -> int:
@@ -122,31 +127,38 @@ def new_storage(state: DeviceState, allocation: Allocation) -> DeviceStorage:
 def send(storage: DeviceStorage) -> Message:
     """Count a send, record an event, and return what the receiver needs.
 
-    Clause CUDA-15: the death of a process in between takes no order from the others.
-
     Raises ForkError; DeviceError if too many sends are under way.
     """
-    state, allocation = storage.state, storage.allocation
-    with state:
-        if len(state.sent_events) >= state.retire_at:
-            retire_events(state)
-        if allocation.held is not None:
-            # The next receiver waits for an event of this process alone, and it would
-            # not come after what the maker wrote if this one were killed before.
-            finish_waits(state)
-        handle, table = export(state, allocation)
+    return storage.state.use(announce, storage.state, storage.allocation)
+
+
+def announce(state: DeviceState, allocation: Allocation) -> Message:
+    """Count a send of an allocation and record its event.
+
+    Clause CUDA-15: the death of a process in between takes no order from the others.
+    """
+    if len(state.sent_events) >= state.retire_at:
+        retire_events(state)
+    if allocation.held is not None:
+        # The next receiver waits for an event of this process alone, and it would
+        # not come after what the maker wrote if this one were killed before.
+        finish_waits(state)
+    handle, table = export(state, allocation)
+    try:
         count = count_send(table, allocation)
+        event = record_event(state, count)
         undo = functools.partial(withdraw, state, count)
-        try:
-            event = record_event(state, count)
-        except BaseException:
-            undo()
-            raise
         transport.undo_unless_sent(functools.partial(state.lock.run_soon, undo))
         return Message(
             own_identity(), handle, allocation.nbytes, allocation.number,
             table.address, count.slot, count.serial, event,
         )  # fmt: skip
+    except BaseException:
+        if table.claimed is not None:  # whatever has interrupted this
+            withdraw(state, table.claimed)
+        raise
+    finally:
+        table.claimed = None
 
 
 def finish_waits(state: DeviceState) -> None:
@@ -237,32 +249,37 @@ def retire_events(state: DeviceState) -> None:
 def receive(state: DeviceState, message: Message) -> DeviceStorage:
     """Return the storage that a message names, opened at most once here.
 
-    Clauses CUDA-18, CUDA-21 and CUDA-28.
-
     Raises ForkError; MakerGoneError if the sender has ended; ReceivedTwiceError;
     DeviceHandleError if the memory is gone.
     """
     if state.lock.is_owned():  # and this refuses it, so it is in flight no more
         state.lock.run_soon(functools.partial(refuse, message))
-    with state as driver:
-        table = find_table(state, message.table)
-        count = Count(table, message.slot, message.serial)
-        count.take()
-        finish, waits = count.release, False
-        try:
-            if message.event is not None and message.sender != own_identity():
-                wait_for_event(driver, message.event)
-                waits = True
-            allocation = find_allocation(state, message)
-            if allocation is None:
-                allocation = open_allocation(state, message, count)
-                finish = count.keep
-            return refer_to(state, allocation)
-        finally:
-            if waits:
-                finish_after_waits(state, finish)
-            else:
-                finish()
+    return state.use(take, state, message)
+
+
+def take(state: DeviceState, message: Message) -> DeviceStorage:
+    """Take the count of a message, wait for its event, and open its allocation.
+
+    Clauses CUDA-18, CUDA-21 and CUDA-28.
+    """
+    table = find_table(state, message.table)
+    count = Count(table, message.slot, message.serial)
+    count.take()
+    finish, waits = count.release, False
+    try:
+        if message.event is not None and message.sender != own_identity():
+            wait_for_event(state.driver, message.event)
+            waits = True
+        allocation = find_allocation(state, message)
+        if allocation is None:
+            allocation = open_allocation(state, message, count)
+            finish = count.keep
+        return refer_to(state, allocation)
+    finally:
+        if waits:
+            finish_after_waits(state, finish)
+        else:
+            finish()
 
 
 def find_table(state: DeviceState, address: Address) -> CountTable:
@@ -391,14 +408,12 @@ def free_allocation(state: DeviceState, allocation: Allocation) -> None:
 
 def synchronize(state: DeviceState) -> None:
     """Complete all work of this process. Clause CUDA-3; raises ForkError."""
-    with state:
-        finish_work(state)
+    state.use(finish_work, state)
 
 
 def collect(state: DeviceState) -> None:
     """Free what receivers have released. Clause CUDA-4; raises ForkError."""
-    with state:
-        free_uncounted(state)
+    state.use(free_uncounted, state)
 
 
 def free_uncounted(state: DeviceState) -> None:
@@ -418,14 +433,7 @@ def shut_down(state: DeviceState) -> None:
     """
     if state.driver.forked():
         return
-    with state.lock:
-        for allocation in list(state.known.values()):
-            if allocation.held is not None:
-                close_allocation(state, allocation)
-        finish_waits(state)
-        counted = state.own_table.counted() if state.own_table else ()
-        state.ended = True
-        state.driver.close()
+    counted = state.lock.run(FOR_EVER, give_back_all, state)
     if counted:
         warnings.warn(
             f"This process ends while messages or receivers refer to "
@@ -435,3 +443,15 @@ def shut_down(state: DeviceState) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def give_back_all(state: DeviceState) -> set[int]:
+    """Close and free everything; return the allocations that are counted still."""
+    for allocation in list(state.known.values()):
+        if allocation.held is not None:
+            close_allocation(state, allocation)
+    finish_waits(state)
+    counted = state.own_table.counted() if state.own_table else set()
+    state.ended = True
+    state.driver.close()
+    return counted

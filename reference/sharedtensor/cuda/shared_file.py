@@ -9,24 +9,45 @@ alive when another one joins; device memory asks for that anyway.
 
 Pids and descriptors are used again, so a file begins with a random token that
 is compared after opening.
+
+An exception of a signal handler can arise wherever a call comes back. One that
+arose between taking the lock of a file and the block that gives it back would leave
+it taken, and other processes would wait. So the `with` of a lock enters and leaves
+by functions of C alone (clause FAULT-2), as that of `finalizers` does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
+import functools
+import itertools
 import mmap
+import operator
 import os
 import secrets
 import stat
+import time
 import weakref
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, cast
 
-from .errors import MakerGoneError
+from .errors import DeviceError, MakerGoneError
 
 TOKEN_BYTES = 16
 PREFIX = "sharedtensor-"
+TIMEOUT = 30.0
+"""Seconds to wait for a lock: its holders keep it for single steps."""
+RETRY = 0.0005
+
+_libc = ctypes.CDLL(None)
+_flock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int)(("flock", _libc))
+# What leaves a `with` is given the exception in three arguments, which it ignores.
+_flock_at_exit = ctypes.CFUNCTYPE(
+    None, ctypes.c_int, ctypes.c_int, *[ctypes.py_object] * 3
+)(("flock", _libc))
 
 
 class Address(NamedTuple):
@@ -99,14 +120,25 @@ class SharedFile:
         """Where other processes find the file while this one is alive."""
         return Address(os.getpid(), self._descriptor, self.token)
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock against other processes, not against other threads."""
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+    def locked(self) -> AbstractContextManager[bool]:
+        """Hold the lock against other processes, not against other threads.
+
+        Entering it raises DeviceError if another process keeps the lock too long.
+        """
+        block: Any = _Block()
+        block.__enter__ = functools.partial(any, self._attempts())
+        block.__exit__ = functools.partial(
+            _flock_at_exit, self._descriptor, fcntl.LOCK_UN
+        )
+        return cast("AbstractContextManager[bool]", block)
+
+    def _attempts(self) -> Iterator[bool]:
+        """Try to take the lock whenever it is asked, and say if that went well."""
+        how = fcntl.LOCK_EX | fcntl.LOCK_NB
+        steps = (_flock, self._descriptor, how), (time.sleep, RETRY)
+        in_turn = itertools.islice(itertools.cycle(steps), 2 * int(TIMEOUT / RETRY))
+        made = itertools.starmap(operator.call, in_turn)
+        return itertools.chain(map(functools.partial(operator.eq, 0), made), _refused())
 
     def close(self) -> None:
         """Give up the descriptor; the mapping goes with the last view of it."""
@@ -117,6 +149,21 @@ class SharedFile:
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
             self.close()
+
+
+class _Block:
+    """A `with` that calls what its slots have: no Python code looks them up."""
+
+    __slots__ = ("__enter__", "__exit__")
+
+
+def _refused() -> Iterator[bool]:
+    """Raise when it is asked."""
+    raise DeviceError(
+        f"Another process has kept the lock of a shared file for {TIMEOUT:g} seconds. "
+        "Check whether a process that uses the device is stopped."
+    )
+    yield False
 
 
 def find_in(pid: int, name: str) -> Address | None:

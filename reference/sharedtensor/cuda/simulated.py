@@ -11,13 +11,13 @@ The rules, each with its basis, are in `rules`; `tests/cuda` has a test for each
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import multiprocessing
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from .errors import DeviceError, DeviceHandleError, ForkError, IllegalAddressError
 from .shared_file import TOKEN_BYTES, Address, find_in
@@ -45,6 +45,32 @@ class _Mapping:
     offset: int
     nbytes: int
     opens: int = 0
+
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+def _alone(
+    method: Callable[Concatenate[SimulatedDevice, P], Result],
+) -> Callable[Concatenate[SimulatedDevice, P], Result]:
+    """Let a method have the device to itself, without what has died."""
+
+    @functools.wraps(method)
+    def locked(
+        self: SimulatedDevice, /, *arguments: P.args, **options: P.kwargs
+    ) -> Result:
+        if self.forked():
+            raise ForkError(
+                f"The device {self.name} was used before this process was forked "
+                "and cannot be used in it; start processes with the method 'spawn' "
+                "or 'forkserver'."
+            )
+        with self._memory.file.locked():
+            self._memory.remove_dead_processes()
+            return method(self, *arguments, **options)
+
+    return locked
 
 
 class SimulatedDevice:
@@ -90,26 +116,14 @@ class SimulatedDevice:
         """
         return os.getpid() != self._pid
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self.forked():
-            raise ForkError(
-                f"The device {self.name} was used before this process was forked "
-                "and cannot be used in it; start processes with the method 'spawn' "
-                "or 'forkserver'."
-            )
-        with self._memory.file.locked():
-            self._memory.remove_dead_processes()
-            yield
-
     # Memory
 
+    @_alone
     def allocate(self, nbytes: int) -> int:
         """Allocate memory; see `Driver.allocate`."""
         if nbytes <= 0:
             raise DeviceError(f"An allocation needs at least 1 byte, not {nbytes}.")
-        with self._locked():
-            return self._map(self._memory.reserve(nbytes)).base
+        return self._map(self._memory.reserve(nbytes)).base
 
     def _map(self, index: int) -> _Mapping:
         row = self._memory.allocations[index]
@@ -120,24 +134,24 @@ class SimulatedDevice:
         self._mappings[base] = _Mapping(base, index, serial, offset, nbytes)
         return self._mappings[base]
 
+    @_alone
     def free(self, base: int) -> None:
         """Poison and free an own allocation; see `Driver.free`."""
-        with self._locked():
-            mapping = self._mappings.get(base)
-            if mapping is None or mapping.opens:
-                raise IllegalAddressError(
-                    f"{base:#x} is not the base of an allocation of this process: "
-                    "it was freed before, lies inside one, or was opened from a "
-                    "handle (close that instead)."
-                )
-            del self._mappings[base]
-            self._memory.release(mapping.index)
+        mapping = self._mappings.get(base)
+        if mapping is None or mapping.opens:
+            raise IllegalAddressError(
+                f"{base:#x} is not the base of an allocation of this process: "
+                "it was freed before, lies inside one, or was opened from a "
+                "handle (close that instead)."
+            )
+        del self._mappings[base]
+        self._memory.release(mapping.index)
 
+    @_alone
     def allocation_of(self, pointer: int) -> tuple[int, int]:
         """Return base and size; see `Driver.allocation_of`."""
-        with self._locked():
-            mapping = self._mapping_of(pointer, 1)
-            return mapping.base, mapping.nbytes
+        mapping = self._mapping_of(pointer, 1)
+        return mapping.base, mapping.nbytes
 
     def _mapping_of(self, pointer: int, nbytes: int) -> _Mapping:
         for mapping in self._mappings.values():
@@ -151,61 +165,61 @@ class SimulatedDevice:
             "nothing here."
         )
 
+    @_alone
     def memory_info(self) -> tuple[int, int]:
         """Return free and total bytes; see `Driver.memory_info`."""
-        with self._locked():
-            return self._memory.free_bytes(), self.memory_size
+        return self._memory.free_bytes(), self.memory_size
 
     # Handles
 
+    @_alone
     def ipc_handle(self, pointer: int) -> bytes:
         """Name an own allocation; see `Driver.ipc_handle`."""
-        with self._locked():
-            mapping = self._mapping_of(pointer, 1)
-            if mapping.opens:
-                raise DeviceHandleError(
-                    f"The allocation at {mapping.base:#x} belongs to another process; "
-                    "only that one can export it."
-                )
-            return self._pack(_MEMORY, mapping.index, mapping.serial)
+        mapping = self._mapping_of(pointer, 1)
+        if mapping.opens:
+            raise DeviceHandleError(
+                f"The allocation at {mapping.base:#x} belongs to another process; "
+                "only that one can export it."
+            )
+        return self._pack(_MEMORY, mapping.index, mapping.serial)
 
+    @_alone
     def open_handle(self, handle: bytes) -> int:
         """Map another process's allocation; see `Driver.open_handle`."""
-        with self._locked():
-            index, serial = self._unpack(_MEMORY, handle)
-            row = self._memory.allocations[index]
-            if not serial or row["serial"] != serial:
-                raise DeviceHandleError(
-                    "The allocation that this handle names has been freed; its "
-                    "process has to keep it until the receiver is done with it."
-                )
-            if row["maker"] == self._memory.own_process:
-                raise DeviceHandleError(
-                    "A memory handle cannot be opened in the process that exported "
-                    "it; use the original pointer."
-                )
-            mapping = self._opened(serial) or self._map(index)
-            mapping.opens += 1
-            self._memory.opens[index, self._memory.own_process] = True
-            return mapping.base
+        index, serial = self._unpack(_MEMORY, handle)
+        row = self._memory.allocations[index]
+        if not serial or row["serial"] != serial:
+            raise DeviceHandleError(
+                "The allocation that this handle names has been freed; its "
+                "process has to keep it until the receiver is done with it."
+            )
+        if row["maker"] == self._memory.own_process:
+            raise DeviceHandleError(
+                "A memory handle cannot be opened in the process that exported "
+                "it; use the original pointer."
+            )
+        mapping = self._opened(serial) or self._map(index)
+        mapping.opens += 1
+        self._memory.opens[index, self._memory.own_process] = True
+        return mapping.base
 
     def _opened(self, serial: int) -> _Mapping | None:
         found = (each for each in self._mappings.values() if each.serial == serial)
         return next(found, None)
 
+    @_alone
     def close_handle(self, base: int) -> None:
         """Undo one open; see `Driver.close_handle`."""
-        with self._locked():
-            mapping = self._mappings.get(base)
-            if mapping is None or not mapping.opens:
-                raise DeviceHandleError(
-                    f"{base:#x} is not the base of an allocation opened from a handle, "
-                    "or was closed as often as it was opened."
-                )
-            mapping.opens -= 1
-            if not mapping.opens:
-                del self._mappings[base]
-                self._memory.opens[mapping.index, self._memory.own_process] = False
+        mapping = self._mappings.get(base)
+        if mapping is None or not mapping.opens:
+            raise DeviceHandleError(
+                f"{base:#x} is not the base of an allocation opened from a handle, "
+                "or was closed as often as it was opened."
+            )
+        mapping.opens -= 1
+        if not mapping.opens:
+            del self._mappings[base]
+            self._memory.opens[mapping.index, self._memory.own_process] = False
 
     def _pack(self, kind: bytes, index: int, serial: int) -> bytes:
         packed = _HANDLE.pack(kind, *self.address, index, serial)
@@ -227,31 +241,31 @@ class SimulatedDevice:
 
     # Work
 
+    @_alone
     def copy_to_device(self, pointer: int, data: bytes) -> None:
         """Queue a copy; see `Driver.copy_to_device`."""
-        with self._locked():
-            mapping = self._mapping_of(pointer, len(data))
-            self._streams.queue_copy(mapping.offset + pointer - mapping.base, data)
+        mapping = self._mapping_of(pointer, len(data))
+        self._streams.queue_copy(mapping.offset + pointer - mapping.base, data)
 
+    @_alone
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
         """Do the own work, then read; see `Driver.copy_to_host`."""
-        with self._locked():
-            mapping = self._mapping_of(pointer, nbytes)
-            self._streams.complete(self._memory.own_process)
-            start = mapping.offset + pointer - mapping.base
-            return self._memory.arena[start : start + nbytes].tobytes()
+        mapping = self._mapping_of(pointer, nbytes)
+        self._streams.complete(self._memory.own_process)
+        start = mapping.offset + pointer - mapping.base
+        return self._memory.arena[start : start + nbytes].tobytes()
 
+    @_alone
     def synchronize(self) -> None:
         """Do all work of this process; see `Driver.synchronize`."""
-        with self._locked():
-            self._streams.complete(self._memory.own_process)
+        self._streams.complete(self._memory.own_process)
 
     # Events
 
+    @_alone
     def event_create(self) -> int:
         """Make an event; see `Driver.event_create`."""
-        with self._locked():
-            return self._hold_event(self._streams.new_event())
+        return self._hold_event(self._streams.new_event())
 
     def _hold_event(self, index: int) -> int:
         serial = int(self._memory.events[index]["serial"])
@@ -266,43 +280,43 @@ class SimulatedDevice:
             )
         return self._streams.event(*self._events[event])
 
+    @_alone
     def event_destroy(self, event: int) -> None:
         """Give up an event; see `Driver.event_destroy`."""
-        with self._locked():
-            row = self._event(event)
-            if row["maker"] == self._memory.own_process:
-                row["serial"] = 0
-            del self._events[event]
+        row = self._event(event)
+        if row["maker"] == self._memory.own_process:
+            row["serial"] = 0
+        del self._events[event]
 
+    @_alone
     def event_record(self, event: int) -> None:
         """Let the event stand for the work so far; see `Driver.event_record`."""
-        with self._locked():
-            self._streams.record(self._event(event))
+        self._streams.record(self._event(event))
 
+    @_alone
     def event_handle(self, event: int) -> bytes:
         """Name an own event; see `Driver.event_handle`."""
-        with self._locked():
-            self._event(event)
-            return self._pack(_EVENT, *self._events[event])
+        self._event(event)
+        return self._pack(_EVENT, *self._events[event])
 
+    @_alone
     def event_open(self, handle: bytes) -> int:
         """Open another process's event; see `Driver.event_open`."""
-        with self._locked():
-            index, serial = self._unpack(_EVENT, handle)
-            self._streams.event(index, serial)
-            return self._hold_event(index)
+        index, serial = self._unpack(_EVENT, handle)
+        self._streams.event(index, serial)
+        return self._hold_event(index)
 
+    @_alone
     def event_wait(self, event: int) -> None:
         """Order the later work after the event; see `Driver.event_wait`."""
-        with self._locked():
-            self._event(event)
-            self._streams.queue_wait(*self._events[event])
+        self._event(event)
+        self._streams.queue_wait(*self._events[event])
 
+    @_alone
     def event_synchronize(self, event: int) -> None:
         """Wait for the event; see `Driver.event_synchronize`."""
-        with self._locked():
-            row = self._event(event)
-            self._streams.apply(int(row["recorder"]), int(row["position"]))
+        row = self._event(event)
+        self._streams.apply(int(row["recorder"]), int(row["position"]))
 
     def close(self) -> None:
         """End the use of the device; see `Driver.close`."""

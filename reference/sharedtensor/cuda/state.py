@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from ..finalizers import FinalizerLock
 from .counts import Count, CountTable
@@ -18,9 +18,12 @@ from .errors import DeviceError, ForkError
 from .liveness import Identity
 from .shared_file import Address
 
+FOR_EVER = -1.0  # seconds to wait for a thread
 # So few events are looked through at each send; beyond, when their number has doubled.
 FEW_EVENTS = 16
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 Job = Callable[[], None]
 
 
@@ -117,10 +120,10 @@ def used_twice(device: str) -> DeviceError:
 class DeviceState:
     """All that one process shares on one device.
 
-    `with state as driver:` is how the device is used: by one thread at a time, and
-    never in a forked child. It is not reentrant: a handler of a signal runs between any
-    two steps, where what it would use may be half-changed, and by using a table it
-    would release the lock that the steps around it need. So it is refused.
+    By its `use` is how the device is used: by one thread at a time, and never in a
+    forked child. It is not reentrant: a handler of a signal runs between any two steps,
+    where what it would use may be half-changed, and by using a table it would release
+    the lock that the steps around it need. So it is refused.
 
     Attributes:
         limbo: own allocations that are dropped here and counted still.
@@ -153,15 +156,21 @@ class DeviceState:
     last_number: int = 0
     ended: bool = False
 
-    def __enter__(self) -> Driver:
+    def use(
+        self,
+        work: Callable[P, Result],
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> Result:
+        """Return what a function returns that uses the device.
+
+        Raises ForkError; DeviceError if this thread uses it already. Clause FAULT-2:
+        whatever interrupts it, the next one can use the device.
+        """
         self.refuse_fork()
         if self.lock.is_owned():
             raise used_twice(self.driver.name)
-        self.lock.__enter__()
-        return self.driver
-
-    def __exit__(self, *error: object) -> None:
-        self.lock.__exit__()
+        return self.lock.run(FOR_EVER, work, *arguments, **options)
 
     def refuse_fork(self) -> None:
         """Raise ForkError in a child forked from a user of the device.

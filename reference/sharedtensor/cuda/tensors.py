@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from . import protocol
 from .devices import device_state
+from .driver import Driver
 from .errors import DeviceError
 from .state import DeviceStorage
 
@@ -172,13 +173,15 @@ class CudaTensor:
         data[...] = value
         if view.storage is None:
             return
-        flat = data.reshape(-1)
+        state = view.storage.state
+        state.use(view._copy_from, state.driver, data.reshape(-1))
+
+    def _copy_from(self, driver: Driver, flat: np.ndarray) -> None:
         done = 0
-        with view.storage.state as driver:
-            for pointer, count in view._runs():
-                part = flat[done : done + count].tobytes()
-                driver.copy_to_device(pointer, part)
-                done += count
+        for pointer, count in self._runs():
+            part = flat[done : done + count].tobytes()
+            driver.copy_to_device(pointer, part)
+            done += count
 
     def read(self, index: Index) -> Any:
         """Return one element, or an array of several, after one's own writes.
@@ -193,13 +196,14 @@ class CudaTensor:
         """Return a copy as a NumPy array; the own earlier work is done first."""
         if self.storage is None:
             return np.empty(self.shape, self.dtype)
-        with self.storage.state as driver:
-            parts = [
-                driver.copy_to_host(pointer, count * self.dtype.itemsize)
-                for pointer, count in self._runs()
-            ]
+        state = self.storage.state
+        parts = state.use(self._copies, state.driver)
         data = np.frombuffer(bytearray().join(parts), self.dtype)
         return data.reshape(self.shape)
+
+    def _copies(self, driver: Driver) -> list[bytes]:
+        size = self.dtype.itemsize
+        return [driver.copy_to_host(at, count * size) for at, count in self._runs()]
 
     def tolist(self) -> Any:
         """Return the elements as Python numbers in nested lists."""

@@ -157,14 +157,14 @@ class Process:
     def write(self, storage: DeviceStorage | None, value: int) -> None:
         """Queue a write."""
         if storage is not None:
-            with self.state as driver:
-                driver.copy_to_device(storage.data_ptr(), bytes([value]))
+            copy = self.state.driver.copy_to_device
+            self.state.use(copy, storage.data_ptr(), bytes([value]))
 
     def expect(self, storage: DeviceStorage | None, value: int) -> None:
         """Read what has to be there, if its maker lives."""
         if storage is not None:
-            with self.state as driver:
-                found = driver.copy_to_host(storage.data_ptr(), 1)
+            copy = self.state.driver.copy_to_host
+            found = self.state.use(copy, storage.data_ptr(), 1)
             if found and found[0] != value:
                 self.world.violated(
                     "written_is_read", f"{self.name} reads {found[0]}, not {value}"

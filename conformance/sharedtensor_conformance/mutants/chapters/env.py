@@ -45,11 +45,11 @@ def takes_one_refusal_for_ever(created):
     refusals = []
 
     @contextmanager
-    def create_unless_refused(name):
+    def create_unless_refused(name, source):
         if refusals:
             raise refusals[0]
         try:
-            with created(name) as fd:
+            with created(name, source) as fd:
                 yield fd
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.EROFS):

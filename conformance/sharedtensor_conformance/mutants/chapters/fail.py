@@ -1,5 +1,6 @@
 """Mutants of what is left when the system refuses."""
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -161,21 +162,22 @@ def zeros_take_no_room(write):
     return write_unless_zero
 
 
-@mutant("refused_file_stays", "FAIL-3", "FAIL-8", replaces="memory.write")
-def refused_file_stays(write):
+@mutant("refused_file_stays", "FAIL-3", "FAIL-8", replaces="segments.created")
+def refused_file_stays(created):
     """A file that could not be filled keeps a name."""
 
-    def write_or_rename(fd, source):
-        try:
-            write(fd, source)
-        except OSError:
-            name = os.readlink(f"/proc/self/fd/{fd}")
-            if name.startswith("/dev/shm/"):
-                os.rename(name, name + "0")
-                open(name, "x").close()
-            raise
+    @contextlib.contextmanager
+    def create_and_keep(name, source):
+        with created(name, source) as fd:
+            try:
+                yield fd
+            except OSError:
+                path = f"/dev/shm/{name}"
+                os.rename(path, path + "0")
+                open(path, "x").close()
+                raise
 
-    return write_or_rename
+    return create_and_keep
 
 
 @mutant("file_limit_kills", "FAIL-5", replaces="protocol.move_storage")

@@ -16,10 +16,10 @@ def unnamed_has_a_name(create_unnamed, release_segment):
     """A file with a name is there for as long as an unnamed segment is."""
     names = {}
 
-    def create(token):
+    def create(token, owner):
         names[token] = f"/dev/shm/sharedtensor-{os.getpid()}-{token}"
         with open(names[token], "w"):
-            return create_unnamed(token)
+            return create_unnamed(token, owner)
 
     def release(segment):
         release_segment(segment)

@@ -22,11 +22,11 @@ def _once(prepare, remember_storage):
     """Return a `remember_storage` that prepares each process that shares, once."""
     prepared = set()
 
-    def remember(storage):
+    def remember(storage, segment):
         if os.getpid() not in prepared:
             prepared.add(os.getpid())
             prepare()
-        return remember_storage(storage)
+        return remember_storage(storage, segment)
 
     return remember
 
@@ -141,11 +141,11 @@ def keeps_one_storage_in_ten(remember_storage):
     """One shared storage in ten is never let go of."""
     count, kept = [0], []
 
-    def remember(storage):
+    def remember(storage, segment):
         count[0] += 1
         if count[0] % 10 == 0:
             kept.append(storage)
-        return remember_storage(storage)
+        return remember_storage(storage, segment)
 
     return remember
 

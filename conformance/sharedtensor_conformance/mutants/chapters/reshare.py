@@ -44,7 +44,7 @@ def copies_on_reshare(export_storage):
 )
 def maps_again(find_storage, remember_storage):
     """A storage that the receiver holds is mapped once more, shared as it should be."""
-    return lambda token: None, lambda storage: storage
+    return lambda token: None, lambda storage, segment: storage
 
 
 @mutant("owner_maps_again", "RESHARE-4", replaces="protocol.move_storage")
@@ -151,8 +151,8 @@ def threads_map_again(find_storage, remember_storage):
     def find(token):
         return find_storage(token) if is_first() else None
 
-    def remember(storage):
-        return remember_storage(storage) if is_first() else storage
+    def remember(storage, segment):
+        return remember_storage(storage, segment) if is_first() else storage
 
     return find, remember
 

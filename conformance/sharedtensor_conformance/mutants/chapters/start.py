@@ -50,11 +50,11 @@ def fork_makes_private(remember_storage):
                 fd = os.open(f"/dev/shm/{storage.segment.token}", os.O_RDWR)
             memory.remap(storage.memory, fd, mmap.MAP_PRIVATE)
 
-    def remember(storage):
+    def remember(storage, segment):
         if not registered:
             registered.append(leave)
             os.register_at_fork(after_in_child=leave)
-        return remember_storage(storage)
+        return remember_storage(storage, segment)
 
     return remember
 

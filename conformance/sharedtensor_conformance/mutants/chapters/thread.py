@@ -90,12 +90,12 @@ def thread_forgets_what_has_gone(remember_storage):
     """A process that has more than a hundred storages starts a thread for them."""
     from sharedtensor import state
 
-    def remember(storage):
+    def remember(storage, segment):
         if len(state.known) > HUNDRED:
             sweep = threading.Timer(SOON, list, (state.known,))
             sweep.daemon = True
             sweep.start()
-        return remember_storage(storage)
+        return remember_storage(storage, segment)
 
     return remember
 
