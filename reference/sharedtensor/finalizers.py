@@ -64,7 +64,8 @@ class FinalizerLock:
     ) -> AbstractContextManager[bool]:
         """Return what a `with` enters and leaves by functions of C, and by no others.
 
-        It gives whether the lock was had. If not, leaving it raises `RuntimeError`.
+        It gives whether the lock was had. If not, leaving it raises `RuntimeError`. It
+        gives nothing where a signal handler raises in the wait for the lock.
         """
         take = functools.partial(self._lock.acquire, blocking, timeout)
         give = self._lock.__exit__
@@ -96,7 +97,7 @@ class FinalizerLock:
         """
         if self.is_owned():
             raise Busy
-        taken = False
+        taken = None
         try:
             with self._within(timeout) as taken:
                 if taken:
@@ -104,7 +105,7 @@ class FinalizerLock:
                         self.run_queued()
                     return work(*arguments, **options)
         except RuntimeError:
-            if taken:
+            if taken is not False:
                 raise
         finally:
             if self.jobs:
@@ -117,12 +118,12 @@ class FinalizerLock:
         For what begins in one function and ends in another. It yields whether the lock
         was had in time.
         """
-        taken = False
+        taken = None
         try:
             with self._within(timeout) as taken:
                 yield taken
         except RuntimeError:
-            if taken:
+            if taken is not False:
                 raise
         finally:
             if self.jobs:
@@ -190,13 +191,13 @@ class FinalizerLock:
     def _run_if_free(self) -> None:
         done = True
         while done and self.jobs and not self.is_owned():
-            taken = False
+            taken = None
             try:
                 with self._if_free as taken:
                     if taken:
                         done = self.run_queued()
             except RuntimeError:
-                if taken:
+                if taken is not False:
                     raise
                 return  # its holder looks at the queue
 

@@ -126,6 +126,30 @@ def test_who_holds_it_does_not_wait_for_itself(lock, log):
     assert not lock.is_owned()
 
 
+class RaisesAsItWaits:
+    """A lock at which a signal comes while it is waited for."""
+
+    def __init__(self, lock):
+        self.__exit__ = lock.__exit__
+        self._is_owned = lock._is_owned
+
+    def acquire(self, *how):
+        raise RuntimeError("of a signal handler")
+
+
+@pytest.mark.parametrize("how", ["run", "hold", "run_soon"])
+def test_what_a_signal_handler_raises_as_the_lock_is_waited_for_is_raised(lock, how):
+    ways = {
+        "run": lambda: lock.run(60, int),
+        "hold": lambda: next(lock.hold(60)),
+        "run_soon": lambda: lock.run_soon(int),
+    }
+    lock._lock = RaisesAsItWaits(lock._lock)
+    lock._if_free = lock._block(blocking=False)
+    with pytest.raises(RuntimeError, match="of a signal handler"):
+        ways[how]()
+
+
 def test_it_is_held_until_a_generator_is_closed(lock, log):
     section = lock.hold(60)
     next(section)
