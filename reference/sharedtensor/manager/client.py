@@ -122,7 +122,15 @@ class Client:
         descriptors: tuple[int, ...] = (),
     ) -> None:
         """Send a message now or, where that would mean to wait, soon. Clause MGR-13."""
-        self.lock.run_soon(QueuedMessage(self, kind, argument, address, descriptors))
+        job = QueuedMessage(self, kind, argument, address, descriptors)
+        self.run_soon(job, address)
+
+    def run_soon(self, job: Job, address: str | None) -> None:
+        """Do something soon that concerns a manager, in the order of such jobs.
+
+        A manager that is stopped holds nothing back that another one has to hear.
+        """
+        self.lock.run_soon(job, address or self.own)
 
     def deliver(
         self, link: Link, kind: bytes, argument: bytes, descriptors: tuple[int, ...]
@@ -139,7 +147,7 @@ class Client:
         """Hold a name by a descriptor, for now; see `Conversation.hold`."""
         if self.lock.is_owned():
             self.tell_soon(messages.REGISTER, name, address)
-            self.lock.run_soon(functools.partial(id, descriptor))  # kept until then
+            self.run_soon(functools.partial(id, descriptor), address)  # kept until then
             return
         self.locked(self.hold_now, name, address, descriptor)
 
@@ -391,7 +399,7 @@ def register_held(address: str | None = None) -> None:
 
     Where the lock is held this is done soon: a name goes later at worst. Clause FS-2.
     """
-    _client.lock.run_soon(functools.partial(_client.register_held, address))
+    _client.run_soon(functools.partial(_client.register_held, address), address)
 
 
 def release(name: str, address: str | None = None) -> None:
