@@ -19,19 +19,21 @@ own frame: around it there would be such a place again. The lock's own `with` ha
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Job = Callable[[], object]
+Queued = tuple[Hashable, Job]
 
 
 class Postponed(Exception):
-    """Raised by a job that cannot be done now: it stays the first in the queue."""
+    """Raised by a job that cannot be done now: it stays the first of its order."""
 
 
 class Busy(Exception):
@@ -41,16 +43,20 @@ class Busy(Exception):
 class FinalizerLock:
     """A lock with a queue of jobs that need it. It is not reentrant.
 
-    Queued jobs run in their order: before what `run` is given, and after it. An error
+    Queued jobs run one after the other: before what `run` is given, and after it. Those
+    of one order keep it where one is postponed, and the others go on. An error
     of a job does not reach the thread that happens to run it; it is reported like that
     of any finalizer, by `sys.unraisablehook`.
 
     Attributes:
-        jobs: what is queued, the next one first. A job leaves it when it is done.
+        jobs: what is queued, the next one first, each with its order. A job leaves it
+            when it is done or postponed.
+        postponed: what was postponed, and what comes after it, by its order.
     """
 
     def __init__(self) -> None:
-        self.jobs: deque[Job] = deque()
+        self.jobs: deque[Queued] = deque()
+        self.postponed: dict[Hashable, deque[Queued]] = {}
         self._make()
 
     def _make(self) -> None:
@@ -63,7 +69,8 @@ class FinalizerLock:
     ) -> AbstractContextManager[bool]:
         """Return what a `with` enters and leaves by functions of C, and by no others.
 
-        It gives whether the lock was had. If not, leaving it raises `RuntimeError`.
+        It gives whether the lock was had. If not, leaving it raises `RuntimeError`. It
+        gives nothing where a signal handler raises in the wait for the lock.
         """
         take = functools.partial(self._lock.acquire, blocking, timeout)
         give = self._lock.__exit__
@@ -95,15 +102,15 @@ class FinalizerLock:
         """
         if self.is_owned():
             raise Busy
-        taken = False
+        taken = None
         try:
             with self._within(timeout) as taken:
                 if taken:
-                    if self.jobs:
+                    if self.jobs or self.postponed:
                         self.run_queued()
                     return work(*arguments, **options)
         except RuntimeError:
-            if taken:
+            if taken is not False:
                 raise
         finally:
             if self.jobs:
@@ -116,12 +123,12 @@ class FinalizerLock:
         For what begins in one function and ends in another. It yields whether the lock
         was had in time.
         """
-        taken = False
+        taken = None
         try:
             with self._within(timeout) as taken:
                 yield taken
         except RuntimeError:
-            if taken:
+            if taken is not False:
                 raise
         finally:
             if self.jobs:
@@ -146,28 +153,42 @@ class FinalizerLock:
         if self.jobs:
             self._run_if_free()
 
-    def run_soon(self, job: Job) -> None:
+    def run_soon(self, job: Job, order: Hashable = None) -> None:
         """Run a job under the lock, now or when it is next released; never wait.
 
         For finalizers, and for what a thread that holds the lock wants done after.
+        It comes after the other jobs of its order.
         """
-        self.jobs.append(job)
+        self.jobs.append((order, job))
         self._run_if_free()
 
-    def run_queued(self) -> bool:
-        """Run the queued jobs; return False if one was postponed.
+    def run_queued(self) -> None:
+        """Run the queued jobs, but for those that are postponed or come after these.
 
         Called by the holder of the lock.
         """
+        for order in tuple(self.postponed):
+            queue = self.postponed[order]
+            while queue and self._is_done(queue[0][1]):
+                queue.popleft()
+            if not queue:
+                del self.postponed[order]
         while self.jobs:
-            job = self.jobs[0]
-            try:
-                job()
-            except Postponed:
-                return False
-            except Exception as error:
-                _Failed(error)
-            self.jobs.popleft()
+            order, job = self.jobs[0]
+            if order not in self.postponed and self._is_done(job):
+                self.jobs.popleft()
+            else:  # by one call of C: it is never in both queues, nor in none
+                queue = self.postponed.setdefault(order, deque())
+                queue.extend(itertools.starmap(self.jobs.popleft, ((),)))
+
+    def _is_done(self, job: Job) -> bool:
+        """Run a job; return False if it is postponed."""
+        try:
+            job()
+        except Postponed:
+            return False
+        except Exception as error:
+            _Failed(error)
         return True
 
     def reset(self, keep: Callable[[Job], bool]) -> None:
@@ -176,7 +197,9 @@ class FinalizerLock:
         Args:
             keep: which of the parent's jobs the child has to do as well.
         """
-        self.jobs = deque(filter(keep, self.jobs))
+        queued = itertools.chain(*self.postponed.values(), self.jobs)
+        self.jobs = deque((order, job) for order, job in queued if keep(job))
+        self.postponed = {}
         self._make()
 
     def _within(self, timeout: float) -> AbstractContextManager[bool]:
@@ -187,15 +210,14 @@ class FinalizerLock:
         return found
 
     def _run_if_free(self) -> None:
-        done = True
-        while done and self.jobs and not self.is_owned():
-            taken = False
+        while self.jobs and not self.is_owned():
+            taken = None
             try:
                 with self._if_free as taken:
                     if taken:
-                        done = self.run_queued()
+                        self.run_queued()
             except RuntimeError:
-                if taken:
+                if taken is not False:
                     raise
                 return  # its holder looks at the queue
 

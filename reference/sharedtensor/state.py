@@ -60,14 +60,11 @@ def change(
             changing = before
 
 
-def _replace_lock() -> None:
-    """Give a forked child a lock that nobody holds. Clause THREAD-3."""
-    global moving
-    moving = threading.RLock()  # whoever held it is not in the child
-
-
+# By functions of C: an exception of a signal handler that arises in a hook of Python is
+# ignored, and the rest of the hook is not done. A child has a lock that nobody holds,
+# since whoever held it is not in the child. Clauses FAULT-2, THREAD-3.
 os.register_at_fork(
-    before=lambda: moving.acquire(),
-    after_in_parent=lambda: moving.release(),
-    after_in_child=_replace_lock,
+    before=moving.acquire,
+    after_in_parent=moving.release,
+    after_in_child=moving._at_fork_reinit,  # type: ignore[attr-defined]
 )

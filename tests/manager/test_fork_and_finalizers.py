@@ -157,6 +157,40 @@ client.sync()
     assert parent.call("status")["holds"] == 0
 
 
+def test_two_threads_that_fork_at_once_have_each_their_own_fork(new_client, name):
+    """The second one begins when the first one has prepared its own."""
+    parent = new_client()
+    parent.call("register", name)
+    parent.run(
+        """
+import os, threading
+lock, prepare = client._client.lock, client.before_fork
+has_begun, hold, statuses = threading.Event(), lock.hold, []
+def fork():
+    child = os.fork()
+    if not child:
+        client.sync()
+        os._exit(0)
+    statuses.append(os.waitpid(child, 0)[1])
+other = threading.Thread(target=fork)
+def note(timeout):
+    if threading.current_thread() is other:
+        has_begun.set()
+    return hold(timeout)
+def prepare_and_begin_the_other(*forks):
+    prepare(*forks)
+    if not has_begun.is_set():
+        other.start()
+        assert has_begun.wait(20)
+lock.hold, client.before_fork = note, prepare_and_begin_the_other
+fork()
+other.join()
+assert statuses == [0, 0]
+lock.run(1, int)  # raises Busy where it is taken for ever
+"""
+    )
+
+
 def test_threads_share_a_connection(new_client, name, exists):
     client = new_client()
     client.run(

@@ -310,10 +310,33 @@ def test_releases_that_a_stopped_manager_did_not_take_are_not_lost(
     owner.call("sync")
     os.kill(pid, signal.SIGSTOP)
     owner.run("for i in range(2000): client.release(name)", name=name)
-    assert owner.run("result = len(client._client.lock.jobs)") > 0
+    assert owner.run("result = len(client._client.lock.postponed)") > 0
     os.kill(pid, signal.SIGCONT)
     owner.call("sync")
     assert not exists(name)
+
+
+def test_releases_do_not_wait_for_another_manager_that_is_stopped(
+    new_client, name, exists, eventually
+):
+    owner, other = new_client(), new_client()
+    well = other.call("address")
+    stopped = owner.call("status")["pid"]
+    owner.run(WITH_A_SHORT_TIMEOUT)
+    owner.run(
+        "for i in range(2000): client.register(name + '-stopped')\n"
+        "client.register(name, address)\n"
+        "client.sync()",
+        name=name,
+        address=well,
+    )
+    os.kill(stopped, signal.SIGSTOP)
+    owner.run("for i in range(2000): client.release(name + '-stopped')", name=name)
+    owner.call("release", name, well)
+    eventually(lambda: not exists(name))
+    os.kill(stopped, signal.SIGCONT)
+    owner.call("sync")
+    assert owner.call("status")["holds"] == 0
 
 
 WITH_A_MANAGER_THAT_FAILS_TO_ACCEPT = """

@@ -7,7 +7,7 @@ import select
 import socket
 
 import pytest
-from sharedtensor.manager import daemon, messages, serving
+from sharedtensor.manager import daemon, launch, messages, serving
 from sharedtensor.manager.serving import complete
 
 
@@ -47,6 +47,38 @@ def test_a_client_is_accepted_when_the_manager_may_have_more_descriptors(
     assert not select.select([waiting], [], [], 0)[0]
     resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
     assert waiting.recv(8) == b"01234567"
+
+
+REGISTER_WITH_DESCRIPTORS_FREE = """
+import os, resource
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+next_one = os.dup(0)
+os.close(next_one)
+resource.setrlimit(resource.RLIMIT_NOFILE, (next_one + free, limits[1]))
+try:
+    client.register(name, address)
+finally:
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+"""
+
+
+def test_a_client_that_cannot_say_that_it_lives_is_refused(new_client, name):
+    """A successor would not wait for it, and remove its names. Clauses FS-8, MGR-14."""
+    owner, other = new_client(), new_client()
+    address = owner.call("address")
+    arguments = {"name": name, "address": address}
+    with pytest.raises(Exception, match="Too many open files"):
+        other.run(REGISTER_WITH_DESCRIPTORS_FREE, free=1, **arguments)
+    assert owner.call("status")["holds"] == 0
+    other.run(REGISTER_WITH_DESCRIPTORS_FREE, free=2, **arguments)
+    assert owner.call("status")["holds"] == 1
+
+
+def test_a_manager_without_a_presence_pipe_has_clients_all_the_same(tmp_path):
+    assert launch.open_presence(str(tmp_path)) is None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as found:
+        found.bind(str(tmp_path / daemon.PRESENCE))
+        assert launch.open_presence(str(tmp_path)) is None
 
 
 REFUSED = """

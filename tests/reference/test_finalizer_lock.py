@@ -69,6 +69,40 @@ def test_a_postponed_job_stays_first_and_runs_before_the_next_section(lock, log)
     assert log == ["sent", "later", "inside"]
 
 
+def test_a_postponed_job_holds_back_those_of_its_order_alone(lock, log):
+    manager_reads = False
+
+    def send():
+        if not manager_reads:
+            raise Postponed
+        log.append("to the stopped one")
+
+    lock.run_soon(send, "stopped")
+    lock.run_soon(lambda: log.append("after that"), "stopped")
+    lock.run_soon(lambda: log.append("to another"), "other")
+    assert log == ["to another"]
+    with lock:
+        lock.run_soon(lambda: log.append("to another again"), "other")
+    assert log[1:] == ["to another again"]
+    manager_reads = True
+    lock.run_soon(lambda: log.append("at last"), "stopped")
+    assert log[2:] == ["to the stopped one", "after that", "at last"]
+
+
+def test_a_job_that_is_queued_while_another_is_postponed_is_not_stranded(lock, log):
+    def postpone():
+        if not log:
+            log.append("postponed")
+            queue = functools.partial(lock.run_soon, lambda: log.append("queued"), 2)
+            thread = threading.Thread(target=queue)
+            thread.start()
+            thread.join(60)
+        raise Postponed
+
+    lock.run_soon(postpone, 1)
+    assert log == ["postponed", "queued"]
+
+
 def test_an_error_of_a_job_is_reported_and_the_next_one_runs(
     lock, log, monkeypatch, capsys
 ):
@@ -124,6 +158,30 @@ def test_who_holds_it_does_not_wait_for_itself(lock, log):
     lock.run(60, again)
     assert log == []
     assert not lock.is_owned()
+
+
+class RaisesAsItWaits:
+    """A lock at which a signal comes while it is waited for."""
+
+    def __init__(self, lock):
+        self.__exit__ = lock.__exit__
+        self._is_owned = lock._is_owned
+
+    def acquire(self, *how):
+        raise RuntimeError("of a signal handler")
+
+
+@pytest.mark.parametrize("how", ["run", "hold", "run_soon"])
+def test_what_a_signal_handler_raises_as_the_lock_is_waited_for_is_raised(lock, how):
+    ways = {
+        "run": lambda: lock.run(60, int),
+        "hold": lambda: next(lock.hold(60)),
+        "run_soon": lambda: lock.run_soon(int),
+    }
+    lock._lock = RaisesAsItWaits(lock._lock)
+    lock._if_free = lock._block(blocking=False)
+    with pytest.raises(RuntimeError, match="of a signal handler"):
+        ways[how]()
 
 
 def test_it_is_held_until_a_generator_is_closed(lock, log):

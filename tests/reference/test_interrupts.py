@@ -1,12 +1,14 @@
 """What an exception of a signal handler leaves, wherever it arises. Clause FAULT-2."""
 
 import gc
+import os
 import sys
+from contextlib import suppress
 
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from interrupts import Interrupt, interrupted_at
+from interrupts import BEGINNING, COMING_BACK, Interrupt, interrupted_at
 from reference_peer import descriptors
 from sharedtensor import announcements
 from sharedtensor.descriptors import OwnedDescriptor
@@ -17,11 +19,11 @@ MOST_CALLS = 2000
 BY_NAME = pytest.mark.parametrize("strategy", ["file_system"], indirect=True)
 
 
-def each_place(work):
+def each_place(work, places=COMING_BACK):
     """Interrupt `work` where each of its calls comes back; yield after each."""
     work()
     for number in range(1, MOST_CALLS):
-        if not interrupted_at(number, work):
+        if not interrupted_at(number, work, places):
             return
         gc.collect()
         yield number
@@ -33,7 +35,7 @@ def share():
     return sharedtensor.arange(4).share_memory_().tolist()
 
 
-def be_interrupted(work, after, most):
+def be_interrupted(work, after, most, places=COMING_BACK):
     """Interrupt some work at each place, in a process of its own; do `after` each time.
 
     Where a function of C has just returned the number of a descriptor nobody has it,
@@ -42,19 +44,20 @@ def be_interrupted(work, after, most):
     raised = []
 
     def note(error):  # interrupts in finalizers are reported, and nothing else is
-        if not isinstance(error.exc_value, Interrupt):
+        is_of_logging = getattr(error.object, "__module__", None) == "logging"
+        if not isinstance(error.exc_value, Interrupt) and not is_of_logging:
             raised.append(error.exc_value)
 
     sys.unraisablehook = note
     work()
     gc.collect()
-    places, before = 0, descriptors()
-    for _ in each_place(work):
+    number, before = 0, descriptors()
+    for place in each_place(work, places):
         after()
-        places += 1
+        number = place
     gc.collect()
     assert raised == []
-    assert places > 10
+    assert number > 10
     assert descriptors() - before <= most
 
 
@@ -97,6 +100,98 @@ def test_an_interrupted_receive_raises_that_exception_and_the_next_one_works(
     strategy, fork
 ):
     in_a_child(fork, receive_interrupted, 0)
+
+
+def fork_a_child(in_child=int):
+    """Fork a child that calls a function, wherever an exception arises in it."""
+    parent = os.getpid()
+    try:
+        child = os.fork()
+        if not child:
+            in_child()
+    finally:
+        if os.getpid() != parent:
+            os._exit(0)
+    return child
+
+
+def fork_interrupted(places):
+    """Fork a process that has a name, and interrupt that."""
+    held = sharedtensor.arange(4).share_memory_()
+
+    def is_ready_again():
+        while True:
+            with suppress(ChildProcessError):
+                os.waitpid(-1, 0)
+                continue
+            break
+        assert not client._client.lock.is_owned()
+        assert not client._client.lock.jobs
+        client.sync()
+
+    be_interrupted(fork_a_child, is_ready_again, 4, places)
+    assert held.tolist() == [0, 1, 2, 3]
+
+
+@BY_NAME
+@pytest.mark.parametrize("places", [BEGINNING, COMING_BACK])
+def test_an_interrupted_fork_leaves_the_client_as_it_was(strategy, fork, places):
+    """The first function of Python after a fork is where its signals are handled."""
+    in_a_child(fork, fork_interrupted, places)
+
+
+@pytest.fixture
+def at_the_end_of_preparing(monkeypatch):
+    """Do something once, when a fork has been prepared and is not yet made."""
+    prepare = client.before_fork
+
+    def do(function):
+        def prepare_and_do(*forks):
+            prepare(*forks)
+            monkeypatch.setattr(client, "before_fork", prepare)
+            function()
+
+        monkeypatch.setattr(client, "before_fork", prepare_and_do)
+
+    return do
+
+
+def holders():
+    """Return how many processes the manager knows that hold a name."""
+    client.sync()
+    return client.status()["clients"]
+
+
+@BY_NAME
+def test_a_fork_amid_a_fork_leaves_the_outer_one_what_it_prepared(
+    strategy, at_the_end_of_preparing
+):
+    """A signal handler can fork while a fork is prepared. Clause LIFE-22."""
+    held = sharedtensor.arange(4).share_memory_()
+    name = held.storage.segment.token
+    before = holders()
+    go_on, go = os.pipe()
+
+    def fork_inner():
+        os.waitpid(fork_a_child(), 0)
+        assert client._client.lock.is_owned(), "for the outer fork"
+
+    def wait():
+        os.close(go)
+        os.read(go_on, 1)
+
+    at_the_end_of_preparing(fork_inner)
+    child = fork_a_child(wait)
+    assert not client._client.lock.is_owned()
+    del held
+    gc.collect()
+    assert holders() == before + 1
+    assert os.path.exists(f"/dev/shm/{name}")
+    os.close(go)
+    os.waitpid(child, 0)
+    assert holders() == before
+    client.sync()
+    assert not os.path.exists(f"/dev/shm/{name}")
 
 
 @pytest.fixture

@@ -13,15 +13,19 @@ a client does, and how it replaces a manager that was killed.
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import sys
+import threading
 from importlib import import_module
 
 CLIENT = f"{__name__}.client"
 
 TYPE_CHECKING = False  # as `typing` has it, which the daemon need not load
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
+    from socket import socket
     from typing import Any
 
     from .client import (
@@ -64,23 +68,61 @@ def __getattr__(name: str) -> Any:
     return getattr(client, name)
 
 
-def _hook(name: str) -> Callable[[], None]:
-    """Return a hook of a fork, which is the client's if that has been imported."""
+class Fork:
+    """What this process has prepared for one fork, and holds until that is done.
 
-    def call() -> None:
-        client = sys.modules.get(CLIENT)
-        hook: Callable[[], None] | None = getattr(client, name, None)
-        if hook is not None:
-            hook()
+    Attributes:
+        lock: the block of the client's lock, which is left with the last reference.
+        connections: for the child, by the address of their manager.
+    """
 
-    return call
+    __slots__ = ("connections", "lock")
+
+    def __init__(self) -> None:
+        self.lock: Iterator[bool] | None = None
+        self.connections: dict[str, socket | None] = {}
+
+
+class _Forks(threading.local):
+    """The forks that this thread is making, the innermost last; None before it begins.
+
+    There are several where a signal handler forks while a fork is being prepared.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[Fork | None] = []
+        self.append = self.made.append
+        self.pop = self.made.pop
+
+
+_forks = _Forks()
+
+
+def _before_fork() -> None:
+    client: Any = sys.modules.get(CLIENT)
+    if hasattr(client, "before_fork"):
+        _forks.made[-1] = Fork()
+        client.before_fork(_forks.made)
+
+
+def _after_fork_in_child() -> None:
+    client: Any = sys.modules.get(CLIENT)
+    if hasattr(client, "after_fork_in_child"):
+        client.after_fork_in_child(_forks.made)
 
 
 # Sharing takes the lock of `state` first and the client's second, and so has a fork to:
 # the hooks before it run in the reverse order of their registration. `state` registers
 # its own later than these, but not later than the client would when it is imported.
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+# Python ignores what a signal handler raises in a hook, wherever that is then, and a
+# signal that comes during the fork is handled where the next function of Python begins.
+# So what begins a fork and what ends it are functions of C (FAULT-2). No function has a
+# `Fork` in a variable, where the traceback of an exception would keep it.
+_end = functools.partial(operator.methodcaller("pop"), _forks)
 os.register_at_fork(
-    before=_hook("before_fork"),
-    after_in_parent=_hook("after_fork_in_parent"),
-    after_in_child=_hook("after_fork_in_child"),
+    before=functools.partial(operator.methodcaller("append", None), _forks),
+    after_in_parent=_end,
+    after_in_child=_end,
 )

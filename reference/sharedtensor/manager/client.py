@@ -23,7 +23,8 @@ in the simulator). So the parent, before it forks, makes a socket pair and sends
 through its own connection: the manager adds it as a client that holds what the parent
 holds at that point (`children_inherit_nothing`). The child inherits the other end and
 the parent closes it. If the fork fails, or the child dies at once, the end of that
-connection releases everything.
+connection releases everything. A signal handler can fork while a fork is prepared, and
+two threads can at once, so each fork has its own of all that (see the package).
 
 **A killed manager** is noticed by the next call, which goes on with a successor (see
 `conversation`). A process that makes no call looks once, when it exits, whether its
@@ -39,7 +40,6 @@ counted a message there, since counted messages must not be without any client
 import contextlib
 import functools
 import os
-import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import util
 from typing import ParamSpec, TypeVar
@@ -47,7 +47,7 @@ from typing import ParamSpec, TypeVar
 from ..descriptors import OwnedDescriptor
 from ..errors import ManagerError, ResourceError, resource_error
 from ..finalizers import Busy, FinalizerLock, Job, Postponed
-from . import launch, messages
+from . import Fork, launch, messages
 from .link import Link
 from .serving import complete
 
@@ -62,8 +62,6 @@ class Client:
         self.lock = FinalizerLock()
         self.links: dict[str, Link] = {}
         self.own: str | None = None
-        self.inherited_connections: dict[str, socket.socket | None] = {}
-        self.locked_for_fork: Iterator[bool] | None = None
 
     def locked(
         self, work: Callable[P, Result], *arguments: P.args, **options: P.kwargs
@@ -124,7 +122,15 @@ class Client:
         descriptors: tuple[int, ...] = (),
     ) -> None:
         """Send a message now or, where that would mean to wait, soon. Clause MGR-13."""
-        self.lock.run_soon(QueuedMessage(self, kind, argument, address, descriptors))
+        job = QueuedMessage(self, kind, argument, address, descriptors)
+        self.run_soon(job, address)
+
+    def run_soon(self, job: Job, address: str | None) -> None:
+        """Do something soon that concerns a manager, in the order of such jobs.
+
+        A manager that is stopped holds nothing back that another one has to hear.
+        """
+        self.lock.run_soon(job, address or self.own)
 
     def deliver(
         self, link: Link, kind: bytes, argument: bytes, descriptors: tuple[int, ...]
@@ -141,7 +147,7 @@ class Client:
         """Hold a name by a descriptor, for now; see `Conversation.hold`."""
         if self.lock.is_owned():
             self.tell_soon(messages.REGISTER, name, address)
-            self.lock.run_soon(functools.partial(id, descriptor))  # kept until then
+            self.run_soon(functools.partial(id, descriptor), address)  # kept until then
             return
         self.locked(self.hold_now, name, address, descriptor)
 
@@ -258,34 +264,31 @@ class Client:
 
     # --- fork
 
-    def before_fork(self) -> None:
+    def before_fork(self, forks: Sequence[Fork]) -> None:
         """Prepare a connection for the child at each manager with names.
 
-        Clauses START-3, LIFE-22, MGR-11.
+        It is the last fork that is prepared. Clauses START-3, LIFE-22, MGR-11.
         """
         if not self.lock.is_owned():
-            self.locked_for_fork = self.lock.hold(2 * launch.TIMEOUT)
-            next(self.locked_for_fork)
+            forks[-1].lock = self.lock.hold(2 * launch.TIMEOUT)
+            next(forks[-1].lock)
         for link in self.links.values():
             if link.connection is not None and link.has_names():
-                connection = link.prefork_connection()
-                self.inherited_connections[link.address] = connection
+                forks[-1].connections[link.address] = link.prefork_connection()
 
-    def after_fork_in_parent(self) -> None:
-        """Leave the prepared connections to the child alone."""
-        while self.inherited_connections:
-            _, connection = self.inherited_connections.popitem()
-            if connection is not None:
-                connection.close()
-        self.locked_for_fork = None  # which leaves its block
+    def after_fork_in_child(self, forks: Sequence[Fork | None]) -> None:
+        """Take the connections of this fork, and drop what the parent has to say.
 
-    def after_fork_in_child(self) -> None:
-        """Take the inherited connections, and drop what the parent has to say."""
+        Of the other forks, which were interrupted by this one, nothing is kept.
+        """
+        made = [fork for fork in forks if fork is not None]
+        connections = made[-1].connections if forks[-1] is not None else {}
         for link in self.links.values():
-            link.inherit(self.inherited_connections.get(link.address))
-        self.inherited_connections = {}
+            link.inherit(connections.get(link.address))
         self.lock.reset(keep=is_release)
-        self.locked_for_fork = None  # the parent's lock, which nobody else uses here
+        for fork in made:
+            fork.connections = {}
+            fork.lock = None  # the parent's lock, which nobody else uses here
 
 
 class QueuedMessage:
@@ -358,7 +361,6 @@ register_exit(_client)
 util.register_after_fork(_client, register_exit)
 # The package registers these: see there.
 before_fork = _client.before_fork
-after_fork_in_parent = _client.after_fork_in_parent
 after_fork_in_child = _client.after_fork_in_child
 
 
@@ -397,7 +399,7 @@ def register_held(address: str | None = None) -> None:
 
     Where the lock is held this is done soon: a name goes later at worst. Clause FS-2.
     """
-    _client.lock.run_soon(functools.partial(_client.register_held, address))
+    _client.run_soon(functools.partial(_client.register_held, address), address)
 
 
 def release(name: str, address: str | None = None) -> None:

@@ -45,6 +45,7 @@ GRACE_VARIABLE = "SHAREDTENSOR_MANAGER_GRACE"
 DEFAULT_GRACE = 0.5
 BACKLOG = 1024
 RETRY = 0.002  # seconds until something is tried again
+NO_PIPE = errno.ENOENT, errno.ENXIO, errno.ENODEV
 
 
 def start_anywhere() -> tuple[str, Connected]:
@@ -238,14 +239,19 @@ def close(opened: socket.socket | int | None) -> None:
 def open_presence(directory: str) -> int | None:
     """Open a presence pipe, to be one of those who have it open. Clause MGR-14.
 
-    None where the file system has no named pipes, or a manager of another version made
-    the directory: then a successor does not wait for this client.
+    None where there is none, since a manager of another version made the directory:
+    then a successor does not wait for this client. Raises `OSError` where it cannot be
+    opened, for want of descriptors or memory: without it this is no client.
     """
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         opened = os.open(os.path.join(directory, daemon.PRESENCE), flags)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in NO_PIPE:
+            return None
+        raise
+    if opened > 2:
+        return opened
     try:
         return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 3)
     finally:

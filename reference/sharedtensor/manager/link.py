@@ -186,8 +186,20 @@ class Link(Conversation):
                 complete(self.transmit(messages.PREFORK, (theirs.fileno(),)))
         except (OSError, ManagerError):
             return None
-        launch.set_up(ours)
-        return ours
+        inherited = Inherited(fileno=ours.detach())
+        launch.set_up(inherited)
+        return inherited
+
+
+class Inherited(socket.socket):
+    """A connection that a child inherits: closed with its last reference.
+
+    It is closed by a function of C, as the package says of what ends a fork, and
+    without the warning that Python has for the end of a socket.
+    """
+
+    __slots__ = ()
+    __del__ = socket.SocketType.close
 
 
 def failure(error: OSError) -> OSError:
