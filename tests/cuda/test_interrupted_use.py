@@ -4,6 +4,7 @@ A handler of a signal runs between any two steps of the protocol, in the thread 
 interrupts. What it would wait for is that thread.
 """
 
+import os
 import signal
 from multiprocessing.reduction import ForkingPickler
 
@@ -11,6 +12,7 @@ import pytest
 from sharedtensor import cuda
 from sharedtensor.cuda import counts, devices
 from sharedtensor.cuda.devices import device_state
+from sharedtensor.cuda.shared_file import SharedFile
 
 DEVICE = "sim:0"
 DEADLINE = 5  # seconds
@@ -118,3 +120,22 @@ def test_a_handler_is_refused_a_device_whose_use_its_thread_begins(
             cuda.tensor([1])
         assert len(raised) == number
     assert "this thread is using" in raised[0]
+
+
+def test_a_file_is_closed_once_wherever_an_exception_arises(monkeypatch):
+    """Clause FAULT-2: its number may be that of another file by then."""
+    file = SharedFile.create("test", 4096)
+    number, close = file.address.descriptor, os.close
+
+    def close_and_be_interrupted(descriptor):
+        close(descriptor)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(os, "close", close_and_be_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            file.close()
+    assert os.open(os.devnull, os.O_RDONLY) == number, "the lowest that is free"
+    file.close()
+    os.fstat(number)
+    close(number)

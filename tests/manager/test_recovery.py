@@ -300,6 +300,42 @@ def test_descriptors_do_not_wait_for_a_manager_that_has_stalled(monkeypatch):
     assert link.is_stalled
 
 
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+class InterruptedLink(Link):
+    """One that is interrupted where it has closed its presence pipe."""
+
+    def __init__(self, presence):
+        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        super().__init__("address", Connected(self.ours, presence))
+        self.to_interrupt = presence
+
+    async def reach(self, may_create):
+        return Connected(self.ours, None)
+
+    def close(self, opened):
+        super().close(opened)
+        if opened is not None and opened == self.to_interrupt:
+            self.to_interrupt = None
+            raise Interrupt
+
+
+@pytest.mark.parametrize("how", ["leave", "open"])
+def test_a_presence_pipe_is_closed_once_wherever_an_exception_arises(how):
+    """Clause FAULT-2: its number may be that of another file by then."""
+    end, presence = os.pipe()
+    link = InterruptedLink(presence)
+    with link.theirs, pytest.raises(Interrupt):
+        link.leave() if how == "leave" else complete(link.open(may_create=True))
+    os.dup2(end, presence)
+    link.leave()
+    os.fstat(presence)
+    os.close(presence)
+    os.close(end)
+
+
 def test_releases_that_a_stopped_manager_did_not_take_are_not_lost(
     new_client, name, exists
 ):

@@ -194,6 +194,33 @@ def test_a_fork_amid_a_fork_leaves_the_outer_one_what_it_prepared(
     assert not os.path.exists(f"/dev/shm/{name}")
 
 
+def announce_interrupted():
+    """Announce a message where the lock is held, and interrupt that and its end."""
+    ends = []
+
+    def announce():
+        ends.append(client.announce(["sharedtensor-test-interrupts"]))
+
+    def have_files_of_my_own():
+        ends.clear()
+        mine = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+        client.sync()
+        for number in mine:
+            os.fstat(number)
+            os.close(number)
+
+    def work():
+        client._client.locked(announce)
+
+    be_interrupted(work, have_files_of_my_own, 9)
+
+
+@BY_NAME
+def test_a_queued_message_closes_its_descriptor_once(strategy, fork):
+    """Nor does it send a file of the program that has its number now."""
+    in_a_child(fork, announce_interrupted)
+
+
 @pytest.fixture
 def under_the_lock():
     """The lock of the manager's client, as where a signal handler interrupts it."""

@@ -142,9 +142,9 @@ class SharedFile:
 
     def close(self) -> None:
         """Give up the descriptor; the mapping goes with the last view of it."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):

@@ -96,8 +96,8 @@ class Client:
         """
         if self.lock.is_owned():
             # Its sender closes what it gave.
-            own = tuple(map(os.dup, descriptors))
-            self.tell_soon(kind, argument, address, own)
+            own = map(OwnedDescriptor, map(os.dup, descriptors))
+            self.tell_soon(kind, argument, address, tuple(own))
             return
         self.locked(self.tell_now, kind, argument, address, descriptors)
 
@@ -119,7 +119,7 @@ class Client:
         kind: bytes,
         argument: bytes,
         address: str | None,
-        descriptors: tuple[int, ...] = (),
+        descriptors: tuple[OwnedDescriptor, ...] = (),
     ) -> None:
         """Send a message now or, where that would mean to wait, soon. Clause MGR-13."""
         job = QueuedMessage(self, kind, argument, address, descriptors)
@@ -292,7 +292,10 @@ class Client:
 
 
 class QueuedMessage:
-    """A message that is sent when the lock is free; a job of `FinalizerLock`."""
+    """A message that is sent when the lock is free; a job of `FinalizerLock`.
+
+    Its descriptors are closed with it, and in a forked child that does without it.
+    """
 
     __slots__ = ("address", "argument", "client", "descriptors", "kind")
 
@@ -302,7 +305,7 @@ class QueuedMessage:
         kind: bytes,
         argument: bytes,
         address: str | None,
-        descriptors: tuple[int, ...],
+        descriptors: tuple[OwnedDescriptor, ...],
     ) -> None:
         self.client = client
         self.kind = kind
@@ -318,15 +321,14 @@ class QueuedMessage:
         try:
             link = self.find_link()
             if link is not None:
-                self.client.deliver(link, self.kind, self.argument, self.descriptors)
+                descriptors = tuple(owned.fd for owned in self.descriptors)
+                self.client.deliver(link, self.kind, self.argument, descriptors)
         except ResourceError:  # by the system, for now
             raise Postponed from None
         except Exception:
             link = self.client.known_link(self.address)
             if link is not None and link.is_stalled:
                 raise Postponed from None
-        for descriptor in self.descriptors:
-            os.close(descriptor)
 
     def find_link(self) -> Link | None:
         """Return the link to its manager; for a release none is made."""

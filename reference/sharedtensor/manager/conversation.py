@@ -452,8 +452,9 @@ class Conversation:
             self.hang_up()
             self.close(connected.presence)
             raise
-        self.close(self.presence)
-        self.presence = connected.presence
+        # It is closed by nobody a second time, when its number may be another file's.
+        before, self.presence = self.presence, connected.presence
+        self.close(before)
 
     def to_say_again(self) -> Iterator[bytes]:
         """Return what a successor has to hear before anything new."""
@@ -475,14 +476,14 @@ class Conversation:
 
     def hang_up(self) -> None:
         """Give up the connection, and with it all that the manager counts for it."""
-        self.close(self.connection)
-        self.connection = None
+        before, self.connection = self.connection, None
+        self.close(before)
 
     def leave(self) -> None:
         """Be a client no more."""
         self.hang_up()
-        self.close(self.presence)
-        self.presence = None
+        before, self.presence = self.presence, None
+        self.close(before)
 
     def may_leave(self) -> bool:
         """Return whether the manager can do without this client.
