@@ -59,3 +59,19 @@ def test_what_else_the_call_raises_comes_out():
         assert places.passed == before
     else:
         raise AssertionError("it was swallowed")
+
+
+class Finalized:
+    """An object that is finalized by two steps."""
+
+    def __del__(self):
+        two_steps()
+
+
+def test_places_in_a_finalizer_are_left_out():
+    """Python would report the exception there, and go on."""
+    places = Places()
+    DONE.clear()
+    assert not places.during(lambda: Finalized() and step("behind"))
+    assert DONE == ["one", "two", "behind"]
+    assert places.passed == 4

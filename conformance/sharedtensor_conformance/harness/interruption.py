@@ -4,7 +4,8 @@ Python runs the handlers of signals in the main thread where a function of Pytho
 entered, and where a function of C has come back to one of Python. Here an exception is
 raised at one such place of a call, chosen by its number: so a case interrupts a call at
 all of its places, and at the same ones when it is repeated, which no real signal does.
-(Handlers run where a loop goes round, too; such places are left out.)
+(Handlers run where a loop goes round, too; such places are left out. So are those in a
+finalizer: Python ends that, reports the exception, and the call goes on.)
 
 Each action gets the actor first.
 """
@@ -20,6 +21,10 @@ from typing import Any
 AT_EVERY = ("call", "c_return")
 """The events of `sys.setprofile` at the places where a handler can run."""
 
+FINALIZER = "__del__"
+STEPS = {"call": 1, "return": -1}
+"""By how many functions more one is in, after an event of a function of Python."""
+
 
 class Interrupt(BaseException):
     """What the handler of the signal raises."""
@@ -31,6 +36,7 @@ class Places:
     def __init__(self, number: int = 0) -> None:
         self.number = number
         self.passed = 0
+        self.finalizers = 0
 
     def during(self, call: Callable[[], object]) -> bool:
         """Do a call; return whether it was interrupted, and passed that on."""
@@ -44,7 +50,9 @@ class Places:
         return False
 
     def _at_event(self, frame: FrameType, event: str, what: object) -> None:
-        if event in AT_EVERY:
+        if frame.f_code.co_name == FINALIZER and event in STEPS:
+            self.finalizers += STEPS[event]
+        if event in AT_EVERY and not self.finalizers:
             self.passed += 1
             if self.passed == self.number:
                 sys.setprofile(None)
