@@ -226,7 +226,7 @@ def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
     stage.check_given_back(before, sender, receiver)
 
 
-@clause("THREAD-6", vary=("strategy",), channels=("pipe",))
+@clause("THREAD-6", vary=("strategy",), channels=("pipe",), isolated=True)
 def test_send_that_is_interrupted_loses_its_own_message_at_most(
     sender, receiver, stage
 ):

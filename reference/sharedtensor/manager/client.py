@@ -438,11 +438,10 @@ def announced(
 def pipe() -> tuple[OwnedDescriptor, OwnedDescriptor]:
     """Return the ends of a new pipe, which no forked child keeps."""
     try:
-        here, there = map(OwnedDescriptor, os.pipe())
+        return OwnedDescriptor.pair_opened_by(os.pipe)
     except OSError as error:
         doing = "Sending the names of shared storages"
         raise resource_error(error.errno, doing) from error
-    return here, there
 
 
 def packets(names: Sequence[str]) -> Iterator[bytes]:

@@ -156,3 +156,36 @@ def message_in_a_message_ends_it(sending):
             transport._current.outbox = None
 
     return send_without_the_outer_one
+
+
+@mutant("tells_after_the_mapping", "THREAD-6", replaces="memory.remap")
+def tells_after_the_mapping(remap):
+    """A storage learns that its memory has moved when the call that did it is over."""
+
+    def remap_and_tell(target, *arguments):
+        then, target.then = target.then, ()
+        remap(target, *arguments)
+        for function, *of in then:
+            function(*of)
+
+    return remap_and_tell
+
+
+@mutant("interrupted_message_is_kept", "THREAD-6", replaces="transport.sending")
+def interrupted_message_is_kept(sending):
+    """What a message has collected is let go where an error ends its packing alone."""
+    kept = []
+
+    def send_and_keep(outbox, pack, *arguments, **options):
+        def packing(*arguments, **options):
+            try:
+                return pack(*arguments, **options)
+            except Exception:
+                raise
+            except BaseException:
+                kept.append(list(outbox.keep))
+                raise
+
+        return sending(outbox, packing, *arguments, **options)
+
+    return send_and_keep
