@@ -86,7 +86,7 @@ class Memory:
 
     `bytes` is a view of exactly `nbytes` of it, and `address` where it begins.
     `is_written` says that `remap` has to write the bytes into the segment, `then` are
-    calls that it makes as soon as the segment is mapped, and then it sets `is_moved`.
+    calls that it makes as soon as the segment is mapped; it sets `is_moved` then.
     Raises `ResourceError` when the system has no memory or no mapping left: clause
     FAIL-7.
     """
@@ -119,9 +119,10 @@ class Memory:
 
     def to_move(self, then: Sequence[Call]) -> "Memory":
         """Return this memory for one move; `then` are calls that belong to it."""
-        made = self.part(0, self.bytes.nbytes)
-        made.capacity = self.capacity
-        made.then = then
+        made = Memory.__new__(Memory)
+        made.address, made.bytes = self.address, self.bytes
+        made.capacity, made.then = self.capacity, then
+        made.is_written = made.is_moved = False
         return made
 
     def part(self, offset: int, nbytes: int) -> "Memory":
@@ -241,14 +242,15 @@ def _remap_piece(target: Memory | Group, piece: Piece, fd: int, flags: int) -> b
 
     Without the lists of `_call_each`, which can tell what has gone wrong.
     """
-    address, nbytes, _, offset = piece
-    calls = _mapping(piece, fd, flags), *_moved(target)
-    if not target.is_written:
-        return all(_are_right(calls, (address,)))
-    if not 0 < nbytes <= LARGEST_WRITE:
+    address, nbytes, capacity, offset = piece
+    where = address, capacity, PROTECTION, flags, fd, offset
+    if not (target.is_written or target.then):
+        return bool(_libc_alone.mmap(*where) == address)
+    if not (target.is_written and 0 < nbytes <= LARGEST_WRITE):
         return False
     writing = _libc_alone.pwrite, fd, address, nbytes, offset
-    return all(_are_right((writing, *calls), (nbytes, address)))
+    calls = writing, (_libc_alone.mmap, *where), *_moved(target)
+    return all(_are_right(calls, (nbytes, address)))
 
 
 def _moved(target: Memory | Group) -> tuple[Call, ...]:

@@ -136,8 +136,8 @@ class SharedFile:
         """Try to take the lock whenever it is asked, and say if that went well."""
         how = fcntl.LOCK_EX | fcntl.LOCK_NB
         steps = (_flock, self._descriptor, how), (time.sleep, RETRY)
-        in_turn = itertools.islice(itertools.cycle(steps), 2 * int(TIMEOUT / RETRY))
-        made = itertools.starmap(operator.call, in_turn)
+        calls = itertools.islice(itertools.cycle(steps), 2 * int(TIMEOUT / RETRY))
+        made = itertools.starmap(operator.call, calls)
         return itertools.chain(map(functools.partial(operator.eq, 0), made), _refused())
 
     def close(self) -> None:
