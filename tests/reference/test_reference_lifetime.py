@@ -201,20 +201,23 @@ def send_and_stay(queue):
 
 def test_fork_takes_the_locks_in_the_order_in_which_sharing_does(monkeypatch):
     manager.address()  # so that the client is there
-    order = []
+    is_locked = state.moving._is_owned
+    found = []
+    before_fork = client.before_fork
 
-    class Noting:
-        acquire = staticmethod(lambda: order.append("storages"))
-        release = staticmethod(lambda: None)
+    def before(forks):
+        found.append((is_locked(), client._client.lock.is_owned()))
+        before_fork(forks)
+        found.append((is_locked(), client._client.lock.is_owned()))
 
-    monkeypatch.setattr(state, "moving", Noting())
-    monkeypatch.setattr(client, "before_fork", lambda: order.append("manager"))
-    monkeypatch.setattr(client, "after_fork_in_parent", lambda: None)
+    monkeypatch.setattr(client, "before_fork", before)
     child = os.fork()
     if child == 0:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert order == ["storages", "manager"]
+    assert found == [(True, False), (True, True)]
+    assert not is_locked()
+    assert not client._client.lock.is_owned()
 
 
 def test_file_descriptor_costs_one_descriptor_and_no_name():
