@@ -35,18 +35,19 @@ class ClosedAtLast:
 
 
 class ClosedInChildren(ClosedAtLast):
-    """What is closed in a forked child at once, too."""
+    """What is closed in a forked child at once, too. `_note` has to know of it."""
 
-    def __init__(self) -> None:
-        _open.add(self)
+    __slots__ = ("__weakref__",)
 
 
 class OwnedDescriptor(ClosedInChildren):
     """A descriptor; -1 if it is closed, or another's."""
 
+    __slots__ = ("fd",)
+
     def __init__(self, fd: int = -1):
         self.fd = fd
-        super().__init__()
+        _note(_reference(self, _forget))
 
     @classmethod
     def opened_by(cls, call: Callable[..., int], *arguments: Any) -> "OwnedDescriptor":
@@ -100,9 +101,11 @@ class OwnedSockets(ClosedInChildren):
     They are those of C: the class of the module `socket` has such steps.
     """
 
+    __slots__ = ("sockets",)
+
     def __init__(self, opened: Iterable[socket.SocketType]):
         self.sockets: list[socket.SocketType] = []
-        super().__init__()
+        _note(_reference(self, _forget))
         self.sockets.extend(opened)
 
     def close(self) -> None:
@@ -118,10 +121,12 @@ class ReceivedDescriptors(ClosedInChildren):
     before that those of a packet that has come are in `_packets` alone.
     """
 
+    __slots__ = ("_packets", "places")
+
     def __init__(self) -> None:
         self.places: list[int | None] = []
         self._packets: list[Any] = []
-        super().__init__()
+        _note(_reference(self, _forget))
 
     def receive(
         self, taken: list[Any], call: Callable[..., Any], *arguments: Any
@@ -135,8 +140,9 @@ class ReceivedDescriptors(ClosedInChildren):
         """
         self._packets = taken
         taken.extend(starmap(call, (arguments,)))
-        data, _, flags, _ = taken[0]
-        self._sort_in()
+        data, ancillary, flags, _ = taken[0]
+        if ancillary:
+            self._sort_in()
         return data, flags
 
     def _sort_in(self) -> None:
@@ -150,10 +156,10 @@ class ReceivedDescriptors(ClosedInChildren):
 
     def take(self, place: int) -> OwnedDescriptor | None:
         """Return the owner of the descriptor in a place; None if it is taken."""
-        owned = OwnedDescriptor()
         fd = self.places[place]
         if fd is None:
             return None
+        owned = OwnedDescriptor()
         owned.fd, self.places[place] = fd, None
         return owned
 
@@ -174,12 +180,16 @@ class ReceivedDescriptors(ClosedInChildren):
                 os.close(fd)
 
 
-_open: "weakref.WeakSet[ClosedInChildren]" = weakref.WeakSet()
+# A `WeakSet` would do, and takes half a microsecond for each message.
+_open: "set[weakref.ref[ClosedInChildren]]" = set()
+_note, _forget, _reference = _open.add, _open.discard, weakref.ref
 
 
 def _close_what_others_pass_on() -> None:
-    for each in list(_open):
-        each.close()
+    for reference in list(_open):
+        each = reference()
+        if each is not None:
+            each.close()
 
 
 os.register_at_fork(after_in_child=_close_what_others_pass_on)
