@@ -192,7 +192,7 @@ class FinalizerLock:
         return True
 
     def reset(self, keep: Callable[[Job], bool]) -> None:
-        """Be a new lock that nobody holds, in a forked child.
+        """Be a new lock that nobody holds, in a forked child. Clause THREAD-3.
 
         Args:
             keep: which of the parent's jobs the child has to do as well.

@@ -217,8 +217,8 @@ def remap(target: Memory | Group, fd: int, sharing: int = mmap.MAP_SHARED) -> No
     """Map the segment `fd` over memory in place. Clauses SHARE-9, SHARE-10.
 
     The old pages go and nobody's address changes. After `write` the bytes are written
-    first, with no Python code in between, nor before the calls in `then`. Raises
-    `ResourceError`, and then the memory is as it was: clause FAIL-6.
+    first, with no Python code in between, nor before the calls in `then`: clause
+    THREAD-6. Raises `ResourceError`, and then the memory is as it was: clause FAIL-6.
     """
     pieces, flags = target.pieces, sharing | MAP_FIXED
     if len(pieces) == 1 and _remap_piece(target, pieces[0], fd, flags):

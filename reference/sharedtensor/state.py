@@ -27,7 +27,7 @@ common: "weakref.WeakValueDictionary[str, Segment]" = weakref.WeakValueDictionar
 
 moving = threading.RLock()
 """One lock for all moves and look-ups: taken before a fork, so that no child inherits a
-storage that is half moved."""
+storage that is half moved. Clause THREAD-3."""
 
 changing: frozenset[StorageLike] = frozenset()
 """What the holder of the lock moves or resizes at the moment. A child that a signal

@@ -202,7 +202,7 @@ def sending(
 ) -> Result:
     """Call a function, and collect the descriptors of what it pickles in `outbox`.
 
-    The outbox is cleared if that fails. Clause LIFE-18.
+    The outbox is cleared if that fails. Clauses LIFE-18, THREAD-6.
     """
     before = _current.outbox
     try:

@@ -11,6 +11,9 @@ import weakref
 
 from sharedtensor_conformance.mutants.registry import mutant
 
+LARGEST_BOUND = 1000
+"""More places than this has a queue without a bound alone."""
+
 
 def _copy_where(condition, export_tensor):
     return lambda tensor: (
@@ -310,16 +313,18 @@ def a_full_queue_gives_up_early(put):
 @mutant(
     "places_without_end_are_not_counted",
     "CHAN-13",
-    replaces="multiprocessing.queues.Queue._release_place",
+    replaces="multiprocessing.queues.Queue.get",
 )
-def places_without_end_are_not_counted(release_place):
+def places_without_end_are_not_counted(get):
     """A queue without a bound never gets a place back, of which it has a great many."""
 
-    def release(self, message):
-        if self._maxsize < 1000:
-            release_place(self, message)
+    def get_and_keep_its_place(self, block=True, timeout=None):
+        received = get(self, block, timeout)
+        if self._maxsize > LARGEST_BOUND:
+            self._sem.acquire(block=False)
+        return received
 
-    return release
+    return get_and_keep_its_place
 
 
 # Those that random histories find, and no other test
