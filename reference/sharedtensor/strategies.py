@@ -232,15 +232,16 @@ class FileSystem:
         """
         address, announcement = where
         segments.verify_name(token)
-        acknowledge_name(token, address, announcement)
-        try:
+        segment = Segment(self, token, nbytes, address=address)
+        try:  # the segment alone gives the name up, however far this comes
+            acknowledge_name(token, address, announcement)
             with segments.opened(token) as fd:
                 segments.verify_named(fd, token, nbytes)
                 segments.map_shared(target, fd)
         except BaseException:
-            manager.release(token, address=address)
+            self.release(segment)
             raise
-        return Segment(self, token, nbytes, address=address)
+        return segment
 
     def map_again(self, target: memory.Memory, segment: Segment) -> None:
         """Open the file once more; this process holds its name. Clauses FS-3, FS-8."""
@@ -257,11 +258,13 @@ class FileSystem:
         announcements.discard(token, address, announcement)
 
     def release(self, segment: Segment) -> None:
-        """Tell the manager that this process holds the name no more.
+        """Tell the manager that this process holds the name no more; once.
 
         Clauses FS-2, LIFE-11.
         """
-        give_name_up(segment.token, segment.address)
+        if segment.address:
+            give_name_up(segment.token, segment.address)
+            segment.address = ""
 
 
 def give_name_up(name: str, address: str) -> None:
