@@ -1,5 +1,6 @@
 """What an exception of a signal handler leaves, wherever it arises. Clause FAULT-2."""
 
+import functools
 import gc
 import os
 import sys
@@ -10,7 +11,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from interrupts import BEGINNING, COMING_BACK, Interrupt, interrupted_at
 from reference_peer import descriptors
-from sharedtensor import announcements
+from sharedtensor import announcements, segments
 from sharedtensor.descriptors import OwnedDescriptor
 from sharedtensor.errors import ManagerError
 from sharedtensor.manager import client, messages
@@ -219,6 +220,63 @@ def announce_interrupted():
 def test_a_queued_message_closes_its_descriptor_once(strategy, fork):
     """Nor does it send a file of the program that has its number now."""
     in_a_child(fork, announce_interrupted)
+
+
+NAMES = ["sharedtensor-test-first", "sharedtensor-test-second"]
+held = []
+
+
+def register(segment):
+    client.register(NAMES[0])
+
+
+def hold_two(segment):
+    """Hold two names by descriptors: for the second one the first is registered."""
+    for name in NAMES:
+        client.hold(name, client.address(), client.announce([name]))
+
+
+def open_by_name(segment):
+    """Open a segment by its name, as a receive does."""
+    client.announce_counted(segment.token)
+    where = segment.address, announcements.COUNTED
+    held.append(segment.strategy.open(None, segment.token, segment.nbytes, where))
+
+
+def hold_interrupted(hold, monkeypatch):
+    """Interrupt what holds names; the manager has none of them when they are dropped.
+
+    As often as it was told of a name, it hears that this process gives it up.
+    """
+    monkeypatch.setattr(segments, "map_shared", lambda target, fd: None)
+    shared = sharedtensor.arange(4).share_memory_()
+    segment = shared.storage.segment
+    in_flight = client.announce([segment.token])  # holds the name from here on
+    client.release(segment.token)
+    work = functools.partial(hold, segment)
+
+    def drop_all():
+        held.clear()
+        for name in NAMES:
+            client.release(name)
+        gc.collect()
+        client.sync()
+        assert client.status()["holds"] == before
+
+    held.clear()
+    client.sync()
+    before = client.status()["holds"]
+    work()
+    drop_all()
+    for _ in each_place(work):
+        drop_all()
+    in_flight.close()
+
+
+@BY_NAME
+@pytest.mark.parametrize("hold", [register, hold_two, open_by_name])
+def test_an_interrupted_use_of_a_name_is_given_up(strategy, fork, monkeypatch, hold):
+    in_a_child(fork, hold_interrupted, hold, monkeypatch)
 
 
 @pytest.fixture
