@@ -248,9 +248,9 @@ def hold_interrupted(hold, monkeypatch):
 
     As often as it was told of a name, it hears that this process gives it up.
     """
-    monkeypatch.setattr(segments, "map_shared", lambda target, fd: None)
     shared = sharedtensor.arange(4).share_memory_()
     segment = shared.storage.segment
+    monkeypatch.setattr(segments, "map_shared", lambda target, fd: None)
     in_flight = client.announce([segment.token])  # holds the name from here on
     client.release(segment.token)
     work = functools.partial(hold, segment)
