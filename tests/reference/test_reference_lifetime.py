@@ -201,20 +201,18 @@ def send_and_stay(queue):
 
 def test_fork_takes_the_locks_in_the_order_in_which_sharing_does(monkeypatch):
     manager.address()  # so that the client is there
-    order = []
+    prepare, taken = client.before_fork, []
 
-    class Noting:
-        acquire = staticmethod(lambda: order.append("storages"))
-        release = staticmethod(lambda: None)
+    def note(*forks):
+        taken.append((state.moving._is_owned(), client._client.lock.is_owned()))
+        prepare(*forks)
 
-    monkeypatch.setattr(state, "moving", Noting())
-    monkeypatch.setattr(client, "before_fork", lambda: order.append("manager"))
-    monkeypatch.setattr(client, "after_fork_in_parent", lambda: None)
+    monkeypatch.setattr(client, "before_fork", note)
     child = os.fork()
     if child == 0:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert order == ["storages", "manager"]
+    assert taken == [(True, False)], "that of storages first"
 
 
 def test_file_descriptor_costs_one_descriptor_and_no_name():
