@@ -103,17 +103,14 @@ def test_an_interrupted_receive_raises_that_exception_and_the_next_one_works(
     in_a_child(fork, receive_interrupted, 0)
 
 
-def fork_a_child(in_child=int):
-    """Fork a child that calls a function, wherever an exception arises in it."""
+def fork_a_child():
+    """Fork a child that ends at once, wherever an exception arises in it."""
     parent = os.getpid()
     try:
-        child = os.fork()
-        if not child:
-            in_child()
+        os.fork()
     finally:
         if os.getpid() != parent:
             os._exit(0)
-    return child
 
 
 def fork_interrupted(places):
@@ -139,60 +136,6 @@ def fork_interrupted(places):
 def test_an_interrupted_fork_leaves_the_client_as_it_was(strategy, fork, places):
     """The first function of Python after a fork is where its signals are handled."""
     in_a_child(fork, fork_interrupted, places)
-
-
-@pytest.fixture
-def at_the_end_of_preparing(monkeypatch):
-    """Do something once, when a fork has been prepared and is not yet made."""
-    prepare = client.before_fork
-
-    def do(function):
-        def prepare_and_do(*forks):
-            prepare(*forks)
-            monkeypatch.setattr(client, "before_fork", prepare)
-            function()
-
-        monkeypatch.setattr(client, "before_fork", prepare_and_do)
-
-    return do
-
-
-def holders():
-    """Return how many processes the manager knows that hold a name."""
-    client.sync()
-    return client.status()["clients"]
-
-
-@BY_NAME
-def test_a_fork_amid_a_fork_leaves_the_outer_one_what_it_prepared(
-    strategy, at_the_end_of_preparing
-):
-    """A signal handler can fork while a fork is prepared. Clause LIFE-22."""
-    held = sharedtensor.arange(4).share_memory_()
-    name = held.storage.segment.token
-    before = holders()
-    go_on, go = os.pipe()
-
-    def fork_inner():
-        os.waitpid(fork_a_child(), 0)
-        assert client._client.lock.is_owned(), "for the outer fork"
-
-    def wait():
-        os.close(go)
-        os.read(go_on, 1)
-
-    at_the_end_of_preparing(fork_inner)
-    child = fork_a_child(wait)
-    assert not client._client.lock.is_owned()
-    del held
-    gc.collect()
-    assert holders() == before + 1
-    assert os.path.exists(f"/dev/shm/{name}")
-    os.close(go)
-    os.waitpid(child, 0)
-    assert holders() == before
-    client.sync()
-    assert not os.path.exists(f"/dev/shm/{name}")
 
 
 def announce_interrupted():
