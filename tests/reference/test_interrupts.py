@@ -194,7 +194,7 @@ def hold_interrupted(hold, monkeypatch):
     shared = sharedtensor.arange(4).share_memory_()
     segment = shared.storage.segment
     monkeypatch.setattr(segments, "map_shared", lambda target, fd: None)
-    # That of pytest keeps what the frames refer to in which a finalizer was interrupted.
+    # That of pytest keeps what the frames of an interrupted finalizer refer to.
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
     in_flight = client.announce([segment.token])  # holds the name from here on
     client.release(segment.token)
