@@ -157,6 +157,41 @@ client.sync()
     assert parent.call("status")["holds"] == 0
 
 
+def test_a_fork_amid_a_fork_leaves_the_outer_one_what_it_prepared(
+    new_client, name, exists
+):
+    """As by a signal handler, when a fork is prepared. Clauses LIFE-22, START-3.
+
+    The client is a process of its own: Python's thread pools have a lock for which such
+    a fork would wait for ever.
+    """
+    parent = new_client()
+    parent.call("register", name)
+    parent.run(
+        """
+import os
+prepare = client.before_fork
+def fork_once_more(*forks):
+    prepare(*forks)
+    client.before_fork = prepare
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client._client.lock.is_owned(), "for the outer fork"
+client.before_fork = fork_once_more
+"""
+        + FORK
+        + "assert not client._client.lock.is_owned()\n"
+        "client.release(name)\nclient.sync()",
+        name=name,
+    )
+    assert parent.call("status")["clients"] == 2
+    assert exists(name)
+    tell(parent, "R")
+    assert not exists(name)
+
+
 def test_two_threads_that_fork_at_once_have_each_their_own_fork(new_client, name):
     """The second one begins when the first one has prepared its own."""
     parent = new_client()

@@ -1,5 +1,6 @@
 """What an exception of a signal handler leaves, wherever it arises. Clause FAULT-2."""
 
+import functools
 import gc
 import os
 import sys
@@ -10,7 +11,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from interrupts import BEGINNING, COMING_BACK, Interrupt, interrupted_at
 from reference_peer import descriptors
-from sharedtensor import announcements
+from sharedtensor import announcements, segments
 from sharedtensor.descriptors import OwnedDescriptor
 from sharedtensor.errors import ManagerError
 from sharedtensor.manager import client, messages
@@ -102,17 +103,14 @@ def test_an_interrupted_receive_raises_that_exception_and_the_next_one_works(
     in_a_child(fork, receive_interrupted, 0)
 
 
-def fork_a_child(in_child=int):
-    """Fork a child that calls a function, wherever an exception arises in it."""
+def fork_a_child():
+    """Fork a child that ends at once, wherever an exception arises in it."""
     parent = os.getpid()
     try:
-        child = os.fork()
-        if not child:
-            in_child()
+        os.fork()
     finally:
         if os.getpid() != parent:
             os._exit(0)
-    return child
 
 
 def fork_interrupted(places):
@@ -140,60 +138,6 @@ def test_an_interrupted_fork_leaves_the_client_as_it_was(strategy, fork, places)
     in_a_child(fork, fork_interrupted, places)
 
 
-@pytest.fixture
-def at_the_end_of_preparing(monkeypatch):
-    """Do something once, when a fork has been prepared and is not yet made."""
-    prepare = client.before_fork
-
-    def do(function):
-        def prepare_and_do(*forks):
-            prepare(*forks)
-            monkeypatch.setattr(client, "before_fork", prepare)
-            function()
-
-        monkeypatch.setattr(client, "before_fork", prepare_and_do)
-
-    return do
-
-
-def holders():
-    """Return how many processes the manager knows that hold a name."""
-    client.sync()
-    return client.status()["clients"]
-
-
-@BY_NAME
-def test_a_fork_amid_a_fork_leaves_the_outer_one_what_it_prepared(
-    strategy, at_the_end_of_preparing
-):
-    """A signal handler can fork while a fork is prepared. Clause LIFE-22."""
-    held = sharedtensor.arange(4).share_memory_()
-    name = held.storage.segment.token
-    before = holders()
-    go_on, go = os.pipe()
-
-    def fork_inner():
-        os.waitpid(fork_a_child(), 0)
-        assert client._client.lock.is_owned(), "for the outer fork"
-
-    def wait():
-        os.close(go)
-        os.read(go_on, 1)
-
-    at_the_end_of_preparing(fork_inner)
-    child = fork_a_child(wait)
-    assert not client._client.lock.is_owned()
-    del held
-    gc.collect()
-    assert holders() == before + 1
-    assert os.path.exists(f"/dev/shm/{name}")
-    os.close(go)
-    os.waitpid(child, 0)
-    assert holders() == before
-    client.sync()
-    assert not os.path.exists(f"/dev/shm/{name}")
-
-
 def announce_interrupted():
     """Announce a message where the lock is held, and interrupt that and its end."""
     ends = []
@@ -219,6 +163,65 @@ def announce_interrupted():
 def test_a_queued_message_closes_its_descriptor_once(strategy, fork):
     """Nor does it send a file of the program that has its number now."""
     in_a_child(fork, announce_interrupted)
+
+
+NAMES = ["sharedtensor-test-first", "sharedtensor-test-second"]
+held = []
+
+
+def register(segment):
+    client.register(NAMES[0])
+
+
+def hold_two(segment):
+    """Hold two names by descriptors: for the second one the first is registered."""
+    for name in NAMES:
+        client.hold(name, client.address(), client.announce([name]))
+
+
+def open_by_name(segment):
+    """Open a segment by its name, as a receive does."""
+    client.announce_counted(segment.token)
+    where = segment.address, announcements.COUNTED
+    held.append(segment.strategy.open(None, segment.token, segment.nbytes, where))
+
+
+def hold_interrupted(hold, monkeypatch):
+    """Interrupt what holds names; the manager has none of them when they are dropped.
+
+    As often as it was told of a name, it hears that this process gives it up.
+    """
+    shared = sharedtensor.arange(4).share_memory_()
+    segment = shared.storage.segment
+    monkeypatch.setattr(segments, "map_shared", lambda target, fd: None)
+    # That of pytest keeps what the frames of an interrupted finalizer refer to.
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    in_flight = client.announce([segment.token])  # holds the name from here on
+    client.release(segment.token)
+    work = functools.partial(hold, segment)
+
+    def drop_all():
+        held.clear()
+        for name in NAMES:
+            client.release(name)
+        gc.collect()
+        client.sync()
+        assert client.status()["holds"] == before
+
+    held.clear()
+    client.sync()
+    before = client.status()["holds"]
+    work()
+    drop_all()
+    for _ in each_place(work):
+        drop_all()
+    in_flight.close()
+
+
+@BY_NAME
+@pytest.mark.parametrize("hold", [register, hold_two, open_by_name])
+def test_an_interrupted_use_of_a_name_is_given_up(strategy, fork, monkeypatch, hold):
+    in_a_child(fork, hold_interrupted, hold, monkeypatch)
 
 
 @pytest.fixture

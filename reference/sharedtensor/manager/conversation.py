@@ -38,13 +38,17 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..errors import ManagerError
+from ..errors import ManagerError, ResourceError
 from . import messages
 
 REACH_ATTEMPTS = 5
 SEND_ATTEMPTS = 3
 ANNOUNCEMENTS = (messages.ANNOUNCE, messages.ANNOUNCE_COUNTED)
+USES = (messages.REGISTER, messages.REGISTER_ANNOUNCED)
 UNREAD = 1024  # more messages than a manager can have been sent and not have read
+
+# What `transmit` raises when it has sent nothing.
+NOT_SENT = (ConnectionError, ManagerError, ResourceError)
 
 # What connecting to a manager that has ended, or is about to, can give.
 NOT_SERVING = (FileNotFoundError, ConnectionError)
@@ -260,6 +264,8 @@ class Conversation:
         holds: how often this process has registered each name.
         kept_open: the name that it has received last, if it holds that by the
             descriptor which came with the message, and the descriptor.
+        is_perhaps_registered: whether it was about to register that name, and the
+            manager may know of it.
         registered: what it has held last, released since or not.
         has_counted: whether it has counted a message, so that it must stay a client.
     """
@@ -270,6 +276,7 @@ class Conversation:
         self.presence: Any = connected and connected.presence
         self.holds: dict[bytes, int] = {}
         self.kept_open: tuple[bytes, Any] | None = None
+        self.is_perhaps_registered = False
         self.registered: deque[bytes] = deque(maxlen=UNREAD)
         self.has_counted = False
 
@@ -280,7 +287,10 @@ class Conversation:
         raise NotImplementedError
 
     async def transmit(self, packet: bytes, descriptors: tuple[Any, ...]) -> None:
-        """Send one message. Raises `ConnectionError` if the manager has died."""
+        """Send one message. Raises `ConnectionError` if the manager has died.
+
+        Nothing is sent where it raises that or another one of `NOT_SENT`.
+        """
         raise NotImplementedError
 
     async def receive(self, token: bytes) -> bytes:
@@ -324,13 +334,16 @@ class Conversation:
             return
         if self.is_to_send_on(kind, argument):
             await self.register_kept_open()
-        await self.send(kind + argument, descriptors, may_create)
-        self.record(kind, argument)
+        await self.send(kind, argument, descriptors, may_create)
 
     async def send(
-        self, packet: bytes, descriptors: tuple[Any, ...] = (), may_create: bool = False
+        self,
+        kind: bytes,
+        argument: bytes,
+        descriptors: tuple[Any, ...] = (),
+        may_create: bool = False,
     ) -> None:
-        """Send to the manager, or to its successor if it has died.
+        """Send to the manager, or to its successor if it has died, and record it.
 
         Clauses MGR-13, MGR-14.
         """
@@ -338,22 +351,35 @@ class Conversation:
             try:
                 if self.connection is None:
                     await self.open(may_create)
-                return await self.transmit(packet, descriptors)
+                return await self.transmit_recorded(kind, argument, descriptors)
             except ConnectionError:
                 self.hang_up()
         raise self.lost()
 
+    async def transmit_recorded(
+        self, kind: bytes, argument: bytes, descriptors: tuple[Any, ...]
+    ) -> None:
+        """Send one message and record it."""
+        self.record_use(kind, argument)
+        try:
+            await self.transmit(kind + argument, descriptors)
+        except NOT_SENT:
+            self.take_back(kind, argument)
+            raise
+        self.record(kind, argument)
+
     def has_to_release(self, name: bytes) -> bool:
         """Return whether the manager has to hear of a release.
 
-        It does not know of what was kept open, which is closed. Clause LIFE-7.
+        It does not know of what was kept open, which is closed, unless an exception
+        arose as it was told. Clauses FAULT-2, LIFE-7.
         """
         if self.kept_open is None or self.kept_open[0] != name:
             return name in self.holds
         _, descriptor = self.kept_open
         self.kept_open = None
         self.let_go(descriptor)
-        return False
+        return self.is_perhaps_registered and name not in self.holds
 
     def is_to_send_on(self, kind: bytes, argument: bytes) -> bool:
         """Return whether a message announces what is held by a descriptor.
@@ -379,6 +405,7 @@ class Conversation:
 
     def keep_open(self, name: bytes, descriptor: Any) -> None:
         """Note what this process holds a name by."""
+        self.is_perhaps_registered = False
         self.kept_open = name, descriptor
         self.registered.append(name)
 
@@ -390,25 +417,39 @@ class Conversation:
         if self.kept_open is None or self.connection is None:
             return
         try:
-            await self.transmit(messages.REGISTER + self.kept_open[0], ())
+            for packet in self.registration(self.kept_open[0]):
+                await self.transmit(packet, ())
         except ConnectionError:
             self.hang_up()
         else:
             self.count_kept_open()
 
+    def registration(self, name: bytes) -> list[bytes]:
+        """Return what registers the name that is held by a descriptor, and note that.
+
+        Where an exception has arisen before what was sent was noted, it is taken back
+        first, if it was sent: the descriptor holds the name until then.
+        """
+        packets = [messages.REGISTER + name]
+        if self.is_perhaps_registered and name not in self.holds:
+            packets.insert(0, messages.RELEASE + name)
+        self.is_perhaps_registered = True
+        return packets
+
     def count_kept_open(self) -> None:
         """Hold by a registration what was held by a descriptor."""
         if self.kept_open is not None:
             name, descriptor = self.kept_open
-            self.kept_open = None
-            self.holds[name] = self.holds.get(name, 0) + 1
+            count = self.holds.get(name, 0) + 1
+            self.kept_open = None  # no exception of a handler can come before the next
+            self.holds[name] = count
             self.let_go(descriptor)
 
     async def request(self, kind: bytes, may_create: bool = False) -> bytes:
         """Send a request and return its answer."""
         for _ in range(SEND_ATTEMPTS):
             token = self.new_token()
-            await self.send(kind + token, (), may_create)
+            await self.send(kind, token, (), may_create)
             try:
                 return await self.receive(token)
             except ConnectionError:
@@ -422,13 +463,28 @@ class Conversation:
             "times in a row. Find out what kills it."
         )
 
-    def record(self, kind: bytes, name: bytes) -> None:
-        """Note what was sent, to say it to a successor. Clause MGR-14."""
-        if kind in (messages.REGISTER, messages.REGISTER_ANNOUNCED):
+    def record_use(self, kind: bytes, name: bytes) -> None:
+        """Note a use that is about to be told.
+
+        An exception of a signal handler can come between that and the note of it. A use
+        that was noted is taken back by who was interrupted, and to take back what the
+        manager does not know has no effect: it never counts more than is noted here.
+        Clauses FAULT-2, MGR-14.
+        """
+        if kind in USES:
             self.holds[name] = self.holds.get(name, 0) + 1
+
+    def take_back(self, kind: bytes, name: bytes) -> None:
+        """Note that a use was not told after all."""
+        if kind in USES:
+            self.record(messages.RELEASE, name)
+
+    def record(self, kind: bytes, name: bytes) -> None:
+        """Note what else there is to note of a message that was sent."""
+        if kind in USES:
             self.registered.append(name)
         elif kind == messages.RELEASE:
-            count = self.holds.pop(name) - 1
+            count = self.holds.pop(name, 1) - 1
             if count:
                 self.holds[name] = count
         elif kind == messages.ANNOUNCE_COUNTED:
@@ -477,6 +533,7 @@ class Conversation:
     def hang_up(self) -> None:
         """Give up the connection, and with it all that the manager counts for it."""
         before, self.connection = self.connection, None
+        self.is_perhaps_registered = False
         self.close(before)
 
     def leave(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ManagerError, resource_error
 from . import daemon, launch, messages
-from .conversation import Connected, Conversation
+from .conversation import NOT_SENT, Connected, Conversation
 from .serving import complete
 
 # Plain numbers: combining members of an enumeration costs a microsecond each time.
@@ -44,13 +44,18 @@ class Link(Conversation):
         """
         if self.connection is None or self.is_to_send_on(kind, argument):
             return False
-        if kind != messages.RELEASE or self.has_to_release(argument):
-            try:
-                self.transmit_now(kind + argument, descriptors)
-            except ConnectionError:
-                self.hang_up()
-                return False
-            self.record(kind, argument)
+        if kind == messages.RELEASE and not self.has_to_release(argument):
+            return True
+        self.record_use(kind, argument)
+        try:
+            self.transmit_now(kind + argument, descriptors)
+        except NOT_SENT as error:
+            self.take_back(kind, argument)
+            if not isinstance(error, ConnectionError):
+                raise
+            self.hang_up()
+            return False
+        self.record(kind, argument)
         return True
 
     def hold_at_once(self, name: bytes, descriptor: Any) -> bool:
@@ -59,7 +64,8 @@ class Link(Conversation):
             return False
         if self.kept_open is not None:
             try:
-                self.transmit_now(messages.REGISTER + self.kept_open[0], ())
+                for packet in self.registration(self.kept_open[0]):
+                    self.transmit_now(packet, ())
             except ConnectionError:
                 self.hang_up()
                 return False
