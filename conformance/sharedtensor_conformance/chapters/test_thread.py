@@ -199,6 +199,7 @@ def places_up_to(count):
     start_methods=("fork",),
     vary=("strategy",),
     channels=("pipe",),
+    isolated=True,
 )
 def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
     sender, receiver, stage
