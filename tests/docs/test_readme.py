@@ -15,7 +15,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 
 
-def tested_pythons() -> list[str]:
+def pythons_of_the_sessions() -> list[str]:
     """Return the Pythons that the sessions have."""
     for node in ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PYTHONS":
@@ -25,7 +25,7 @@ def tested_pythons() -> list[str]:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
 def test_page_names_the_pythons_that_are_tested(page):
-    *others, last = tested_pythons()
+    *others, last = pythons_of_the_sessions()
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     assert f"tested on {', '.join(others)} and {last}" in text
     assert re.search(rf"runs on Python {re.escape(others[0])} and later", text, re.I)
@@ -34,8 +34,10 @@ def test_page_names_the_pythons_that_are_tested(page):
 def test_package_names_the_pythons_that_are_tested():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = (one.rpartition(" ")[2] for one in project["classifiers"])
-    assert [one for one in named if re.fullmatch(r"3\.\d+", one)] == tested_pythons()
-    assert project["requires-python"] == f">={tested_pythons()[0]}"
+    assert [
+        one for one in named if re.fullmatch(r"3\.\d+", one)
+    ] == pythons_of_the_sessions()
+    assert project["requires-python"] == f">={pythons_of_the_sessions()[0]}"
 
 
 def test_main_command_takes_about_as_long_as_the_recorded_run():

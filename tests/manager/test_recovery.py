@@ -18,6 +18,7 @@ from sharedtensor.manager import launch
 from sharedtensor.manager.conversation import Connected
 from sharedtensor.manager.link import Link
 from sharedtensor.manager.serving import complete
+from sharedtensor_conformance.harness import process_tree
 
 
 def kill_manager(client):
@@ -140,7 +141,7 @@ def test_a_manager_leaves_the_directory_that_another_has_at_its_path(
     pid = first.call("status")["pid"]
     assert second.call("status")["pid"] != pid
     first.leave()
-    eventually(lambda: not Path(f"/proc/{pid}").exists())
+    eventually(lambda: process_tree.has_ended(pid))
     assert Path(address).exists()
     second.leave()
     eventually(lambda: not Path(address).parent.exists())

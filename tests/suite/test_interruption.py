@@ -1,77 +1,159 @@
-"""A call is interrupted at each of its places, as a signal handler would do it."""
+"""A run that is interrupted or killed leaves no process and no file behind.
 
-import os
+Its report holds the cases that were judged until then, and says that it is cut short.
+"""
 
-from sharedtensor_conformance.harness.interruption import Places
+from __future__ import annotations
 
-DONE: list[str] = []
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
+import pytest
+from sharedtensor_conformance.harness.checks import wait_until
+from sharedtensor_conformance.report.records import Report
+from suites import Done, Run
 
-def step(name):
-    """Call a function of C, and write down that this one came to its end."""
-    os.getpid()
-    DONE.append(name)
+BOUND = 60.0
+"""Seconds in which a run has come so far, or is given up."""
 
+HANGING = (
+    *("--impl=faulty_implementations:never_late", "--start-method=fork"),
+    "--clause=SHARE-3",
+)
+RUNNING = (
+    *("--impl=numpy-copy", "--start-method=fork"),
+    *("--clause=SHARE-3", "--clause=CHAN-1"),
+)
 
-def two_steps():
-    """Do two steps, of which each has three places: it is entered, and calls twice."""
-    step("one")
-    step("two")
-
-
-def done_before(place):
-    """Return what was done of two steps that were interrupted at a place, and if so."""
-    DONE.clear()
-    interrupted = Places(place).during(two_steps)
-    return list(DONE), interrupted
-
-
-def test_places_are_counted_where_handlers_run():
-    """Where functions are entered, and where functions of C have come back."""
-    places = Places()
-    assert not places.during(two_steps)
-    assert places.passed == 7
-
-
-def test_call_is_interrupted_at_each_of_its_places():
-    """What is done before the place stays done; behind the last one all is."""
-    found = [done_before(place) for place in range(1, 9)]
-    assert found == [
-        ([], True),
-        ([], True),
-        ([], True),
-        (["one"], True),
-        (["one"], True),
-        (["one"], True),
-        (["one", "two"], True),
-        (["one", "two"], False),
-    ]
+LATE = """
+[[expect]]
+clause = "VIEW-7"
+outcomes = ["fail"]
+cause = "None: it holds, so this is stale in a run that judges it."
+date = 2026-11-22
+"""
+"""Expectations that are stale, of a clause that is judged late."""
 
 
-def test_what_else_the_call_raises_comes_out():
-    """An exception of the call itself is no interruption, and ends the counting."""
-    places = Places()
-    try:
-        places.during(lambda: os.stat("/nowhere/at/all"))
-    except FileNotFoundError:
-        before = places.passed
-        os.getpid()
-        assert places.passed == before
-    else:
-        raise AssertionError("it was swallowed")
+def await_(run: Run, ready: Callable[[], bool]) -> None:
+    """Wait until the run has come so far; else end it and say what it printed."""
+    if not wait_until(ready, BOUND):
+        run.send(SIGKILL)
+        pytest.fail(run.end().text)
 
 
-class Finalized:
-    """An object that is finalized by two steps."""
+def interrupt(run: Run, ready: Callable[[], bool], *signals: Signals) -> Report:
+    """Send the signals when the run is `ready`; return its report. Nothing is left."""
+    await_(run, ready)
+    for number in signals:
+        run.send(number)
+    done = run.end()
+    assert done.status not in (None, 0), done.text
+    assert_nothing_is_left(done)
+    return done.report
 
-    def __del__(self):
-        two_steps()
+
+def assert_nothing_is_left(done: Done) -> None:
+    """Assert that no process, segment or folder of a stage is left of a run."""
+    assert (done.left.processes, done.left.segments) == ([], []), done.text
+    assert [name for name in done.left.files if name.startswith("sts-")] == []
 
 
-def test_places_in_a_finalizer_are_left_out():
-    """Python would report the exception there, and go on."""
-    places = Places()
-    DONE.clear()
-    assert not places.during(lambda: Finalized() and step("behind"))
-    assert DONE == ["one", "two", "behind"]
-    assert places.passed == 4
+def has_judged_some(run: Run) -> Callable[[], bool]:
+    """Return whether the report has the cases that `interrupt`'s callers look for."""
+    return lambda: run.report.exists() and run.report.read_bytes().count(b"\n") > 3
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_terminated_run_leaves_a_report_and_nothing_else(suite, workers):
+    run = suite.start(*RUNNING, workers)
+    report = interrupt(run, has_judged_some(run), SIGTERM)
+    assert len(report.cases) >= 3
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_interrupted_run_leaves_a_report_that_is_silent_on_what_it_did_not_reach(
+    suite, workers
+):
+    expectations = suite.folder / "expected.toml"
+    expectations.write_text(LATE)
+    all_of_it = ("--impl=miniatures:plain", f"--expectations={expectations}")
+    run = suite.start(*all_of_it, workers, "-p", "brief_shrinking")
+    await_(run, has_judged_some(run))
+    run.send(SIGINT)
+    done = run.end()
+    summary = done.report.summary
+    assert_nothing_is_left(done)
+    assert len(done.cases) >= 3
+    assert done.status == 2, done.text
+    assert (summary.complete, summary.stale) == (False, ())
+    assert "interrupt" in summary.stopped
+    assert set(summary.clauses) == {id for case in done.cases for id in case.clauses}
+    assert "judged by no case" not in done.text
+    came = f"cut short after {len(done.cases)} of {done.report.run.planned} planned"
+    assert came in " ".join(done.text.split())
+
+
+@pytest.mark.parametrize(
+    ("signals", "workers"),
+    [
+        ([SIGINT], "-n0"),
+        ([SIGTERM], "-n0"),
+        ([SIGINT, SIGINT], "-n0"),
+        ([SIGTERM, SIGINT], "-n0"),
+        ([SIGINT, SIGINT], "-n2"),
+        ([SIGTERM, SIGINT], "-n2"),
+    ],
+)
+def test_run_that_waits_for_a_process_can_be_interrupted(suite, signals, workers):
+    run = suite.start(*HANGING, workers)
+    report = interrupt(run, (suite.folder / "hangs").exists, *signals)
+    assert not report.complete
+
+
+def test_supervisor_that_was_stopped_goes_on_when_the_run_has_gone(suite):
+    stops = "--impl=faulty_implementations:stops_its_supervisor"
+    run = suite.start(stops, "--clause=SHARE-3")
+    report = interrupt(run, (suite.folder / "stopped").exists, SIGTERM)
+    assert not report.complete
+
+
+def test_killed_run_leaves_a_report_and_nothing_else(suite):
+    run = suite.start(*RUNNING)
+    report = interrupt(run, has_judged_some(run), SIGKILL)
+    assert len(report.cases) >= 3
+    assert not report.complete
+
+
+@pytest.mark.parametrize("number", [SIGTERM, SIGKILL])
+def test_run_that_ends_while_the_template_imports_leaves_nothing(suite, number):
+    run = suite.start("--impl=noted_imports:hanging", "--clause=SHARE-3")
+    await_(run, (suite.folder / "importing").exists)
+    run.send(number)
+    done = run.end()
+    assert done.status == -number, done.text
+    assert_nothing_is_left(done)
+
+
+def told(what: str) -> dict[str, bytes]:
+    """Return what the processes of this machine tell about themselves, by pid."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                found[entry.name] = (entry / what).read_bytes()
+    return found
+
+
+def test_no_command_line_tells_the_environment_of_the_run(suite):
+    secret = f"secret-of-{suite.folder.name}"
+    run = suite.start(*HANGING, SOME_TOKEN=secret)
+    await_(run, (suite.folder / "hangs").exists)
+    knowing = [text for text in told("environ").values() if secret.encode() in text]
+    telling = [text for text in told("cmdline").values() if secret.encode() in text]
+    run.send(SIGINT)
+    run.end()
+    assert len(knowing) > 1  # those below the suite
+    assert telling == []
