@@ -450,6 +450,18 @@ def test_pipe_carries_bytes_and_their_receiver_waits(owner, stage):
     check.equal(channel.get_bytes(child), "last", "and some after those")
 
 
+def gives_up_as_asked(owner, count, state):
+    """A queue is in a state in which a call can wait, and gives up when it is told to.
+
+    `count` makes so many calls, and returns how often they found the queue like this.
+    """
+    for how in ({"timeout": 0}, {"timeout": 0.001}, {"block": False}):
+        check.equal(count(owner, 100, how), 100, f"it is {state} each time: {how}")
+    asked = time.monotonic()
+    check.equal(count(owner, 1, {"timeout": SHORT}), 1, f"it is {state}")
+    check(time.monotonic() - asked >= SHORT, "and not before the timeout has passed")
+
+
 @clause("CHAN-12", vary=("start_method",))
 @pytest.mark.parametrize("kind", ["queue", "joinable_queue"])
 def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
@@ -458,12 +470,7 @@ def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     So nothing is measured that a busy machine makes longer.
     """
     channel = owner.open_channel(kind)
-    for how in ({"timeout": 0}, {"timeout": 0.001}, {"block": False}):
-        empty = channel.count_empty(owner, 100, how)
-        check.equal(empty, 100, f"it is empty each time: get({how})")
-    asked = time.monotonic()
-    check.equal(channel.count_empty(owner, 1, {"timeout": SHORT}), 1, "it is empty")
-    check(time.monotonic() - asked >= SHORT, "and not before the timeout has passed")
+    gives_up_as_asked(owner, channel.count_empty, "empty")
     channel.put(owner, {"tensor": owner.make([221])})
     arrived = channel.get(owner)["tensor"]
     check.equal(arrived.values(), [221], "what was put after that arrives")
@@ -480,12 +487,7 @@ def test_full_queue_says_so_when_the_timeout_has_passed(owner, kind):
     room = 3 if "three" in kind else 2
     for number in range(room):
         channel.put(owner, {"tensor": owner.make([number, 222])})
-    for how in ({"timeout": 0}, {"timeout": 0.001}, {"block": False}):
-        full = channel.count_full(owner, 100, how)
-        check.equal(full, 100, f"it is full each time: put({how})")
-    asked = time.monotonic()
-    check.equal(channel.count_full(owner, 1, {"timeout": SHORT}), 1, "it is full")
-    check(time.monotonic() - asked >= SHORT, "and not before the timeout has passed")
+    gives_up_as_asked(owner, channel.count_full, "full")
     for number in range(room):
         arrived = channel.get(owner)["tensor"]
         check.equal(arrived.values(), [number, 222], "what has had room arrives")
