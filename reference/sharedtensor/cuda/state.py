@@ -120,7 +120,7 @@ def used_twice(device: str) -> DeviceError:
 class DeviceState:
     """All that one process shares on one device.
 
-    By its `use` is how the device is used: by one thread at a time, and never in a
+    The device is used through `use`: by one thread at a time, and never in a
     forked child. It is not reentrant: a handler of a signal runs between any two steps,
     where what it would use may be half-changed, and by using a table it would release
     the lock that the steps around it need. So it is refused.
