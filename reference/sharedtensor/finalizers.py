@@ -13,7 +13,7 @@ An exception of a signal handler, such as that of Ctrl-C, can arise after any ca
 that arises between taking a lock and the block that releases it leaves the lock taken
 for ever. Only a `with` whose two methods are functions of C has no such place, so `run`
 and `hold` take the lock by nothing else (clause FAULT-2). Each has that `with` in its
-own frame: around it there would be such a place again. The lock's own `with` has some.
+own frame: around it there would be such a place again.
 """
 
 from __future__ import annotations
@@ -133,25 +133,6 @@ class FinalizerLock:
         finally:
             if self.jobs:
                 self._run_if_free()
-
-    def __enter__(self) -> None:
-        """Take the lock; its own `with` may be left taken, as the module says."""
-        if self.is_owned():
-            raise RuntimeError(
-                "A signal handler or a finalizer needs what the code that it "
-                "interrupts is using. Let it set a flag, and do the work after that."
-            )
-        self._lock.acquire()
-        try:
-            self.run_queued()
-        except BaseException:  # of a job that was interrupted
-            self._lock.release()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-        if self.jobs:
-            self._run_if_free()
 
     def run_soon(self, job: Job, order: Hashable = None) -> None:
         """Run a job under the lock, now or when it is next released; never wait.
