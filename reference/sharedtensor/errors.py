@@ -8,6 +8,7 @@ message says what happened, to which object, and what to do about it.
 import errno
 import os
 import signal
+from types import TracebackType
 
 
 class SharedTensorError(Exception):
@@ -106,6 +107,53 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # those for real-time use have no names
         return f"signal {number}"
+
+
+PACKAGE = __name__.partition(".")[0] + "."
+
+
+def pass_on(error: BaseException) -> None:
+    """Raise an exception again that a signal handler has raised.
+
+    A handler raises what it likes, such as the `TimeoutError` of a watchdog, and its
+    caller waits for that very exception. So whoever catches an error of the system
+    calls this first. Clauses THREAD-5, THREAD-6.
+    """
+    if is_of_handler(error):
+        raise error
+
+
+def is_of_handler(error: BaseException | None) -> bool:
+    """Return whether an `OSError` is neither of the system nor of this package.
+
+    That of the system has a number, and the class that belongs to it.
+    """
+    if not isinstance(error, OSError):
+        return False
+    if error.errno is not None and type(error) is type(OSError(error.errno, "")):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = trace.tb_frame.f_globals.get("__name__", "") if trace else PACKAGE
+    return not module.startswith(PACKAGE)
+
+
+class ignoring:
+    """Go on behind the block where the system refuses what it does."""
+
+    def __init__(self, *kinds: type[Exception]):
+        self.kinds = kinds
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        return isinstance(error, self.kinds) and not is_of_handler(error)
 
 
 UNUSABLE = "See that /dev/shm is there and can be written to, or use 'file_descriptor'."

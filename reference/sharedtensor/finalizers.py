@@ -26,6 +26,8 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar, cast
 
+from .errors import pass_on
+
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Job = Callable[[], object]
@@ -169,6 +171,7 @@ class FinalizerLock:
         except Postponed:
             return False
         except Exception as error:
+            pass_on(error)
             _Failed(error)
         return True
 

@@ -43,7 +43,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from .errors import resource_error
+from .errors import pass_on, resource_error
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -102,6 +102,7 @@ class Memory:
         try:
             pages = mmap.mmap(-1, self.capacity, flags=PRIVATE, prot=PROTECTION)
         except OSError as error:
+            pass_on(error)
             doing = f"Reserving {nbytes} bytes for a storage"
             raise resource_error(error.errno, doing) from error
         self.bytes = memoryview(pages)[:nbytes]

@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 
 from . import announcements, manager, memory, segments, state, strategies, transport
 from .descriptors import ReceivedDescriptors
-from .errors import HandleError, NonLeafError, ResourceError
+from .errors import HandleError, NonLeafError, ResourceError, pass_on
 from .shareable import StorageLike, TensorLike, Window
 
 T = TypeVar("T", bound=TensorLike)
@@ -477,7 +477,8 @@ def write_at_once(message: Message, channel: Channel) -> bool:
     """
     try:
         write_either(message, channel, wait=False)
-    except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+    except (BlockingIOError, BrokenPipeError, ConnectionResetError) as error:
+        pass_on(error)
         return False  # the thread that feeds the channel waits, or reports it
     withdraw_message(message)
     return True

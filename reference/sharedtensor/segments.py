@@ -14,7 +14,7 @@ import stat
 
 from . import memory
 from .descriptors import ClosedAtLast, open_as
-from .errors import HandleError, resource_error
+from .errors import HandleError, pass_on, resource_error
 
 DIRECTORY = "/dev/shm"
 TO_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,6 +56,7 @@ def create_unnamed(token: str, owner: object) -> int:
         name = f"sharedtensor-{token}"
         return open_as(owner, "descriptor", os.memfd_create, name, flags)
     except OSError as error:
+        pass_on(error)
         raise resource_error(error.errno, "Making a segment") from error
 
 
@@ -68,6 +69,7 @@ def seal(fd: int, nbytes: int) -> None:
     try:
         os.ftruncate(fd, nbytes)
     except OSError as error:
+        pass_on(error)
         doing = f"Making a segment of {nbytes} bytes"
         raise resource_error(error.errno, doing) from error
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
@@ -109,6 +111,7 @@ class created(_File):
         try:
             open_as(self, "fd", os.open, self.path, TO_CREATE, permissions())
         except OSError as error:
+            pass_on(error)
             raise resource_error(error.errno, doing) from error
         try:
             os.fchmod(self.fd, permissions())  # the umask does not decide
@@ -147,6 +150,7 @@ def open_file(path: str, owner: object) -> int:
     try:
         return open_as(owner, "fd", os.open, path, TO_OPEN)
     except FileNotFoundError as error:
+        pass_on(error)
         raise HandleError(
             f"The segment {path} is gone: every process that held it has ended, its "
             f"manager was killed, or the sender has another {DIRECTORY}. Keep a tensor "
@@ -154,6 +158,7 @@ def open_file(path: str, owner: object) -> int:
             "strategy 'file_descriptor'."
         ) from error
     except OSError as error:
+        pass_on(error)
         if error.errno == errno.ELOOP:
             raise HandleError(
                 f"{path} is a symbolic link. Somebody has replaced the segment; it is "

@@ -24,7 +24,7 @@ from multiprocessing.context import get_spawning_popen
 from typing import Any, ParamSpec, TypeVar
 
 from .descriptors import OwnedDescriptor, ReceivedDescriptors
-from .errors import HandleError
+from .errors import HandleError, pass_on
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -325,6 +325,8 @@ def take_descriptor(handle: Any) -> OwnedDescriptor:
         owned = OwnedDescriptor.opened_by(handle.detach)
         os.set_inheritable(owned.fd, False)  # it was inherited where a process began
     except (OSError, EOFError) as error:
+        if type(error) is not OSError:  # the standard library raises it, too
+            pass_on(error)
         raise HandleError(
             "The sender of this tensor no longer hands out its descriptor: it has "
             "ended or was killed. Use a channel of sharedtensor.multiprocessing, whose "

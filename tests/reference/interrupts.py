@@ -12,12 +12,13 @@ COMING_BACK = ("c_return", "return")
 BEGINNING = ("call",)
 
 
-def interrupted_at(calls, work, places=COMING_BACK):
+def interrupted_at(calls, work, places=COMING_BACK, raised=Interrupt):
     """Call `work`, and raise when it comes back from its call of that number.
 
     That is where the interpreter runs the handlers of signals, and where a function of
     Python begins: `places` says which. Return whether it came so far, also where the
-    exception was reported and not raised, as it is in finalizers and in hooks.
+    exception was reported and not raised, as it is in finalizers and in hooks. An
+    exception to be `raised` that is no `Interrupt` comes out.
     """
     left = calls
 
@@ -27,7 +28,7 @@ def interrupted_at(calls, work, places=COMING_BACK):
             left -= 1
             if left == 0:
                 sys.setprofile(None)
-                raise Interrupt
+                raise raised
 
     sys.setprofile(back)
     try:

@@ -1,20 +1,25 @@
 """Calls of the implementation that an exception of a signal handler interrupts.
 
 Python runs the handlers of signals in the main thread where a function of Python is
-entered, and where a function of C has come back to one of Python. Here an exception is
-raised at one such place of a call, chosen by its number: so a case interrupts a call at
-all of its places, and at the same ones when it is repeated, which no real signal does.
-(Handlers run where a loop goes round, too; such places are left out. So are those in a
-finalizer: Python ends that, reports the exception, and the call goes on.)
+entered, and where a function of C has come back to one of Python. At one such place of
+a call, chosen by its number, a signal is sent to this thread, and its handler raises:
+so a case interrupts a call at all of its places, and at the same ones when it is
+repeated, which no timer does. Where the implementation blocks the signal, the handler
+runs when it no longer does; where it handles or ignores it, nothing is raised.
+
+Handlers run where a loop goes round, too; such places are left out. So are those in a
+method `__del__`: Python ends that, reports the exception, and the call goes on. Other
+functions that Python calls so are found by that report.
 
 Each action gets the actor first.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -25,29 +30,73 @@ FINALIZER = "__del__"
 STEPS = {"call": 1, "return": -1}
 """By how many functions more one is in, after an event of a function of Python."""
 
+TOLD = "the call raises it"
+REPORTED = "Python reports it"
+SWALLOWED = "nobody is told of it"
+NOT_RAISED = "it is not raised"
+"""What becomes of the exception of the handler; or the call raises another one."""
+
 
 class Interrupt(BaseException):
-    """What the handler of the signal raises."""
+    """What a handler raises that interrupts a program, as `KeyboardInterrupt` is."""
+
+
+KINDS: dict[str, tuple[signal.Signals, type[BaseException]]] = {
+    "interrupt": (signal.SIGINT, Interrupt),
+    "timeout": (signal.SIGALRM, TimeoutError),
+}
+"""The signals that are sent, and what their handlers raise: that of a watchdog is an
+`OSError`, as are those of the system."""
 
 
 class Places:
-    """Counts the places in a call, and raises at the one with a number, from 1 on."""
+    """Counts the places in a call, and interrupts it at the one with a number, from 1.
 
-    def __init__(self, number: int = 0) -> None:
+    Args:
+        number: that of the place; 0 for none.
+        kind: one of the `KINDS`.
+    """
+
+    def __init__(self, number: int = 0, kind: str = "interrupt") -> None:
         self.number = number
+        self.signal, self.exception = KINDS[kind]
         self.passed = 0
         self.finalizers = 0
+        self.where = ""
+        self.raised: BaseException | None = None
+        self.is_reported = False
 
-    def during(self, call: Callable[[], object]) -> bool:
-        """Do a call; return whether it was interrupted, and passed that on."""
+    def during(self, call: Callable[[], object]) -> str:
+        """Do a call; return what became of the exception of the handler.
+
+        What the call raises of its own accord comes out.
+        """
+        handler = signal.signal(self.signal, self._raise)
+        hook, sys.unraisablehook = sys.unraisablehook, self._at_unraisable
+        try:
+            return self._outcome_of(call)
+        finally:
+            sys.unraisablehook = hook
+            if self.signal in signal.sigpending():  # it is blocked still
+                signal.sigtimedwait([self.signal], 0)
+            signal.signal(self.signal, handler)
+            self.raised = None  # its traceback has what the call had
+
+    def _outcome_of(self, call: Callable[[], object]) -> str:
         sys.setprofile(self._at_event)
         try:
             call()
-        except Interrupt:
-            return True
+        except BaseException as error:
+            if error is self.raised:
+                return TOLD
+            if self.raised is None:
+                raise
+            return f"the call raises {type(error).__name__} instead"
         finally:
             sys.setprofile(None)
-        return False
+        if self.is_reported:
+            return REPORTED
+        return NOT_RAISED if self.raised is None else SWALLOWED
 
     def _at_event(self, frame: FrameType, event: str, what: object) -> None:
         if frame.f_code.co_name == FINALIZER and event in STEPS:
@@ -56,45 +105,101 @@ class Places:
             self.passed += 1
             if self.passed == self.number:
                 sys.setprofile(None)
-                raise Interrupt
+                self.where = _described(frame, what)
+                signal.raise_signal(self.signal)
+
+    def _raise(self, *ignored: object) -> None:
+        self.raised = self.exception("raised by a signal handler of the suite")
+        raise self.raised
+
+    def _at_unraisable(self, unraisable: Any) -> None:
+        if unraisable.exc_value is self.raised:
+            self.is_reported = True
+            self.raised = None  # its traceback keeps what was being finalized
+        else:
+            sys.__unraisablehook__(unraisable)
 
 
-def places_of_share(actor: Any, tensor: Any) -> int:
-    """Share a tensor; return how many places that call has."""
-    return _count(actor, _share(actor, tensor))
-
-
-def share_interrupted(actor: Any, place: int, tensor: Any) -> bool:
-    """Share a tensor and be interrupted there; return whether that was told."""
-    return _interrupt(actor, place, _share(actor, tensor))
-
-
-def places_of_put(actor: Any, tensor: Any, to: str, channel: str) -> int:
-    """Put a tensor; return how many places that call has."""
-    return _count(actor, _put(actor, tensor, to, channel))
-
-
-def put_interrupted(actor: Any, place: int, tensor: Any, to: str, channel: str) -> bool:
-    """Put a tensor and be interrupted there; return whether that was told."""
-    return _interrupt(actor, place, _put(actor, tensor, to, channel))
+def _described(frame: FrameType, what: object) -> str:
+    """Return where in the code a place is."""
+    code = frame.f_code
+    called = getattr(what, "__qualname__", None)
+    does = f"has called {called}" if called else "begins"
+    file = os.path.basename(code.co_filename)
+    return f"{code.co_qualname} {does}, {file}, line {frame.f_lineno}"
 
 
 def _share(actor: Any, tensor: Any) -> Callable[[], object]:
-    return partial(actor.operations.share, tensor)
+    return lambda: actor.operations.share(tensor)
 
 
-def _put(actor: Any, tensor: Any, to: str, channel: str) -> Callable[[], object]:
-    pair = actor.pair_with(to, channel)
-    encode = actor.operations.encode
-    return lambda: pair.put(actor.name, channel, encode(tensor))
+def _share_module(actor: Any, module: Any) -> Callable[[], object]:
+    return lambda: actor.operations.share_module(module)
 
 
-def _count(actor: Any, call: Callable[[], object]) -> int:
+def _put(actor: Any, to: str, channel: str, payload: Any) -> Callable[[], object]:
+    pair, encode = actor.pair_with(to, channel), actor.operations.encode
+
+    def put() -> None:
+        many = isinstance(payload, list)
+        message = [encode(each) for each in payload] if many else encode(payload)
+        pair.put(actor.name, channel, message)
+
+    return put
+
+
+CALLS: dict[str, Callable[..., Callable[[], object]]] = {
+    "share": _share,
+    "share_module": _share_module,
+    "put": _put,
+}
+"""The calls that can be interrupted, by name: each returns what does it."""
+
+
+def places_of(actor: Any, call: str, *arguments: Any) -> int:
+    """Do a call; return how many places it has."""
     places = Places()
-    actor.by_implementation(partial(places.during, call))
+    do = CALLS[call](actor, *arguments)
+    actor.by_implementation(lambda: places.during(do))
     return places.passed
 
 
-def _interrupt(actor: Any, place: int, call: Callable[[], object]) -> bool:
-    interrupted: bool = actor.by_implementation(partial(Places(place).during, call))
-    return interrupted
+def interrupt(
+    actor: Any, kind: str, number: int, call: str, *arguments: Any
+) -> list[str]:
+    """Interrupt a call at a place.
+
+    Returns:
+        What became of the exception, and where it was raised.
+    """
+    places = Places(number, kind)
+    do = CALLS[call](actor, *arguments)
+    return [actor.by_implementation(lambda: places.during(do)), places.where]
+
+
+def written_in_a_child(actor: Any, tensors: list[Any], value: int) -> list[list[Any]]:
+    """Let a forked child write to the last element of each tensor.
+
+    Returns:
+        For each whether it is shared, as it says, its first and last values, and those
+        when the child has written.
+    """
+    said = [actor.call("is_shared", tensor) for tensor in tensors]
+    before = [_ends_of(actor, tensor) for tensor in tensors]
+    actor.do_act("in_a_child", "act", "write_last", tensors, value)
+    after = [_ends_of(actor, tensor) for tensor in tensors]
+    return [list(found) for found in zip(said, before, after, strict=True)]
+
+
+def write_last(actor: Any, tensors: list[Any], value: int) -> None:
+    """Write to the last element of each tensor."""
+    for tensor in tensors:
+        actor.call("write", tensor, _last_of(actor, tensor), value)
+
+
+def _ends_of(actor: Any, tensor: Any) -> list[Any]:
+    return [actor.call("read", tensor, at) for at in ((0,), _last_of(actor, tensor))]
+
+
+def _last_of(actor: Any, tensor: Any) -> tuple[int]:
+    return (actor.call("shape", tensor)[0] - 1,)

@@ -139,20 +139,34 @@ class Stage:
         found.tell(actors)
         return found
 
-    def check_given_back(self, before: Holdings, *actors: ActorProxy) -> None:
+    def growth_since(self, before: Holdings, *actors: ActorProxy) -> Growth:
         """Wait until `actors`, and ``/dev/shm``, have no more than `before`.
 
-        Raises:
-            LeftBehind: they have.
+        Return what they have more of in the end.
         """
         listener().waited(True)
         growth = self.leak_waits.wait(
             lambda: self.holdings(*actors).growth_since(before), self.grace
         )
         listener().waited(False)
+        return growth
+
+    def check_given_back(
+        self,
+        before: Holdings,
+        *actors: ActorProxy,
+        sentence: str = "",
+    ) -> None:
+        """Wait until `actors`, and ``/dev/shm``, have no more than `before`.
+
+        Raises:
+            LeftBehind: they have; it is not so that `sentence` holds, if there is one.
+        """
+        growth = self.growth_since(before, *actors)
         if growth:
-            listener().failed("growth", "what was dropped has been given back")
-        check.given_back(growth.failure())
+            told = sentence or "what was dropped has been given back"
+            listener().failed("growth", told)
+        check.given_back(growth.failure(sentence))
 
     def check_descriptors(
         self, before: Holdings, more: Mapping[ActorProxy, int], sentence: str

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from ..errors import pass_on
+
 
 class Identity(NamedTuple):
     """A process: its pid, and its start in clock ticks since boot."""
@@ -23,7 +25,8 @@ def identity_of(pid: int) -> Identity | None:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name, in brackets, may itself contain brackets and blanks.
             fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError) as error:
+        pass_on(error)
         return None
     return None if fields[0] in (b"Z", b"X") else Identity(pid, int(fields[19]))
 

@@ -18,7 +18,6 @@ by functions of C alone (clause FAULT-2), as that of `finalizers` does.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import functools
@@ -34,6 +33,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, cast
 
+from ..errors import ignoring, pass_on
 from .errors import DeviceError, MakerGoneError
 
 TOKEN_BYTES = 16
@@ -108,7 +108,8 @@ class SharedFile:
             if not os.readlink(address.path).startswith(f"/memfd:{PREFIX}{name} "):
                 raise gone
             descriptor = os.open(address.path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             raise gone from None
         if os.pread(descriptor, TOKEN_BYTES, 0) != address.token:
             os.close(descriptor)
@@ -170,11 +171,12 @@ def find_in(pid: int, name: str) -> Address | None:
     """Return where a process has a shared file of that name; None if it has none."""
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return None
     for number in map(int, descriptors):
         path = f"/proc/{pid}/fd/{number}"
-        with contextlib.suppress(OSError):
+        with ignoring(OSError):
             if os.readlink(path).startswith(f"/memfd:{PREFIX}{name} "):
                 with open(path, "rb") as file:
                     return Address(pid, number, file.read(TOKEN_BYTES))

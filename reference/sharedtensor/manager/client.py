@@ -45,7 +45,13 @@ from multiprocessing import util
 from typing import ParamSpec, TypeVar
 
 from ..descriptors import OwnedDescriptor
-from ..errors import ManagerError, ResourceError, resource_error
+from ..errors import (
+    ManagerError,
+    ResourceError,
+    ignoring,
+    pass_on,
+    resource_error,
+)
 from ..finalizers import Busy, FinalizerLock, Job, Postponed
 from . import Fork, launch, messages
 from .link import Link
@@ -234,7 +240,7 @@ class Client:
             link = self.links.get(self.own) or self.add_link(self.own)
             if link.connection is not None or link.has_names():
                 return link
-            with contextlib.suppress(ManagerError, OSError):
+            with ignoring(ManagerError, OSError):
                 complete(link.open(may_create=True))
                 return link
             link.leave()  # adopted, and ended with its directory: have another
@@ -325,7 +331,8 @@ class QueuedMessage:
                 self.client.deliver(link, self.kind, self.argument, descriptors)
         except ResourceError:  # by the system, for now
             raise Postponed from None
-        except Exception:
+        except Exception as error:
+            pass_on(error)
             link = self.client.known_link(self.address)
             if link is not None and link.is_stalled:
                 raise Postponed from None
@@ -410,10 +417,10 @@ def release(name: str, address: str | None = None) -> None:
     Never raises and never waits for another thread: see the module on finalizers.
     Clauses MGR-13, MGR-18.
     """
-    try:  # noqa: SIM105  (each name is released once, and this is faster)
+    try:
         _client.tell_soon(messages.RELEASE, checked(name), address)
-    except Exception:
-        pass
+    except Exception as error:
+        pass_on(error)
 
 
 def announce(names: Sequence[str], address: str | None = None) -> OwnedDescriptor:
@@ -440,6 +447,7 @@ def pipe() -> tuple[OwnedDescriptor, OwnedDescriptor]:
     try:
         return OwnedDescriptor.pair_opened_by(os.pipe)
     except OSError as error:
+        pass_on(error)
         doing = "Sending the names of shared storages"
         raise resource_error(error.errno, doing) from error
 

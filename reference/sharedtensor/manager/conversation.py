@@ -38,7 +38,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..errors import ManagerError, ResourceError
+from ..errors import ManagerError, ResourceError, pass_on
 from . import messages
 
 REACH_ATTEMPTS = 5
@@ -154,8 +154,10 @@ async def reach(system: System, address: str, may_create: bool) -> Connected:
         try:
             return await connect_or_succeed(system, address, may_create)
         except (FileNotFoundError, AddressTaken) as error:
+            pass_on(error)
             reason = error  # somebody else is ending or starting one just now
         except OSError as error:
+            pass_on(error)
             reason = error
             break
     if isinstance(reason, FileNotFoundError) and not may_create:
@@ -177,8 +179,8 @@ async def connect_or_succeed(
     """Try once to connect, and else to start a successor. Clause MGR-14."""
     try:
         return await connect(system, address)
-    except NOT_SERVING:
-        pass
+    except NOT_SERVING as error:
+        pass_on(error)
     directory = address.rpartition("/")[0]
     if may_create and not await system.is_directory(directory):
         return await start(system, directory)
@@ -187,8 +189,8 @@ async def connect_or_succeed(
         # Meanwhile another client may have done what this one is about to do.
         try:
             return await connect(system, address)
-        except NOT_SERVING:
-            pass
+        except NOT_SERVING as error:
+            pass_on(error)
         await system.remove_socket(address)
     finally:
         await system.unlock(folder)
@@ -352,7 +354,8 @@ class Conversation:
                 if self.connection is None:
                     await self.open(may_create)
                 return await self.transmit_recorded(kind, argument, descriptors)
-            except ConnectionError:
+            except ConnectionError as error:
+                pass_on(error)
                 self.hang_up()
         raise self.lost()
 
@@ -363,7 +366,8 @@ class Conversation:
         self.record_use(kind, argument)
         try:
             await self.transmit(kind + argument, descriptors)
-        except NOT_SENT:
+        except NOT_SENT as error:
+            pass_on(error)
             self.take_back(kind, argument)
             raise
         self.record(kind, argument)
@@ -419,7 +423,8 @@ class Conversation:
         try:
             for packet in self.registration(self.kept_open[0]):
                 await self.transmit(packet, ())
-        except ConnectionError:
+        except ConnectionError as error:
+            pass_on(error)
             self.hang_up()
         else:
             self.count_kept_open()
@@ -452,7 +457,8 @@ class Conversation:
             await self.send(kind, token, (), may_create)
             try:
                 return await self.receive(token)
-            except ConnectionError:
+            except ConnectionError as error:
+                pass_on(error)
                 self.hang_up()
         raise self.lost()
 

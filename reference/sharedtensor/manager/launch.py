@@ -19,7 +19,6 @@ does no harm: the address travels in each handle, and whoever receives a handle 
 the manager that is named there.
 """
 
-import contextlib
 import errno
 import fcntl
 import functools
@@ -34,7 +33,7 @@ from collections.abc import Callable
 from multiprocessing import spawn as multiprocessing_spawn
 from typing import Any
 
-from ..errors import ManagerError
+from ..errors import ManagerError, ignoring, pass_on
 from . import conversation, daemon, messages
 from .conversation import AddressTaken, Connected
 from .daemon import short_path
@@ -61,6 +60,7 @@ def start_anywhere() -> tuple[str, Connected]:
         try:
             connected = start(directory)
         except (OSError, AddressTaken) as error:
+            pass_on(error)
             reasons.append(f"{base}: {error}")
         else:
             return os.path.join(directory, daemon.SOCKET), connected
@@ -85,7 +85,7 @@ def candidate_bases() -> list[str]:
     Clause MGR-8.
     """
     bases = []
-    with contextlib.suppress(OSError):  # it raises when none is usable
+    with ignoring(OSError):  # it raises when none is usable
         bases.append(os.path.abspath(tempfile.gettempdir()))
     bases += [base for base in ("/tmp", "/var/tmp", daemon.SHM) if base not in bases]
     return [base for base in bases if os.access(base, os.W_OK | os.X_OK)]
@@ -171,14 +171,14 @@ class ClientKernel(conversation.System):
         return os.path.isdir(path)
 
     async def remove_socket(self, address: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with ignoring(FileNotFoundError):
             os.unlink(address)
 
     async def spawn(self, directory: str) -> Starting:
         return Starting(directory)
 
     async def make_directory(self, directory: str) -> None:
-        with contextlib.suppress(FileExistsError):
+        with ignoring(FileExistsError):
             os.mkdir(directory, 0o700)
             os.chmod(directory, 0o700)  # the umask may have taken that
 
@@ -187,13 +187,14 @@ class ClientKernel(conversation.System):
             try:
                 starting.listener.bind(path)
             except OSError as error:
+                pass_on(error)
                 if error.errno != errno.EADDRINUSE:
                     raise
                 raise AddressTaken(f"{directory} has a manager already") from error
 
     async def make_presence(self, starting: Starting, directory: str) -> None:
         path = os.path.join(directory, daemon.PRESENCE)
-        with contextlib.suppress(FileNotFoundError):
+        with ignoring(FileNotFoundError):
             os.rename(path, f"{path}-{os.urandom(8).hex()}")
         os.mkfifo(path, 0o600)
         os.chmod(path, 0o600)
@@ -213,7 +214,7 @@ class ClientKernel(conversation.System):
 
     async def give_up(self, starting: Starting, directory: str) -> None:
         starting.close()
-        with contextlib.suppress(OSError):
+        with ignoring(OSError):
             folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 daemon.remove_unused_directory(directory, folder)
@@ -247,6 +248,7 @@ def open_presence(directory: str) -> int | None:
     try:
         opened = os.open(os.path.join(directory, daemon.PRESENCE), flags)
     except OSError as error:
+        pass_on(error)
         if error.errno in NO_PIPE:
             return None
         raise
@@ -388,7 +390,8 @@ def retry(attempt: Callable[[], object], reason: str) -> None:
     while True:
         try:
             attempt()
-        except BlockingIOError:
+        except BlockingIOError as error:
+            pass_on(error)
             if time.monotonic() > until:
                 raise TimeoutError(reason) from None
             time.sleep(RETRY)
@@ -418,6 +421,6 @@ def lock(directory: str) -> int:
 
 def same_file(path: str, status: os.stat_result) -> bool:
     """Return whether a path still names what was opened."""
-    with contextlib.suppress(OSError):
+    with ignoring(OSError):
         return os.path.samestat(os.stat(path), status)
     return False

@@ -10,7 +10,7 @@ import select
 import socket
 from typing import Any
 
-from ..errors import ManagerError, resource_error
+from ..errors import ManagerError, pass_on, resource_error
 from . import daemon, launch, messages
 from .conversation import NOT_SENT, Connected, Conversation
 from .serving import complete
@@ -50,6 +50,7 @@ class Link(Conversation):
         try:
             self.transmit_now(kind + argument, descriptors)
         except NOT_SENT as error:
+            pass_on(error)
             self.take_back(kind, argument)
             if not isinstance(error, ConnectionError):
                 raise
@@ -66,7 +67,8 @@ class Link(Conversation):
             try:
                 for packet in self.registration(self.kept_open[0]):
                     self.transmit_now(packet, ())
-            except ConnectionError:
+            except ConnectionError as error:
+                pass_on(error)
                 self.hang_up()
                 return False
             self.count_kept_open()
@@ -103,9 +105,11 @@ class Link(Conversation):
                 self.connection.sendmsg([packet], [rights], NO_SIGNAL)
             else:
                 self.connection.send(packet, NO_SIGNAL)
-        except BlockingIOError:
+        except BlockingIOError as error:
+            pass_on(error)
             return False
         except OSError as error:
+            pass_on(error)
             raise failure(error) from error
         return True
 
@@ -117,7 +121,8 @@ class Link(Conversation):
         if not self.is_stalled:
             try:
                 return launch.wait_for(self.connection, select.POLLOUT, until)
-            except TimeoutError:
+            except TimeoutError as error:
+                pass_on(error)
                 self.is_stalled = True
         raise ManagerError(
             f"The shared-memory manager at {self.address} reads no messages. "
@@ -134,7 +139,8 @@ class Link(Conversation):
         while True:
             try:
                 launch.wait_for(self.connection, select.POLLIN, until)
-            except TimeoutError:
+            except TimeoutError as error:
+                pass_on(error)
                 raise ManagerError(
                     f"The shared-memory manager at {self.address} did not answer "
                     f"within {launch.TIMEOUT:g} seconds. Check whether it is stopped."
@@ -181,7 +187,8 @@ class Link(Conversation):
         """
         try:
             complete(self.register_kept_open())
-        except (OSError, ManagerError):  # it has stalled, or the system refuses it
+        except (OSError, ManagerError) as error:
+            pass_on(error)  # else it has stalled, or the system refuses it
             return None
         if self.connection is None:
             return None
@@ -190,7 +197,8 @@ class Link(Conversation):
             ours, theirs = map(launch.above_standard_streams, pair)
             with theirs:
                 complete(self.transmit(messages.PREFORK, (theirs.fileno(),)))
-        except (OSError, ManagerError):
+        except (OSError, ManagerError) as error:
+            pass_on(error)
             return None
         inherited = Inherited(fileno=ours.detach())
         launch.set_up(inherited)

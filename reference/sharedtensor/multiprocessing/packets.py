@@ -29,7 +29,7 @@ from itertools import chain, starmap
 from typing import Any
 
 from ..descriptors import RIGHTS, OwnedDescriptor, OwnedSockets, ReceivedDescriptors
-from ..errors import ResourceError, resource_error
+from ..errors import ResourceError, pass_on, resource_error
 
 HEADER = struct.Struct("!IQ")
 LARGEST_PACKET = 1 << 15  # bytes of a message; more of them lie in a memory file
@@ -157,6 +157,7 @@ def _send(
             sent.extend(starmap(end.sendmsg, (arguments,)))
         except OSError as error:
             # What all processes of a user have in flight counts, so it may pass.
+            pass_on(error)
             if error.errno != errno.ETOOMANYREFS:
                 raise
             deadline = deadline or time.monotonic() + timeout
@@ -228,7 +229,8 @@ def _receive(
     while True:
         try:
             data, got = found.receive(taken, end.recvmsg, *size, flags)
-        except ConnectionResetError:
+        except ConnectionResetError as error:
+            pass_on(error)
             # It says once that the other end was closed with unread messages in it;
             # what it has sent comes next.
             continue
@@ -245,6 +247,7 @@ def _in_a_file(payload: Any) -> OwnedDescriptor:
         while rest.nbytes:
             rest = rest[os.write(made.fd, rest) :]
     except OSError as error:
+        pass_on(error)
         raise resource_error(error.errno, doing) from error
     return made
 
@@ -280,6 +283,7 @@ def _in_a_batch(descriptors: Sequence[int]) -> OwnedDescriptor:
                 loading.sendmsg([b"+"], [(*RIGHTS, array.array("i", part))])
             return OwnedDescriptor.opened_by(batch.detach)
     except OSError as error:
+        pass_on(error)
         raise resource_error(error.errno, doing) from error
 
 

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from .. import protocol
+from ..errors import pass_on
 from ..protocol import Message
 from .connection import Connection, Pipe
 
@@ -143,7 +144,8 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
             taken: list[Any] = []
             try:
                 received = self._reader.receive(wait, taken)
-            except BlockingIOError:
+            except BlockingIOError as error:
+                pass_on(error)
                 continue  # another consumer was faster
             finally:
                 # It is no more in here, received or lost. No signal handler runs

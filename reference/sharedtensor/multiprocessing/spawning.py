@@ -14,7 +14,7 @@ from copy import copy
 from multiprocessing import connection, util
 from typing import Any
 
-from ..errors import ProcessExitedException, ProcessRaisedException
+from ..errors import ProcessExitedException, ProcessRaisedException, pass_on
 from .context import default_context
 
 GRACE = 5.0
@@ -105,8 +105,8 @@ class ProcessContext:
         try:
             if error.poll():
                 raised = error.recv()
-        except (EOFError, OSError):
-            pass  # it was killed while it told why it failed
+        except (EOFError, OSError) as found:
+            pass_on(found)  # else it was killed while it told why it failed
         for end in self._errors:
             end.close()
         if raised:

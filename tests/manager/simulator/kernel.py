@@ -12,6 +12,7 @@ scheduler lets that pass: it may, at any time.
 
 from __future__ import annotations
 
+import errno
 import sys
 import types
 from collections import deque
@@ -76,7 +77,7 @@ class End(Opened):
     def send(self, message: bytes, attached: list[Opened]) -> None:
         """Send to the other end. Raises `BrokenPipeError` if nobody has it."""
         if self.peer.is_closed():
-            raise BrokenPipeError(self.identity)
+            raise BrokenPipeError(errno.EPIPE, self.identity)
         for one in attached:
             one.references += 1
         self.peer.inbox.append((message, list(attached)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 from kernel import Directory, End, Listener, Lock, Opened, PipeEnd, Process
@@ -255,7 +256,7 @@ class ClientSystem(conversation.System):
         directory = self.world.directory(path)
         self.process.saw(directory is not None)
         if directory is None:
-            raise FileNotFoundError(path)
+            raise FileNotFoundError(errno.ENOENT, path)
         return directory
 
     async def connect(self, address: str) -> End:
@@ -263,12 +264,12 @@ class ClientSystem(conversation.System):
         listener = self.found_directory(DIRECTORY).entries.get(SOCKET)
         self.process.saw(listener and listener.identity)
         if listener is None:
-            raise FileNotFoundError(address)
+            raise FileNotFoundError(errno.ENOENT, address)
         await self.process.point("connects")
         serves = listener.is_listening and not listener.is_closed()
         self.process.saw(serves)
         if not serves:
-            raise ConnectionRefusedError(address)
+            raise ConnectionRefusedError(errno.ECONNREFUSED, address)
         ours, theirs = self.process.connection()
         self.process.open(ours)
         theirs.references += 1
@@ -291,7 +292,7 @@ class ClientSystem(conversation.System):
         await self.process.point("waits for an answer", connection.has_news)
         self.process.saw(bool(connection.inbox))
         if not connection.inbox or connection.inbox.popleft()[0] != token:
-            raise ConnectionResetError("the manager ended")
+            raise ConnectionResetError(errno.ECONNRESET, "the manager ended")
 
     def close(self, opened: Opened | None) -> None:
         self.process.close(opened)
@@ -302,7 +303,7 @@ class ClientSystem(conversation.System):
         await self.process.point("locks", lambda: found.locked_by is None)
         self.process.saw(found.exists)
         if not found.exists:
-            raise FileNotFoundError(f"{directory} was removed")
+            raise FileNotFoundError(errno.ENOENT, f"{directory} was removed")
         lock = Lock(self.process.identity("lock"), found)
         self.process.open(lock)
         return lock
@@ -419,7 +420,7 @@ class SimulatedConversation(conversation.Conversation):
             await self.process.point("waits for an answer", connection.has_news)
             self.process.saw(bool(connection.inbox))
             if not connection.inbox:
-                raise ConnectionResetError("the manager ended")
+                raise ConnectionResetError(errno.ECONNRESET, "the manager ended")
             reply = connection.inbox.popleft()[0]
             if reply.startswith(token):
                 return bytes(reply[len(token) :])

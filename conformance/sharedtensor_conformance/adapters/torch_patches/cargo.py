@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.reduction import ForkingPickler
@@ -38,7 +39,8 @@ class Cargo:
 
     def add(self, descriptor: int) -> int:
         """Duplicate a descriptor into the message; return its place there."""
-        self.descriptors.append(os.dup(descriptor))
+        # By one call of C, so that no exception of a signal handler finds it lost.
+        self.descriptors.extend(map(os.dup, (descriptor,)))
         return len(self.descriptors) - 1
 
     def take(self, place: int) -> int:
@@ -55,11 +57,10 @@ class Cargo:
 
     def release(self) -> None:
         """Give back everything that nobody has taken."""
-        descriptors, self.descriptors = [*self.descriptors, *self.extra], []
-        self.extra = []
-        for descriptor in descriptors:
-            if descriptor != TAKEN:
-                os.close(descriptor)
+        there = [one for one in (*self.descriptors, *self.extra) if one != TAKEN]
+        # No signal handler runs before the call of C, nor between its closes.
+        self.descriptors, self.extra = [], []
+        deque(map(os.close, there), maxlen=0)
         names, self.names = self.names, []
         if self.process == os.getpid():  # a forked child has the same message
             for manager, name in names:

@@ -4,6 +4,7 @@ import os
 import queue
 import threading
 import time
+from contextlib import suppress
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -189,3 +190,66 @@ def interrupted_message_is_kept(sending):
         return sending(outbox, packing, *arguments, **options)
 
     return send_and_keep
+
+
+@mutant("group_is_told_after_the_mapping", "THREAD-6", replaces="memory.remap")
+def group_is_told_after_the_mapping(remap):
+    """Storages that move together learn of it when the call that did it is over."""
+    from sharedtensor import memory
+
+    def remap_and_tell(target, *arguments):
+        if not isinstance(target, memory.Group):
+            return remap(target, *arguments)
+        then, target.then = target.then, ()
+        remap(target, *arguments)
+        for function, *of in then:
+            function(*of)
+
+    return remap_and_tell
+
+
+@mutant("notes_before_the_block", "THREAD-6", replaces="protocol.write_message")
+def notes_before_the_block(write_message):
+    """A message is kept if an interrupt comes between a note of it and the block."""
+    noted = []
+
+    def note_and_write(message, channel):
+        noted.append(list(message.outbox.keep))
+        try:
+            return write_message(message, channel)
+        finally:
+            noted.pop()
+
+    return note_and_write
+
+
+@mutant("interrupted_share_returns", "THREAD-6", replaces="protocol.share_storage")
+def interrupted_share_returns(share_storage):
+    """A share that is interrupted returns, as if it had shared the storage."""
+
+    def share(storage):
+        with suppress(BaseException):
+            share_storage(storage)
+
+    return share
+
+
+@mutant("interrupted_send_returns", "THREAD-6", replaces="protocol.write_message")
+def interrupted_send_returns(write_message):
+    """A send that an interrupt ends returns, as if it had sent the message."""
+
+    def write(message, channel):
+        try:
+            write_message(message, channel)
+        except Exception:
+            raise
+        except BaseException:
+            return
+
+    return write
+
+
+@mutant("handler_is_taken_for_the_system", "THREAD-6", replaces="errors.is_of_handler")
+def handler_is_taken_for_the_system(is_of_handler):
+    """The `TimeoutError` of a signal handler is taken for a refusal of the system."""
+    return lambda error: False

@@ -1,0 +1,109 @@
+"""A signal handler may raise what the system raises: its exception reaches the caller.
+
+Clauses THREAD-5 and THREAD-6.
+"""
+
+import errno
+import os
+import sys
+
+import pytest
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+from interrupts import BEGINNING, COMING_BACK, interrupted_at
+from sharedtensor import errors, segments
+
+KINDS = [TimeoutError, BlockingIOError, ConnectionResetError, FileNotFoundError]
+MOST_PLACES = 2000
+
+
+def share():
+    sharedtensor.arange(4).share_memory_()
+
+
+def send_and_receive():
+    ours, theirs = mp.Pipe()
+    with ours, theirs:
+        ours.send([sharedtensor.arange(4), sharedtensor.arange(4)])
+        theirs.recv()
+
+
+def put_and_get():
+    queue = mp.Queue()
+    queue.put(sharedtensor.arange(4))
+    queue.get()
+    queue.close()
+    queue.join_thread()
+
+
+@pytest.fixture
+def reported(monkeypatch):
+    """What Python reports: exceptions in finalizers. It is not kept, and they go on."""
+    found = []
+
+    def note(unraisable):
+        found.append(str(unraisable.exc_value))
+        unraisable.exc_value.__traceback__ = None
+
+    monkeypatch.setattr(sys, "unraisablehook", note)
+    return found
+
+
+def what_comes_out(place, work, places, raised):
+    """Return what some work raises, and whether it came as far as to that place."""
+    try:
+        return None, interrupted_at(place, work, places, raised)
+    except Exception as error:
+        return error, True
+
+
+@pytest.mark.parametrize("places", [BEGINNING, COMING_BACK], ids=["begin", "back"])
+@pytest.mark.parametrize("work", [share, send_and_receive, put_and_get])
+@pytest.mark.parametrize("kind", KINDS)
+def test_exception_of_a_handler_reaches_the_caller(
+    strategy, reported, kind, work, places
+):
+    work()
+    for place in range(1, MOST_PLACES):
+        reported.clear()
+        raised = kind(f"of a handler at place {place}")
+        told, came_so_far = what_comes_out(place, work, places, raised)
+        if not came_so_far:
+            return
+        assert told is raised or reported == [str(raised)]
+    raise AssertionError(f"it has more than {MOST_PLACES} places")
+
+
+def test_refusal_of_the_system_is_none_of_a_handler():
+    for number in (errno.EMFILE, errno.ETIMEDOUT, errno.ENOENT, errno.EPIPE):
+        assert not errors.is_of_handler(OSError(number, os.strerror(number)))
+    with pytest.raises(errors.HandleError):
+        segments.open_file("/dev/shm/sharedtensor-nowhere", sharedtensor)
+
+
+def test_error_of_this_package_is_none_of_a_handler():
+    with pytest.raises(errors.ResourceError) as caught:
+        segments.seal(-1, 10)
+    assert not errors.is_of_handler(caught.value)
+
+
+def refuse(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TimeoutError("late"), OSError("late"), TimeoutError(errno.EPERM, "late")],
+    ids=["unnumbered", "bare", "of-another-class"],
+)
+def test_error_without_the_number_of_its_class_is_of_a_handler(error):
+    with pytest.raises(type(error)) as caught, errors.ignoring(OSError):
+        refuse(error)
+    assert caught.value is error
+
+
+def test_what_the_system_refuses_is_ignored_where_it_may():
+    with errors.ignoring(FileNotFoundError):
+        os.unlink("/nowhere/at/all")
+    with pytest.raises(FileNotFoundError), errors.ignoring(BlockingIOError):
+        os.unlink("/nowhere/at/all")
