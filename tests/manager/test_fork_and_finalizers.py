@@ -254,7 +254,8 @@ def test_release_inside_the_lock_is_done_after_it(new_client, name, exists):
     client = new_client()
     client.call("register", name)
     client.run(
-        "with client._client.lock:\n"
+        "import contextlib\n"
+        "with contextlib.contextmanager(client._client.lock.hold)(20):\n"
         "    client.release(name)\n"
         "    client.register(name + '-nested')\n"
         "    assert len(client._client.lock.jobs) == 2",
@@ -271,10 +272,11 @@ def test_release_does_not_wait_for_another_thread(new_client, name, exists):
     client.call("register", name)
     client.run(
         """
+import contextlib
 import threading
 entered, go_on = threading.Event(), threading.Event()
 def stay():
-    with client._client.lock:
+    with contextlib.contextmanager(client._client.lock.hold)(20):
         entered.set()
         assert go_on.wait(20)
 thread = threading.Thread(target=stay)

@@ -15,14 +15,8 @@ def lock():
     return FinalizerLock()
 
 
-@contextlib.contextmanager
 def held(lock):
-    section = lock.hold(60)
-    assert next(section)
-    try:
-        yield
-    finally:
-        section.close()
+    return contextlib.contextmanager(lock.hold)(60)
 
 
 @pytest.fixture

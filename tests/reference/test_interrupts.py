@@ -228,8 +228,10 @@ def test_an_interrupted_use_of_a_name_is_given_up(strategy, fork, monkeypatch, h
 def under_the_lock():
     """The lock of the manager's client, as where a signal handler interrupts it."""
     client.address()
-    with client._client.lock:
-        yield
+    section = client._client.lock.hold(20)
+    assert next(section)
+    yield
+    section.close()
 
 
 @BY_NAME
