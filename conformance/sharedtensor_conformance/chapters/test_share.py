@@ -518,19 +518,18 @@ LARGE = 1 << 20
 """Elements of a tensor of 4 MiB, which a library may not treat as a small one."""
 
 
-def copies_of(value, actor, other):
-    """Return the copies of a value that can be made of it in its process, `actor`.
+def deep_copies(value, actor, other):
+    """Return the deep copies of a value that can be made of it in its process."""
+    made, refused = attempt(partial(actor.request, "act", "deep_copy", value))
+    return [] if refused else [made]
 
-    They are a deep copy, and what is in its pickle, for either process.
-    """
-    made = []
-    deep, refused = attempt(partial(actor.request, "act", "deep_copy", value))
-    if refused is None:
-        made.append(deep)
+
+def from_pickles(value, actor, other):
+    """Return what both processes read from a pickle of a value, if there can be one."""
     content, refused = attempt(partial(actor.request, "act", "pickled", value))
-    if refused is None:
-        made += [one.request("act", "unpickled", content) for one in (actor, other)]
-    return made
+    if refused:
+        return []
+    return [one.request("act", "unpickled", content) for one in (actor, other)]
 
 
 def ends_of(tensor):
@@ -538,9 +537,8 @@ def ends_of(tensor):
     return [tensor.read(0), tensor.read(LARGE - 1)]
 
 
-@clause("SHARE-13", vary=("strategy",))
-def test_pickle_and_deep_copy_of_a_large_tensor_copy_the_values(sender, receiver):
-    """Both sides of a tensor of 4 MiB pickle it and copy it; all write at both ends."""
+def large_ones_are_copied(sender, receiver, copies):
+    """Let both sides of a tensor of 4 MiB make copies of it; all write at both ends."""
     tensor = sender.request("act", "make_long", LARGE, 81)
     arrived = sender.send(tensor, receiver)
     for actor, own, other in (
@@ -548,29 +546,36 @@ def test_pickle_and_deep_copy_of_a_large_tensor_copy_the_values(sender, receiver
         (receiver, arrived, sender),
     ):
         before = ends_of(own)
-        made = copies_of(own, actor, other)
-        for number, one in enumerate([*made, own]):
+        for number, one in enumerate([*copies(own, actor, other), own]):
             check.equal(ends_of(one), before, f"tensor {number} has its own values")
             for place in (0, LARGE - 1):
                 one.write(place, 82 + number)
 
 
-@clause("SHARE-13", profiles=("views",), vary=("strategy",))
-def test_pickle_and_deep_copy_of_a_view_copy_the_values(
-    sender, receiver, implementation
-):
-    """Both sides of a view of each layout pickle it and copy it, and write."""
-    for layout in layouts_of(implementation):
+@clause("SHARE-13", vary=("strategy",))
+def test_pickle_of_a_large_tensor_copies_the_values(sender, receiver):
+    """Both sides of a tensor of 4 MiB pickle it; each reads both pickles."""
+    large_ones_are_copied(sender, receiver, from_pickles)
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_deep_copy_of_a_large_tensor_copies_the_values(sender, receiver):
+    """Both sides of a tensor of 4 MiB copy it."""
+    large_ones_are_copied(sender, receiver, deep_copies)
+
+
+def views_are_copied(sender, receiver, layouts, copies):
+    """Let both sides of a base make copies of a view of each layout, and write."""
+    for layout in layouts:
         base = sender.make([3 * n + 7 for n in range(24)])
-        view = sender.view(base, layout)
-        arrived = sender.send(view, receiver)
+        arrived = sender.send(base, receiver)
         begin = (0,) * len(layout.shape)
         for actor, own, other in (
-            (sender, view, receiver),
-            (receiver, arrived, sender),
+            (sender, sender.view(base, layout), receiver),
+            (receiver, receiver.view(arrived, layout), sender),
         ):
             before, below = own.values(), base.values()
-            made = copies_of(own, actor, other)
+            made = copies(own, actor, other)
             for one in made:
                 check.equal(one.shape(), layout.shape, f"it has the shape: {layout}")
                 check.equal(one.values(), before, f"it has the values: {layout}")
@@ -582,9 +587,20 @@ def test_pickle_and_deep_copy_of_a_view_copy_the_values(
             check.equal(now, copied, f"the copies keep theirs: {layout}")
 
 
-@clause("SHARE-13", vary=("strategy",))
-def test_pickle_and_deep_copy_of_an_object_copy_its_tensors(sender, receiver):
-    """Both sides of an object of each kind pickle it and copy it, and write.
+@clause("SHARE-13", profiles=("views",), vary=("strategy",))
+def test_pickle_of_a_view_copies_the_values(sender, receiver, implementation):
+    """Both sides of a base pickle a view of each layout; each reads both pickles."""
+    views_are_copied(sender, receiver, layouts_of(implementation), from_pickles)
+
+
+@clause("SHARE-13", profiles=("views",), vary=("strategy",))
+def test_deep_copy_of_a_view_copies_the_values(sender, receiver, implementation):
+    """Both sides of a base copy a view of each layout."""
+    views_are_copied(sender, receiver, layouts_of(implementation), deep_copies)
+
+
+def objects_are_copied(sender, receiver, copies):
+    """Let both sides of an object of each kind make copies of it, and write.
 
     One of its attributes is a tensor, the other one a container of one.
     """
@@ -601,7 +617,7 @@ def test_pickle_and_deep_copy_of_an_object_copy_its_tensors(sender, receiver):
             ours = [first, second["deep"][0]]
             before = [one.values() for one in ours]
             theirs = []
-            for made in copies_of(own, actor, other):
+            for made in copies(own, actor, other):
                 found, first, second = made.actor.request("act", "look_at_record", made)
                 check.equal(found, kind, "the copy is of the class of the object")
                 theirs.append([first, second["deep"][0]])
@@ -609,3 +625,15 @@ def test_pickle_and_deep_copy_of_an_object_copy_its_tensors(sender, receiver):
                 check.equal(values, before, f"it has the values ({kind})")
             for alike in zip(ours, *theirs, strict=True):
                 each_keeps_its_writes_to_itself(*alike)
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_pickle_of_an_object_copies_its_tensors(sender, receiver):
+    """Both sides of an object of each kind pickle it; each reads both pickles."""
+    objects_are_copied(sender, receiver, from_pickles)
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_deep_copy_of_an_object_copies_its_tensors(sender, receiver):
+    """Both sides of an object of each kind copy it."""
+    objects_are_copied(sender, receiver, deep_copies)
