@@ -123,13 +123,22 @@ DEFAULT = multiprocessing.get_all_start_methods()[0]
 """The start method of a program that sets none, as Python's documentation says."""
 
 
+def default_is_declared(implementation):
+    """See that an implementation declares the default of this Python.
+
+    Raises:
+        Unsupported: it does not.
+    """
+    if DEFAULT not in implementation.start_methods:
+        raise Unsupported(f"{DEFAULT}, the default of this Python, is not declared")
+
+
 @clause("API-4", vary=(), isolated=True)
 def test_module_has_the_default_of_python_where_no_start_method_was_set(
     stage, implementation
 ):
-    """An owner that was started afresh sets none, and starts a child."""
-    if DEFAULT not in implementation.start_methods:
-        raise Unsupported(f"{DEFAULT}, the default of this Python, is not declared")
+    """An owner that was started afresh asks for it, and starts a child."""
+    default_is_declared(implementation)
     with stage.fresh() as fresh:
         owner = fresh.owner
         found = owner.module.get_start_method()
@@ -138,3 +147,22 @@ def test_module_has_the_default_of_python_where_no_start_method_was_set(
         sentence = "a forked child, and no other, has its parent's memory"
         check.equal(child.has_memory_of(owner), DEFAULT == "fork", sentence)
         check.equal(child.leave(), 0, "the child exits normally")
+
+
+@clause("API-4", vary=(), isolated=True)
+def test_module_starts_by_the_default_of_python_before_it_was_asked(
+    stage, implementation
+):
+    """An owner that was started afresh starts a child, and asks only afterwards.
+
+    Asking could settle what the start method is.
+    """
+    default_is_declared(implementation)
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        child = owner.start_peer(start_method=MODULE)
+        sentence = "a forked child, and no other, has its parent's memory"
+        check.equal(child.has_memory_of(owner), DEFAULT == "fork", sentence)
+        check.equal(child.leave(), 0, "the child exits normally")
+        found = owner.module.get_start_method()
+        check.equal(found, DEFAULT, "the start method is the default of Python")

@@ -12,6 +12,7 @@ from sharedtensor_conformance.chapters.stories import (
 )
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
 from sharedtensor_conformance.harness.matrix import LAYOUTS, layouts_of
+from sharedtensor_conformance.harness.records import RECORDS
 
 
 @clause("SHARE-1")
@@ -511,3 +512,128 @@ def test_module_that_is_pickled_or_copied_is_another_module(sender, receiver):
                 expected = len(alike) * [tensor.values()]
                 check.equal(values, expected, f"{name} has its values")
                 each_keeps_its_writes_to_itself(tensor, *alike)
+
+
+LARGE = 1 << 20
+"""Elements of a tensor of 4 MiB, which a library may not treat as a small one."""
+
+
+def deep_copies(value, actor, other):
+    """Return the deep copies of a value that can be made of it in its process."""
+    made, refused = attempt(partial(actor.request, "act", "deep_copy", value))
+    return [] if refused else [made]
+
+
+def from_pickles(value, actor, other):
+    """Return what both processes read from a pickle of a value, if there can be one."""
+    content, refused = attempt(partial(actor.request, "act", "pickled", value))
+    if refused:
+        return []
+    return [one.request("act", "unpickled", content) for one in (actor, other)]
+
+
+def ends_of(tensor):
+    """Return the first and the last element of a tensor that is large."""
+    return [tensor.read(0), tensor.read(LARGE - 1)]
+
+
+def large_ones_are_copied(sender, receiver, copies):
+    """Let both sides of a tensor of 4 MiB make copies of it; all write at both ends."""
+    tensor = sender.request("act", "make_long", LARGE, 81)
+    arrived = sender.send(tensor, receiver)
+    for actor, own, other in (
+        (sender, tensor, receiver),
+        (receiver, arrived, sender),
+    ):
+        before = ends_of(own)
+        for number, one in enumerate([*copies(own, actor, other), own]):
+            check.equal(ends_of(one), before, f"tensor {number} has its own values")
+            for place in (0, LARGE - 1):
+                one.write(place, 82 + number)
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_pickle_of_a_large_tensor_copies_the_values(sender, receiver):
+    """Both sides of a tensor of 4 MiB pickle it; each reads both pickles."""
+    large_ones_are_copied(sender, receiver, from_pickles)
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_deep_copy_of_a_large_tensor_copies_the_values(sender, receiver):
+    """Both sides of a tensor of 4 MiB copy it."""
+    large_ones_are_copied(sender, receiver, deep_copies)
+
+
+def views_are_copied(sender, receiver, layouts, copies):
+    """Let both sides of a base make copies of a view of each layout, and write."""
+    for layout in layouts:
+        base = sender.make([3 * n + 7 for n in range(24)])
+        arrived = sender.send(base, receiver)
+        begin = (0,) * len(layout.shape)
+        for actor, own, other in (
+            (sender, sender.view(base, layout), receiver),
+            (receiver, receiver.view(arrived, layout), sender),
+        ):
+            before, below = own.values(), base.values()
+            made = copies(own, actor, other)
+            for one in made:
+                check.equal(one.shape(), layout.shape, f"it has the shape: {layout}")
+                check.equal(one.values(), before, f"it has the values: {layout}")
+                one.write(begin, 1 + one.read(begin))
+                check.equal(base.values(), below, f"the base has its own: {layout}")
+            copied = [one.values() for one in made]
+            own.write(begin, 2 + own.read(begin))
+            now = [one.values() for one in made]
+            check.equal(now, copied, f"the copies keep theirs: {layout}")
+
+
+@clause("SHARE-13", profiles=("views",), vary=("strategy",))
+def test_pickle_of_a_view_copies_the_values(sender, receiver, implementation):
+    """Both sides of a base pickle a view of each layout; each reads both pickles."""
+    views_are_copied(sender, receiver, layouts_of(implementation), from_pickles)
+
+
+@clause("SHARE-13", profiles=("views",), vary=("strategy",))
+def test_deep_copy_of_a_view_copies_the_values(sender, receiver, implementation):
+    """Both sides of a base copy a view of each layout."""
+    views_are_copied(sender, receiver, layouts_of(implementation), deep_copies)
+
+
+def objects_are_copied(sender, receiver, copies):
+    """Let both sides of an object of each kind make copies of it, and write.
+
+    One of its attributes is a tensor, the other one a container of one.
+    """
+    for number, kind in enumerate(RECORDS):
+        tensors = [sender.make([10 * number + n, 83]) for n in range(2)]
+        rest = {"deep": [tensors[1]]}
+        record = sender.request("act", "make_record", kind, tensors[0], rest)
+        arrived = sender.send([record], receiver)[0]
+        for actor, own, other in (
+            (sender, record, receiver),
+            (receiver, arrived, sender),
+        ):
+            _, first, second = actor.request("act", "look_at_record", own)
+            ours = [first, second["deep"][0]]
+            before = [one.values() for one in ours]
+            theirs = []
+            for made in copies(own, actor, other):
+                found, first, second = made.actor.request("act", "look_at_record", made)
+                check.equal(found, kind, "the copy is of the class of the object")
+                theirs.append([first, second["deep"][0]])
+                values = [one.values() for one in theirs[-1]]
+                check.equal(values, before, f"it has the values ({kind})")
+            for alike in zip(ours, *theirs, strict=True):
+                each_keeps_its_writes_to_itself(*alike)
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_pickle_of_an_object_copies_its_tensors(sender, receiver):
+    """Both sides of an object of each kind pickle it; each reads both pickles."""
+    objects_are_copied(sender, receiver, from_pickles)
+
+
+@clause("SHARE-13", vary=("strategy",))
+def test_deep_copy_of_an_object_copies_its_tensors(sender, receiver):
+    """Both sides of an object of each kind copy it."""
+    objects_are_copied(sender, receiver, deep_copies)

@@ -18,9 +18,6 @@ from sharedtensor_conformance.harness.tasks import (
 SHORT = 0.2
 """Seconds in which processes that wait for ever do not end."""
 
-LONG = 10.0
-"""Seconds in which joining has seen how a process has ended."""
-
 ENDING = [
     *(signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGRTMIN, signal.SIGRTMIN + 1),
@@ -132,8 +129,13 @@ def test_failure_is_told_by_each_later_join(owner, start_method):
 
     Every second time a thread joins that has not started them.
     """
+    is_told_by_each_later_join(owner, start_method)
+
+
+def is_told_by_each_later_join(owner: Any, how: str) -> None:
+    """Start groups of which process 1 fails, and join each of them again and again."""
     for task in ("second raises", "second exits", "second is killed"):
-        group = owner.start_group(task, 3, [shared(owner, 3)], start_method)
+        group = owner.start_group(task, 3, [shared(owner, 3)], how)
         told = joined(group, 3)
         check(isinstance(told, dict), f"joining raises; it returned {told!r} ({task})")
         for turn in range(4):
@@ -215,18 +217,28 @@ def test_each_signal_is_told(owner, start_method):
 
 
 @clause("SPAWN-5", **ENDS)
-def test_interrupt_is_told(owner, start_method):
+def test_interrupt_is_told(owner, start_method, implementation):
     """SIGINT reaches process 1 from outside, or it raises what Python makes of it."""
+    interrupts_are_told(owner, start_method, implementation.deadline)
+
+
+def interrupts_are_told(owner: Any, how: str, within: float) -> None:
+    """Start groups of which process 1 is interrupted; see what joining tells in time.
+
+    Process 0 waits for ever where joining takes an interrupt for a good end.
+    """
     owner.system.let_be_interrupted()
     for task in ("wait", "second interrupts itself"):
-        group = owner.start_group(task, 2, [shared(owner, 2)], start_method)
+        group = owner.start_group(task, 2, [shared(owner, 2)], how)
         pids = group.pids()
+        check(group.is_ready(2), "both have begun")
         if task == "wait":
-            check(group.is_ready(2), "both have begun")
             os.kill(pids[1], signal.SIGINT)
-        told = group.join(LONG)
-        for pid in filter(runs, pids):  # where joining takes it for a good end
-            os.kill(pid, signal.SIGKILL)
+        told = group.join(within)
+        if left := [pid for pid in pids if runs(pid)]:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            group.join(within)  # so that nothing of it is left
         is_told(told, "ProcessExitedException", error_index=1, exit_code=-2)
         check.equal(told["signal_name"], "SIGINT", f"and the signal's name ({task})")
 
@@ -431,10 +443,14 @@ def test_processes_are_ended_when_the_one_that_started_them_is_killed(
     stage, start_method
 ):
     """The owner starts processes that wait, and is killed."""
+    end_with_the_one_that_started_them(stage, start_method)
+
+
+def end_with_the_one_that_started_them(stage: Any, how: str) -> None:
+    """Let an owner start processes that wait, and kill it."""
     with stage.fresh() as fresh:
         fresh.owner.system.let_be_interrupted()
-        payload = [shared(fresh.owner, 3)]
-        group = fresh.owner.start_group("wait", 3, payload, start_method)
+        group = fresh.owner.start_group("wait", 3, [shared(fresh.owner, 3)], how)
         pids = group.pids()
         check(group.is_ready(3), "all have begun")
         fresh.owner.kill()
@@ -442,12 +458,65 @@ def test_processes_are_ended_when_the_one_that_started_them_is_killed(
         eventually(lambda: not any(map(runs, pids)), sentence, stage.grace)
 
 
+@clause(
+    "SPAWN-8",
+    profiles=("share",),
+    vary=("start_method",),
+    start_methods=("fork", "spawn"),
+    isolated=True,
+)
+def test_processes_are_ended_when_the_one_that_joins_them_is_killed(
+    stage, start_method
+):
+    """The owner is killed in the call that has started processes and joins them."""
+    end_with_the_one_that_joins_them(stage, start_method)
+
+
+def end_with_the_one_that_joins_them(stage: Any, how: str) -> None:
+    """Let an owner start processes that wait and join them at once, and kill it.
+
+    It cannot say who they are; that all have begun, the peer reads.
+    """
+    with stage.fresh() as fresh:
+        owner = fresh.owner
+        owner.system.let_be_interrupted()
+        tensor = shared(owner, 3)
+        arrived = owner.send(tensor, fresh.peer)
+        before = fresh.ledger.processes()
+        joining = owner.doing("start_group", "wait", 3, [tensor], how, True)
+        eventually(
+            lambda: arrived.values() == [100, 101, 102],
+            "all have begun",
+            stage.timeouts.start,
+            found=arrived.values,
+        )
+        check(not joining.has_answered(), "the call joins them")
+        started = {
+            pid: command
+            for pid, command in fresh.ledger.processes().items()
+            if pid not in before and TRACKER not in command
+        }
+        check(len(started) >= 3, f"three processes run: {started}")
+        owner.kill()
+        sentence = "no process runs any more"
+        eventually(lambda: not any(map(runs, started)), sentence, stage.grace)
+
+
+TRACKER = "resource_tracker"
+"""What the command line has of a process that Python starts for its own ends."""
+
+
 @clause("SPAWN-9", profiles=("share",), vary=("start_method",))
 def test_processes_outlive_the_thread_that_started_them(owner, start_method):
     """A thread of the owner starts two processes and ends before they do."""
+    outlive_their_thread(owner, start_method)
+
+
+def outlive_their_thread(owner: Any, how: str) -> None:
+    """Let a thread start two processes that end after it, and join them."""
     owner.system.let_be_interrupted()
     task, payload = "end in turn and say so", [shared(owner, 2)]
-    group = owner.start_group_in_a_thread(task, 2, payload, start_method)
+    group = owner.start_group_in_a_thread(task, 2, payload, how)
     check.equal(joined(group, 2), True, "joining says that all have ended well")
     check(group.is_ready(2, SHORT), "each of them has done all of its task")
 
@@ -507,3 +576,33 @@ def test_exit_status_and_signal_are_told_by_spawn(owner):
     for task, code in (("second exits", 7), ("second is killed", -9)):
         told = owner.start_together(task, 2, [shared(owner, 2)], "spawn()")
         is_told(told, "ProcessExitedException", error_index=1, exit_code=code)
+
+
+@clause("SPAWN-3", **SPAWNED)
+def test_failure_is_told_by_each_later_join_of_what_spawn_returns(owner):
+    """Process 1 fails in one way or another; the owner joins, and joins again."""
+    is_told_by_each_later_join(owner, "spawn()")
+
+
+@clause("SPAWN-5", **SPAWNED)
+def test_interrupt_is_told_by_what_spawn_returns(owner, implementation):
+    """SIGINT reaches process 1 from outside, or it raises what Python makes of it."""
+    interrupts_are_told(owner, "spawn()", implementation.deadline)
+
+
+@clause("SPAWN-8", **SPAWNED, isolated=True)
+def test_processes_are_ended_when_the_one_that_called_spawn_is_killed(stage):
+    """The owner calls spawn() without joining, and is killed."""
+    end_with_the_one_that_started_them(stage, "spawn()")
+
+
+@clause("SPAWN-8", **SPAWNED, isolated=True)
+def test_processes_are_ended_when_the_one_that_is_in_spawn_is_killed(stage):
+    """The owner is killed in spawn(), which joins the processes."""
+    end_with_the_one_that_joins_them(stage, "spawn()")
+
+
+@clause("SPAWN-9", **SPAWNED)
+def test_processes_outlive_the_thread_that_called_spawn(owner):
+    """A thread of the owner calls spawn() and ends before the two processes do."""
+    outlive_their_thread(owner, "spawn()")

@@ -465,3 +465,31 @@ def test_grads_of_a_module_shared_before_a_fork_are_shared(owner):
     for name, values in LAYER.items():
         found = owner.parameters(module)[name].values()
         check.equal(found, values, "the parameters are as they were")
+
+
+@clause("TRAIN-7", profiles=("grad", "share"), start_methods=("fork",))
+def test_grads_that_came_after_a_module_was_shared_are_shared_with_it_again(owner):
+    """The owner shares a module, sets grads, shares it, sets others, and once more.
+
+    A child that is forked then writes to the last grads, and so does the owner.
+    """
+    module, _ = make_trained(owner)
+    owner.share_module(module)
+    parameters = owner.parameters(module)
+    grads = {}
+    for number in range(2):
+        for name, values in GRADS.items():
+            later = [value + 100 + number for value in values]
+            parameters[name].set_grad(owner.make(later))
+            grads[name] = parameters[name].grad()
+        owner.share_module(module)
+        for name, values in GRADS.items():
+            check.equal(grads[name].is_shared(), True, f"the grad of {name} is shared")
+            now = parameters[name].grad()
+            check(now.same_object_as(grads[name]), "and is the same object")
+            later = [value + 100 + number for value in values]
+            check.equal(now.values(), later, "with its values")
+    child = owner.start_peer(arguments=module)
+    theirs = child.parameters(child.arguments)
+    for name in GRADS:
+        each_sees_the_writes_of_the_others(grads[name], theirs[name].grad())

@@ -196,9 +196,9 @@ def share_each(actor: Any, tensors: list[Any]) -> None:
         actor.call("share", tensor)
 
 
-def shared_bytes(actor: Any) -> int:
-    """Return how much memory the mappings of shared memory of the process span."""
-    return ledger.shared_bytes(os.getpid())
+def mapped_sizes(actor: Any) -> dict[str, int]:
+    """Return how much of each file of shared memory the process has mapped."""
+    return ledger.mapped_sizes(os.getpid())
 
 
 def file_of(actor: Any, tensor: Any) -> str:

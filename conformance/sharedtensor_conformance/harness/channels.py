@@ -7,6 +7,7 @@ processes that get it among their arguments share it.
 from __future__ import annotations
 
 import queue
+import time
 from array import array
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -202,20 +203,20 @@ class Channel:
         """Send bytes on a pipe, by one of the `FORMS`."""
         FORMS[form](self.writer, content)
 
-    def count_empty(self, times: int, how: dict[str, Any]) -> int:
-        """Ask a queue a number of times; return how often it was empty."""
-        return sum(self._is_empty(how) for _ in range(times))
-
-    def _is_empty(self, how: dict[str, Any]) -> bool:
+    def seconds_until_empty(self, how: dict[str, Any]) -> float | None:
+        """Return how long `get` took to say that a queue is empty; None: it did not."""
+        began = time.monotonic()
         try:
             self.reader.get(**how)
         except queue.Empty:
-            return True
-        return False
+            return time.monotonic() - began
+        return None
 
-    def count_full(self, times: int, how: dict[str, Any]) -> int:
-        """Put None on a queue a number of times; return how often it had no room."""
-        return sum(not self.offer(None, how) for _ in range(times))
+    def seconds_until_full(self, how: dict[str, Any]) -> float | None:
+        """Return how long `put` took to say that a queue is full; None: it did not."""
+        began = time.monotonic()
+        has_had_room = self.offer(None, how)
+        return None if has_had_room else time.monotonic() - began
 
     def size(self) -> int:
         """Return how many messages a queue says that it has."""

@@ -131,12 +131,18 @@ def file_at(pid: int, address: int) -> str:
     return ""
 
 
-def shared_bytes(pid: int) -> int:
-    """Return how much memory the mappings of shared memory of a process span."""
+def mapped_sizes(pid: int) -> dict[str, int]:
+    """Return how much of each file of shared memory a process has mapped, in bytes.
+
+    The files are told as by `identity`.
+    """
     with open(f"/proc/{pid}/maps", "rb") as file:
         lines = [line for line in file if SHARED_MAPPING.search(line)]
-    limits = [line.split(maxsplit=1)[0].split(b"-") for line in lines]
-    return sum(int(end, 16) - int(begin, 16) for begin, end in limits)
+    found: Counter[str] = Counter()
+    for line in lines:
+        begin, end = line.split(maxsplit=1)[0].split(b"-")
+        found[mapped_file(line)] += int(end, 16) - int(begin, 16)
+    return dict(found)
 
 
 def kinds(names: Iterable[str]) -> dict[str, int]:

@@ -64,13 +64,13 @@ class StageLedger:
         found: dict[str, int] = self._ask("segment", name=name)
         return found
 
-    def sizes(self) -> dict[str, int]:
-        """Return the sizes of the implementation's segments, in bytes, by name."""
-        return {name: one["size"] for name, one in self._ask("files").items()}
-
     def named_files(self) -> set[str]:
         """Return the files of these names, each as `ledger.identity` tells it."""
-        return {one["file"] for one in self._ask("files").values()}
+        return set(self.sizes_of_files())
+
+    def sizes_of_files(self) -> dict[str, int]:
+        """Return how large these files are, each as `ledger.identity` tells it."""
+        return {one["file"]: one["size"] for one in self._ask("files").values()}
 
     def processes(self) -> dict[int, str]:
         """Return the command lines of all processes of the stage, by pid."""

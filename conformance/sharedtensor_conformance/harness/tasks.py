@@ -315,8 +315,11 @@ def _raise_unsendable(index: int) -> None:
     raise Unsendable(TEXTS["short"])
 
 
-def _interrupt(index: int) -> None:
-    raise KeyboardInterrupt
+def _interrupt_the_second(index: int) -> None:
+    """Raise what Python makes of SIGINT, in process 1; the others wait."""
+    if index == 1:
+        raise KeyboardInterrupt
+    _wait(index)
 
 
 def _exit(index: int) -> None:
@@ -355,7 +358,7 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     **{f"second raises {text}": (_raise_text(text), _wait) for text in TEXTS},
     "second raises below many calls": (_raise_below, _wait),
     "second raises what cannot be sent": (_raise_unsendable, _wait),
-    "second interrupts itself": (_interrupt, _wait),
+    "second interrupts itself": (None, _interrupt_the_second),
     "second exits": (_exit, _wait),
     "second is killed": (_die, _wait),
     "second raises, others refuse to end": (_raise, _wait),

@@ -377,13 +377,17 @@ class ChannelProxy:
         """Return the text that an actor gets as bare bytes, where this is a pipe."""
         return str(actor.request("channel", self, "get_bytes"))
 
-    def count_empty(self, actor: Requester, times: int, how: dict[str, Any]) -> int:
-        """Return how often an actor finds a queue empty, if it asks so many times."""
-        return int(actor.request("channel", self, "count_empty", times, how))
+    def seconds_until_empty(
+        self, actor: Requester, how: dict[str, Any]
+    ) -> float | None:
+        """Return after how long an actor is told that a queue is empty; None: never."""
+        told = actor.request("channel", self, "seconds_until_empty", how)
+        return None if told is None else float(told)
 
-    def count_full(self, actor: Requester, times: int, how: dict[str, Any]) -> int:
-        """Return how often a queue has no room, if an actor puts so many times."""
-        return int(actor.request("channel", self, "count_full", times, how))
+    def seconds_until_full(self, actor: Requester, how: dict[str, Any]) -> float | None:
+        """Return after how long an actor is told that a queue is full; None: never."""
+        told = actor.request("channel", self, "seconds_until_full", how)
+        return None if told is None else float(told)
 
     def size(self, actor: Requester) -> int:
         """Return how many messages a queue has, as it tells an actor."""

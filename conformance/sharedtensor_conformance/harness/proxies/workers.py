@@ -78,10 +78,19 @@ class GroupProxy:
     def __init__(self, context: Remote) -> None:
         self.context = context
 
-    def _request(self, action: str, *arguments: Any, slower: float = 1) -> Any:
-        """Ask for something that may take as long as processes need to start."""
+    def _request(
+        self, action: str, *arguments: Any, slower: float = 1, after: float = 0
+    ) -> Any:
+        """Ask for something that may take as long as processes need to start.
+
+        Args:
+            action: what to ask for.
+            arguments: what it is given.
+            slower: how many times as long.
+            after: seconds that it may take besides.
+        """
         actor = self.context.actor
-        deadline = slower * actor.host.timeouts.start
+        deadline = slower * actor.host.timeouts.start + after
         return actor.request("act", action, self.context, *arguments, deadline=deadline)
 
     def pids(self) -> list[int]:
@@ -110,4 +119,4 @@ class GroupProxy:
             grace: seconds that processes which are told to end are given, where the
                 implementation lets its caller say so.
         """
-        return self._request("join_group", timeout, grace)
+        return self._request("join_group", timeout, grace, after=timeout or 0)

@@ -75,3 +75,19 @@ def processes_are_spawned_whatever_was_set(popen):
     from sharedtensor.multiprocessing.context import CONTEXTS
 
     return staticmethod(lambda process: CONTEXTS["spawn"].Process._Popen(process))
+
+
+@mutant(
+    "spawns_until_it_is_asked",
+    "API-4",
+    replaces="multiprocessing.context.DefaultContext.get_context",
+)
+def spawns_until_it_is_asked(get_context):
+    """While nobody has set or asked for the start method, children are spawned."""
+
+    def get(self, method=None):
+        return get_context(
+            self, method or self.get_start_method(allow_none=True) or "spawn"
+        )
+
+    return get

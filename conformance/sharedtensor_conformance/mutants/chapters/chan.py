@@ -260,13 +260,25 @@ def bytes_are_not_waited_for(read):
     replaces="multiprocessing.queues.Queue._arrives",
 )
 def an_empty_queue_is_waited_for(arrives):
-    """A queue waits for a second at least where a timeout was given."""
+    """A queue waits for two seconds at least where a timeout was given."""
 
     def arrives_late(self, block, deadline):
-        late = deadline and max(deadline, time.monotonic() + 1)
+        late = deadline and max(deadline, time.monotonic() + 2)
         return arrives(self, block, late)
 
     return arrives_late
+
+
+@mutant(
+    "an_empty_queue_rounds_its_timeout_up",
+    "CHAN-12",
+    replaces="multiprocessing.queues.Queue.get",
+)
+def an_empty_queue_rounds_its_timeout_up(get):
+    """Who waits for a tenth of a second or longer waits for two seconds at least."""
+    return lambda self, block=True, timeout=None: get(
+        self, block, max(timeout, 2) if timeout and timeout >= 0.1 else timeout
+    )
 
 
 @mutant(
@@ -288,14 +300,26 @@ def an_empty_queue_gives_up_early(arrives):
     "a_full_queue_is_waited_for", "CHAN-13", replaces="multiprocessing.queues.Queue.put"
 )
 def a_full_queue_is_waited_for(put):
-    """A queue waits for room for a second at least."""
+    """A queue waits for room for two seconds at least."""
 
     def put_late(self, obj, block=True, timeout=None):
         if not block or timeout is not None:
-            block, timeout = True, max(timeout or 0, 1)
+            block, timeout = True, max(timeout or 0, 2)
         put(self, obj, block, timeout)
 
     return put_late
+
+
+@mutant(
+    "a_full_queue_rounds_its_timeout_up",
+    "CHAN-13",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def a_full_queue_rounds_its_timeout_up(put):
+    """Who waits for a tenth of a second or longer waits for two seconds at least."""
+    return lambda self, obj, block=True, timeout=None: put(
+        self, obj, block, max(timeout, 2) if timeout and timeout >= 0.1 else timeout
+    )
 
 
 @mutant(

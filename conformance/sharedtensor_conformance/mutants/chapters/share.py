@@ -309,6 +309,66 @@ def pickles_name_the_tensor(reduce_ex):
     return reduce
 
 
+LARGE = 64 << 10
+"""Bytes from which on a library may keep a tensor out of a pickle."""
+
+
+@mutant(
+    "large_pickles_name_the_tensor",
+    "SHARE-13",
+    replaces="tensors.Tensor.__reduce_ex__",
+)
+def large_pickles_name_the_tensor(reduce_ex):
+    """A pickle of 64 KiB or more that its tensor's process reads has its memory."""
+    named = pickles_name_the_tensor(reduce_ex)
+    return lambda self, protocol: (
+        named if self.storage.nbytes >= LARGE else reduce_ex
+    )(self, protocol)
+
+
+@mutant(
+    "pickles_of_views_name_the_tensor",
+    "SHARE-13",
+    replaces="tensors.Tensor.__reduce_ex__",
+)
+def pickles_of_views_name_the_tensor(reduce_ex):
+    """A pickle of a view of a part that is read in its process has its memory."""
+    named = pickles_name_the_tensor(reduce_ex)
+    return lambda self, protocol: (named if _is_a_part(self) else reduce_ex)(
+        self, protocol
+    )
+
+
+@mutant(
+    "large_deep_copies_are_views",
+    "SHARE-13",
+    replaces="tensors.Tensor.__deepcopy__",
+)
+def large_deep_copies_are_views(deepcopy):
+    """A deep copy of a tensor of 64 KiB or more has the memory of the tensor."""
+    view = deep_copies_are_views(deepcopy)
+    return lambda self, memo: (
+        view(self, memo) if self.storage.nbytes >= LARGE else deepcopy(self, memo)
+    )
+
+
+@mutant(
+    "deep_copies_of_views_are_views",
+    "SHARE-13",
+    replaces="tensors.Tensor.__deepcopy__",
+)
+def deep_copies_of_views_are_views(deepcopy):
+    """A deep copy of a view of a part of its storage has the memory of the view."""
+    view = deep_copies_are_views(deepcopy)
+    return lambda self, memo: (
+        view(self, memo) if _is_a_part(self) else deepcopy(self, memo)
+    )
+
+
+def _is_a_part(tensor):
+    return tensor.nbytes < tensor.storage.nbytes
+
+
 def _rebuild_while_it_lives(pid, rebuild, arguments):
     os.kill(pid, 0)
     return rebuild(*arguments)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -270,3 +270,92 @@ def large_statuses_are_signals(of):
         return of(index, pid, 128 - code if code > 128 else code)
 
     return exited
+
+
+# Those of `spawn()` alone, and of calls that join
+
+
+@contextmanager
+def _ending_with(parent):
+    """Let processes that are started meanwhile end with this process or thread."""
+    from sharedtensor.multiprocessing import spawning
+
+    before = spawning._parent_to_end_with
+    spawning._parent_to_end_with = lambda context: parent
+    try:
+        yield
+    finally:
+        spawning._parent_to_end_with = before
+
+
+@mutant("spawn_leaves_orphans", "SPAWN-8", replaces="multiprocessing.spawn")
+def spawn_leaves_orphans(spawn):
+    """Processes of `spawn()`, and they alone, run on when their parent is killed."""
+
+    def spawn_orphans(*arguments, **options):
+        with _ending_with(None):
+            return spawn(*arguments, **options)
+
+    return spawn_orphans
+
+
+@mutant(
+    "joining_call_leaves_orphans",
+    "SPAWN-8",
+    replaces=("multiprocessing.start_processes", "multiprocessing.spawn"),
+)
+def joining_call_leaves_orphans(start_processes, spawn):
+    """Processes run on when their parent is killed in the call that joins them."""
+
+    def without(call):
+        def call_and_leave(fn, args=(), nprocs=1, join=True, **options):
+            with _ending_with(None) if join else nullcontext():
+                return call(fn, args, nprocs, join, **options)
+
+        return call_and_leave
+
+    return without(start_processes), without(spawn)
+
+
+@mutant("spawn_ends_with_its_thread", "SPAWN-9", replaces="multiprocessing.spawn")
+def spawn_ends_with_its_thread(spawn):
+    """Processes of `spawn()`, and they alone, end with the thread that called it."""
+
+    def spawn_and_end(*arguments, **options):
+        with _ending_with(os.getpid()):
+            return spawn(*arguments, **options)
+
+    return spawn_and_end
+
+
+@mutant("spawn_tells_a_failure_once", "SPAWN-3", replaces="multiprocessing.spawn")
+def spawn_tells_a_failure_once(spawn):
+    """What `spawn()` returns, and it alone, tells a failure by the first join only."""
+
+    def spawn_once(*arguments, **options):
+        started = spawn(*arguments, **options)
+        if started is not None:
+            join = started.join
+            started.join = lambda *limits: started._failed is not None or join(*limits)
+        return started
+
+    return spawn_once
+
+
+class _Interruptible:
+    """A function that ends well when it is interrupted."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *given):
+        with suppress(KeyboardInterrupt):
+            self.function(*given)
+
+
+@mutant("spawn_forgives_an_interrupt", "SPAWN-5", replaces="multiprocessing.spawn")
+def spawn_forgives_an_interrupt(spawn):
+    """A process of `spawn()`, and it alone, exits with 0 when SIGINT has ended it."""
+    return lambda fn, *arguments, **options: spawn(
+        _Interruptible(fn), *arguments, **options
+    )

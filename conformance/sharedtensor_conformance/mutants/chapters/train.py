@@ -163,3 +163,15 @@ def module_gets_new_grads(share_memory):
         return share_memory(self)
 
     return share
+
+
+@mutant("shared_module_is_left_alone", "TRAIN-7", replaces="nn.Module.share_memory")
+def shared_module_is_left_alone(share_memory):
+    """A module whose parameters and buffers are all shared already is left as it is."""
+
+    def share(self):
+        tensors = self.state_dict().values()
+        shared = all(tensor.is_shared() for tensor in tensors)
+        return self if shared else share_memory(self)
+
+    return share
