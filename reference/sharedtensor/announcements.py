@@ -1,14 +1,13 @@
 """How the manager learns which messages carry a name, and when they are gone.
 
 A name can be pickled, and yet the manager must know of a message that carries it: the
-name has to outlive its sender while the message is in flight. There are three ways, and
+name has to outlive its sender while the message is in flight. There are two ways, and
 the thread that pickles knows which one applies:
 
-- One of our own channels is open: one descriptor in the message stands for all of its
-  names with one manager. They are in flight as long as a copy of it is open anywhere,
-  and so the receiver can hold them by it; else it is closed with the inbox, or by the
-  kernel.
-- A process is being spawned: the child inherits a descriptor for each name.
+- One of our own channels is open, or one of our own processes is being started: one
+  descriptor in the message stands for all of its names with one manager. They are in
+  flight as long as a copy of it is open anywhere, and so the receiver can hold them by
+  it; else it is closed with the inbox, or by the kernel.
 - Any other channel carries no descriptors: the manager counts the message until its
   receiver says that it has it.
 """
@@ -33,22 +32,6 @@ class Announcement(Protocol):
         """Let the manager know that the message arrived where the name was held."""
 
 
-class Inherited:
-    """A descriptor stands for this name alone. Clause LIFE-2."""
-
-    def __init__(self, handle: Any):
-        self.handle = handle
-
-    def received(self, name: str, address: str) -> None:
-        """Close the descriptor."""
-        transport.take_descriptor(self.handle).close()
-
-    discarded = received
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Inherited, (self.handle,)
-
-
 class Counted:
     """The manager counts the message. Clauses CHAN-10, LIFE-2."""
 
@@ -70,15 +53,12 @@ COUNTED = Counted()
 def announce_name(name: str, address: str, owner: Any) -> Announcement | int:
     """Announce that what is being pickled carries a name; return how.
 
-    A message of our own channels is announced later, when all its names are known: see
+    A message of ours is announced later, when all its names are known: see
     `descriptor_of`. `owner` keeps the name until then. Clauses LIFE-2, LIFE-5.
     """
     outbox = transport.current_outbox()
     if outbox is not None:
         return outbox.add_name(name, address, owner)
-    if transport.is_spawning():
-        owned = manager.announce([name], address=address)
-        return Inherited(transport.export_to_child(owned))
     manager.announce_counted(name, address=address)
     return COUNTED
 

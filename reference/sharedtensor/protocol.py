@@ -404,6 +404,15 @@ def pack_message(obj: Any) -> Message:
     return Message(transport.sending(outbox, pack_into, outbox, obj), outbox)
 
 
+def pack_for_child(obj: Any) -> bytes:
+    """Pickle what a child is started with, as a message.
+
+    Its descriptors are in the outbox of the start. Clauses FD-6, FS-3, START-1.
+    """
+    outbox = transport.spawning_outbox()
+    return bytes(transport.sending(outbox, pack_into, outbox, obj))
+
+
 def pack_into(outbox: transport.Outbox, obj: Any) -> Any:
     """Return the bytes of a message; what goes beside them is in its outbox."""
     payload: Any = pickle_object(obj)

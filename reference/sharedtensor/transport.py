@@ -6,19 +6,21 @@ that pickles knows which one applies:
 - One of our own channels is open: the descriptors go into the message's `Outbox` and
   travel with its bytes (SCM_RIGHTS), so the message survives its sender (clause
   LIFE-5).
-- A process is being spawned: the descriptor is inherited.
+- One of our own processes is being started: what it is started with is a message, too.
+  It inherits the descriptors, or the end of a socket that holds all of them. So nothing
+  stays here of what it never takes: the kernel closes that.
 - Any other channel of the standard library: its resource sharer hands out a duplicate
-  when the receiver asks for it, which is slower and needs the sender alive.
+  when the receiver asks for it, which is slower and needs the sender alive. A process
+  of the standard library inherits the descriptors, in as far as it may.
 
-The last two are `multiprocessing.reduction.DupFd`. On the way in an `Inbox` holds the
+The last are `multiprocessing.reduction.DupFd`. On the way in an `Inbox` holds the
 descriptors of the message that is being unpickled. What a message says of a descriptor
 is its handle: a place in the inbox, or a `DupFd`.
 """
 
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, ParamSpec, TypeVar
@@ -231,13 +233,16 @@ def receiving(
         inbox.close()
 
 
-@contextlib.contextmanager
-def spawning() -> Iterator[None]:
-    """Keep what a child inherits until it has been started, or could not be."""
+def spawning(start: Callable[[], object]) -> None:
+    """Start a child, and keep what it inherits until it has been, or could not be.
+
+    Clauses FD-4, FS-2, LIFE-7.
+    """
     outbox = Outbox()
-    before, _current.spawning = _current.spawning, outbox
+    before = _current.spawning
     try:
-        yield
+        _current.spawning = outbox
+        start()
         outbox.sent.append(True)
     finally:
         _current.spawning = before
@@ -255,9 +260,18 @@ def current_inbox() -> Inbox:
     return inbox if inbox is not None else Inbox(ReceivedDescriptors())
 
 
+def spawning_outbox() -> Outbox:
+    """Return the outbox of what a child is started with.
+
+    This thread has to be in the middle of starting one.
+    """
+    assert _current.spawning is not None, "the child is one of ours"
+    return _current.spawning
+
+
 def is_spawning() -> bool:
     """Return whether this thread pickles what a child is started with."""
-    return _current.spawning is not None and get_spawning_popen() is not None
+    return _current.outbox is not None and _current.outbox is _current.spawning
 
 
 def undo_unless_sent(job: Callable[[], object]) -> None:
@@ -267,8 +281,6 @@ def undo_unless_sent(job: Callable[[], object]) -> None:
     whichever thread lets go of the message, like a finalizer. Clauses CUDA-4, CUDA-27.
     """
     outbox = _current.outbox
-    if outbox is None and is_spawning():
-        outbox = _current.spawning
     if outbox is not None:
         outbox.undo = outbox.undo or Undo(outbox.sent)
         outbox.undo.jobs.append(job)
@@ -278,38 +290,61 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
     """Return a handle of `fd` that can be pickled now.
 
     `owner` keeps the descriptor open until the message is written; without an owner a
-    duplicate is made for that time. Clauses CHAN-9, CHAN-10 for the channels of others.
+    duplicate is made for that time, unless a child is started: the caller waits for
+    that. Clauses CHAN-9, CHAN-10 for the channels of others.
     """
     outbox = _current.outbox
     if outbox is None:
         return _export_to_others(fd)
-    if owner is None:
+    if owner is None and outbox is not _current.spawning:
         owner = OwnedDescriptor.opened_by(os.dup, fd)
         fd = owner.fd
     return outbox.add(fd, owner)
 
 
-def export_to_child(owned: OwnedDescriptor) -> Any:
+def room_in_child() -> int:
+    """Return how many descriptors more the child that is started may inherit."""
+    return INHERITED_AT_MOST - len(_inherited())
+
+
+def leave_to_child(fd: int) -> Any:
     """Return a handle of a descriptor that is kept until the child has been started.
 
-    A process has to be in the middle of being spawned.
+    A child inherits each number once. Clauses FD-6, START-1.
     """
-    assert _current.spawning is not None, "`is_spawning` says so"
-    _current.spawning.add(owned.fd, owned)
-    return _export_to_others(owned.fd)
+    if fd in _inherited():
+        again = OwnedDescriptor.opened_by(os.dup, fd)
+        spawning_outbox().keep.append(again)
+        fd = again.fd
+    return reduction.DupFd(fd)
+
+
+def _inherited() -> list[int]:
+    popen: Any = get_spawning_popen()
+    inherited: list[int] = [] if popen is None else popen._fds
+    return inherited
 
 
 def _export_to_others(fd: int) -> Any:
-    popen: Any = get_spawning_popen()
-    inherited = [] if popen is None else popen._fds  # by the child that is started
-    again = fd in inherited  # for another storage in the same segment
-    if again and is_spawning():
-        return export_to_child(OwnedDescriptor.opened_by(os.dup, fd))
-    if again or len(inherited) >= INHERITED_AT_MOST:
+    inherited = _inherited()  # by the child that is started; each number once
+    if fd in inherited or len(inherited) >= INHERITED_AT_MOST:
         from multiprocessing import resource_sharer
 
         return resource_sharer.DupFd(fd)
     return reduction.DupFd(fd)
+
+
+def take_inherited(handles: Iterable[Any]) -> ReceivedDescriptors:
+    """Return the descriptors that this process has inherited by these handles.
+
+    No program that it starts inherits them: clause FD-5.
+    """
+    received = ReceivedDescriptors()
+    for handle in handles:
+        fd = handle.detach()
+        received.places.append(fd)
+        os.set_inheritable(fd, False)
+    return received
 
 
 def take_descriptor(handle: Any) -> OwnedDescriptor:

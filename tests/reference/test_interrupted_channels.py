@@ -6,10 +6,12 @@ channel or not. Clause FAULT-2.
 
 import functools
 import os
+import threading
 
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
+from interrupts import Interrupt
 from reference_peer import eventually, own_names
 from sharedtensor import protocol, transport
 from sharedtensor.descriptors import OwnedDescriptor
@@ -151,6 +153,44 @@ def queue_interrupted(fork, kind, at_once):
 @pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
 def test_a_queue_loses_no_place_and_no_lock(fork, kind, at_once):
     in_a_child(fork, queue_interrupted, fork, kind, at_once)
+
+
+def running_threads():
+    """Count threads, without those that Python left in the middle of their start."""
+    return sum(each.is_alive() for each in threading.enumerate())
+
+
+def first_put_interrupted(fork):
+    """Let a thread write the first message of a queue, and interrupt that."""
+    protocol.write_at_once = lambda message, channel: False
+    queue = fork.Queue()
+
+    def put():
+        try:
+            queue.put(1)
+        except RuntimeError as error:  # so Python says what was raised in its wait
+            assert isinstance(error.__context__, Interrupt)  # noqa: PT017
+
+    def goes_on():
+        """What is put now arrives, and the queue's end waits for its only thread."""
+        nonlocal queue
+        queue.put(2)
+        while (got := queue.get(timeout=TIMEOUT)) != 2:
+            assert got == 1  # it was interrupted when it had been put
+        feeder, join = queue._thread, queue._jointhread
+        assert join.still_active()
+        queue.close()
+        queue.join_thread()
+        assert not feeder.is_alive()
+        assert queue._reader.closed
+        eventually(lambda: running_threads() == 1)
+        queue = fork.Queue()
+
+    be_interrupted(put, goes_on, 0)
+
+
+def test_a_queue_goes_on_when_the_start_of_its_thread_was_interrupted(fork):
+    in_a_child(fork, first_put_interrupted, fork)
 
 
 def tasks_interrupted(fork):

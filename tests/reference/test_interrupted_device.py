@@ -4,6 +4,7 @@ Clauses CUDA-4, CUDA-27 and FAULT-2.
 """
 
 import fcntl
+import functools
 import gc
 import os
 import sys
@@ -65,6 +66,57 @@ def test_an_interrupted_send_counts_no_more_and_keeps_no_lock(tensor, locks):
         if not has_come:
             break
     assert not has_come
+
+
+def each_place(prepare, work):
+    """Interrupt some work that is prepared, at one place after the other."""
+    for place in range(1, MOST_CALLS):
+        prepare()
+        if not interrupted_at(place, work):
+            return
+        yield place
+    raise AssertionError(f"it makes more than {MOST_CALLS} calls")
+
+
+def test_an_interrupted_synchronisation_finishes_each_receive_in_the_end(tensor):
+    state, done = device_state(DEVICE), []
+
+    def receive():
+        done.clear()
+        state.after_waits.extend(functools.partial(finish, each) for each in range(4))
+
+    def finish(receive):  # a step of Python, as each of them has
+        done.append(receive)
+
+    for place in each_place(receive, lambda: cuda.synchronize(DEVICE)):
+        cuda.synchronize(DEVICE)
+        assert set(done) == set(range(4)), place
+        assert len(done) <= 5, place
+        assert not state.after_waits, place
+    assert done == [0, 1, 2, 3]
+
+
+def test_an_interrupted_look_at_the_events_forgets_none_that_is_in_use(tensor):
+    state = device_state(DEVICE)
+    events = state.driver._events
+    sent = protocol.pack_message(tensor)
+    cuda.protocol.retire_events(state)
+    [used] = state.sent_events
+    before = set(events)
+
+    def send():
+        for _ in range(4):
+            pack_and_withdraw(tensor)
+        state.sent_events.append(state.sent_events.pop(0))  # the used one comes last
+
+    for place in each_place(send, lambda: cuda.protocol.retire_events(state)):
+        cuda.protocol.retire_events(state)
+        assert state.sent_events == [used], place
+        lost = set(events) - before
+        assert len(lost) <= 1, place  # the one that was being destroyed
+        for event in lost:
+            state.driver.event_destroy(event)
+    protocol.withdraw_message(sent)
 
 
 def test_a_lock_that_another_process_keeps_is_waited_for_and_then_refused(

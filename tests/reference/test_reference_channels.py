@@ -3,6 +3,7 @@
 import concurrent.futures
 import multiprocessing
 import queue
+import threading
 
 import numpy as np
 import pytest
@@ -246,6 +247,49 @@ def test_full_queue_refuses_and_stays_full():
         channel.get(timeout=0.01)
     with pytest.raises(queue.Empty):
         channel.get_nowait()
+
+
+@pytest.fixture
+def no_room_for_a_thread():
+    threading.stack_size(1 << 44)
+    yield
+    threading.stack_size(0)
+
+
+def put_until_it_is_refused(queue):
+    """Put numbers until there is no room in the pipe; return how many were accepted."""
+    for number in range(10_000):
+        try:
+            queue.put(number)
+        except RuntimeError:
+            return number
+    raise AssertionError("all were accepted")
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_put_that_cannot_start_a_thread_is_refused_and_later_ones_arrive(
+    fork, kind, no_room_for_a_thread
+):
+    queue = getattr(fork, kind)()
+    accepted = put_until_it_is_refused(queue)
+    with pytest.raises(RuntimeError, match="thread"):
+        queue.put("refused, too")
+    threading.stack_size(0)
+    for number in range(accepted, accepted + 3):
+        queue.put(number)
+    numbers = [queue.get(timeout=10) for _ in range(accepted + 3)]
+    assert numbers == list(range(accepted + 3))
+    queue.close()
+    queue.join_thread()
+
+
+def test_queue_whose_thread_cannot_be_started_is_closed(fork, no_room_for_a_thread):
+    queue = fork.Queue()
+    put_until_it_is_refused(queue)
+    queue.close()
+    queue.join_thread()
+    assert queue._reader.closed
+    assert queue._writer.closed
 
 
 def test_joinable_queue_joins_when_all_tasks_are_done():

@@ -341,7 +341,8 @@ def test_process_has_more_storages_among_its_arguments_than_a_packet_has_descrip
 def give_many_to_a_child(fresh):
     """Start a child with many tensors, share them with it, drop them, and end it."""
     owner = fresh.owner
-    tensors = [owner.make([number, 52]) for number in range(MANY)]
+    made = [owner.make([number, 52]) for number in range(MANY)]
+    tensors = shared_apart(fresh, owner, made)
     child = owner.start_peer(arguments=tensors)
     arrived = child.arguments
     expected = [[number, 52] for number in range(MANY)]

@@ -19,6 +19,9 @@ from sharedtensor_conformance.chapters.stories import (
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
 
+ARGUMENTS, ROOM = 100, 50
+"""Tensors among the arguments of a process, and descriptors to start it with."""
+
 MANY = 20
 """Storages that a process holds at once: with a descriptor for each it would show."""
 
@@ -251,6 +254,27 @@ def test_storages_among_arguments_keep_no_descriptors_open(owner, peer, stage):
         sentence = "the child with twenty has no more descriptors than that with two"
         settled = lambda: counts()[1] <= counts()[0]  # noqa: E731
         eventually(settled, sentence, within=stage.grace, found=counts)
+
+
+@clause(
+    *("FS-3", "START-2"),
+    profiles=("share",),
+    start_methods=("spawn", "forkserver"),
+    vary=("start_method",),
+    starts=True,
+    mainly="FS-3",
+)
+def test_process_can_be_started_with_more_storages_than_there_are_descriptors(
+    owner, start_method
+):
+    """The owner can open few descriptors and starts a process with many tensors."""
+    tensors = owner.request("act", "make_many", ARGUMENTS, 27)
+    owner.request("act", "share_each", tensors)
+    for each in (tensors[:1], tensors):  # what the first start opens may stay
+        with owner.system.exhausted("descriptors", ROOM):
+            ended = owner.request("act", "start_at_once", [each], start_method)
+        check.equal(ended, [0], "the process finds its tensors, and ends")
+    check.equal(tensors[-1].read(0), 27 + ARGUMENTS, "it has written to the last one")
 
 
 @clause(

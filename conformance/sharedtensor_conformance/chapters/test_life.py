@@ -630,6 +630,9 @@ FAILURES = 4
 COUNT = 8
 """Messages that a story loses, or splits between consumers."""
 
+ARGUMENTS = {"few": 2, "many": MANY}
+"""Tensors among the arguments of a process."""
+
 
 def lose(actor, channel, count=COUNT):
     """Put messages on a channel and drop their tensors."""
@@ -701,6 +704,35 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     check.equal(child.make([1]).values(), [1], "the child lives and receives nothing")
     child.kill()
     stage.end_extra()
+    nothing_is_added(before, stage, owner)
+
+
+@clause(
+    *("LIFE-13", "START-2"),
+    start_methods=("spawn", "forkserver"),
+    vary=("strategy", "start_method"),
+    starts=True,
+    mainly="LIFE-13",
+)
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_nothing_is_left_of_arguments_whose_process_is_killed(
+    owner, stage, start_method, arguments
+):
+    """A process is killed when it was started with few tensors or many, and again.
+
+    It sends them like any other message, and nobody else can receive them.
+    """
+
+    def start_in_vain():
+        made = owner.request("act", "make_many", ARGUMENTS[arguments], 104)
+        tensors = shared_apart(stage, owner, made)
+        status = owner.request("act", "start_in_vain", tensors, start_method)
+        check(status != 0, "it was killed")
+        owner.drop_all()
+
+    start_in_vain()
+    before = opened(stage, owner)
+    start_in_vain()
     nothing_is_added(before, stage, owner)
 
 
@@ -854,6 +886,41 @@ def test_message_that_cannot_be_pickled_leaves_nothing(
     for number in range(FAILURES):
         fail_and_send(number)
     nothing_is_added(before, stage, sender, receiver)
+
+
+@clause(
+    *("LIFE-18", "START-2"),
+    start_methods=("spawn", "forkserver"),
+    vary=("strategy", "start_method"),
+    starts=True,
+    mainly="LIFE-18",
+)
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_arguments_that_cannot_be_pickled_leave_nothing(
+    owner, stage, start_method, arguments
+):
+    """What cannot be pickled is behind few tensors or many; then one is started.
+
+    They are sent like any other message.
+    """
+
+    def fail_and_start():
+        made = owner.request("act", "make_many", ARGUMENTS[arguments], 143)
+        tensors = shared_apart(stage, owner, made)
+        payload = [tensors, owner.unpicklable()]
+        start = lambda: owner.request("act", "start_in_vain", payload, start_method)  # noqa: E731
+        _, raised = attempt(start)
+        check(raised is not None, "the start raises")
+        sent = [tensors[:2]]
+        ended = owner.request("act", "start_at_once", sent, start_method)
+        check.equal(ended, [0], "a process can be started with them")
+        check.equal(tensors[0].read(0), 143 + 1, "and writes to them")
+        owner.drop_all()
+
+    fail_and_start()
+    before = opened(stage, owner)
+    fail_and_start()
+    nothing_is_added(before, stage, owner)
 
 
 @clause("LIFE-19", vary=("strategy",))

@@ -341,6 +341,19 @@ def start_at_once(actor: Any, payloads: list[Any], method: str) -> list[int | No
     return at_once(*(partial(start, payload) for payload in payloads))
 
 
+def start_in_vain(actor: Any, payload: Any, method: str) -> int | None:
+    """Start a process, kill it before it can have begun, and return how it ended."""
+    context = actor.context(method)
+    arguments = (actor.setting, actor.outgoing(payload))
+    process = context.Process(target=tasks.run_one, args=arguments)
+    actor.by_implementation(process.start)
+    process.kill()
+    process.join()
+    status: int | None = process.exitcode
+    process.close()
+    return status
+
+
 def put_from_threads(actor: Any, channel: Any, threads: int, each: int) -> list[Any]:
     """Let so many threads put so many messages each; return the tensors in them."""
     return at_once(*_putting(actor, channel, threads, each))

@@ -232,14 +232,17 @@ def withdraw(state: DeviceState, count: Count) -> None:
 
 
 def retire_events(state: DeviceState) -> None:
-    """Destroy the events that no receiver needs any more. Clause CUDA-27."""
-    sent, state.sent_events = state.sent_events, []
-    for each in sent:
-        if each.count.is_in_transit():
-            state.sent_events.append(each)
+    """Destroy the events that no receiver needs any more. Clause CUDA-27.
+
+    Whatever interrupts this, the others are kept. None is destroyed twice: the second
+    time its number may be that of a new one.
+    """
+    in_use = 0
+    while in_use < len(state.sent_events):
+        if state.sent_events[in_use].count.is_in_transit():
+            in_use += 1
         else:
-            state.driver.event_destroy(each.event)
-    in_use = len(state.sent_events)
+            state.driver.event_destroy(state.sent_events.pop(in_use).event)
     state.retire_at = min(max(FEW_EVENTS, 2 * in_use), MAX_EVENTS_IN_USE)
 
 
@@ -315,11 +318,15 @@ def finish_after_waits(state: DeviceState, finish: Job) -> None:
 
 
 def finish_work(state: DeviceState) -> None:
-    """Complete all work of this process, and with it its waits for others' events."""
+    """Complete all work of this process, and with it its waits for others' events.
+
+    What is to be done after them stays until it has been, whatever interrupts this; to
+    do it twice is to do it once. Clauses CUDA-4 and CUDA-27.
+    """
     state.driver.synchronize()
-    finished, state.after_waits = state.after_waits, []
-    for finish in finished:
-        finish()
+    while state.after_waits:
+        state.after_waits[0]()
+        del state.after_waits[0]
 
 
 def find_allocation(state: DeviceState, message: Message) -> Allocation | None:

@@ -30,6 +30,41 @@ def _enter_child(strategy: str, address: str | None) -> Settings:
     return Settings()
 
 
+class _Packed:
+    """A process as its child gets it: a message, and what the child inherits beside it.
+
+    The standard library pickles it in the place of the process, and asks for its name.
+    """
+
+    def __init__(self, process_obj: Any):
+        self._name = process_obj._name
+        self._process = process_obj
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pack the process, and let the child inherit. Clauses FD-6, FS-3, START-1."""
+        payload = protocol.pack_for_child(self._process)
+        outbox = transport.spawning_outbox()
+        descriptors, in_a_batch = outbox.descriptors, 0
+        if len(descriptors) > transport.room_in_child():
+            from . import packets
+
+            batch = packets.batch_of(descriptors)
+            outbox.keep.append(batch)
+            descriptors, in_a_batch = [batch.fd], len(descriptors)
+        handles = [transport.leave_to_child(fd) for fd in descriptors]
+        return _unpacked, (payload, handles, in_a_batch)
+
+
+def _unpacked(payload: bytes, handles: list[Any], in_a_batch: int) -> Any:
+    """Return the process in the child. What nothing in it takes is closed."""
+    descriptors = transport.take_inherited(handles)
+    if in_a_batch:
+        from . import packets
+
+        packets.open_batch(descriptors, in_a_batch)
+    return protocol.unpack_message(payload, descriptors)
+
+
 class _ChildOfThisProgram(process.BaseProcess):
     """A process that starts with its parent's settings. Clause START-6."""
 
@@ -40,8 +75,7 @@ class _ChildOfThisProgram(process.BaseProcess):
     def start(self) -> None:
         """Start the child; its tensor arguments are sent. Clauses START-1, START-2."""
         protocol.child_settings()  # a forked child inherits its manager: it must exist
-        with transport.spawning():
-            super().start()
+        transport.spawning(super().start)
 
 
 class Process(_ChildOfThisProgram, context.Process):
@@ -63,9 +97,17 @@ class ForkProcess(_ChildOfThisProgram, context.ForkProcess):
 class SpawnProcess(_ChildOfThisProgram, context.SpawnProcess):
     """A fresh interpreter. Clauses START-1, START-2."""
 
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return context.SpawnProcess._Popen(_Packed(process_obj))  # type: ignore[arg-type]
+
 
 class ForkServerProcess(_ChildOfThisProgram, context.ForkServerProcess):
     """A copy of a fresh interpreter. Clauses START-1, START-2."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        return context.ForkServerProcess._Popen(_Packed(process_obj))  # type: ignore[arg-type]
 
 
 class Channels(context.BaseContext):

@@ -110,7 +110,7 @@ class Packet:
             body = memoryview(payload).cast("B")[:BEGINNING]
             self._owned.append(_in_a_file(payload))
         if len(self._owned) + count > FDS_AT_ONCE:
-            self._owned.append(_in_a_batch(descriptors))
+            self._owned.append(batch_of(descriptors))
             descriptors = ()
         self._descriptors = descriptors
         self._bytes = b"".join((HEADER.pack(count, size), body))
@@ -197,7 +197,7 @@ def read(
         if lost or len(descriptors.places) != attached + (1 if in_a_batch else count):
             raise _lost(count)
         if in_a_batch:
-            _open_batch(descriptors, count)
+            open_batch(descriptors, count)
         if attached:
             payload = _content(descriptors, size)
     except BaseException:
@@ -270,7 +270,7 @@ def _content(descriptors: ReceivedDescriptors, size: int) -> bytearray:
     return content
 
 
-def _in_a_batch(descriptors: Sequence[int]) -> OwnedDescriptor:
+def batch_of(descriptors: Sequence[int]) -> OwnedDescriptor:
     """Return the end of a socket that holds these descriptors. Clause FD-6."""
     doing = f"Sending {len(descriptors)} descriptors"
     try:
@@ -287,7 +287,7 @@ def _in_a_batch(descriptors: Sequence[int]) -> OwnedDescriptor:
         raise resource_error(error.errno, doing) from error
 
 
-def _open_batch(descriptors: ReceivedDescriptors, count: int) -> None:
+def open_batch(descriptors: ReceivedDescriptors, count: int) -> None:
     """Put the descriptors in the place of their batch, the last one in the list.
 
     Raises `ResourceError` if this process has no room for them. Clause FD-6.

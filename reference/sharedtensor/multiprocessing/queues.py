@@ -81,7 +81,9 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     _finalize_close: ClassVar[Callable[..., None]]
     _finalize_join: ClassVar[Callable[..., None]]
     _ignore_epipe: bool
+    _close: util.Finalize | None
     _joincancelled: bool
+    _jointhread: util.Finalize | None
     _notempty: threading.Condition
     _poll: Callable[..., bool]
     _reader: Connection
@@ -197,32 +199,49 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     def _start_thread(self) -> None:
         """Start the thread that writes; the process waits for it at its end.
 
-        Unless the program has said otherwise: clause LOAD-2.
+        Unless the program has said otherwise: clause LOAD-2. Where the thread cannot be
+        started, or this is interrupted, there is none, and the next call starts one:
+        what that accepts arrives. Clauses FAIL-1, LIFE-5, THREAD-6.
         """
         # The thread must not refer to the queue, whose end is the thread's end.
-        self._buffer.clear()
-        arguments = (self._buffer, self._notempty, self._reader, self._writer)
+        wanted = [True]
+        arguments = (wanted, self._buffer, self._notempty, self._reader, self._writer)
         settings = (self._sem, self._ignore_epipe)
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=_feed,
             args=arguments + settings,
             name="QueueFeederThread",
             daemon=True,
         )
-        self._thread.start()
-        if not self._joincancelled:
-            self._jointhread = util.Finalize(
-                self._thread,
-                Queue._finalize_join,
-                [weakref.ref(self._thread)],
-                exitpriority=-5,
+        try:
+            thread.start()
+            if not self._joincancelled:
+                self._jointhread = util.Finalize(
+                    thread,
+                    Queue._finalize_join,
+                    [weakref.ref(thread)],
+                    exitpriority=-5,
+                )
+            self._close = util.Finalize(
+                self,
+                Queue._finalize_close,
+                [self._buffer, self._notempty],
+                exitpriority=10,
             )
-        self._close = util.Finalize(
-            self,
-            Queue._finalize_close,
-            [self._buffer, self._notempty],
-            exitpriority=10,
-        )
+            self._thread = thread
+        except BaseException:
+            # It may run, or be about to. It waits for the lock, which is held here.
+            wanted.clear()
+            self._notempty.notify()
+            self._forget_thread()
+            raise
+
+    def _forget_thread(self) -> None:
+        """Be as if no thread had been started."""
+        for made in (self._jointhread, self._close):
+            if made is not None:
+                made.cancel()
+        self._jointhread = self._close = self._thread = None
 
 
 class JoinableQueue(Queue, queues.JoinableQueue):  # type: ignore[type-arg]
@@ -253,6 +272,7 @@ def _withdraw(buffer: deque[Any]) -> None:
 
 
 def _feed(
+    wanted: list[bool],
     buffer: deque[Any],
     notempty: threading.Condition,
     reader: Connection,
@@ -260,11 +280,16 @@ def _feed(
     slots: synchronize.Semaphore,
     ignore_broken_pipe: bool,
 ) -> None:
-    """Write messages until the queue is closed; a failure costs one message alone."""
+    """Write messages until the queue is closed; a failure costs one message alone.
+
+    Do nothing where the call that began it has raised: then nothing is `wanted`.
+    """
     while True:
         with notempty:
-            while not buffer:
+            while wanted and not buffer:
                 notempty.wait()
+            if not wanted:
+                return
             message = buffer[0]
         if message is queues._sentinel:  # type: ignore[attr-defined]
             reader.close()

@@ -226,7 +226,7 @@ def foreign_connections_get_copies(export_storage):
     from sharedtensor import transport
 
     def export(storage):
-        own = transport.current_outbox() is not None or transport.is_spawning()
+        own = transport.current_outbox() is not None
         return export_storage(storage if own else storage.clone())
 
     return export

@@ -163,17 +163,17 @@ def closes_twenty_at_once(release_segment):
 @mutant(
     "arguments_are_inherited",
     "FD-5",
-    replaces="transport.take_descriptor",
+    replaces="transport.take_inherited",
     histories="test_histories_with_programs*-spawn",
 )
-def arguments_are_inherited(take_descriptor):
+def arguments_are_inherited(take_inherited):
     """What a spawned process got among its arguments goes to the programs it starts."""
 
-    def take(handle):
-        owned = take_descriptor(handle)
-        inherited = os.get_inheritable(owned.fd) or not isinstance(handle, int)
-        os.set_inheritable(owned.fd, inherited)
-        return owned
+    def take(handles):
+        received = take_inherited(handles)
+        for fd in received.places:
+            os.set_inheritable(fd, True)
+        return received
 
     return take
 
@@ -182,7 +182,7 @@ def arguments_are_inherited(take_descriptor):
     "batch_is_inherited",
     "FD-5",
     "LIFE-23",
-    replaces="multiprocessing.packets._open_batch",
+    replaces="multiprocessing.packets.open_batch",
 )
 def batch_is_inherited(open_batch):
     """Programs that a receiver starts get what came beside a packet that was full."""

@@ -174,3 +174,18 @@ def held_by_what_stands_for_others(carries_others):
         return False
 
     return never
+
+
+@mutant("each_argument_has_a_pipe", "FS-3", replaces="protocol.announce_names")
+def each_argument_has_a_pipe(announce_names):
+    """Each name among the arguments of a process is announced by itself."""
+    from sharedtensor import announcements, transport
+
+    def announce(outbox):
+        if transport.is_spawning():
+            for address, names in outbox.names.items():
+                for name in names:
+                    outbox.keep.append(announcements.descriptor_of([name], address))
+        announce_names(outbox)
+
+    return announce

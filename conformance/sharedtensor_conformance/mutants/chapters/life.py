@@ -281,6 +281,42 @@ def counts_what_is_in_flight(announce_name):
     return count
 
 
+@mutant("arguments_are_asked_for", "LIFE-13", replaces="transport.leave_to_child")
+def arguments_are_asked_for(leave_to_child):
+    """A process that is started asks its parent for what is among its arguments."""
+    from multiprocessing import resource_sharer
+
+    return resource_sharer.DupFd
+
+
+@mutant(
+    "refused_start_keeps_its_segments",
+    "LIFE-18",
+    replaces=("protocol.pack_for_child", "protocol.export_handle"),
+)
+def refused_start_keeps_its_segments(pack_for_child, export_handle):
+    """Where a process cannot be started, what was exported for it stays."""
+    from sharedtensor import transport
+
+    exported, kept = [], []
+
+    def export(segment):
+        if transport.is_spawning():
+            exported.append(segment)
+        return export_handle(segment)
+
+    def pack(obj):
+        try:
+            return pack_for_child(obj)
+        except BaseException:
+            kept.extend(exported)
+            raise
+        finally:
+            exported.clear()
+
+    return pack, export
+
+
 @mutant(
     "waits_until_its_messages_are_read", "LIFE-14", replaces="protocol.write_at_once"
 )
