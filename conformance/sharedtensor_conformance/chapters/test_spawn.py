@@ -432,13 +432,15 @@ def test_process_that_ignores_sigterm_is_ended_too(owner, start_method):
     check(not any(map(runs, pids)), "no process runs any more")
 
 
-@clause(
-    "SPAWN-8",
-    profiles=("share",),
-    vary=("start_method",),
-    start_methods=("fork", "spawn"),
-    isolated=True,
-)
+KILLED: dict[str, Any] = {
+    "profiles": ("share",),
+    "vary": ("start_method",),
+    "start_methods": ("fork", "spawn"),
+    "isolated": True,
+}
+
+
+@clause("SPAWN-8", **KILLED)
 def test_processes_are_ended_when_the_one_that_started_them_is_killed(
     stage, start_method
 ):
@@ -458,13 +460,7 @@ def end_with_the_one_that_started_them(stage: Any, how: str) -> None:
         eventually(lambda: not any(map(runs, pids)), sentence, stage.grace)
 
 
-@clause(
-    "SPAWN-8",
-    profiles=("share",),
-    vary=("start_method",),
-    start_methods=("fork", "spawn"),
-    isolated=True,
-)
+@clause("SPAWN-8", **KILLED)
 def test_processes_are_ended_when_the_one_that_joins_them_is_killed(
     stage, start_method
 ):

@@ -1,6 +1,7 @@
 """Chapter THREAD: threads of one process, and calls that are interrupted."""
 
 from itertools import chain
+from typing import Any
 
 from sharedtensor_conformance.chapters.interruptions import interrupt_at_each_place
 from sharedtensor_conformance.chapters.stories import (
@@ -190,14 +191,16 @@ LARGE = 1 << 15
 """Elements of a tensor that is not moved together with small ones."""
 
 
-@clause(
-    "THREAD-6",
-    profiles=("share",),
-    start_methods=("fork",),
-    vary=("strategy",),
-    channels=("pipe",),
-    isolated=True,
-)
+INTERRUPTED: dict[str, Any] = {
+    "profiles": ("share",),
+    "start_methods": ("fork",),
+    "vary": ("strategy",),
+    "channels": ("pipe",),
+    "isolated": True,
+}
+
+
+@clause("THREAD-6", **INTERRUPTED)
 def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
     sender, receiver, stage
 ):
@@ -266,14 +269,7 @@ def test_send_that_is_interrupted_loses_its_own_message_at_most(
     interrupt_at_each_place(stage, (sender, receiver), places, interrupt)
 
 
-@clause(
-    "THREAD-6",
-    profiles=("share",),
-    start_methods=("fork",),
-    vary=("strategy",),
-    channels=("pipe",),
-    isolated=True,
-)
+@clause("THREAD-6", **INTERRUPTED)
 def test_send_of_several_that_is_interrupted_leaves_each_private_or_shared(
     owner, peer, stage
 ):
