@@ -56,19 +56,30 @@ class Names:
     def of(self, storage: Any) -> tuple[bool, bool]:
         """Return whether a storage is shared, and whether it has a name.
 
-        Where another thread is sharing it, only when that is done: in between it would
-        be shared and have no name yet.
+        Where another thread is sharing it, the name is looked for when that is done: in
+        between it would be shared and have no name yet.
         """
-
-        def look(storage: Any) -> tuple[bool, bool]:
-            return storage.is_shared(), self.has(storage)
-
-        found: tuple[bool, bool] = alone(look)(storage)
-        return found
+        is_shared = storage.is_shared()
+        _wait_until_shared(storage)
+        return is_shared, self.has(storage)
 
 
-def alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function of a storage wait until no other thread is sharing that."""
+def _wait_until_shared(storage: Any) -> None:
+    """Wait until no other thread is sharing a storage.
+
+    Whoever takes the lock of ``torch.storage`` has to share it: who waits for that goes
+    on without the lock. So this only waits.
+    """
+    module: Any = import_module("torch.storage")
+    with module._share_memory_lock:
+        sharing = module._share_memory_map.get(storage._cdata)
+    if sharing is not None:
+        with sharing:
+            pass
+
+
+def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function that shares a storage wait until no other thread is doing so."""
     protected = import_module("torch.storage")._share_memory_lock_protected
     return cast(Callable[..., Any], protected(function))
 
@@ -87,7 +98,7 @@ def watch_names() -> None:
     torch = import_module("torch")
     untyped = torch.UntypedStorage
     wrap(untyped, "_share_filename_cpu_", _share_by_name)
-    untyped._share_filename_cpu_ = alone(untyped._share_filename_cpu_)
+    untyped._share_filename_cpu_ = _one_by_one(untyped._share_filename_cpu_)
     wrap(_reductions(), "rebuild_storage_filename", _rebuild_named)
     created = untyped._new_using_filename_cpu
 
