@@ -19,6 +19,7 @@ reference reads the monotonic clock alone, which a test of its sources verifies.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import resource
@@ -43,6 +44,7 @@ from sharedtensor_conformance.harness.process_tree import SHM, has_ended, wait_u
 IN_AN_EPISODE = 4
 SMALL = 1 << 20  # bytes of a `/dev/shm` that is soon full, or of memory
 DRAINED = 3  # rounds of work in which what was hit before is received
+ROUNDS = 5  # of work in a hardship at least: on a busy machine one takes seconds
 
 
 class HostileGroup(Group):
@@ -73,12 +75,12 @@ class HostileGroup(Group):
                 raise NotHeld(f"at {doing}: {error}{self.end_of_log()}") from None
 
     def work_while(self, hardship: AbstractContextManager[Any]) -> None:
-        """Work on during a hardship, as long as one is to last."""
+        """Work on during a hardship, as long as one is to last, and some rounds."""
         until = time.monotonic() + self.hold
         with hardship:
-            while True:
+            for done in itertools.count(1):
                 self.work(next(self.seeds))
-                if time.monotonic() > until:
+                if done >= ROUNDS and time.monotonic() > until:
                     return
 
     def work_on(self) -> None:

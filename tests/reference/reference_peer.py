@@ -100,6 +100,21 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
+def limit_for(room):
+    """Return the limit of open files at which so many more can be opened.
+
+    The numbers of those that are open need not be the lowest ones.
+    """
+    number = 0
+    while room:
+        try:
+            os.fstat(number)
+        except OSError:
+            room -= 1
+        number += 1
+    return number
+
+
 def mappings():
     with open("/proc/self/maps") as lines:
         return sum("sharedtensor" in line for line in lines)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import Peer, descriptors, own_names
+from reference_peer import Peer, descriptors, limit_for, own_names
 from sharedtensor import manager, memory, protocol, segments, state
 from sharedtensor.descriptors import ReceivedDescriptors
 from sharedtensor.multiprocessing import packets
@@ -23,7 +23,7 @@ from sharedtensor.multiprocessing import packets
 def no_descriptor_left():
     sharedtensor.zeros(1)  # imports what the first tensor needs
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 8, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(8), hard))
     taken = []
     with contextlib.suppress(OSError):
         while True:
@@ -50,7 +50,7 @@ def test_receiving_without_room_loses_one_message_and_no_descriptor():
     ours.send("next")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = descriptors()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 8, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(8), hard))
     try:
         with pytest.raises(sharedtensor.ResourceError, match="which is lost"):
             theirs.recv()

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 import sharedtensor
-from reference_peer import descriptors
+from reference_peer import limit_for
 from sharedtensor.multiprocessing import pools
 from sharedtensor_conformance.harness.checks import wait_until
 
@@ -45,7 +45,7 @@ def used_up():
 def few_descriptors():
     """Lower the limit, so that they are used up soon; workers have it, too."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 50, limits[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(50), limits[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 

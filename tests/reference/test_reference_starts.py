@@ -8,7 +8,7 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 import sharedtensor
 import sharedtensor.multiprocessing as mp
-from reference_peer import descriptors, eventually, own_names
+from reference_peer import descriptors, eventually, limit_for, own_names
 from sharedtensor import manager
 
 MANY = 300  # more than a child inherits one by one
@@ -26,7 +26,7 @@ def few_descriptors():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def limit():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + ROOM, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(ROOM), hard))
 
     yield limit
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
