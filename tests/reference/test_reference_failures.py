@@ -237,6 +237,7 @@ def test_what_a_queue_has_accepted_waits_until_less_is_in_flight(fork, monkeypat
 def _receive_when_less_is_in_flight(queue):
     if os.geteuid() == 0:
         os.setuid(1_000_000 + os.getpid())  # nobody else's: the limit is that of a user
+    queue.cancel_join_thread()  # where this fails, the process ends nevertheless
     before = 3000  # messages of a kilobyte: more than a pipe takes
     for _ in range(before):
         queue.put(bytes(1000))
