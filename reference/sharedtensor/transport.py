@@ -296,7 +296,7 @@ def export_descriptor(fd: int, owner: Any = None) -> Any:
     outbox = _current.outbox
     if outbox is None:
         return _export_to_others(fd)
-    if owner is None and outbox is not _current.spawning:
+    if owner is None and not is_spawning():
         owner = OwnedDescriptor.opened_by(os.dup, fd)
         fd = owner.fd
     return outbox.add(fd, owner)

@@ -18,7 +18,6 @@ from sharedtensor_conformance.harness.interruption import (
 PLACES = 600
 """Of more places in a call, so many are taken, by chance and always the same."""
 
-
 CALLS_BEFORE = 3
 """In the first ones more is done than in others: something is imported, or started."""
 

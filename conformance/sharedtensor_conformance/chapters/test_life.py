@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -633,6 +634,13 @@ COUNT = 8
 ARGUMENTS = {"few": 2, "many": MANY}
 """Tensors among the arguments of a process."""
 
+STARTS: dict[str, Any] = {
+    "start_methods": ("spawn", "forkserver"),
+    "vary": ("strategy", "start_method"),
+    "starts": True,
+}
+"""For what a process is started with, by methods that send it."""
+
 
 def lose(actor, channel, count=COUNT):
     """Put messages on a channel and drop their tensors."""
@@ -707,13 +715,7 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     nothing_is_added(before, stage, owner)
 
 
-@clause(
-    *("LIFE-13", "START-2"),
-    start_methods=("spawn", "forkserver"),
-    vary=("strategy", "start_method"),
-    starts=True,
-    mainly="LIFE-13",
-)
+@clause("LIFE-13", "START-2", mainly="LIFE-13", **STARTS)
 @pytest.mark.parametrize("arguments", ARGUMENTS)
 def test_nothing_is_left_of_arguments_whose_process_is_killed(
     owner, stage, start_method, arguments
@@ -888,13 +890,7 @@ def test_message_that_cannot_be_pickled_leaves_nothing(
     nothing_is_added(before, stage, sender, receiver)
 
 
-@clause(
-    *("LIFE-18", "START-2"),
-    start_methods=("spawn", "forkserver"),
-    vary=("strategy", "start_method"),
-    starts=True,
-    mainly="LIFE-18",
-)
+@clause("LIFE-18", "START-2", mainly="LIFE-18", **STARTS)
 @pytest.mark.parametrize("arguments", ARGUMENTS)
 def test_arguments_that_cannot_be_pickled_leave_nothing(
     owner, stage, start_method, arguments
