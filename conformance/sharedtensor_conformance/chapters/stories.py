@@ -168,7 +168,7 @@ def only_name(stage: Any, before: set[str]) -> str:
     """
     each_storage_has_a_segment(stage)
     is_there = lambda: stage.ledger.segments() - before  # noqa: E731
-    eventually(is_there, "the storage has a file", within=stage.grace)
+    eventually(is_there, "the storage has a file", stage.owner.deadline)
     names = stage.ledger.segments() - before
     check.equal(len(names), 1, "exactly one file belongs to the storage")
     return str(names.pop())
@@ -188,7 +188,7 @@ def files_of_storages(stage: Any, before: set[str], count: int) -> set[str]:
         return files - known
 
     there = lambda: len(found()) >= needed  # noqa: E731
-    eventually(there, "each storage has a file", within=stage.grace, found=found)
+    eventually(there, "each storage has a file", stage.owner.deadline, found)
     files = found()
     if not keeps:
         check.equal(len(files), count, "each storage has a file of its own")

@@ -430,14 +430,14 @@ def test_queue_of_a_manager_carries_tensors(stage):
 
 
 @clause("CHAN-11", vary=("start_method",))
-def test_pipe_carries_bytes_and_their_receiver_waits(owner, stage):
+def test_pipe_carries_bytes_and_their_receiver_waits(owner):
     """A child waits for bytes of each size; then come a tensor and more bytes."""
     channel = owner.open_channel("pipe")
     child = owner.start_peer(arguments=channel)
     for size in SIZES:
         content = ("second" * size)[:size]
         waiting = channel.waiting_for_bytes(child)
-        eventually(waiting.is_waiting, "the child waits for bytes", within=stage.grace)
+        eventually(waiting.is_waiting, "the child waits for bytes", child.deadline)
         channel.put_bytes(owner, content)
         check(waiting.answer() == content, f"{size} bytes arrive whole")
     channel.put(owner, {"tensor": owner.make([211, 212])})
@@ -674,9 +674,7 @@ IMPATIENT: list[dict[str, Any]] = [
 
 @clause("CHAN-12", "CHAN-4", vary=("strategy",), prefers="fork", channels=("queue",))
 @pytest.mark.parametrize("kind", ["queue", "joinable_queue", "queue_of_two"])
-def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(
-    owner, kind, stage
-):
+def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner, kind):
     """Owner, child and threads of both ask a queue that is empty, and one that is not.
 
     It is empty before anything was put, and again whenever all has been received.
@@ -689,7 +687,7 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(
             check.equal(channel.get_as(reader, how), [], f"it is empty ({how})")
         channel.put(writer, {"tensor": writer.make([number, 241])})
         there = lambda actor=reader: channel.has_message(actor)  # noqa: E731
-        eventually(there, "the message can be received", within=stage.grace)
+        eventually(there, "the message can be received", reader.deadline)
         if number % 3:
             found = channel.get_as(reader, how)
         else:
@@ -704,7 +702,7 @@ BOUNDED = ("queue_of_one", "queue_of_two", "joinable_queue_of_three")
 
 
 @clause("GRAD-6", "LIFE-18", vary=("strategy",), prefers="fork", channels=("queue",))
-def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner, stage):
+def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner):
     """A child offers bounded queues what they have no room for, in several ways.
 
     It puts what cannot be pickled as well. As many messages as ever have room then, and
@@ -813,7 +811,7 @@ def test_message_that_cannot_be_rebuilt_gives_its_place_back(owner):
 
 
 @clause("CHAN-8", vary=("strategy",), prefers="fork")
-def test_joinable_queue_is_joined_again_and_again(owner, stage):
+def test_joinable_queue_is_joined_again_and_again(owner):
     """Owner and child join a queue on which nothing was put, and after each tasks.
 
     Who joins waits for the last task, be it put while it waits.
@@ -826,7 +824,7 @@ def test_joinable_queue_is_joined_again_and_again(owner, stage):
         for number in range(turn + 1):
             channel.put(owner, owner.make([turn, number]))
         waiting = channel.joining(child)
-        eventually(waiting.is_waiting, "the child waits", within=stage.grace)
+        eventually(waiting.is_waiting, "the child waits", child.deadline)
         channel.put(owner, owner.make([turn, turn + 1]))
         for number in range(turn + 2):
             check.equal(waiting.has_answered(), False, "it waits for the last task")

@@ -22,9 +22,6 @@ LENGTH = 4096
 SIZE = 4 * LENGTH
 """Elements and bytes of a tensor of four pages."""
 
-SOON = 3.0
-"""Seconds within which a message that was accepted has left its sender."""
-
 
 def works_or_is_refused(tensor, values, sender, receiver, channel):
     """Send a tensor: it arrives and is shared, or one of the two calls raises.
@@ -36,7 +33,7 @@ def works_or_is_refused(tensor, values, sender, receiver, channel):
     if refused is not None:
         return False
     come = lambda: receiver.has_message(sender, channel)  # noqa: E731
-    eventually(come, "what put accepted can be received", within=SOON)
+    eventually(come, "what put accepted can be received", within=receiver.deadline)
     return received_or_refused(tensor, receiver, sender, channel)
 
 

@@ -23,9 +23,6 @@ SIZE = 4 * LENGTH
 TOO_LITTLE = 3 * SIZE + SIZE // 2
 """Bytes that three such tensors and half of another one need."""
 
-SOON = 3.0
-"""Seconds within which a message that was accepted has left its sender."""
-
 SHORTAGES = (("descriptors", 1), ("memory", 0), ("descriptors", 2), ("descriptors", 0))
 """What the actors run short of in turn."""
 
@@ -99,7 +96,7 @@ def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
         # While the shortage lasts: a thread may still have to write the message.
         arrives = lambda: receiver.has_message(sender, channel)  # noqa: E731
         sentence = "what put accepted can be received"
-        eventually(arrives, sentence, within=SOON)
+        eventually(arrives, sentence, within=receiver.deadline)
         arrived = receiver.get(sender, channel)
         have_values(arrived, rows, "what put accepted arrives")
         for tensor, one in zip(tensors, arrived, strict=True):
@@ -254,7 +251,7 @@ def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
             check.equal(tensor.values(), values, "the sender's has its values")
             if refused is None:
                 come = lambda: receiver.has_message(sender, channel)  # noqa: E731
-                eventually(come, "what put accepted arrives", within=SOON)
+                eventually(come, "what put accepted arrives", within=receiver.deadline)
                 arrived.append(receiver.get(sender, channel))
                 check.equal(arrived[-1].values(), values, "it arrives with its values")
                 can_be_written(arrived[-1], values)
@@ -500,7 +497,7 @@ def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
             with owner.system.exhausted("descriptors", spare):
                 _, refused = attempt(lambda c=channel, p=payload: c.put(owner, p))
                 check.equal(tensor.values(), [size, spare], "it has its values")
-                found = channel.get_within(child, 0 if refused else SOON)
+                found = channel.get_within(child, 0 if refused else child.deadline)
             arrived = [tensor.values() for _, tensor in found]
             due = [] if refused else [[size, spare]]
             check.equal(arrived, due, "what put accepted arrives, and nothing else")
@@ -558,6 +555,6 @@ def test_what_waits_in_a_queue_arrives_though_descriptors_run_out(owner):
         for count, size in PILES:
             found = {len(channel.get(child)) for _ in range(count)}
             check.equal(found, {size}, "what put accepted arrives")
-        found = channel.get_within(child, SOON)
+        found = channel.get_within(child, child.deadline)
     check.equal(len(found), 1, "the tensor that put accepted arrives")
     each_sees_the_writes_of_the_others(tensor, *found[0])

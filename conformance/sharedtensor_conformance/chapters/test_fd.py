@@ -370,9 +370,6 @@ def test_process_near_its_limit_goes_on(sender, receiver, channel):
                 dropped.drop()
 
 
-SOON = 3.0
-"""Seconds within which a message that was put can be received."""
-
 NUMBER = 1100
 """More descriptors than `select` can wait for, FD_SETSIZE, select(2)."""
 
@@ -415,7 +412,7 @@ def goes_there_and_back(sender, receiver, channel):
     sender.put(made[0], receiver, channel)
     made[0].drop()
     there = lambda: receiver.has_message(sender, channel)  # noqa: E731
-    eventually(there, "the receiver can look for a message", within=SOON)
+    eventually(there, "the receiver can look for a message", within=receiver.deadline)
     arrived = [receiver.get(sender, channel)]
     check.equal(arrived[0].values(), [0, 71, 72], "the tensor arrives")
     arrived += sender.send(made[1:], receiver, channel)

@@ -794,7 +794,7 @@ def test_consumer_that_is_killed_while_it_waits_takes_no_message(owner, stage):
 
     def begin_to_wait(actor, channel):
         waiting = channel.waiting(actor)
-        eventually(waiting.is_waiting, f"{actor.name} waits", within=stage.grace)
+        eventually(waiting.is_waiting, f"{actor.name} waits", actor.deadline)
         return waiting
 
     for channel in channels:

@@ -53,15 +53,15 @@ def in_parts(kind):
     return 100_000 if kind == "queue" else LARGE
 
 
-def waits_for_room(worker, pending, channel, consumer, stage):
+def waits_for_room(worker, pending, channel, consumer):
     """Wait until a worker waits in `put`, and batches are there.
 
     Then a batch that is written in parts has been begun, and cannot be ended.
     """
     there = lambda: channel.has_message(consumer)  # noqa: E731
-    within = stage.timeouts.answer  # it puts many batches before there is no room
-    eventually(there, "batches can be received", within)
-    eventually(pending.is_waiting, f"{worker.name} waits for room", within)
+    eventually(there, "batches can be received", worker.deadline)
+    # It puts many batches before there is no room.
+    eventually(pending.is_waiting, f"{worker.name} waits for room", worker.deadline)
 
 
 def end(worker, how):
@@ -87,7 +87,7 @@ def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
         pending = [working(worker, channel) for worker in workers]
         received = [channel.get(owner) for _ in range(2)]
         for worker, waiting in zip(workers, pending, strict=True):
-            waits_for_room(worker, waiting, channel, owner, stage)
+            waits_for_room(worker, waiting, channel, owner)
         for worker in workers:
             end(worker, how)
         for number, tensor, _ in received:
@@ -208,7 +208,7 @@ def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, sta
         channel = owner.open_channel(bounded(kind))
         killed, other = (owner.start_peer(arguments=channel) for _ in range(2))
         pending = working(killed, channel, in_parts(kind))
-        waits_for_room(killed, pending, channel, owner, stage)
+        waits_for_room(killed, pending, channel, owner)
         killed.kill()
         waiting = other.doing("put_batches", channel, ENDLESS, 1, SMALL)
         found = []
@@ -223,7 +223,7 @@ def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, sta
 
 
 @clause("LOAD-5", channels=("pipe",))
-def test_pipe_whose_writers_have_gone_says_so(owner, stage):
+def test_pipe_whose_writers_have_gone_says_so(owner):
     """A child closes its writing end of one pipe, and is killed with that of another.
 
     The second time the consumer, which is another child, waits already.
@@ -241,7 +241,7 @@ def test_pipe_whose_writers_have_gone_says_so(owner, stage):
         check.equal(wrong, [], "what was sent arrives")
     says_that_it_has_ended(lambda: closed.get(consumer), "its writing end was closed")
     waiting = killed.waiting(consumer)
-    eventually(waiting.is_waiting, "the consumer waits", within=stage.grace)
+    eventually(waiting.is_waiting, "the consumer waits", consumer.deadline)
     worker.kill()
     says_that_it_has_ended(waiting.answer, "its writer was killed")
 

@@ -265,7 +265,7 @@ def test_nothing_is_left_of_messages_that_lie(sender, receiver, stage):
     def go_round(how):
         tensor = sender.make([27, 28, 29])
         forged = sender.forge(tensor, how, FAR)
-        arrived = received_or_refused(forged, sender, receiver, channel, stage)
+        arrived = received_or_refused(forged, sender, receiver, channel)
         check.equal(tensor.values(), [27, 28, 29], "the sender's is as it was")
         for dropped in (forged, tensor, *([arrived] if arrived else [])):
             dropped.drop()
@@ -292,7 +292,7 @@ def test_claim_is_refused_however_little_or_much_it_is(sender, receiver, stage):
 
 
 @clause("SEC-7", vary=("strategy",))
-def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver, stage):
+def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver):
     """The receiver has the storage already when a message claims too much of it."""
     tensor = sender.make([24, 25, 26])
     arrived = sender.send(tensor, receiver)
@@ -305,7 +305,7 @@ def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver, stage):
 
 
 @clause("SEC-7", vary=("strategy",))
-def test_claim_on_a_storage_beside_others_is_refused(sender, receiver, stage):
+def test_claim_on_a_storage_beside_others_is_refused(sender, receiver):
     """A tensor was sent with others when a message claims more than all of them have.
 
     The receiver holds the others, or nothing.
@@ -361,14 +361,14 @@ def test_lie_about_a_large_storage_is_refused(sender, receiver, channel):
 
 @clause("SEC-10", vary=("strategy",))
 def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
-    sender, receiver, channel, stage
+    sender, receiver, channel
 ):
     """A handle is sent again while its tensor lives, and when it has gone."""
     tensor = sender.make([31, 32, 33])
     forged = sender.forge(tensor, "again", 0)
     arrived = sender.send(forged, receiver, channel)
     each_sees_the_writes_of_the_others(tensor, arrived)
-    again = received_or_refused(forged, sender, receiver, channel, stage)
+    again = received_or_refused(forged, sender, receiver, channel)
     if again is not None:
         each_sees_the_writes_of_the_others(tensor, again, arrived)
         again.drop()
@@ -379,13 +379,13 @@ def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
     held = sender.send(others[0], receiver, channel)
     # In a message with another's descriptor, the handle might take that one.
     for message in ([forged], [forged, others[0]]):
-        late = received_or_refused(message, sender, receiver, channel, stage)
+        late = received_or_refused(message, sender, receiver, channel)
         if late is not None:
             check.equal(late[0].values(), values, "it is the same memory, still")
     each_sees_the_writes_of_the_others(others[0], held)
 
 
-def received_or_refused(message, sender, receiver, channel, stage):
+def received_or_refused(message, sender, receiver, channel):
     """Send a message; return what arrives, or None where it is refused."""
     put = partial(sender.put, message, receiver, channel)
     _, refused = attempt(put)

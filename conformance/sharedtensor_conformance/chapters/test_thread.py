@@ -145,7 +145,7 @@ def threads_of(stage, actor):
 
 @clause("THREAD-5", vary=("strategy",))
 def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
-    sender, receiver, channel, stage
+    sender, receiver, channel
 ):
     """The receiver waits and is interrupted; then it receives two messages."""
     receiver.system.let_be_interrupted()
@@ -154,7 +154,7 @@ def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
             refusal("the call is interrupted") as refused,
             receiver.getting(sender, channel) as waiting,
         ):
-            eventually(waiting.is_waiting, "the receiver waits", within=stage.grace)
+            eventually(waiting.is_waiting, "the receiver waits", receiver.deadline)
             receiver.system.interrupt()
         found = refused.error.type if refused.error else None
         check.equal(found, "KeyboardInterrupt", "it raises what the handler raised")
@@ -177,7 +177,7 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
         interrupted.system.let_be_interrupted()
         both = [channel.waiting(actor) for actor in (interrupted, other)]
         for waiting in both:
-            eventually(waiting.is_waiting, "it waits", within=stage.grace)
+            eventually(waiting.is_waiting, "it waits", other.deadline)
         interrupted.system.interrupt()
         with refusal("the call is interrupted"):
             both[0].answer()

@@ -57,6 +57,11 @@ class Requester:
         """The process id."""
         return self.process.pid
 
+    @property
+    def deadline(self) -> float:
+        """Seconds that a call in the process may take."""
+        return self.host.timeouts.answer
+
     def is_alive(self) -> bool:
         """Return whether the process runs."""
         return self.process.is_alive()
@@ -213,8 +218,7 @@ class Pending:
         actor.ensure_started()
         self.actor = actor
         self.payload: Any = None
-        timeout = actor.host.timeouts.cleanup
-        wait_until(self._sleeps, timeout)  # it waits for nothing but the request, then
+        wait_until(self._sleeps, actor.deadline)  # until it waits for a request
         self.before = self.times_woken()
         actor.ask(what, *arguments)
 
@@ -334,7 +338,9 @@ class ChannelProxy:
 
     def get_within(self, actor: Requester, seconds: float) -> list[Any]:
         """Return what an actor gets in time: a payload in a list, or nothing."""
-        found: list[Any] = actor.request("channel_get_within", self, seconds)
+        found: list[Any] = actor.request(
+            "channel_get_within", self, seconds, deadline=seconds + actor.deadline
+        )
         return found
 
     def waiting_within(self, actor: Requester, seconds: float) -> Pending:
