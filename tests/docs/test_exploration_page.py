@@ -43,7 +43,7 @@ def test_figures_are_those_of_the_record(site_of):
     assert "2 searches have looked at 6,348 states by 300 schedules" in page
     assert "Day of the run: 2026-11-25; commit: 0a1b2c3; Python: 3.11." in page
     assert (
-        "of up to 65 steps; 1 of them have seen every state, and 1 found a violation"
+        "of up to 65 steps. 1 of them have seen every state, and 1 found a violation"
         in page
     )
     assert "1 of 2 faults were found" in page

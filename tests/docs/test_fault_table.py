@@ -256,7 +256,7 @@ def test_reports_on_one_version_are_one_column_of_the_matrix(judged):
 
 def test_each_report_is_listed(judged):
     words = text_of(judged.page("tables.html"))
-    assert "good 7.5 a part was run 6 1 fail 2026-01-02 good-faults.jsonl" in words
+    assert "good 7.5 only a part was run 6 1 fail 2026-01-02 good-faults.jsonl" in words
     assert "2026-01-01 good.jsonl" in words
 
 

@@ -93,7 +93,7 @@ def test_matrix_opens_cause_date_program_and_thread_of_a_deviation(shown):
 def test_matrix_says_where_nobody_has_written_down_why(shown):
     page = shown.page("tables.html")
     box = page.partition('id="behind-TINY-1-control"')[2].partition("</div>")[0]
-    assert "Nobody has written down why." in box
+    assert "No cause is recorded." in box
 
 
 def test_matrix_marks_rows_and_columns_for_its_filters(shown):
@@ -118,7 +118,7 @@ def test_page_of_an_implementation_tells_causes_gaps_and_commands(shown):
     assert "shared-tensor-spec reproduce docs/reports/bad.jsonl" in words
     assert "$ pytest conformance --impl=bad" in re.sub(r"<[^>]+>", "", page)
     assert 'href="../tiny.html#TINY-1"' in page
-    assert "have another text since" not in words
+    assert "has changed since they were judged" not in words
 
 
 def test_page_of_an_implementation_names_the_clauses_that_changed_since(
@@ -127,7 +127,7 @@ def test_page_of_an_implementation_names_the_clauses_that_changed_since(
     tiny_project.write_project(tmp_path, CHANGED)
     write_report(tmp_path, "bad", Verdict.FAIL, {"TINY-1": "0" * 12})
     page = build(tmp_path, CHANGED).page("implementations/bad.html")
-    told = "Of the clauses that were judged these have another text since: TINY-1"
+    told = "The text of these clauses has changed since they were judged: TINY-1"
     assert told in text_of(page)
 
 

@@ -36,9 +36,9 @@ def test_figures_are_those_of_the_judged_mutants(site_of):
     page, warnings = page_of(site_of, record)
     assert warnings == ""
     text = " ".join(page.split())
-    assert "1 make no difference. Of the other 4, 1 were killed at the first" in text
+    assert "1 make no difference. Of the other 4, 1 were killed in the first" in text
     assert "2 are killed today, 1 of these by running out of time" in text
-    assert "1 were not taken through all stages yet" in text
+    assert "1 have not been through all stages yet" in text
     assert "commit: not recorded; Python: not recorded.<" in text
     for line in (3, 4, 5):
         assert f">steps.py:{line}<" in text

@@ -49,7 +49,9 @@ def test_figures_are_those_of_the_record(site_of):
     page, warnings = page_of(site_of, json.dumps(WHOLE))
     assert warnings == ""
     text = " ".join(page.split())
-    told = "7 random runs from seed 0 on took 600 steps, 900 a minute, and 0 violated"
+    told = (
+        "7 random runs, from seed 0 on, took 600 steps, 900 a minute. 0 runs violated"
+    )
     assert told in text
     assert "Day of the run: 2026-11-25; commit: 0a1b2c3; Python: 3.11." in text
     assert "Of 2 searches 1 have seen every state" in text

@@ -72,7 +72,7 @@ def test_time_of_the_mutants_is_the_sum_of_the_recorded_runs(site_of):
     record = json.dumps([run, run | {"name": "b", "seconds": 259.5}])
     site = site_of(files | {"docs/reports/mutants.json": record})
     assert site.warnings == ""
-    assert "The 2 recorded runs took 6 minutes in sum." in site.page("faith.html")
+    assert "The 2 recorded runs took 6 minutes in total." in site.page("faith.html")
 
 
 def test_time_without_a_record_is_said_to_be_missing(site_of):

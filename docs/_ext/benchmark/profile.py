@@ -30,7 +30,8 @@ class ProfileDirective(SphinxDirective):
 
     def rendered(self, found: Profile) -> list[nodes.Node]:
         """Return the steps of a message, and what a child's start consists of."""
-        how = f"Medians of {found['repeats']} times {found['messages']} messages."
+        repeats, messages = found["repeats"], found["messages"]
+        how = f"Medians of {repeats} repeats of {messages} messages."
         return [
             paragraph(how),
             steps(found["steps"]),
@@ -52,7 +53,7 @@ class SuiteProfileDirective(ProfileDirective):
         how = (
             f"{found['cases']} cases with {' '.join(found['options'])} under Python "
             f"{found['python']}: {found['wall']:.0f} s on {found['cores']} cores, "
-            f"and {used:.0f} s of processor time, {share:.0%} of what there was."
+            f"and {used:.0f} s of processor time, {share:.0%} of what was available."
         )
         lines: list[list[object]] = [
             [
@@ -74,7 +75,7 @@ def steps(by_strategy: dict[str, dict[str, float]]) -> nodes.container:
         for name in names
     ]
     lines.append(
-        ["all of it", *(f"{sum(one.values()):.0f} us" for one in by_strategy.values())]
+        ["total", *(f"{sum(one.values()):.0f} us" for one in by_strategy.values())]
     )
     return table(["Step", *by_strategy], lines)
 
@@ -84,7 +85,7 @@ def sides(by_strategy: dict[str, dict[str, dict[str, float]]]) -> nodes.containe
     lines: list[list[object]] = []
     for strategy, used in by_strategy.items():
         total = {where: sum(of[where] for of in used.values()) for where in WHERE}
-        for side, of in {**used, "all of them": total}.items():
+        for side, of in {**used, "total": total}.items():
             taken = (*(of[where] for where in WHERE), sum(of.values()))
             lines.append([strategy, side, *(f"{us:.0f} us" for us in taken)])
     return table(["Strategy", "Process", "Python", "Kernel", "Both"], lines)
@@ -93,4 +94,4 @@ def sides(by_strategy: dict[str, dict[str, dict[str, float]]]) -> nodes.containe
 def starts(by_import: dict[str, float]) -> nodes.container:
     """Return how long a process takes by what it imports."""
     lines = [[what, f"{taken:.0f} ms"] for what, taken in by_import.items()]
-    return table(["A process that imports", "From its start to its end"], lines)
+    return table(["A process that imports", "Time from start to end"], lines)

@@ -29,7 +29,7 @@ SYMBOLS = {
 }
 WORDS = {Verdict.NOT_RUN: "not run", Verdict.UNSUPPORTED: "not claimed"}
 NOT_SHOWN = (
-    "Chance decides whether this deviation shows in a run, and in this one it did not. "
+    "This deviation shows in some runs only, and did not show in this one. "
     "The program shows it every time, so the clause counts as broken."
 )
 

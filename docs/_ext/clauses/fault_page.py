@@ -102,7 +102,7 @@ class FaultPage:
             ]
             for step in self.table.steps
         ]
-        head = ["Step", "Performed by", "What happens", "There is one"]
+        head = ["Step", "Performed by", "What happens", "When"]
         return table(head, rows, "fault-steps")
 
     def totals(self) -> list[nodes.Node]:
@@ -129,11 +129,11 @@ class FaultPage:
         names = {name for one in self.judged for name in one.counted()}
         letters = [f"{short(s)} is {s}" for s in sorted(names) if short(s) != s]
         text = (
-            "Rows are steps and the roles that a fault can strike at them, columns are "
-            "faults. A cell links to its case and its clause, and says what came of "
-            "it; a verdict that is a link leads to what is behind it. A verdict "
-            "without a strategy holds under each strategy that the cell exists under. "
-            "A number alone is the reason why there is nothing to run."
+            "Rows are steps, with the roles that a fault can strike at each of them. "
+            "Columns are faults. A cell links to its case and its clause, and has the "
+            "verdict. A verdict that is a link leads to its evidence. A verdict "
+            "without a strategy is that of each strategy under which the cell exists. "
+            "A number alone leads to the reason why the cell has no case."
         )
         known = f" Strategies: {', '.join(letters)}." if letters else ""
         return paragraph(text + known)
@@ -250,7 +250,7 @@ class FaultPage:
 
     def finding_list(self) -> list[nodes.Node]:
         """Return what the reports say beyond the verdicts, what is the same once."""
-        text = "The evidence of the verdicts that are no pass, each with its cases."
+        text = "The evidence of each verdict that is not a pass, with its cases."
         lead = paragraph(text)
         entries = nodes.container(classes=["verdicts"])
         for behind, cases in self.found.items():

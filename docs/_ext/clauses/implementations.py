@@ -144,9 +144,7 @@ class Page:
         if known:
             yield from boxes.known_of(known, self.docname)
         else:
-            yield paragraph(
-                f"Nobody expected it; it was seen on {report.started[:10]}."
-            )
+            yield paragraph(f"Not expected. Seen on {report.started[:10]}.")
         names = between(map(self.clause, group.clauses), ", ")
         label = "Clause: " if len(group.clauses) == 1 else "Clauses: "
         yield nodes.paragraph("", "", nodes.Text(label), *names)
@@ -183,7 +181,7 @@ class Page:
             return f"the profile '{clause.profile}' is not claimed"
         if clause.profile in LONG_PROFILES:
             return f"the profile '{clause.profile}' is judged only when it is asked for"
-        return "no case of the run was about it"
+        return "no case of the run judged it"
 
     def all_of(self, ids: Sequence[str]) -> nodes.Node:
         """Return links to clauses, folded where there are many."""
@@ -220,7 +218,7 @@ class Page:
             and boxes.is_of_another_text(judgement, clause)
         ]
         if changed:
-            told = "Of the clauses that were judged these have another text since: "
+            told = "The text of these clauses has changed since they were judged: "
             yield nodes.paragraph("", told, *between(changed, ", "))
 
     def clause(self, id: str) -> nodes.Node:

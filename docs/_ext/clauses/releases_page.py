@@ -61,9 +61,9 @@ def _sum(found: Sequence[Row], releases: Sequence[Release]) -> nodes.Element:
     always = sum(all(broken for _, broken in row.decided) for row in found)
     first, last = releases[0].version.public, releases[-1].version.public
     return paragraph(
-        f"Clauses that one of the {len(releases)} releases from {first} to {last} "
-        f"breaks: {len(found)}. Broken in each release in which they were judged: "
-        f"{always}."
+        f"Clauses that at least one of the {len(releases)} releases from {first} to "
+        f"{last} breaks: {len(found)}. Broken in each release in which they were "
+        f"judged: {always}."
     )
 
 

@@ -197,7 +197,7 @@ def report_row(report: Shown, srcdir: Path) -> list[object]:
     conforms = "yes" if report.summary.conforms else "no"
     return [
         nodes.strong("", report.title),
-        conforms if report.full else "a part was run",
+        conforms if report.full else "only a part was run",
         report.summary.cases,
         clauses,
         report.started.partition("T")[0],

@@ -22,7 +22,7 @@ RUN = [
     "Order",
     "Status",
     "Verdicts",
-    "Other than a plain pass",
+    "Cases that are not a plain pass",
     "Seconds",
     "Idle",
 ]
@@ -43,7 +43,7 @@ def overview(records: Records) -> list[nodes.Node]:
         for name, record in found.items()
         if record
     ]
-    head = ["Run", "Outcome", "What it has seen", "Minutes", "Date"]
+    head = ["Run", "Outcome", "What it found", "Minutes", "Date"]
     return [table(head, rows, "soak-runs")]
 
 
@@ -97,7 +97,7 @@ def fuzz(records: Records) -> list[nodes.Node]:
         ["Managers started and ended", record["batches"]],
         ["Calls of the good client that were answered", f"{record['served']:,}"],
         ["Its longest wait", f"{record['peak_latency_ms']:g} ms"],
-        ["Growth of a manager's memory at most", f"{record['memory_growth_kib']} KiB"],
+        ["Largest growth of a manager's memory", f"{record['memory_growth_kib']} KiB"],
         ["Kinds of messages", ", ".join(record["kinds"])],
     ]
     return [*found, table(["What", "Figure"], rows)]
@@ -143,7 +143,7 @@ def mixed(records: Records) -> list[nodes.Node]:
         held = sum(turn["held"] for turn in turns)
         seconds = round(sum(turn["seconds"] for turn in turns))
         rows.append([f"{script}.py", len(turns), held, seconds])
-    return [*found, table(["What took turns", "Turns", "Held", "Seconds"], rows)]
+    return [*found, table(["Script", "Turns", "Held", "Seconds"], rows)]
 
 
 def runs(kind: str, records: Records) -> list[nodes.Node]:

@@ -88,7 +88,7 @@ def time_taken(kills: Kills, docname: str) -> list[nodes.Node]:
     if not outcomes:
         return [missing("No run of the mutants is committed.")]
     minutes = sum(one["seconds"] for one in outcomes) / 60
-    said = f"The {len(outcomes)} recorded runs took {minutes:.0f} minutes in sum."
+    said = f"The {len(outcomes)} recorded runs took {minutes:.0f} minutes in total."
     return [paragraph(said)]
 
 

@@ -51,12 +51,11 @@ def figures(number: int, trials: list[dict[str, Any]]) -> str:
     alive = [one["first_run"] for one in trials if one not in first]
     partly = [run for run in alive if run["stage"] == "clauses"]
     return (
-        f"Round {number}: of {len(trials)} faults {len(first)} were killed at the "
-        f"first run, {len(own)} of them by a test of a clause that they were said to "
-        "break. "
-        f"{len(alive)} survived it; for {len(partly)} of these the first run was "
-        "over their own clauses alone, so a test of another clause may have seen "
-        f"them. {len(killed(trials, 'now'))} are killed today."
+        f"Round {number}: the first run killed {len(first)} of {len(trials)} faults, "
+        f"{len(own)} of them by a test of a clause that the patch names. "
+        f"{len(alive)} survived it. For {len(partly)} of these the first run took only "
+        "the clauses that the patch names, so a test of another clause might have "
+        f"killed them. {len(killed(trials, 'now'))} are killed today."
     )
 
 

@@ -42,7 +42,8 @@ def shown(found: dict[str, Any], docname: str) -> list[nodes.Node]:
     elements = [age(found), paragraph(said), table(HEAD, rows)]
     differing = differences(found, docname)
     if not differing:
-        return [*elements, paragraph("The drop-in passes what the first one passes.")]
+        alike = "The drop-in passes all that the standard library passes."
+        return [*elements, paragraph(alike)]
     told = "What the standard library passes and the drop-in does not:"
     return [*elements, paragraph(told), table(DIFFERENCES, differing)]
 

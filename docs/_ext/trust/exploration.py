@@ -60,7 +60,7 @@ def figures(record: dict[str, Any]) -> str:
         f"{len(searches)} searches have looked at "
         f"{sum(one['states'] for one in searches):,} states by "
         f"{sum(one['schedules'] for one in searches):,} schedules of up to "
-        f"{max(one['deepest'] for one in searches)} steps; "
+        f"{max(one['deepest'] for one in searches)} steps. "
         f"{complete} of them have seen every state, and {violated} found a "
         f"violation. {killed} of {len(faults)} faults were found."
     )

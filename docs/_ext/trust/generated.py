@@ -18,9 +18,9 @@ PACKAGE = "reference/sharedtensor/"
 KILLED = {"killed", "timeout"}
 HEAD = [
     "Where in the reference",
-    "As it is",
-    "As it was mutated",
-    "Why it is still there",
+    "Original",
+    "Mutated",
+    "Why it was not killed",
 ]
 
 
@@ -60,8 +60,8 @@ def figures(record: dict[str, Any]) -> str:
         f"{record['tool']} can change the mutated modules in {record['possible']} "
         f"ways at {record['places']} places. Of a sample of {record['sampled']} (seed "
         f"{record['seed']}), {len(mutants) - len(real)} make no difference. Of the "
-        f"other {len(real)}, {first} were killed at the first run and {now} are killed "
-        f"today, {late} of these by running out of time; {unfinished} were not taken "
+        f"other {len(real)}, {first} were killed in the first run and {now} are killed "
+        f"today, {late} of these by running out of time. {unfinished} have not been "
         "through all stages yet and count as not killed."
     )
 

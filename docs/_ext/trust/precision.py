@@ -47,7 +47,7 @@ def figures(found: list[dict[str, Any]]) -> str:
     """Return how many clauses broke that the killed mutants do not name."""
     others = [len(one["also"]) for one in found if one["fate"] == "killed"] or [0]
     return (
-        f"Of {len(found)} mutants drawn at random {len(others)} were killed. "
-        f"Each of them broke {mean(others):.1f} other clauses in the mean, "
-        f"{median(others):g} in the median, {max(others)} at most."
+        f"Of {len(found)} mutants drawn at random, {len(others)} were killed. "
+        f"Each of them broke {mean(others):.1f} other clauses on average "
+        f"(median {median(others):g}, maximum {max(others)})."
     )

@@ -12,7 +12,7 @@ from docutils import nodes
 from elements import paragraph, read_json, table
 from sphinx.util.docutils import SphinxDirective
 
-HEAD = ["Case", "Clauses", "Verdict", "Lines", "What keeps it from being shown"]
+HEAD = ["Case", "Clauses", "Verdict", "Lines", "Why no program shows it"]
 
 
 class ProgramsDirective(SphinxDirective):

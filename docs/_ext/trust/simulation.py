@@ -57,9 +57,9 @@ def figures(record: dict[str, Any]) -> str:
     killed = [one for one in mutants if one["fate"] == "killed"]
     complete = [one for one in record["searches"] if one["is_complete"]]
     return (
-        f"{runs['runs']:,} random runs from seed {runs['first_seed']} on took "
-        f"{runs['steps']:,} steps, {runs['steps_per_minute']:,} a minute, "
-        f"and {len(runs['violations'])} violated an invariant. "
+        f"{runs['runs']:,} random runs, from seed {runs['first_seed']} on, took "
+        f"{runs['steps']:,} steps, {runs['steps_per_minute']:,} a minute. "
+        f"{len(runs['violations'])} runs violated an invariant. "
         f"Of {len(record['searches'])} searches {len(complete)} have seen every state. "
         f"{len(killed)} of {len(mutants)} mutants of the protocol were killed."
     )
