@@ -1,11 +1,11 @@
 """How random histories are looked through for one that fails, and how that is told.
 
-A history is a list of steps. Chance draws them, each kind and each number as likely as
-any other: a library for property tests would begin with the simplest ones, and of a few
-histories most would be those. One that fails is shortened by leaving steps out, as in
-delta debugging (Zeller and Hildebrandt, 2002), and the shortest ones are confirmed in
-new processes. What fails is told in the words of a test, so that it can be pasted into
-one.
+A history is a list of steps, drawn at random from a list of their kinds, in which the
+frequent ones stand several times. Each number is as likely as any other: a library for
+property tests would begin with the simplest examples, and most of a few histories would
+be those. A history that fails is shortened by leaving steps out, as in delta debugging
+(Zeller and Hildebrandt, 2002), and the shortest ones are confirmed in new processes. A
+failure is printed as the lines of a test, so that they can be pasted into one.
 """
 
 from __future__ import annotations
