@@ -176,9 +176,9 @@ def test_a_row_that_is_not_known_any_more_is_shown_by_its_name(written):
     ("options", "sentence"),
     [
         ((), "name what to measure (--impl), or a file (--results)"),
-        (("--results=a", "--impl=b"), "--results measures nothing, so --impl has no"),
-        (("--results=a", "--start-method=fork"), "so --start-method has no meaning"),
-        (("--results=a", "--repeats=3"), "so --repeats has no meaning"),
+        (("--results=a", "--impl=b"), "--results measures nothing, so --impl is not"),
+        (("--results=a", "--start-method=fork"), "so --start-method is not allowed"),
+        (("--results=a", "--repeats=3"), "so --repeats is not allowed"),
         (
             ("--impl=reference", "--compare=/no/file"),
             "/no/file cannot be read: No such",

@@ -333,10 +333,10 @@ def test_the_command_begins_a_file(report, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "no expectations ship for 'sample': name a file"),
+        ([], "no file of expectations is shipped for 'sample'"),
         (
             ["--expectations=torch.toml"],
-            "is about 'torch', and the report about 'sample'",
+            "is for 'torch', but the report is of 'sample'",
         ),
         (["--expectations=/"], "cannot be read"),
     ],
