@@ -35,15 +35,15 @@ WRONG = {
     ),
     "an unknown clause": (
         ["--impl=miniatures:plain", "--clause=SHARE-99"],
-        "there is no clause 'SHARE-99': did you mean SHARE-9?",
+        "'SHARE-99' is not a clause: did you mean SHARE-9?",
     ),
     "an unknown profile": (
         ["--impl=miniatures:plain", "--profile=gard"],
-        "there is no profile 'gard': did you mean grad?",
+        "'gard' is not a profile: did you mean grad?",
     ),
     "an unknown strategy": (
         ["--impl=miniatures:plain", "--strategy=pigeon"],
-        "there is no strategy of Plain 'pigeon': known are default",
+        "'pigeon' is not a strategy of Plain: choose one of default",
     ),
     "a selection that matches nothing": (
         [
