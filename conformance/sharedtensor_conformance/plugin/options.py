@@ -197,7 +197,7 @@ OPTIONS = (
     Option("--no-expectations", "ignore the file of expected deviations"),
     Option(
         "--no-repetition",
-        "do not repeat failures in new processes: faster, but the report cannot say "
+        "do not repeat failures in fresh processes: faster, but the report cannot say "
         "whether a failure depends on earlier cases",
     ),
 )

@@ -3,7 +3,7 @@
 Processes are reused between cases. They are ended after a crash, a hang, an error, a
 message that was never received, and a failure after which memory may be corrupt or the
 ledger has changed. The first unexpected failure of a test in a configuration is
-repeated once in new processes. A failure that vanishes there is state-dependent, which
+repeated once in fresh processes. A failure that vanishes there is state-dependent, which
 is never a pass.
 """
 
@@ -80,7 +80,7 @@ class Track:
         why_not: the outcome of all further cases, if they cannot run.
         failed_starts: how many starts of its processes failed in a row.
         hangs: how many cases hung unexpectedly.
-        confirmed: the tests that failed in new processes too.
+        confirmed: the tests that failed in fresh processes too.
     """
 
     why_not: Outcome | None = None
