@@ -23,11 +23,11 @@ WRONG = {
     ),
     "core not claimed": (
         ["--impl=miniatures:claims_no_core"],
-        "the profile 'core' is not claimed, and it cannot be unclaimed",
+        "the profile 'core' is not claimed: every adapter claims it",
     ),
     "a claim that is no profile": (
         ["--impl=miniatures:claims_nonsense"],
-        "the claim 'telepathy' is no profile",
+        "the claim 'telepathy' is not a profile",
     ),
     "an unknown mutant": (
         ["--impl=mutant:eats_the_tensor"],

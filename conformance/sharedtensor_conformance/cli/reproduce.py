@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         program, shown = _reproduced(report, case, arguments.limit)
     except Untranslatable as error:
-        print(f"{case.id}: no program was written: {error}", file=sys.stderr)
+        print(f"{case.id}: no program: {error}", file=sys.stderr)
         return NO
     file = arguments.output or _file_for(case)
     write(file, program)
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     if shown.status == 0:
         print(f"{file} shows the failure ({program.count(chr(10))} lines).")
         return YES
-    how = "took too long" if shown.status is None else f"exited with {shown.status}"
+    how = "took too long" if shown.status is None else f"ended with {shown.status}"
     print(f"{file} does not show the failure: it {how}.")
     return NO
 
@@ -159,7 +159,7 @@ def _recorded(
             clause = load_clauses()[case.clauses[0]]
             subject = Subject(again, clause, named, run.machine)
             return subject, Story.of(recorded.events, again)
-    raise Untranslatable(f"its verdict was {ended} when it was run again")
+    raise Untranslatable(f"it ended with {ended} when it was run again")
 
 
 def _implementation(name: str) -> Implementation:
