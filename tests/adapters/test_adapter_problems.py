@@ -243,4 +243,4 @@ def test_supervisor_that_does_not_start_in_time_is_told_in_a_sentence():
         describe("reference", 0.001)
     said = str(caught.value)
     assert "no supervisor could be started: none answered within 0.001 s" in said
-    assert "`--patience` says how long it may take" in said
+    assert "set its time limit with `--patience`" in said

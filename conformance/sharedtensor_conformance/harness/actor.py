@@ -1,7 +1,7 @@
-"""An actor: a process that uses the implementation because a test asks it to.
+"""An actor: a process that calls the implementation on request of a test.
 
-Owner and peers run the same loop. What the implementation does is called through
-`from_implementation`, so that its exceptions are told from faults of the suite.
+Owner and peers run the same loop. Calls of the implementation go through
+`from_implementation`, which distinguishes its exceptions from faults of the suite.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Bundles: messages with tensors of many sorts, made and looked at where they are.
+"""Bundles: messages with tensors of many kinds, made and described in their process.
 
-A test of one tensor sees what goes wrong with every tensor. What goes wrong with one
-dtype in one layout on one way is seen by a message that has all of them, and such a
-message is too large to be asked for value by value. So a process describes its bundle
-as plain data, and a test compares the descriptions of two processes: before a write,
-after the writes of one, after those of the other. What is one memory reads the same.
+A test with one tensor finds faults that every tensor has. A message with all dtypes and
+layouts finds a fault of one dtype in one layout. Such a message is too large to read
+each value by a remote call. So a process describes its bundle as plain data, and a test
+compares the descriptions of two processes: before a write, after the writes of one
+process, and after those of the other. If they share memory, the descriptions are equal.
 
-Functions get `call`, which calls an operation of the adapter.
+The functions get `call`, which calls an operation of the adapter.
 """
 
 from __future__ import annotations

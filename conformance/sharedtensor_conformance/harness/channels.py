@@ -1,7 +1,7 @@
 """The channels that actors send on, made by the implementation's own contexts.
 
-`PairChannels` are all channels between two actors. A `Channel` belongs to no pair: the
-processes that get it among their arguments share it.
+`PairChannels` are all channels between two actors. A `Channel` does not belong to a
+pair: all processes that get it as an argument share it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a container does to a process: an actor lets the system take something from it.
+"""Restricts a process as a container does, with namespaces and system call filters.
 
-Namespaces and filters of system calls cannot be undone, so this is for processes of one
-case. Each action returns why it cannot be done here, or nothing where it was done. What
-it does is inherited by children that the process starts later.
+Namespaces and filters of system calls cannot be undone, so these actions are for
+processes of one case. Each action returns why it is impossible here, or nothing if it
+succeeded. Children that the process starts later inherit the restriction.
 
-Each action gets the actor first.
+The first argument of each action is the actor.
 """
 
 from __future__ import annotations

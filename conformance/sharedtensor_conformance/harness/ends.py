@@ -1,4 +1,4 @@
-"""How the processes of a stage end: waiting for it, and saying how it was."""
+"""Waits for the processes of a stage to end, and describes how they ended."""
 
 from __future__ import annotations
 

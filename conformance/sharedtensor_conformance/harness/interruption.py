@@ -1,17 +1,17 @@
-"""Calls of the implementation that an exception of a signal handler interrupts.
+"""Interrupts calls of the implementation by exceptions of signal handlers.
 
-Python runs the handlers of signals in the main thread where a function of Python is
-entered, and where a function of C has come back to one of Python. At one such place of
-a call, chosen by its number, a signal is sent to this thread, and its handler raises:
-so a case interrupts a call at all of its places, and at the same ones when it is
-repeated, which no timer does. Where the implementation blocks the signal, the handler
-runs when it no longer does; where it handles or ignores it, nothing is raised.
+Python runs signal handlers in the main thread, at the start of a Python function and
+after the return of a C function. At one such place of a call, chosen by its number, a
+signal is sent to this thread, and its handler raises an exception. So a case interrupts
+a call at each of its places, and at the same places when it is repeated, which a timer
+cannot do. If the implementation blocks the signal, the handler runs when the signal is
+unblocked. If the implementation handles or ignores the signal, nothing is raised.
 
-Handlers run where a loop goes round, too; such places are left out. So are those in a
-method `__del__`: Python ends that, reports the exception, and the call goes on. Other
-functions that Python calls so are found by that report.
+Handlers also run at the jump back of a loop; these places are left out. Places in a
+method `__del__` are left out, too: Python ends the method, reports the exception and
+continues the call. The report shows other functions that Python calls in this way.
 
-Each action gets the actor first.
+The first argument of each action is the actor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The ledger: counts what the processes below a supervisor hold, by way of /proc.
+"""The ledger: counts the resources of the processes below a supervisor, from /proc.
 
-Standard library only: the supervisor imports it without site-packages. Nothing here
-asks the implementation; descriptors, mappings, threads, processes, segments and
-temporary files are what the kernel says they are.
+It uses only the standard library, because the supervisor imports it without
+site-packages. It does not use the implementation: descriptors, mappings, threads,
+processes, segments and temporary files are counted as the kernel reports them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The template process: has imported the implementation, and forks owners of stages.
+"""The template process: it has imported the implementation, and forks owners of stages.
 
-Importing a framework takes seconds, and every stage needs an owner. Where the adapter
+The import of a framework takes seconds, and every stage needs an owner. If the adapter
 declares `preload`, one process of each run imports the implementation and does nothing
-else, for all workers of pytest-xdist; each owner is forked from it, below a supervisor
-of its own, and goes on as one that was started from a clean interpreter would after its
-imports.
+else, for all workers of pytest-xdist. Each owner is forked from it, under its own
+supervisor, and continues like an owner that was started from a clean interpreter and
+has finished its imports.
 
-The kernel gives a process no new parent. So what is forked from the template forks the
-owner, and then becomes the supervisor's program, which keeps its children (execve(2)).
+The parent of a process cannot be changed. So the process that is forked from the
+template forks the owner, and then becomes the program of the supervisor, which keeps
+its children (execve(2)).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The controller's handle of one process: its pid, a descriptor of it, its connection.
+"""The controller's handle of one process: its pid, a pidfd and its connection.
 
-A pid can be used again when its process has been waited for; the descriptor says for
-certain whether the process that was started has ended.
+A pid can be reused after its process was waited for. The pidfd shows reliably whether
+the process that was started has ended.
 """
 
 from __future__ import annotations

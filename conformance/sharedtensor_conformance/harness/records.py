@@ -1,7 +1,7 @@
-"""Records: objects in whose attributes a message has tensors, as programs send them.
+"""Records: objects with tensors in their attributes, as programs send them.
 
-They pickle in the ways in which classes do that say nothing of it. Each has two
-attributes, and stays in its process as one object.
+They are pickled in the default ways, without special methods. Each has two attributes,
+and stays in its process as one object.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What every process of a stage has to know; small, plain and picklable.
+"""The settings that every process of a stage needs; small, plain and picklable.
 
-It travels to the owner in the environment, since a child that is spawned needs it
+They are passed to the owner in the environment, because a spawned child needs them
 before it has unpickled anything.
 """
 

@@ -1,8 +1,8 @@
-"""The folder of a stage, with the socket on which its controller waits for processes.
+"""The folder of a stage, with the socket on which its controller accepts processes.
 
-The process that will remove the folder is the one that makes it: the supervisor. So
-nothing is left of it, whenever the controller is killed. The controller chooses the
-name, and gets the socket, which listens already when the first process looks for it.
+The supervisor makes the folder, and removes it. So nothing is left of it, even if the
+controller is killed at any time. The controller chooses the name, and gets the socket,
+which already listens when the first process connects.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Storages of every size that come and go, made and judged where they are.
+"""Storages of many sizes that are made and dropped, made and checked in their process.
 
-Each tensor has one value in all of its elements, which no other has. So a storage that
-lies where another one is, or was taken for it, shows; and nothing travels to a test but
-the numbers of those that are wrong.
+Each tensor has one value in all of its elements, and no other tensor has this value. So
+two storages that overlap, or are mixed up, are detected. A test gets only the numbers
+of wrong tensors.
 
-Each action gets the actor first.
+The first argument of each action is the actor.
 """
 
 from __future__ import annotations

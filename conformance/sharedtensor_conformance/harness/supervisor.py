@@ -1,17 +1,17 @@
-"""The supervisor: the process between pytest and an owner, which leaves nothing behind.
+"""The supervisor: the process between pytest and an owner, which cleans up after it.
 
-It runs as a script with the standard library alone. It adopts whatever the owner's
-descendants orphan, so that daemons in sessions of their own are counted and ended too;
-where it is permitted it has a private ``/dev/shm``. When its socket to pytest closes,
-for whatever reason, it kills everything below it.
+It runs as a script with the standard library only. It adopts the orphans of the owner's
+descendants, so that daemons in their own sessions are also counted and ended. If the
+system permits it, it has a private ``/dev/shm``. When its socket to pytest closes, for
+any reason, it kills all its descendants.
 
 Arguments: the descriptor of the socket, and the folder of the stage, by which sweeping
-finds this process; and where a template process has made that folder and has forked the
-owner already, so that it is a child of this process, its pid, and 1 where ``/dev/shm``
-is private by now. The rest is the first message, since every user may read a command
-line: a JSON object with ``argv``, ``environment``, ``root`` (the folder), ``pattern``
-(of segments), ``manager`` (pattern of its command), ``private``. The first answer is
-the socket that listens in the folder.
+finds this process. If a template process has already made the folder and forked the
+owner as a child of this process, two more arguments follow: the pid of the owner, and 1
+if ``/dev/shm`` is already private. All other data is in the first message, because
+every user may read a command line: a JSON object with ``argv``, ``environment``,
+``root`` (the folder), ``pattern`` (of segments), ``manager`` (pattern of its command)
+and ``private``. The first answer contains the socket that listens in the folder.
 """
 
 from __future__ import annotations

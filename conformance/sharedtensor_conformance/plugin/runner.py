@@ -3,8 +3,8 @@
 Processes are reused between cases. They are ended after a crash, a hang, an error, a
 message that was never received, and a failure after which memory may be corrupt or the
 ledger has changed. The first unexpected failure of a test in a configuration is
-repeated once in fresh processes. A failure that vanishes there is state-dependent, which
-is never a pass.
+repeated once in fresh processes. A failure that vanishes there is state-dependent,
+which is never a pass.
 """
 
 from __future__ import annotations
