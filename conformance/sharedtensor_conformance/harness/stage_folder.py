@@ -22,18 +22,18 @@ _BACKLOG = 16
 
 
 def new_path() -> str:
-    """Return where a folder can be made in which sockets can be."""
+    """Return a path for a new folder that is short enough for sockets in it."""
     return os.path.join(place_for_sockets(), f"{_PREFIX}{os.urandom(5).hex()}")
 
 
 def place_for_sockets() -> str:
-    """Return the folder for temporary files, or ``/tmp`` where its path is long."""
+    """Return the folder for temporary files, or ``/tmp`` if its path is too long."""
     usual = tempfile.gettempdir()
     return "/tmp" if len(os.fsencode(usual)) > _SUN_PATH - _ROOM else usual
 
 
 def is_of_a_stage(root: str) -> bool:
-    """Return whether this is the path of such a folder, by its name."""
+    """Return whether this is the path of a stage's folder, by its name."""
     return os.path.basename(root).startswith(_PREFIX)
 
 
@@ -58,10 +58,10 @@ def open_log(root: str) -> int:
 
 
 def listening(root: str) -> socket.socket:
-    """Make the folder alone; return a socket that listens in it.
+    """Make only the folder; return a socket that listens in it.
 
     Raises:
-        OSError: it is there already, or cannot be made.
+        OSError: it exists already, or cannot be made.
     """
     os.mkdir(root, 0o700)
     listener = socket.socket(socket.AF_UNIX)
@@ -74,7 +74,7 @@ def make(root: str, controller: Wire) -> None:
     """Make the folder, and send the controller the socket that listens in it.
 
     Raises:
-        OSError: it is there already, or cannot be made.
+        OSError: it exists already, or cannot be made.
     """
     with listening(root) as listener:
         os.mkdir(temporary(root))
@@ -83,7 +83,7 @@ def make(root: str, controller: Wire) -> None:
 
 
 def remove(root: str) -> None:
-    """Remove the folder, though somebody has made parts of it read-only."""
+    """Remove the folder, even if parts of it are read-only."""
     if not is_of_a_stage(root):
         raise ValueError(f"{root!r} is no folder of a stage: it is not removed")
     with suppress(OSError):

@@ -138,7 +138,7 @@ OPTIONS = (
     ),
     Option(
         "--shard",
-        "run only part I of N parts of equal duration, for example 2/8 on the second "
+        "run only part I of N parts of similar duration, for example 2/8 on the second "
         "of 8 machines; `shared-tensor-spec merge` merges their reports",
         "I/N",
         type=shard,
