@@ -1,15 +1,15 @@
-"""Runs a command with a limit, and leaves no process of it, whatever it started.
+"""Runs a command with a time limit, and ends all processes that it started.
 
-The suite's own `bounded_run` ends the command; this process adopts orphans besides, so
-a descendant in a session of its own is found and ended, too. Whatever is below this
-process is taken for the command's.
+The suite's module `bounded_run` ends the command. In addition, this process adopts
+orphans, so that a descendant in its own session is also found and ended. All
+descendants of this process count as the command's.
 
-Both modules are those of this checkout, and need the standard library alone.
+Both modules are those of this checkout, and need only the standard library.
 
     python ci/bounded.py SECONDS COMMAND...
 
-leaves no file of it, either: the command has a temporary folder of its own, and a
-`/dev/shm` where that is permitted (to root).
+also removes the command's files: the command has its own temporary folder and, if it
+runs as root, a private `/dev/shm`.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from sharedtensor_conformance.harness.process_tree import (
 )
 
 GRACE = 10.0
-"""Seconds that a command gets, when it is interrupted, to end what it has started."""
+"""Seconds that an interrupted command has to end its processes."""
 
 TOO_LONG, NOT_STARTED = 124, 127
-"""Exit statuses of this script that are not the command's, those of timeout(1)."""
+"""Exit statuses of this script itself, as in timeout(1)."""
 
 OWN_STREAMS: dict[str, Any] = {"stdin": None, "stdout": None, "stderr": None}
-"""A command has the streams of this process where it is given no others."""
+"""By default, a command has the streams of this process."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a command.
+    """The result of a command.
 
     Args:
-        status: its exit status, negative for a signal; None: the limit ended it.
-        seconds: how long it took.
+        status: its exit status, negative for a signal; None if the limit ended it.
+        seconds: its duration.
     """
 
     status: int | None
@@ -57,15 +57,15 @@ class Ended:
 
 
 def run(command: Sequence[object], limit: float, **options: Any) -> Ended:
-    """Run a command to its end or its limit, then kill all that is left of it.
+    """Run a command to its end or its limit, then kill all its processes.
 
     Args:
-        command: what to run.
-        limit: the seconds that it may take.
-        options: more of `subprocess.Popen`.
+        command: the command line.
+        limit: the time limit in seconds.
+        options: more options of `subprocess.Popen`.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the command cannot be started.
     """
     tree = ProcessTree()
     began = monotonic()
@@ -78,7 +78,7 @@ def run(command: Sequence[object], limit: float, **options: Any) -> Ended:
 
 
 def end_with_signals() -> None:
-    """Let the signals that end a program end its commands first."""
+    """Make the signals that end this program end its commands first."""
 
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
@@ -88,11 +88,12 @@ def end_with_signals() -> None:
 
 
 def main() -> int:
-    """Run the command that follows its limit, and leave nothing of it."""
+    """Run the command of the command line; return its exit status."""
     parser = argparse.ArgumentParser(
-        description="Run a command with a limit, and leave no process and no file.",
-        epilog="Status 124: the limit ended it; 127: it cannot be started; "
-        "128 and more: a signal ended it.",
+        description="Run a command with a time limit, then end all processes and "
+        "remove all temporary files that it left behind.",
+        epilog="Exit status: that of the command; 124 if the limit ended it, 127 if it "
+        "cannot be started, 128 plus the number of a signal that ended it.",
     )
     parser.add_argument("limit", type=float, help="in seconds")
     parser.add_argument("command", nargs=argparse.PARSER, help="with its arguments")

@@ -1,9 +1,11 @@
-"""Checks the report of a control: values arrive, nothing is shared.
+"""Checks the report of a control: an implementation that copies every tensor.
 
 A control has to break every clause of its claimed profiles that observes sharing, and
-none that observes only values. Of a selection by profile the clauses of these profiles
-count: a case may cite others, which it cannot judge alone. Exit status: 0 when it does
-so, 1 and a line for each clause otherwise, 2 where there is no whole report.
+no clause that observes only values. After a selection by profile, only the clauses of
+these profiles count, because a case may cite others that it cannot judge alone.
+
+Exit status: 0 if the report is as expected, 1 and a line for each other clause if not,
+2 if the report is missing or incomplete.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from sharedtensor_conformance.report.records import (
 
 
 def mistakes(report: Report, summary: Summary) -> Iterator[str]:
-    """Yield what a control did that a control must not do."""
+    """Yield a sentence for each clause with an unexpected result."""
     clauses = load_clauses()
     chosen = _profiles(report)
     for id, result in summary.clauses.items():
@@ -38,15 +40,15 @@ def mistakes(report: Report, summary: Summary) -> Iterator[str]:
 
 
 def _profiles(report: Report) -> set[str]:
-    """Return the profiles that were selected; empty where all were."""
+    """Return the selected profiles; empty if all were selected."""
     given = (option.partition("=") for option in report.run.selection.options)
     return {value for name, _, value in given if name == "--profile"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the report that the command line names."""
+    """Check the report that is given on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("report", help="that of a run on a control, as --report wrote")
+    parser.add_argument("report", help="the report of a run on a control (JSON Lines)")
     try:
         report = read_report(parser.parse_args(arguments).report)
         if report.summary is None:

@@ -2,11 +2,11 @@
 
     CPYTHON_TESTS_METHOD=spawn python cpython_class.py CLASS FILE
 
-Each test writes a line of JSON to FILE when it begins and when it ends, so that one
-that hangs or takes the process along is known by its name. With ``--list`` in the place
-of CLASS, the classes and their tests are written. The modules `installed_tests` and
-`_test_multiprocessing` are on the path, where `cpython_tests.py` has put them: children
-that are spawned import them, too.
+Each test writes a line of JSON to FILE when it begins and when it ends, so that the
+name of a test is known if it hangs or ends the process. With ``--list`` in place of
+CLASS, the script writes the classes and their tests. `cpython_tests.py` has put the
+modules `installed_tests` and `_test_multiprocessing` on the path, because spawned
+children import them, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIST = "--list"
 
 
 class Recorder(unittest.TestResult):
-    """Writes what becomes of each test, as soon as it is known.
+    """Writes the outcome of each test as soon as it is known.
 
     An expected failure counts as a pass.
     """
@@ -34,24 +34,24 @@ class Recorder(unittest.TestResult):
         self.text = ""
 
     def write(self, test: unittest.TestCase, outcome: str, text: str = "") -> None:
-        """Write one line; the file is whole whatever comes next."""
+        """Write one line, and flush it."""
         line = {"test": name_of(test), "outcome": outcome, "text": text}
         self.out.write(json.dumps(line) + "\n")
         self.out.flush()
 
     def startTest(self, test: unittest.TestCase) -> None:
-        """Say that a test begins."""
+        """Write that a test begins."""
         super().startTest(test)
         self.outcome, self.text = "pass", ""
         self.write(test, "began")
 
     def stopTest(self, test: unittest.TestCase) -> None:
-        """Say how it ended."""
+        """Write the outcome of a test."""
         super().stopTest(test)
         self.write(test, self.outcome, self.text)
 
     def addError(self, test: Any, error: Any) -> None:
-        """Note an error; one outside a test, as of `setUpClass`, is written at once."""
+        """Note an error; an error outside a test (`setUpClass`) is written at once."""
         super().addError(test, error)
         self._note("error", error)
         if not isinstance(test, unittest.TestCase):
@@ -69,7 +69,7 @@ class Recorder(unittest.TestResult):
             self._note("fail", error)
 
     def addSkip(self, test: Any, reason: str) -> None:
-        """Note a skip; that of a whole class is one of each of its tests."""
+        """Note a skip; the skip of a class is a skip of each of its tests."""
         super().addSkip(test, reason)
         self.outcome, self.text = "skip", reason
 
@@ -85,16 +85,16 @@ class Recorder(unittest.TestResult):
 
 
 def name_of(test: Any) -> str:
-    """Return ``Class.test``, or the description of what is none."""
+    """Return ``Class.test``, or the description if `test` is not a test."""
     if isinstance(test, unittest.TestCase):
         return f"{type(test).__name__}.{test._testMethodName}"
     return str(test)
 
 
 def classes(module: Any) -> dict[str, type[unittest.TestCase]]:
-    """Return the classes of tests by name, but for those on threads alone.
+    """Return the classes of tests by name, without those that only use threads.
 
-    What runs on `multiprocessing.dummy` has no processes, and is the same in a drop-in.
+    Tests of `multiprocessing.dummy` have no processes, so a drop-in changes nothing.
     """
     return {
         name: found
@@ -124,6 +124,6 @@ def main(chosen: str, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    # What a shell starts in its background ignores it, and tests interrupt themselves.
+    # A background process of a shell ignores SIGINT, but tests interrupt themselves.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     main(sys.argv[1], Path(sys.argv[2]))

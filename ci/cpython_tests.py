@@ -3,14 +3,15 @@
     python ci/cpython_tests.py --out=docs/reports/cpython-tests.json
 
 The tests come with the interpreter (`test._test_multiprocessing`). Each class runs
-twice: on the standard library, which is the base line, and on a copy of the tests in
-which the name ``multiprocessing`` is `sharedtensor.multiprocessing`, with the standard
-library behind it for what a drop-in has not. Where the first passes, the second has to
-pass, but for the exceptions in `cpython_exceptions.toml`, each of which names the
-clause that asks for something else.
+twice: on the standard library, as the baseline, and on a copy of the tests in which the
+name ``multiprocessing`` is `sharedtensor.multiprocessing`, with the standard library
+for names that a drop-in does not have. A test that passes on the baseline has to pass
+on the drop-in, except for the exceptions in `cpython_exceptions.toml`. Each exception
+names the clause that requires the difference.
 
-Exit status: 0 no difference without an exception, and no exception without a
-difference; 1 otherwise; 4 wrong use. Nothing is left of a class that reaches its limit.
+Exit status: 0 if each difference has an exception and each exception has a difference,
+1 if not, 4 for a usage error. A class that reaches its time limit is ended, with its
+processes and files.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ METHODS = ("fork", "spawn", "forkserver")
 SUBJECTS = ("standard", "reference")
 TESTS = "test._test_multiprocessing"
 LAST_IMPORT = "\nfrom multiprocessing import util\n"
-"""After it the tests have imported all of `multiprocessing` under that name."""
+"""After this line, the tests have imported all of `multiprocessing` by that name."""
 
 COPY = "_test_multiprocessing.py"  # some tests look for this name in a traceback
 THE_END = "(end of its process)"
@@ -93,12 +94,12 @@ Outcomes = dict[str, "Outcome"]
 
 
 class WrongUse(Exception):
-    """It cannot be run; the message is one sentence."""
+    """The tests cannot be run; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one test: pass, skip, fail, error, hang, crash or not run."""
+    """The outcome of a test: pass, skip, fail, error, hang, crash or not run."""
 
     kind: str
     text: str = ""
@@ -106,7 +107,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Allowed:
-    """An exception: tests that may differ, and the clause that asks for it."""
+    """An exception: tests that may differ, and the clause that requires it."""
 
     tests: tuple[str, ...]
     clause: str
@@ -115,7 +116,7 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Difference:
-    """A test that the standard library passes and the reference does not."""
+    """A test that passes on the standard library, but not on the reference."""
 
     method: str
     test: str
@@ -136,7 +137,7 @@ class Difference:
 
 @dataclass
 class MethodRun:
-    """What both subjects did under one start method."""
+    """The outcomes of both subjects under one start method."""
 
     method: str
     outcomes: dict[str, Outcomes] = field(
@@ -145,7 +146,7 @@ class MethodRun:
     seconds: Counter[str] = field(default_factory=Counter)
 
     def as_data(self) -> dict[str, Any]:
-        """Return how many tests came to what, for the record."""
+        """Return the number of tests with each outcome, for the record."""
         return {
             "method": self.method,
             "seconds": {name: round(self.seconds[name]) for name in SUBJECTS},
@@ -154,7 +155,7 @@ class MethodRun:
 
 
 def kinds_of(outcomes: Outcomes) -> dict[str, int]:
-    """Return how many tests came to what; the end of a process is no test."""
+    """Return the number of tests with each outcome, without the ends of processes."""
     tests = {test for test in outcomes if not test.endswith(THE_END)}
     return dict(Counter(outcomes[test].kind for test in sorted(tests)))
 
@@ -186,14 +187,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        epilog="Exit status: 0 if each difference has an exception and each exception "
+        "has a difference, 1 if not, 4 for a usage error.",
+    )
     add = parser.add_argument
-    add("--method", action="append", choices=METHODS, help="default: all of them")
-    add("--only", default="", metavar="TEXT", help="classes with this in their names")
-    add("--limit", type=float, default=120.0, help="seconds for a class (%(default)g)")
+    text = "a start method (may be repeated; default: all)"
+    add("--method", action="append", choices=METHODS, help=text)
+    add("--only", default="", metavar="TEXT", help="only classes with TEXT in the name")
+    text = "time limit of a class in seconds (default: %(default)g)"
+    add("--limit", type=float, default=120.0, help=text)
     text = "the module with the tests (default: %(default)s)"
     add("--tests", metavar="MODULE", default=TESTS, help=text)
-    text = "the exceptions (default: %(default)s)"
+    text = "the file of exceptions (default: cpython_exceptions.toml in this folder)"
     add("--exceptions", metavar="FILE", type=Path, default=EXCEPTIONS, help=text)
     add("--out", type=Path, help="write the record to this file")
     return parser
@@ -203,7 +210,7 @@ def read_exceptions(file: Path) -> list[Allowed]:
     """Return the exceptions in a file.
 
     Raises:
-        WrongUse: it cannot be read, or names a clause that does not exist.
+        WrongUse: the file cannot be read, or names a clause that does not exist.
     """
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -212,7 +219,7 @@ def read_exceptions(file: Path) -> list[Allowed]:
             for one in data.get("exception", [])
         ]
     except (OSError, ValueError, KeyError) as error:
-        raise WrongUse(f"{file} holds no exceptions: {error}") from error
+        raise WrongUse(f"{file} has no exceptions: {error}") from error
     clauses = load_clauses()
     for each in found:
         if each.clause not in clauses:
@@ -224,7 +231,7 @@ def prepare(folder: Path, tests: str) -> None:
     """Write the modules that both subjects import, a folder for each.
 
     Raises:
-        WrongUse: this interpreter has no such tests, or not in the form that we know.
+        WrongUse: the interpreter has no such tests, or they have an unknown form.
     """
     try:
         found = importlib.util.find_spec(tests)
@@ -247,7 +254,7 @@ def prepare(folder: Path, tests: str) -> None:
         (place / COPY).write_text(text, encoding="utf-8")
         (place / "installed_tests.py").write_text(INSTALLED, encoding="utf-8")
         (place / "drop_in.py").write_text(DROP_IN, encoding="utf-8")
-        for program in original.parent.glob("mp_*.py"):  # which some tests start
+        for program in original.parent.glob("mp_*.py"):  # some tests start them
             shutil.copy(program, place)
 
 
@@ -269,7 +276,7 @@ def run_method(folder: Path, method: str, limit: float, only: str) -> MethodRun:
 
 
 def in_words(outcomes: Outcomes) -> str:
-    """Return how many tests came to what; those that did not pass are named."""
+    """Return the number of tests with each outcome, and the names of failed tests."""
     said = ", ".join(f"{count} {kind}" for kind, count in kinds_of(outcomes).items())
     others = [
         f"{test.partition('.')[2]}: {each.text:.80}"
@@ -302,7 +309,7 @@ def listed(folder: Path, method: str) -> dict[str, list[str]]:
 
 
 def environment(place: Path, method: str) -> dict[str, str]:
-    """Return the environment of a class: what is imported, and temporary files."""
+    """Return the environment of a class: module path and temporary folder."""
     temporary = place / "tmp"
     temporary.mkdir(exist_ok=True)
     path = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -316,7 +323,7 @@ def environment(place: Path, method: str) -> dict[str, str]:
 def run_class(
     place: Path, method: str, name: str, limit: float
 ) -> tuple[float, Outcomes]:
-    """Run one class on one subject; return how long it took and what came of it."""
+    """Run one class on one subject; return its duration and outcomes."""
     file, log = place / "outcomes.jsonl", place / "log"
     file.write_text("")
     command = [sys.executable, HERE / "cpython_class.py", name, file]
@@ -337,7 +344,7 @@ def run_class(
 def outcomes_in(name: str, lines: str, status: int | None) -> Outcomes:
     """Return the outcomes that a class wrote before its process ended with `status`.
 
-    One more is that of the end: whether the process ended by itself, after its tests.
+    An additional outcome is for the end: whether the process ended by itself.
     """
     found: Outcomes = {f"{name}.{THE_END}": Outcome("pass" if status == 0 else "began")}
     for line in map(json.loads, lines.splitlines()):
@@ -352,7 +359,7 @@ def outcomes_in(name: str, lines: str, status: int | None) -> Outcomes:
 
 
 def differences(run: MethodRun, allowed: Sequence[Allowed]) -> Iterator[Difference]:
-    """Yield the tests that the standard library alone passes."""
+    """Yield the tests that pass only on the standard library."""
     standard, reference = (run.outcomes[subject] for subject in SUBJECTS)
     for test, outcome in reference.items():
         if standard[test].kind == "pass" and outcome.kind != "pass":
@@ -363,7 +370,7 @@ def differences(run: MethodRun, allowed: Sequence[Allowed]) -> Iterator[Differen
 def unneeded_tests(
     found: Sequence[Difference], allowed: Sequence[Allowed]
 ) -> list[str]:
-    """Return the tests with an exception that differ under no start method."""
+    """Return the tests with an exception that do not differ under any start method."""
     differing = {each.test for each in found}
     return [test for one in allowed for test in one.tests if test not in differing]
 
@@ -371,7 +378,7 @@ def unneeded_tests(
 def tell(
     runs: Sequence[MethodRun], found: Sequence[Difference], unneeded: Sequence[str]
 ) -> None:
-    """Print what there is to know of the runs."""
+    """Print the outcomes, the differences and the unneeded exceptions."""
     for run in runs:
         data = run.as_data()
         for subject in SUBJECTS:
@@ -393,7 +400,7 @@ def write_record(
     runs: Sequence[MethodRun],
     found: Sequence[Difference],
 ) -> None:
-    """Write what was found, and when and on what, for the site."""
+    """Write the record for the site."""
     data = {
         **where,
         "runs": [run.as_data() for run in runs],

@@ -1,10 +1,10 @@
-"""Writes what cases take, for shards and for the progress of a run.
+"""Records the durations of cases from reports, for shards and the progress line.
 
     python ci/durations.py docs/reports/torch.jsonl docs/reports/torch-faults.jsonl
 
-Reports of the same implementation make one file of the package, by test and by
-configuration, in seconds. To be run again when tests were added, or when they take much
-longer or shorter than before: what is not known is estimated.
+All reports of an implementation are combined into one file of the package, with seconds
+by test and configuration. Run this again after tests were added, or if their durations
+have changed much. Unknown durations are estimated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from sharedtensor_conformance.report.records import Case, read_report
 def main() -> None:
     """Write a file for each implementation."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("reports", metavar="REPORT", nargs="+")
+    text = "reports of any implementations (JSON Lines)"
+    parser.add_argument("reports", metavar="REPORT", nargs="+", help=text)
     cases: defaultdict[str, list[Case]] = defaultdict(list)
     for path in parser.parse_args().reports:
         report = read_report(path)

@@ -1,9 +1,9 @@
-"""Says on which lines functions begin, in the files that the running Python imports.
+"""Finds the lines on which functions begin, in files of the running Python.
 
     echo '["Lib/queue.py: Queue.put"]' | python ci/find_places.py
 
-It is run by the interpreter whose packages are meant, and needs nothing else. A file in
-``Lib/`` is Python's own. A place that is not there is told as ``null``.
+Run it with the interpreter whose packages are meant; it needs nothing else. A file in
+``Lib/`` belongs to Python itself. The result for a missing place is ``null``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def line_of(place: str) -> int | None:
-    """Return the line on which the function of a place begins; None without it."""
+    """Return the line on which the function of a place begins, or None."""
     name, _, function = place.partition(": ")
     file = file_of(name)
     if not file.is_file():
@@ -37,19 +37,19 @@ def line_of(place: str) -> int | None:
 
 
 def file_of(name: str) -> Path:
-    """Return the file of a name such as ``Lib/queue.py`` or ``torch/storage.py``."""
+    """Return the path of a name like ``Lib/queue.py`` or ``torch/storage.py``."""
     if name.startswith(STANDARD):
         return Path(sysconfig.get_path("stdlib"), name.removeprefix(STANDARD))
     return Path(sysconfig.get_path("platlib"), name)
 
 
 def member(scope: ast.AST, name: str) -> ast.AST | None:
-    """Return the function or class of that name in a module or a class."""
+    """Return the function or class with this name in a module or a class."""
     return next((node for node in members(scope) if node.name == name), None)
 
 
 def members(scope: ast.AST) -> Iterator[ast.FunctionDef | ast.ClassDef]:
-    """Yield the functions and classes in a scope, also those under a condition."""
+    """Yield the functions and classes in a scope, including conditional ones."""
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node

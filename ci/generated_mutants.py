@@ -1,13 +1,14 @@
-"""Judges the suite by mutants that a program made of the reference, not a person.
+"""Tests the suite with mutants of the reference that a program generated.
 
 Each mutant of a sample is put into a copy of the packages, and the suite runs on it
-until something is broken. It runs in stages, the cheap configurations first, and each
-stage sees only what the stages before let through. What survives all of them is read by
-a person: either it makes no difference that a clause could speak of, then the reason is
-in ``ci/equivalent_mutants.toml``, or the suite has a hole.
+until a clause is broken. The suite runs in stages, the cheap configurations first, and
+each stage runs only on mutants that survived the stages before. A person reads the
+mutants that survive all stages. Either the change makes no difference that a clause
+could observe, and the reason is in ``ci/equivalent_mutants.toml``; or the suite has a
+gap.
 
-The record keeps what the first run said of a mutant beside what holds now. A mutant
-that was killed is not run again unless ``--again`` asks for it.
+The record has the first and the latest result of each mutant. A killed mutant is run
+again only with ``--again``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "ci" / "equivalent_mutants.toml"
 RECORD = ROOT / "docs" / "reports" / "generated-mutants.json"
 NO_CASE = "nothing was selected"
-"""What a run says that had no case, say since another strategy has the clause."""
+"""The message of a run without cases, for example with another strategy."""
 
 HOST = (
     "reference/sharedtensor/memory.py",
@@ -69,8 +70,9 @@ DEVICE = (
     "reference/sharedtensor/cuda/events.py",
     "reference/sharedtensor/finalizers.py",
 )
-"""What is mutated: what decides how a tensor crosses. Not the arithmetic of tensors,
-the simulated device, which stands for hardware, nor the manager, which is fuzzed."""
+"""The mutated files: those that decide how a tensor is sent. Not the arithmetic of
+tensors, nor the simulated device, which replaces hardware, nor the manager, which is
+fuzzed."""
 
 FORK = "--start-method=fork"
 STAGES = {
@@ -86,7 +88,7 @@ STAGES = {
 
 Key = tuple[str, str, str, str]
 Found = tuple[str, str, float]
-"""What a stage found: the outcome, what killed, and the seconds that it took."""
+"""The result of a stage: outcome, killer and duration in seconds."""
 
 SHOWN = ("file", "line", "within", "operator", "before", "after")
 KILLED = {"killed", "timeout"}
@@ -108,11 +110,11 @@ PLACES = {
     "conformance/sharedtensor_conformance": "sharedtensor_conformance",
     "spec": "sharedtensor_conformance/spec",
 }
-"""Where each folder of the repository is in a copy of the packages."""
+"""The folder of a copy for each folder of the repository."""
 
 
 class Copies:
-    """Copies of the packages, one for each run that goes on at a time."""
+    """Copies of the packages, one for each parallel run."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.free: queue.SimpleQueue[Path] = queue.SimpleQueue()
@@ -123,7 +125,7 @@ class Copies:
         for folder, target in PLACES.items():
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / folder, copy / target, ignore=ignored)
-        # Whatever the mutation leaves of size and time: the source decides.
+        # Compiled files depend on the source, even if size and time are unchanged.
         mode = py_compile.PycInvalidationMode.CHECKED_HASH
         compileall.compile_dir(copy, quiet=2, invalidation_mode=mode)
         return copy
@@ -136,10 +138,10 @@ class Copies:
 def run_stage(copy: Path, options: Sequence[str], limit: float) -> tuple[str, str]:
     """Run the suite on a copy; return ``survived``, ``killed`` or ``timeout``, by what.
 
-    A SHOULD that breaks kills as well; so does what keeps all cases from being run.
+    A broken SHOULD also kills, and so does an error that prevents all cases.
 
     Raises:
-        RuntimeError: the run failed, and no case did.
+        RuntimeError: the run failed, but no case did.
     """
     with tempfile.TemporaryDirectory(prefix="gm") as folder:
         report = Path(folder, "report.jsonl")
@@ -158,7 +160,7 @@ def run_stage(copy: Path, options: Sequence[str], limit: float) -> tuple[str, st
 
 
 def _killer(report: Path, said: str) -> str:
-    """Return the first case that is red, or what was said where there is no case."""
+    """Return the first failed case, or the output if there is no case."""
     with suppress(ReportError):
         cases = read_report(report).cases
         red = [case.id for case in cases if case.verdict.broken]
@@ -169,10 +171,10 @@ def _killer(report: Path, said: str) -> str:
 
 
 class Record:
-    """What is known of the mutants of a sample, and the file that it is kept in.
+    """The results of a sample of mutants, and their file.
 
     Args:
-        again: whether to begin anew; what the first run said is kept all the same.
+        again: whether to discard the latest results; the first results are kept.
     """
 
     def __init__(self, path: Path, head: dict[str, Any], *, again: bool) -> None:
@@ -185,7 +187,7 @@ class Record:
             self.known[key] = {name: row[name] for name in kept if name in row}
 
     def note(self, mutant: Mutant, stage: int, found: Found) -> None:
-        """Note what a stage found."""
+        """Note the result of a stage."""
         known = self.known.setdefault(mutant.key, {})
         known["outcome"], known["by"], seconds = found
         known["stages"] = stage + 1
@@ -197,7 +199,7 @@ class Record:
             known["first"] = known["outcome"]
 
     def row(self, mutant: Mutant, reason: str | None) -> dict[str, Any]:
-        """Return what the file says of a mutant."""
+        """Return the row of a mutant in the file."""
         row = {
             name: value for name, value in asdict(mutant).items() if name != "source"
         }
@@ -209,7 +211,7 @@ class Record:
         return row | {"outcome": "equivalent", "reason": reason}
 
     def save(self, mutants: Iterable[Mutant]) -> list[dict[str, Any]]:
-        """Write and return the rows; whoever reads the file sees all or nothing."""
+        """Write the file atomically; return the rows."""
         reasons = equivalents()
         rows = [self.row(mutant, reasons.get(mutant.key)) for mutant in mutants]
         draft = self.path.with_suffix(".tmp")
@@ -220,7 +222,7 @@ class Record:
 
 
 def equivalents() -> dict[Key, str]:
-    """Return the reasons why some mutants make no difference, by the mutants' keys."""
+    """Return the reasons why mutants are equivalent, by the keys of the mutants."""
     listed = tomllib.loads(EQUIVALENT.read_text("utf-8")).get("mutant", [])
     return {
         (one["file"], one["within"], one["before"], one["after"]): one["reason"]
@@ -229,13 +231,13 @@ def equivalents() -> dict[Key, str]:
 
 
 class Run:
-    """The judging of a sample: a stage on all, then the next on what is left."""
+    """Runs a sample: one stage on all mutants, then the next on the survivors."""
 
     def __init__(self, copies: Copies, limit: float, record: Record) -> None:
         self.copies, self.limit, self.record = copies, limit, record
 
     def judge(self, mutants: Sequence[Mutant], jobs: int) -> None:
-        """Take the mutants through the stages."""
+        """Run the stages on the mutants."""
         for stage in range(1 + max(map(len, STAGES.values()))):
             due = [mutant for mutant in mutants if self.is_due(mutant, stage)]
             with ThreadPoolExecutor(jobs) as pool:
@@ -245,15 +247,15 @@ class Run:
                         self.record.note(tasks[task], stage, task.result())
                         self.record.save(mutants)
                         announce(tasks[task], stage, task.result())
-                except BaseException:  # what runs is waited for, no other is begun
+                except BaseException:  # wait for running stages, and start no others
                     pool.shutdown(cancel_futures=True)
                     raise
 
     def is_due(self, mutant: Mutant, stage: int) -> bool:
         """Return whether a stage has to be run on a mutant.
 
-        What survived everything is run again from the first stage: the suite may have
-        another test since.
+        A mutant that survived all stages is run again from the first stage, because the
+        suite may have new tests.
         """
         known = self.record.known.get(mutant.key, {})
         if stage == 0 and known.get("outcome") == "survived":
@@ -264,7 +266,7 @@ class Run:
 
     def run(self, mutant: Mutant, stage: int) -> Found:
         """Run one stage on one mutant."""
-        if mutant.key in equivalents():  # found to be one while others ran
+        if mutant.key in equivalents():  # it was added to the file meanwhile
             return "survived", "", 0.0
         copy, started = self.copies.free.get(), time.monotonic()
         place = self.copies.place(copy, mutant.file)
@@ -279,7 +281,7 @@ class Run:
 
 
 def announce(mutant: Mutant, stage: int, found: Found) -> None:
-    """Say what a stage found."""
+    """Print the result of a stage."""
     outcome, by, seconds = found
     place = f"{mutant.file}:{mutant.line}"
     said = f"{outcome:8}  {place}  {mutant.operator}  stage {stage + 1}"
@@ -287,7 +289,7 @@ def announce(mutant: Mutant, stage: int, found: Found) -> None:
 
 
 def score(rows: Iterable[dict[str, Any]], field: str) -> str:
-    """Return how many of those that are not equivalent a field says are killed."""
+    """Return how many non-equivalent mutants are killed, by a field of the rows."""
     judged = [row for row in rows if row["outcome"] != "equivalent"]
     killed = sum(row.get(field) in KILLED for row in judged)
     share = killed / len(judged) if judged else 0.0
@@ -295,7 +297,7 @@ def score(rows: Iterable[dict[str, Any]], field: str) -> str:
 
 
 def baseline(copies: Copies, limit: float) -> None:
-    """Stop unless the unchanged packages pass all stages: else all would be killed."""
+    """Exit unless the unchanged packages pass all stages."""
     copy = copies.free.get()
     for options in dict.fromkeys(chain.from_iterable(STAGES.values())):
         outcome, by = run_stage(copy, options, limit)
@@ -305,25 +307,29 @@ def baseline(copies: Copies, limit: float) -> None:
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=100, help="mutants of the sample")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
-    parser.add_argument("--limit", type=float, default=300, help="seconds for a stage")
-    parser.add_argument("--record", type=Path, default=RECORD)
-    parser.add_argument("--again", action="store_true", help="run the killed ones, too")
-    parser.add_argument("--no-baseline", action="store_true", help="it was just green")
-    parser.add_argument("--list", action="store_true", help="show the sample alone")
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="Exit status: 0 if all mutants are killed or equivalent, 1 if not.",
+    )
+    text = "the seed of the sample (default: %(default)s)"
+    parser.add_argument("--seed", type=int, default=0, help=text)
+    parser.add_argument("--count", type=int, default=100, help="size of the sample")
+    parser.add_argument("--jobs", type=int, default=2, help="parallel runs")
+    parser.add_argument("--limit", type=float, default=300, help="seconds per stage")
+    parser.add_argument("--record", type=Path, default=RECORD, help="the record")
+    parser.add_argument("--again", action="store_true", help="also run killed mutants")
+    parser.add_argument("--no-baseline", action="store_true", help="skip the baseline")
+    parser.add_argument("--list", action="store_true", help="only show the sample")
     return parser.parse_args(given)
 
 
 def head(
     found: Sequence[Change], mutants: Sequence[Mutant], seed: int
 ) -> dict[str, Any]:
-    """Return what a record begins with: when and on what it was made, and the sample.
+    """Return the head of a record: time, machine, and sample.
 
-    A mutant that an earlier run has judged has the time of that one.
+    A mutant that an earlier run judged has the time of that run.
     """
     return {
         **circumstances(),
@@ -336,7 +342,7 @@ def head(
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Judge a sample; status 1 says that a mutant is left that nothing explains."""
+    """Judge a sample; return 1 if a mutant survived that is not equivalent."""
     asked = arguments(given)
     found = changes(ROOT, [*HOST, *DEVICE])
     mutants = sample(ROOT, found, asked.seed, asked.count)

@@ -1,11 +1,11 @@
-"""Every check of this project that needs a GPU, in one go and under ten minutes.
+"""Runs all checks of this project that need a GPU, in less than ten minutes.
 
-The checks come in the order in which they are likely to fail on a first device, so the
-first one that does not hold says where to look. What was found is saved after each step
-in one folder: `facts.json`, a report or a record and a log of each step, `summary.json`
-and `summary.md`. A step that hangs or crashes does not stop the others. A second run
-goes on where the first one was stopped: a step is run again only where it has not come
-to an end on this machine with this code, or where --again asks for it.
+The steps are in the order in which they are likely to fail on a new device, so the
+first failed step shows where to look. After each step, the results are saved in one
+folder: `facts.json`, a report or a record and a log for each step, `summary.json` and
+`summary.md`. A step that hangs or crashes does not stop the others. A second run
+continues where the first one was stopped: a step is run again only if it has not ended
+on this machine with this code, or with --again.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ GROUPS = {
     "grads": "23 31",
     "room": "26",
 }
-"""The clauses of the chapter CUDA by what fails together."""
+"""The clauses of the chapter CUDA, in groups that probably fail together."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A check: a command that ends with 0 where it holds.
+    """A check: a command that exits with 0 if the check holds.
 
     Args:
-        name: of its files and in the summary.
-        title: what it shows.
-        limit: the seconds that it may take.
-        command: with the paths of its results.
-        absent: why it cannot be run here; empty where it can.
+        name: the name in the summary and of its files.
+        title: what the check shows.
+        limit: its time limit in seconds.
+        command: the command line, with the paths of its results.
+        absent: why it cannot be run here; empty if it can.
     """
 
     name: str
@@ -102,7 +102,7 @@ def steps(
         one = "--strategy=file_descriptor"
         yield Step(f"cuda-{name}", title, 90, suite(f"cuda-{name}", *clauses, one))
     gate = (sys.executable, HERE / "gpu_gate.py", "--python", python, *label)
-    # Most of the step's time may go to one run: on two processors the CPU takes it.
+    # One run may need most of the time: on two processors, that on the CPU.
     where = ("--report", out / "gate.jsonl", "--lock", f"{lock}.gate", "--limit", 340)
     yield Step("gate", "The gate is open for the reference", 420, (*gate, *where))
     torch = "" if "torch" in facts["libraries"] else "torch is not in the environment"
@@ -116,7 +116,7 @@ def steps(
 
 
 class Record:
-    """What was found so far, in the folder."""
+    """The results so far, in the folder."""
 
     def __init__(
         self, folder: Path, key: str, *, emulated: bool, kept: tuple[int, ...] = ()
@@ -124,7 +124,7 @@ class Record:
         self.folder = folder
         self.key = key
         self.emulated = emulated
-        self.kept = kept  # descriptors that steps inherit: the turn of this host
+        self.kept = kept  # descriptors that steps inherit: the lock of this host
         self.file = folder / "summary.json"
         self.steps: dict[str, dict[str, Any]] = {}
         if self.file.exists():
@@ -141,14 +141,14 @@ class Record:
         return found
 
     def is_final(self, name: str) -> bool:
-        """Return whether a step came to an end on this machine with this code."""
+        """Return whether a step has ended on this machine with this code."""
         found = self.steps.get(name, {})
         return found.get("status") in FINAL and found.get("key") == self.key
 
     def put(
         self, step: Step, status: str, seconds: float = 0.0, said: str = ""
     ) -> None:
-        """Save what became of a step; the files are whole at any moment."""
+        """Save the result of a step; the files are replaced atomically."""
         self.steps[step.name] = {
             "name": step.name, "title": step.title, "status": status,
             "seconds": seconds, "said": said, "key": self.key,
@@ -157,13 +157,13 @@ class Record:
         _replace(self.folder / "summary.md", self.page())
 
     def data(self) -> dict[str, Any]:
-        """Return the whole as data."""
+        """Return all results as data."""
         saved = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         steps = list(self.steps.values())
         return {"emulated": self.emulated, "saved": saved, "steps": steps}
 
     def page(self) -> str:
-        """Return the whole as Markdown."""
+        """Return all results as Markdown."""
         where = "the emulated runtime: nothing here counts as CUDA"
         lines = [f"# Checks on {where if self.emulated else 'a CUDA device'}", ""]
         lines += ["| step | what it shows | found | seconds |", "|---|---|---|---:|"]
@@ -182,9 +182,9 @@ def _replace(file: Path, text: str) -> None:
 
 
 def run_step(step: Step, record: Record, left: float) -> str:
-    """Run a step within its limit and what is left of the budget; return its status."""
+    """Run a step within its limit and the remaining budget; return its status."""
     if step.absent or left < 1:
-        why = step.absent or "no time is left; run it again to go on"
+        why = step.absent or "no time is left; run the checks again to continue"
         record.put(step, NOT_RUN, said=why)
         return NOT_RUN
     record.put(step, RUNNING)
@@ -195,7 +195,7 @@ def run_step(step: Step, record: Record, left: float) -> str:
         ended = bounded.run(step.command, limit, pass_fds=record.kept, **streams)
     said = "\n".join(log.read_text(errors="replace").splitlines()[-SHOWN:])
     if ended.status is None and limit < step.limit:
-        status, said = NOT_RUN, "the time was over before it ended; run it again"
+        status, said = NOT_RUN, "the time was over before it ended; run again"
     else:
         status = _status_of(ended.status)
     record.put(step, status, ended.seconds, said)
@@ -211,7 +211,7 @@ def _status_of(status: int | None) -> str:
 
 
 def key_of(facts: dict[str, Any]) -> str:
-    """Return what a result depends on: this machine's devices, and this code."""
+    """Return a key for what results depend on: the machine's devices and the code."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for folder in SOURCES:
         for file in sorted((CHECKOUT / folder).rglob("*")):
@@ -222,7 +222,7 @@ def key_of(facts: dict[str, Any]) -> str:
 
 
 def check(options: argparse.Namespace, folder: Path, held: int) -> bool:
-    """Make all checks; return whether each one held or could not be run."""
+    """Run all checks; return whether each one held or could not be run."""
     began = monotonic()
     found = examined(folder / ".facts.json", emulated=options.emulated)
     python = options.python
@@ -231,7 +231,7 @@ def check(options: argparse.Namespace, folder: Path, held: int) -> bool:
         python = str(environment / "bin" / "python")
         if not Path(python).exists():
             python = make_environment(environment, found["extra"], options)
-        began = monotonic()  # what is downloaded is no part of the checks
+        began = monotonic()  # downloads do not count
     refuse_unseen(python, "reference", "emulated" if options.emulated else "cuda")
     done = subprocess.run(
         [python, FACTS], capture_output=True, timeout=120, check=False
@@ -271,7 +271,7 @@ def _all(
         found = record.steps[step.name]
         print(f"{step.name}: {status}, {found['seconds']} s", flush=True)
         statuses.append(status)
-    print(f"{record.folder / 'summary.md'} has all of it.")
+    print(f"All results are in {record.folder / 'summary.md'}.")
     late = any(
         one["status"] == NOT_RUN and "again" in one["said"]
         for one in record.steps.values()
@@ -284,23 +284,23 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="gpu-checks.sh",
         description=(__doc__ or "").partition("\n\n")[2],
-        epilog="exit status: 0 all held; 1 something did not, or time was over; 2 the "
-        "runner is not fit, or the options are wrong, with one sentence on stderr",
+        epilog="exit status: 0 all checks held; 1 a check did not hold, or time was "
+        "over; 2 the runner is not fit, or a usage error, with one sentence on stderr",
         allow_abbrev=False,
     )
     add = parser.add_argument
-    text = "where results are saved (default: %(default)s)"
+    text = "the folder for the results (default: %(default)s)"
     add("--out", metavar="FOLDER", type=Path, default="gpu-checks", help=text)
-    text = "run this step again though it came to an end (may be repeated); all: each"
+    text = "run this step again although it has ended; 'all' for all (may be repeated)"
     add("--again", metavar="STEP", action="append", default=[], help=text)
-    text = "how long all steps may take together (default: %(default)s)"
+    text = "time limit for all steps together (default: %(default)g)"
     add("--budget", metavar="SECONDS", type=float, default=BUDGET, help=text)
     add_runner_options(parser)
     return parser
 
 
 def main() -> int:
-    """Do what the options ask; return the exit status."""
+    """Run the checks; return the exit status."""
     options = build_parser().parse_args()
     bounded.end_with_signals()
     existed = options.out.exists()

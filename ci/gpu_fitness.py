@@ -1,10 +1,11 @@
-"""Whether this machine can judge device memory: found out before anything is judged.
+"""Checks whether this machine can judge device memory, before anything is judged.
 
-It asks the NVIDIA driver itself, through its library, so that it needs nothing but
-Python: a runner is refused before an environment is made for it. The last check is the
-one that settles it: two processes, one of which opens memory of the other.
+It uses the library of the NVIDIA driver, so that it needs nothing but Python. So an
+unfit runner is refused before an environment is made for it. The last check is the
+decisive one: a process opens device memory of another process.
 
-Exit status: 0 fit, 1 memory is not back (`--compare`), 2 not fit, with one sentence.
+Exit status: 0 the machine is fit, 1 memory is missing (`--compare`), 2 the machine is
+not fit, with one sentence.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ GRACE = 10.0
 COMPUTE_MODE, UNIFIED_ADDRESSING, EVENT_SUPPORT = 20, 41, 125  # CUdevice_attribute
 PROHIBITED, EXCLUSIVE = 2, 3  # CUcomputemode
 FIT, NOT_BACK, UNFIT = 0, 1, 2
-EMULATED = "sharedtensor_emulated_cuda"  # what the emulated library alone has
+EMULATED = "sharedtensor_emulated_cuda"  # a function that only the emulated library has
 
 
 class Unfit(Exception):
@@ -50,7 +51,7 @@ class Handle(ctypes.Structure):
 
 
 class Cuda:
-    """What the checks need of the driver, on one library; raises `Unfit`."""
+    """The functions of the driver that the checks need; they raise `Unfit`."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -63,7 +64,7 @@ class Cuda:
 
     @classmethod
     def load(cls, emulated: bool = False) -> Cuda:
-        """Find the library that comes with the driver, or that of the emulated one."""
+        """Load the library of the driver, or of the emulated runtime."""
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError:
@@ -81,20 +82,20 @@ class Cuda:
         return cls(library)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the library; raises `Unfit` with what the driver says."""
+        """Call a function of the library; raises `Unfit` with the driver's error."""
         status = getattr(self.library, name)(*arguments)
         if status:
             raise Unfit(f"{name} failed with {self.name_of(status)}.")
 
     def name_of(self, status: int) -> str:
-        """Return the name that the driver has for an error."""
+        """Return the driver's name of an error."""
         text = ctypes.c_char_p()
         if self.library.cuGetErrorName(status, ctypes.byref(text)) or not text.value:
             return f"CUDA error {status}"
         return text.value.decode()
 
     def integer(self, name: str, *arguments: Any) -> int:
-        """Return what a function writes through its first argument."""
+        """Return the integer that a function writes through its first argument."""
         found = ctypes.c_int()
         self.call(name, ctypes.byref(found), *arguments)
         return found.value
@@ -149,7 +150,7 @@ class Cuda:
 
 
 def check_shared_memory(folder: str = "/dev/shm") -> str:
-    """The folder of shared memory can be written and has room."""
+    """Check that the folder of shared memory is writable and has space."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -168,7 +169,7 @@ def check_shared_memory(folder: str = "/dev/shm") -> str:
 
 
 def check_limits(limit_of: Callable[[int], tuple[int, int]] | None = None) -> str:
-    """Descriptors and locked memory are not limited to less than a run needs."""
+    """Check that the limits of descriptors and locked memory are high enough."""
     limit_of = limit_of or resource.getrlimit
     said = []
     for name, what, need, option in (
@@ -199,7 +200,7 @@ def cupy_extra(version: int) -> str:
 
 
 def check_devices(cuda: Cuda) -> list[dict[str, Any]]:
-    """There is a device, and each one lets several processes allocate."""
+    """Check that there is a device, and that several processes can use each."""
     count = cuda.integer("cuDeviceGetCount")
     if not count:
         raise Unfit(
@@ -237,7 +238,7 @@ def _checked(cuda: Cuda, index: int) -> dict[str, Any]:
 
 
 def check_sharing(cuda: Cuda, devices: list[dict[str, Any]]) -> None:
-    """Another process can open an allocation of this one, on each device."""
+    """Check that another process can open memory of this one, on each device."""
     for index, found in enumerate(devices):
         cuda.use(cuda.integer("cuDeviceGet", index))
         pointer = cuda.allocate(BLOCK)
@@ -272,7 +273,7 @@ def _open_elsewhere(handle: bytes, index: int, found: dict[str, Any]) -> None:
 
 
 def open_here(argument: str, load: Callable[[], Cuda]) -> None:
-    """Be the second process: open the memory and compare what is in it."""
+    """Run the second process: open the memory and compare its content."""
     index, _, data = argument.partition(":")
     cuda = load()
     cuda.use(cuda.integer("cuDeviceGet", int(index)))
@@ -280,14 +281,14 @@ def open_here(argument: str, load: Callable[[], Cuda]) -> None:
     word = cuda.first_word(pointer)
     cuda.call("cuIpcCloseMemHandle", pointer)
     if word != PATTERN:
-        raise Unfit(f"what was opened holds {word:#x} and not {PATTERN:#x}.")
+        raise Unfit(f"the opened memory has {word:#x} and not {PATTERN:#x}.")
 
 
 # Together
 
 
 def examine(load: Callable[[], Cuda] = Cuda.load) -> dict[str, Any]:
-    """Make every check; return what was found, or raise `Unfit`."""
+    """Run all checks; return the facts, or raise `Unfit`."""
     host = [check_shared_memory(), check_limits()]
     cuda = load()
     version = cuda.integer("cuDriverGetVersion")
@@ -299,7 +300,7 @@ def examine(load: Callable[[], Cuda] = Cuda.load) -> dict[str, Any]:
 
 
 def compare(before: dict[str, Any], slack: int, load: Callable[[], Cuda]) -> str:
-    """Return a sentence about memory that is not back after the grace, or ""."""
+    """Return a sentence about memory that is missing after the grace, or ""."""
     cuda = load()
     deadline = time.monotonic() + GRACE
     while lost := _lost(before, _free(cuda, len(before["devices"])), slack):
@@ -337,27 +338,28 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
     parser = _Parser(
         prog="gpu_fitness.py",
-        description="Find out whether this machine can judge device memory.",
-        epilog="exit status: 0 fit, 1 memory is not back, 2 not fit (one sentence)",
+        description="Check whether this machine can judge device memory.",
+        epilog="exit status: 0 the machine is fit, 1 memory is missing (--compare), 2 "
+        "the machine is not fit, or a usage error, with one sentence on stderr",
     )
-    parser.add_argument("--facts", metavar="FILE", help="write what was found as JSON")
+    parser.add_argument("--facts", metavar="FILE", help="write the facts as JSON")
     parser.add_argument(
-        "--extra", action="store_true", help="print cuda12 or cuda13, nothing else"
+        "--extra", action="store_true", help="print only the extra: cuda12 or cuda13"
     )
     parser.add_argument(
         "--compare",
         metavar="FILE",
-        help="say whether the free memory is what it was when FILE was written",
+        help="check that as much memory is free as when --facts wrote FILE",
     )
     parser.add_argument(
         "--slack",
         metavar="BYTES",
         type=int,
         default=8 * MIB,
-        help="what may be missing then (default %(default)s)",
+        help="how much memory may be missing then (default: %(default)s)",
     )
     parser.add_argument(
-        "--emulated", action="store_true", help="look at the emulated runtime instead"
+        "--emulated", action="store_true", help="check the emulated runtime instead"
     )
     parser.add_argument("--open", metavar="INDEX:HANDLE", help=argparse.SUPPRESS)
     return parser
@@ -366,7 +368,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(
     arguments: list[str] | None = None, load: Callable[[], Cuda] | None = None
 ) -> int:
-    """Do what the options ask; return the exit status."""
+    """Run the checks; return the exit status."""
     options = build_parser().parse_args(arguments)
     load = load or functools.partial(Cuda.load, options.emulated)
     try:

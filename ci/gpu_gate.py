@@ -1,8 +1,9 @@
 """The gate for a GPU runner: judges an implementation on a real device and on the CPU.
 
-It looks whether the runner is fit, makes an environment with the CuPy that fits the
-driver, runs the suite, looks whether the device's memory is back, and decides. One gate
-at a time runs on a host, since what a device has in use is one figure for all.
+It checks that the runner is fit, makes an environment with the CuPy that fits the
+driver, runs the suite, checks that the device's memory is free again, and decides. Only
+one gate runs on a host at a time, because the device reports its used memory only for
+all processes together.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from gpu_runner import (
 )
 
 MOST_WORKERS = 8
-"""A GPU host has many processors; more workers than these make nothing faster."""
+"""The maximum number of workers: more of them do not make the run faster."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -39,33 +40,34 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="gpu-gate.sh",
         description=(__doc__ or "").partition("\n\n")[2],
-        epilog="exit status: 0 conforms; 1 does not conform or was not judged; 2 the "
-        "runner is not fit, or the options are wrong, with one sentence on stderr",
+        epilog="exit status: 0 the implementation conforms; 1 it does not conform or "
+        "was not judged; 2 the runner is not fit, or a usage error, with one sentence "
+        "on stderr",
         allow_abbrev=False,
     )
     add = parser.add_argument
-    text = "what the suite's --impl takes (default: %(default)s)"
+    text = "the implementation, as for the suite's --impl (default: %(default)s)"
     add("--impl", metavar="NAME", default="reference", help=text)
-    text = "the profiles that have to hold (default: %(default)s)"
+    text = "the profiles that have to hold, comma-separated (default: %(default)s)"
     add("--require", metavar="LIST", default="core,grad,cuda", help=text)
-    text = "the report to write (default: %(default)s); that of the CPU lies beside it"
+    text = "the report to write (default: %(default)s); that of the CPU is next to it"
     add("--report", metavar="FILE", type=Path, default="gpu-report.jsonl", help=text)
-    text = "a page to append Markdown to (default: $GITHUB_STEP_SUMMARY)"
+    text = "append a summary in Markdown to FILE (default: $GITHUB_STEP_SUMMARY)"
     page = os.environ.get("GITHUB_STEP_SUMMARY") or None
     add("--summary", metavar="FILE", default=page, help=text)
-    text = "workers for the part on the CPU (default here: %(default)s)"
+    text = "workers for the run on the CPU (default here: %(default)s)"
     workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
     add("--workers", metavar="N", type=int, default=workers, help=text)
-    text = "how long each of both runs may take (default: %(default)s)"
+    text = "time limit of each of the two runs (default: %(default)g)"
     add("--limit", metavar="SECONDS", type=float, default=3000.0, help=text)
-    text = "give this option to the suite (may be repeated)"
+    text = "pass this option to the suite (may be repeated)"
     add("--suite-option", metavar="OPT", action="append", default=[], help=text)
     add_runner_options(parser)
     return parser
 
 
 class Gate:
-    """One decision: what it is about, and where."""
+    """One decision of the gate."""
 
     def __init__(self, options: argparse.Namespace, folder: Path, held: int) -> None:
         self.options = options
@@ -85,10 +87,10 @@ class Gate:
             self.python = make_environment(environment, facts["extra"], options)
         refuse_unseen(self.python, options.impl, self.device)
         for report in self.reports:
-            report.unlink(missing_ok=True)  # that of a run before is none of this one
+            report.unlink(missing_ok=True)  # an earlier run does not count
         self.judge("cpu", self.reports[0], "-n", str(options.workers))
-        # What a device has in use is one figure, so its cases run one by one.
-        # A rehearsal is judged by what it selects, since the gate leaves it out.
+        # Used memory is one figure for the device, so its cases run one by one.
+        # The gate ignores a rehearsal, which is judged by its own selection.
         more = ("--profile=cuda",) if options.emulated else ()
         held = self.judge(self.device, self.reports[1], *more)
         back = self.is_memory_back()
@@ -99,7 +101,7 @@ class Gate:
         return back and is_open and (held or not options.emulated)
 
     def judge(self, device: str, report: Path, *more: str) -> bool:
-        """Run the suite on a device; its report is what decides. Return if it held."""
+        """Run the suite on a device; return whether it held. The report decides."""
         suite = ("-m", "pytest", "--pyargs", "sharedtensor_conformance")
         quiet = ("-q", "-p", "no:cacheprovider", f"--impl={self.options.impl}")
         what = (f"--device={device}", f"--report={report}", *more)
@@ -118,7 +120,7 @@ class Gate:
         return subprocess.run([*command, *option], check=False).returncode == 0
 
     def is_open(self) -> bool:
-        """Let the reports decide; no result of the emulated runtime is among them."""
+        """Decide from the reports; results of the emulated runtime do not count."""
         profiles, reports = self.options.require, self.reports
         if self.options.emulated:
             named = [name for name in profiles.split(",") if name.strip() != "cuda"]
@@ -135,7 +137,7 @@ class Gate:
     said = ""
 
     def summarize(self) -> None:
-        """Append the decision and both reports to a page, as Markdown."""
+        """Append the decision and both reports to the summary, as Markdown."""
         blocks = ["## GPU gate", f"```text\n{self.said}```"]
         if self.options.emulated:
             blocks.insert(
@@ -151,7 +153,7 @@ class Gate:
             page.write("\n\n".join(blocks) + "\n")
 
     def tool(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run the suite's own command."""
+        """Run ``shared-tensor-spec``."""
         command = [self.python, "-m", "sharedtensor_conformance.cli"]
         given = [str(argument) for argument in arguments]
         return subprocess.run(
@@ -160,7 +162,7 @@ class Gate:
 
 
 def judged_on(devices: list[dict[str, Any]], *, emulated: bool) -> str:
-    """Return how many devices were judged of those that this process sees."""
+    """Return a sentence about how many of the visible devices were judged."""
     what = "emulated device" if emulated else "GPU"
     if len(devices) == 1:
         return f"Judged on one {what}; what needs two was not run."
@@ -171,9 +173,9 @@ def judged_on(devices: list[dict[str, Any]], *, emulated: bool) -> str:
 
 
 def joined(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with each suite option in one piece with its value.
+    """Return the arguments with each ``--suite-option`` joined with its value.
 
-    The value is an option itself, which the parser would take for one of the gate's.
+    The value is itself an option, which the parser would take for one of the gate's.
     """
     found: list[str] = []
     for argument in arguments:
@@ -185,7 +187,7 @@ def joined(arguments: Sequence[str]) -> list[str]:
 
 
 def main() -> int:
-    """Do what the options ask; return the exit status."""
+    """Run the gate; return the exit status."""
     options = build_parser().parse_args(joined(sys.argv[1:]))
     if options.workers < 1:
         build_parser().error("--workers needs a number above 0")

@@ -1,9 +1,9 @@
-"""Whether a device keeps the rules that the simulated one keeps, over one `Driver`.
+"""Checks whether a device keeps the rules of the simulated device.
 
-The same checks run on `sim:0` and on `cuda:0`. What the manuals leave undefined is not
-provoked on a real device: a rule without a check here is listed as not checked, with
-its basis. Exit status: 0 all that were checked are kept, 1 one is not, 2 there is no
-device.
+The same checks run on `sim:0` and on `cuda:0`, through the same `Driver` interface.
+Behaviour that the manuals leave undefined is not provoked on a real device: a rule
+without a check is listed as not checked, with its basis. Exit status: 0 all checked
+rules are kept, 1 a rule is not kept, 2 there is no device.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHECKS: dict[str, Check] = {}
 
 
 class Other:
-    """A second process that does what it is told with its own driver of the device."""
+    """A second process, which executes calls with its own driver of the device."""
 
     def __init__(self, device: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -52,7 +52,7 @@ class Other:
         return call
 
     def end(self) -> None:
-        """Let it go, and wait."""
+        """End the process."""
         with contextlib.suppress(OSError):
             self._pipe.send(None)
         self._process.join(TIMEOUT)
@@ -82,7 +82,7 @@ def rule(name: str) -> Callable[[Check], Check]:
 
 @contextlib.contextmanager
 def block(driver: Any, nbytes: int = 1024) -> Iterator[int]:
-    """Have an allocation that begins with OLD."""
+    """Yield an allocation that begins with OLD."""
     base = driver.allocate(nbytes)
     driver.copy_to_device(base, OLD)
     driver.synchronize()
@@ -94,7 +94,7 @@ def block(driver: Any, nbytes: int = 1024) -> Iterator[int]:
 
 @contextlib.contextmanager
 def opened(driver: Any, other: Other) -> Iterator[tuple[int, int]]:
-    """Have an allocation, and where the other process has it open."""
+    """Yield an allocation, and its address in the other process."""
     with block(driver) as base:
         theirs = other.open_handle(driver.ipc_handle(base))
         try:
@@ -200,7 +200,7 @@ def _either_side_records(driver: Any, other: Other) -> bool:
 @rule("record-captures")
 def _record_captures(driver: Any, other: Other) -> bool:
     event = driver.event_create()
-    driver.event_synchronize(event)  # before the first record it stands for nothing
+    driver.event_synchronize(event)  # an event that was not recorded is complete
     driver.event_record(event)
     driver.event_synchronize(event)
     driver.event_destroy(event)
@@ -265,7 +265,7 @@ def _expect_fork_error(driver: Any) -> None:
 
 
 def judge(device: str) -> dict[str, str]:
-    """Return for each rule what was found: kept, not kept (why), or not checked."""
+    """Return the result for each rule: kept, not kept (why), or not checked."""
     driver = devices.device_state(device).driver
     other = Other(device)
     try:
@@ -284,11 +284,12 @@ def _judged(name: str, driver: Any, other: Other) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Judge a device, print and write what was found; return the exit status."""
+    """Judge a device, print and write the results; return the exit status."""
     parser = argparse.ArgumentParser(prog="gpu_rules.py", description=__doc__)
-    parser.add_argument("--device", default="cuda:0", help="cuda:0 or sim:0")
-    parser.add_argument("--out", metavar="FILE", help="write what was found as JSON")
-    text = "look at the emulated runtime; what is written says so"
+    text = "cuda:0 or sim:0 (default: %(default)s)"
+    parser.add_argument("--device", default="cuda:0", help=text)
+    parser.add_argument("--out", metavar="FILE", help="write the results as JSON")
+    text = "check the emulated runtime; the results say so"
     parser.add_argument("--emulated", action="store_true", help=text)
     options = parser.parse_args(arguments)
     if options.emulated and not is_emulated():

@@ -1,7 +1,8 @@
-"""What the programs for GPU runners share: a lock of the host, and an environment.
+"""Functions that the programs for GPU runners share: host lock and environment.
 
-Whatever keeps a runner from judging is `Unfit`, with one sentence, and its exit status
-is 2, never that of a verdict. Standard library: it runs before anything is installed.
+If a runner cannot judge, `Unfit` is raised with one sentence, and the exit status is 2,
+never that of a verdict. The module uses only the standard library, because it runs
+before anything is installed.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ PAUSE = 0.2
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells of wrong use in one line, with the status of what cannot be judged."""
+    """A parser that reports a usage error in one line, with the status of `Unfit`."""
 
     def error(self, message: str) -> NoReturn:
-        """End with one line."""
+        """Print the message and exit."""
         self.exit(UNFIT, f"{self.prog}: {message}; see --help.\n")
 
 
 def add_runner_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what of this runner is used."""
+    """Add the options about the runner's environment and lock."""
     add = parser.add_argument
-    text = "use this interpreter's environment, which has the suite and CuPy"
+    text = "use the environment of this interpreter; it needs the suite and CuPy"
     add("--python", metavar="PATH", help=text)
-    text = "install from this folder alone, without a network"
+    text = "install only from the wheels in this folder, without a network"
     add("--wheels", metavar="FOLDER", type=Path, help=text)
-    text = "also install this into the environment, as pip names it (may be repeated)"
+    text = "also install this pip requirement (may be repeated)"
     add("--install", metavar="WHAT", action="append", default=[], help=text)
-    text = "the file by which programs on this host take turns (default: %(default)s)"
+    text = "the lock file of the GPU programs on this host (default: %(default)s)"
     add("--lock", metavar="FILE", default=LOCK, help=text)
-    text = "how many seconds to wait for that turn (default: %(default)s)"
+    text = "how long to wait for the lock (default: %(default)g)"
     add("--wait", metavar="SECONDS", type=float, default=900.0, help=text)
-    text = "rehearse on the emulated runtime; nothing then counts as CUDA"
+    text = "rehearse on the emulated runtime; its results never count as CUDA"
     add("--emulated", action="store_true", help=text)
 
 
@@ -65,13 +66,13 @@ def add_runner_options(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def turn(file: str, wait: float) -> Iterator[int]:
-    """Have the host's turn; yields the descriptor that holds it.
+    """Hold the lock of this host for the block; yield its descriptor.
 
-    Who inherits the descriptor keeps the turn, so a suite that outlives this program
-    is not joined by another one.
+    A process that inherits the descriptor keeps the lock. So no other program starts
+    while the suite outlives this program.
 
     Raises:
-        Unfit: somebody else has had it for so long.
+        Unfit: another program has held the lock for the whole time.
     """
     deadline = time.monotonic() + wait
     told = False
@@ -94,7 +95,7 @@ def turn(file: str, wait: float) -> Iterator[int]:
 
 
 def _taken(file: str) -> int | None:
-    """Return a descriptor with the lock, or None where somebody else has it."""
+    """Return a descriptor with the lock, or None if another program has it."""
     try:
         held = _opened(file)
     except OSError as error:
@@ -110,7 +111,7 @@ def _taken(file: str) -> int | None:
 
 
 def _opened(file: str) -> int:
-    # What another user made in a folder for all can be opened, but not to create it.
+    # In a shared folder, the file of another user can be opened only without O_CREAT.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     with contextlib.suppress(FileNotFoundError):
         return os.open(file, flags)
@@ -119,14 +120,14 @@ def _opened(file: str) -> int:
     return os.open(file, flags)
 
 
-# What this runner has
+# The fitness of this runner
 
 
 def examined(file: Path, *, emulated: bool) -> dict[str, Any]:
-    """Return what the fitness check finds, which it writes to a file.
+    """Return the facts of the fitness check, which it writes to a file.
 
     Raises:
-        Unfit: it finds something that keeps this runner from judging.
+        Unfit: the check shows that this runner cannot judge.
     """
     option = ["--emulated"] if emulated else []
     command = [sys.executable, str(FITNESS), "--facts", str(file), *option]
@@ -147,10 +148,10 @@ def examined(file: Path, *, emulated: bool) -> dict[str, Any]:
 
 
 def make_environment(folder: Path, extra: str, options: argparse.Namespace) -> str:
-    """Make an environment with the suite and the CuPy that fits; return its python.
+    """Make an environment with the suite and a fitting CuPy; return its interpreter.
 
     Raises:
-        Unfit: something is missing for it.
+        Unfit: the environment cannot be made.
     """
     wheels = options.wheels
     if wheels and not any(wheels.glob("*.whl")):
@@ -198,13 +199,13 @@ def _filling(extra: str) -> str:
 
 
 def refuse_unseen(python: str, implementation: str, device: str) -> None:
-    """See that the implementation can use the device in its environment.
+    """Check that the implementation can use the device in its environment.
 
-    A build that cannot, say for a newer CUDA than the driver's, was never judged, so
-    its clauses must not be called broken.
+    A build that cannot, for example because it needs a newer driver, cannot be judged,
+    so its clauses must not be reported as broken.
 
     Raises:
-        Unfit: it says that it cannot, or the environment has no suite.
+        Unfit: the implementation cannot use it, or the environment has no suite.
     """
     command = [python, str(HERE / "gpu_seen.py"), implementation, device]
     try:

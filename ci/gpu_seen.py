@@ -1,9 +1,9 @@
-"""Whether an implementation can use a device in this environment.
+"""Checks whether an implementation can use a device in this environment.
 
     python gpu_seen.py IMPLEMENTATION DEVICE
 
-Exit status: 2 where it says that it cannot, with a sentence on stdout; else 0. What is
-wrong with an adapter is told by the suite.
+Exit status: 2 if the implementation says that it cannot, with a sentence on stdout; 0
+otherwise. The suite reports other problems of an adapter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 
 def why_not(name: str, device: str) -> str:
-    """Return in a sentence why a device cannot be used; empty where it can."""
+    """Return a sentence why a device cannot be used; empty if it can."""
     if find_spec("sharedtensor_conformance") is None:
         return f"{sys.executable} has no sharedtensor_conformance; install it there."
     from sharedtensor_conformance.adapters import loader

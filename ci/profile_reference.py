@@ -1,11 +1,11 @@
-"""Where the reference's time goes: the steps of one small tensor, and a child's start.
+"""Profiles the reference: the steps of sending a small tensor, and a child's start.
 
-The benchmark says how long a message takes; this says of what that consists. All steps
-run in one process, which sends to itself and forgets what it has sent, so that it
-receives as another would: no wake-up and no other process is in the figures. The two
-strategies take turns. A start is measured from outside, with one more import each time.
-What of a message is Python and what the kernel, and what the manager adds, is measured
-between two processes, by their processor time.
+The benchmark measures how long a message takes; this script measures its parts. All
+steps run in one process, which sends to itself and forgets what it sent, so that it
+receives like another process. So the figures contain no wake-ups and no other
+processes. The two strategies alternate. The start of a child is measured from outside,
+with one more import each time. The processor time of two processes shows which part of
+a message is Python, which is the kernel, and what the manager adds.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ STARTS = {
         "import multiprocessing.spawn, sharedtensor; sharedtensor.zeros(1)"
     ),
 }
-"""What a spawned child that uses the reference imports, one thing after the other."""
+"""The imports of a spawned child that uses the reference, in steps."""
 
 
 class Stopwatch:
-    """Collects how long each step takes, in microseconds."""
+    """Collects the duration of each step in microseconds."""
 
     def __init__(self) -> None:
         self.taken: dict[str, list[float]] = defaultdict(list)
@@ -69,7 +69,7 @@ def one_message(stopwatch: Stopwatch, reader: Any, writer: Any) -> None:
         protocol.write_message(message, writer)
         received = protocol.read_message(reader)
     assert tensor.storage.segment is not None, "it is shared"
-    del state.known[tensor.storage.segment.token]  # as a process that has not got it
+    del state.known[tensor.storage.segment.token]  # as in another process
     with stopwatch.over("unpack"):
         arrived = protocol.unpack_message(*received)
     with stopwatch.over("drop by the receiver"):
@@ -102,7 +102,7 @@ def profile_sides(messages: int) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def sides_of(strategy: str, messages: int) -> dict[str, dict[str, float]]:
-    """Send new tensors to another process; return what each process uses."""
+    """Send new tensors to another process; return the time that each process uses."""
     multiprocessing.set_sharing_strategy(strategy)
     context = multiprocessing.get_context("spawn")
     reader, writer = context.Pipe(duplex=False)
@@ -123,7 +123,7 @@ def sides_of(strategy: str, messages: int) -> dict[str, dict[str, float]]:
 
 
 def send(writer: Any, count: int) -> Used:
-    """Send new tensors and drop them; return the time that this takes."""
+    """Send new tensors and drop them; return the processor time."""
     before = own_time()
     for _ in range(count):
         writer.send(sharedtensor.zeros(1, dtype="float32"))
@@ -131,7 +131,7 @@ def send(writer: Any, count: int) -> Used:
 
 
 def receive(reader: Any, told: Any, count: int) -> None:
-    """Receive tensors and drop them; tell what the later ones took."""
+    """Receive tensors and drop them; send the time for the later ones."""
     for _ in range(WARM_UP):
         reader.recv()
     told.send(None)
@@ -148,7 +148,7 @@ def own_time() -> Used:
 
 
 def manager_time(strategy: str) -> Used:
-    """Return the same of the manager, proc_pid_stat(5); nothing where there is none."""
+    """Return the processor time of the manager, proc_pid_stat(5), or 0 without one."""
     if strategy != "file_system":
         return {}
     stat = Path(f"/proc/{manager.status()['pid']}/stat").read_text()
@@ -158,19 +158,19 @@ def manager_time(strategy: str) -> Used:
 
 
 def since(before: Used, now: Used) -> Used:
-    """Return what was used in between."""
+    """Return the difference of two processor times."""
     return {where: now[where] - before[where] for where in now}
 
 
 def seconds_of(action: Callable[[], object]) -> float:
-    """Return how long something takes."""
+    """Return how long an action takes, in seconds."""
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
 
 
 def profile_starts(repeats: int) -> dict[str, float]:
-    """Return the median milliseconds of a process by what it imports."""
+    """Return the median duration of a process in milliseconds, by its imports."""
     taken: dict[str, list[float]] = defaultdict(list)
     for _ in range(repeats):
         for what, program in STARTS.items():
@@ -181,14 +181,19 @@ def profile_starts(repeats: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, and write what was found."""
+    """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--messages", type=int, default=500, help="for each repeat")
+    text = "repeats (default: %(default)s)"
+    parser.add_argument("--repeats", type=int, default=7, help=text)
+    text = "messages in each repeat (default: %(default)s)"
+    parser.add_argument("--messages", type=int, default=500, help=text)
     parser.add_argument(
         "--sent", type=int, default=20_000, help="messages between two processes"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+    text = "the record to write"
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.json", help=text
+    )
     given = parser.parse_args()
     found = {
         "repeats": given.repeats,

@@ -1,9 +1,10 @@
-"""Where the suite's time goes: the processor time of all its processes, by their kind.
+"""Profiles the suite: the processor time of all its processes, by their kind.
 
-The kernel itself writes down what each process has used when it ends, acct(5), so that
-none is missed, however short or detached; for that the script has to be root. What a
-process is, it says by its command when its interpreter starts; supervisors and managers
-start without site-packages and are known by their parents.
+The kernel records the usage of each process when it ends, acct(5). So no process is
+missed, however short-lived or detached it is. The script has to run as root for that.
+The kind of a process is known from its command line, which it logs when its interpreter
+starts. Supervisors and managers start without site-packages, and are known by their
+parents.
 """
 
 from __future__ import annotations
@@ -195,8 +196,12 @@ def profile(options: list[str]) -> dict[str, Any]:
 def main() -> int:
     """Measure, and write what was found."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
-    parser.add_argument("options", nargs="*", help="for pytest, after --")
+    text = "the record to write"
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.json", help=text
+    )
+    text = "options for pytest, after -- (default: -n 2)"
+    parser.add_argument("options", nargs="*", help=text)
     given = parser.parse_args()
     try:
         found = profile(given.options or ["-n", "2"])

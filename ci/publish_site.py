@@ -1,8 +1,8 @@
-"""Puts a built site into the folder of its version, beside those of other versions.
+"""Copies a built site into the folder of its version, next to those of other versions.
 
-What is published has a folder for each release, which is never changed again, and
-``dev`` for the main branch. Its first page leads to the newest release, or to ``dev``
-where there is none; ``versions.json`` is what the pages list.
+The published folder has a subfolder for each release, which is never changed again, and
+``dev`` for the main branch. Its first page redirects to the newest release, or to
+``dev`` if there is no release. ``versions.json`` has the versions that the pages list.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ FIRST_PAGE = """<!doctype html>
 
 
 class Refused(Exception):
-    """The site cannot be published; the message is a sentence."""
+    """The site cannot be published; the message is one sentence."""
 
 
 def publish(built: Path, published: Path, name: str) -> None:
     """Copy the site in `built` into the folder `name` of `published`.
 
     Raises:
-        Refused: there is no site, the name is none of a version, or it is that of a
-            release which is published already.
+        Refused: there is no site, the name is not a version, or it is the version of a
+            release that is already published.
     """
     if name != DEVELOPMENT and not RELEASE.fullmatch(name):
-        raise Refused(f"{name!r} is no version: give one such as 1.2.0, or dev")
+        raise Refused(f"{name!r} is not a version: give one like 1.2.0, or dev")
     if not (built / "index.html").is_file():
         raise Refused(f"there is no site in {built}: build it with Sphinx")
     folder = published / name
     if folder.exists() and name != DEVELOPMENT:
-        raise Refused(f"{name} is published already: a release is never changed")
+        raise Refused(f"{name} is already published: a release is never changed")
     shutil.rmtree(folder, ignore_errors=True)
     unwanted = shutil.ignore_patterns(".doctrees", ".buildinfo")
     shutil.copytree(built, folder, ignore=unwanted)
@@ -58,23 +58,23 @@ def publish(built: Path, published: Path, name: str) -> None:
 
 
 def versions(published: Path) -> list[str]:
-    """Return the versions that are published: the newest release first, dev last."""
+    """Return the published versions: the newest release first, dev last."""
     names = {file.parent.name for file in published.glob("*/index.html")}
     releases = sorted(filter(RELEASE.fullmatch, names), key=numbers, reverse=True)
     return [*releases, *sorted(names & {DEVELOPMENT})]
 
 
 def numbers(release: str) -> tuple[int, ...]:
-    """Return the numbers of a release, by which it is sorted."""
+    """Return the numbers of a release, as a sort key."""
     return tuple(map(int, release.split(".")))
 
 
 def main() -> int:
-    """Publish as the command line says; 1 where that is refused."""
+    """Publish the site; return 1 if that is refused."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("built", type=Path, help="the folder that Sphinx has written")
+    parser.add_argument("built", type=Path, help="the folder that Sphinx wrote")
     parser.add_argument("published", type=Path, help="the folder that is served")
-    parser.add_argument("name", help="the version: that of a release, or dev")
+    parser.add_argument("name", help="the version: a release like 1.2.0, or dev")
     given = parser.parse_args()
     try:
         publish(given.built, given.published, given.name)

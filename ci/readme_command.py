@@ -1,6 +1,6 @@
 """Prints a command of the README: ``main`` or ``test``.
 
-What the README says is what CI runs, so it cannot rot.
+CI runs the printed command, so that the README cannot become outdated.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python ci/readme_results.py
 
-It counts as the site does, with the site's own code, so it needs the extra ``docs``. To
-be run again when a report was recorded; `tests/docs/test_readme.py` compares.
+It uses the code of the site to count, so it needs the extra ``docs``. Run it again
+after a report was recorded; `tests/docs/test_readme.py` compares.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ README = ROOT / "README.md"
 BEGIN = "<!-- The table is written by ci/readme_results.py. -->\n"
 END = "<!-- end of the table -->\n"
 CONTROLS = ("copy", "numpy-copy")
-"""They are judged to see the suite fail."""
+"""The controls, which are judged to show that the suite can fail."""
 
 HEAD = ("judged", "version", "clauses held", "broken", "not judged", "day of the run")
 EXPECTATIONS = "conformance/sharedtensor_conformance/expectations"
 
 
 def table() -> str:
-    """Return the table with a sentence about simulated devices, as Markdown."""
+    """Return the table, with sentences about simulated devices, as Markdown."""
     found = [
         column
         for column in columns(read_all(ROOT, ["reference"]))
@@ -43,7 +43,7 @@ def table() -> str:
 
 
 def row(column: Column) -> tuple[str, ...]:
-    """Return what an implementation holds and breaks, which leads to the causes."""
+    """Return the row of an implementation; its broken clauses link to the causes."""
     clauses = load_clauses().values()
     counts = counted(column, clauses)
     held, broken = counts.get(Outcome.HELD, 0), counts.get(Outcome.BROKEN, 0)
@@ -60,7 +60,7 @@ def row(column: Column) -> tuple[str, ...]:
 
 
 def simulated(column: Column) -> str:
-    """Return a sentence about what was judged on a device that stands in for CUDA."""
+    """Return a sentence about clauses that were judged on a simulated device."""
     devices = [stand_ins(one) for one in column.judgements.values()]
     count = sum(map(bool, devices))
     names = " or ".join(sorted({name for found in devices for name in found}))
@@ -82,7 +82,7 @@ def parts() -> tuple[str, str]:
 
 
 def readme() -> str:
-    """Return the README with the table of today."""
+    """Return the README with the current table."""
     before, after = parts()
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 

@@ -1,7 +1,7 @@
-"""Says whether a tag can be released: whether everything has its version.
+"""Checks whether a tag can be released: whether all files have its version.
 
-The package, the specification, the citation and the changelog each name the version;
-a release in which they differ could not be cited or compared.
+The package, the specification, the citation and the changelog each name the version. A
+release in which they differ could not be cited or compared.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ def named_versions(root: Path) -> dict[str, str]:
 
 
 def first(pattern: str, file: Path) -> str:
-    """Return what the first match of `pattern` in `file` has found; else nothing."""
+    """Return the group of the first match of `pattern` in `file`, or ""."""
     found = re.search(pattern, file.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else ""
 
 
 def problems(tag: str, root: Path = ROOT) -> list[str]:
-    """Return why `tag` cannot be released, a sentence each."""
+    """Return the reasons why `tag` cannot be released, one sentence for each."""
     version = tag.removeprefix("v")
     found = [
-        f"{file} names the version {named!r}, and the tag is {tag}: make them equal"
+        f"{file} names the version {named!r}, but the tag is {tag}: make them equal"
         for file, named in named_versions(root).items()
         if named != version
     ]
     if not re.fullmatch(r"v\d+\.\d+\.\d+", tag):
-        found.append(f"the tag {tag!r} is none of a release: give one such as v1.2.0")
+        found.append(f"the tag {tag!r} is not that of a release: give one like v1.2.0")
     if first(r"^## \S+ (.*)$", root / "CHANGELOG.md") == "(unreleased)":
-        found.append("CHANGELOG.md says that it is unreleased: give the date instead")
+        found.append("CHANGELOG.md says (unreleased): give the date instead")
     return found
 
 
 def main() -> int:
-    """Print what is wrong with the tag that is given; 1 where something is."""
+    """Print the problems of the given tag; return 1 if there are any."""
     if len(sys.argv) != 2:
-        print("give one tag, such as v1.2.0", file=sys.stderr)
+        print("usage: release_check.py TAG, for example v1.2.0", file=sys.stderr)
         return 2
     found = problems(sys.argv[1])
     for problem in found:

@@ -3,15 +3,15 @@
     python ci/run_causes.py torch
     python ci/run_causes.py torch --out=docs/reports/causes/torch.json
 
-An expectation names a cause, and the cause has a program in plain code of the
-implementation, which exits with 0 as long as the deviation shows. A program that exits
-otherwise means that the deviation has gone, or that the cause was never the right one:
-this fails, so that the expectations cannot outlive what they excuse. Programs of
-expectations that are about other releases than the installed one are left out. What a
-program leaves behind is ended and removed (see `bounded`).
+An expectation names a program in plain code of the implementation, which exits with 0
+as long as the deviation shows. If a program exits with another status, the deviation is
+gone or its cause was wrong, and this script fails. So expectations cannot remain after
+their deviations are gone. Programs of expectations for other releases than the
+installed one are not run. Processes and files that a program leaves behind are removed
+(see `bounded`).
 
-With ``--out`` what they print is recorded, with versions, and with the lines of the
-places in Python that the file of causes names. The site shows it.
+With ``--out``, the script records the output of the programs, the versions, and the
+line numbers of the places in Python that the file of causes names. The site shows them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def plain(name):
 found = {plain(module): names for module, names in packages_distributions().items()}
 distributions = found.get(plain(sys.argv[1]), [])
 """
-"""Finds the distributions of a module; `-` stands for `_`, and case does not count."""
+"""Finds the distributions of a module, ignoring case and `-` or `_`."""
 
 ASK_MACHINE = """
 import json, platform
@@ -58,27 +58,30 @@ print(json.dumps({
     "prefix": sys.prefix,
 }))
 """
-"""Prints which version of a module runs on which Python and kernel, as JSON."""
+"""Prints the versions of a module, of Python and of the kernel, as JSON."""
 
 ASK_VERSION = """
 for distribution in distributions[:1]:
     print(version(distribution))
 """
-"""Prints the version of the distribution of a module; nothing where there is none."""
+"""Prints the version of the distribution of a module, if there is one."""
 
 
 def main() -> int:
-    """Run all causes of the implementation that the command line names."""
-    parser = argparse.ArgumentParser(description="Run the causes of deviations.")
-    parser.add_argument("implementation", help="such as torch")
-    parser.add_argument(
-        "--python", default=sys.executable, help="the interpreter that has it"
+    """Run all programs of an implementation; return 1 if a deviation is gone."""
+    parser = argparse.ArgumentParser(
+        description="Run the programs that show an implementation's known deviations.",
+        epilog="Exit status: 0 if all deviations show, 1 if not, 2 for a usage error.",
     )
-    parser.add_argument("--out", type=Path, help="the record to be written (JSON)")
+    parser.add_argument("implementation", help="for example torch")
+    parser.add_argument(
+        "--python", default=sys.executable, help="an interpreter that can import it"
+    )
+    parser.add_argument("--out", type=Path, help="the record to write (JSON)")
     options = parser.parse_args()
     programs = sorted((CAUSES / options.implementation).rglob("*.py"))
     if not programs:
-        print(f"There are no causes of {options.implementation!r} in {CAUSES}.")
+        print(f"There are no programs of {options.implementation!r} in {CAUSES}.")
         return 2
     others = of_other_releases(options.implementation, options.python)
     programs = [program for program in programs if program not in others]
@@ -95,7 +98,7 @@ def main() -> int:
 
 
 def of_other_releases(implementation: str, python: str) -> set[Path]:
-    """Return the programs that only expectations about other releases name."""
+    """Return the programs that only expectations for other releases name."""
     file = EXPECTATIONS / f"{implementation}.toml"
     ask = [python, "-c", FIND_DISTRIBUTION + ASK_VERSION, implementation]
     asked = subprocess.run(ask, capture_output=True, text=True, check=True)
@@ -111,7 +114,7 @@ def of_other_releases(implementation: str, python: str) -> set[Path]:
 
 
 def output_of(program: Path, python: str) -> str | None:
-    """Run one program and say what came of it; None where it does not show it."""
+    """Run one program, print the result, and return its output; None if it failed."""
     command = [sys.executable, bounded.__file__, str(LIMIT), python, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == bounded.TOO_LONG:
@@ -121,7 +124,7 @@ def output_of(program: Path, python: str) -> str | None:
         print(f"{program.stem}: {done.stdout.strip()}")
         return done.stdout
     if done.returncode == GONE and not done.stderr:
-        print(f"{program.stem}: GONE, so remove what expects it")
+        print(f"{program.stem}: GONE: remove the entries that expect it")
     else:
         print(f"{program.stem}: BROKEN, exit code {done.returncode}: {done.stderr}")
     return None
@@ -130,7 +133,7 @@ def output_of(program: Path, python: str) -> str | None:
 def record(
     implementation: str, python: str, outputs: dict[Path, str]
 ) -> dict[str, Any]:
-    """Return what is recorded of programs that showed their deviations."""
+    """Return the record of the programs that showed their deviations."""
     ask = [python, "-c", FIND_DISTRIBUTION + ASK_MACHINE, implementation]
     machine = json.loads(subprocess.check_output(ask, text=True))
     prefix = machine.pop("prefix")
@@ -149,7 +152,7 @@ def lines_of(implementation: str, python: str) -> dict[str, int]:
     """Return the lines of the places in Python that the file of causes names.
 
     Raises:
-        SystemExit: one of them is not there.
+        SystemExit: a place does not exist.
     """
     file = CAUSES / f"{implementation}.toml"
     if not file.is_file():
@@ -161,7 +164,7 @@ def lines_of(implementation: str, python: str) -> dict[str, int]:
     found = json.loads(subprocess.check_output(command, input=places, text=True))
     missing = [place for place, line in found.items() if line is None]
     if missing:
-        sys.exit(f"{file}: these places are not there: {', '.join(missing)}")
+        sys.exit(f"{file}: these places do not exist: {', '.join(missing)}")
     return found
 
 

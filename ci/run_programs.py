@@ -2,11 +2,11 @@
 
     python ci/run_programs.py docs/reports/torch.jsonl docs/reports/programs/torch.json
 
-For each test and each cause one failing case of the report becomes a program, by
-``shared-tensor-spec reproduce``, and is executed. The record says which programs show
-their failure, how long they are, and why the others do not or are none. A deviation
-that was recorded as shown, and shows no more, fails the run. With ``--missing`` only
-those are written and executed of which the record has no row yet.
+For each test and each cause, ``shared-tensor-spec reproduce`` writes one failing case
+of the report as a program and executes it. The record has which programs show their
+failure, their lengths, and the reasons for the others. If a deviation was recorded as
+shown and does not show any more, the script fails. With ``--missing``, only cases
+without a row in the record are written and executed.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ Row = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write and execute the programs; return 1 where one has stopped to show."""
-    parser = argparse.ArgumentParser(description="Write deviations as programs.")
-    parser.add_argument("report", help="of a run of all cases")
-    parser.add_argument("record", type=Path, help="what was found, as JSON")
-    parser.add_argument("--jobs", type=int, default=2, help="at a time")
-    parser.add_argument("--only", default="", metavar="TEXT", help="cases with it")
-    parser.add_argument(
-        "--missing", action="store_true", help="keep the rows there are"
+    """Write and execute the programs; return 1 if one no longer shows its failure."""
+    parser = argparse.ArgumentParser(
+        description="Write the known deviations of an implementation as programs, and "
+        "record which of them show.",
+        epilog="Exit status: 0, or 1 if a deviation that was shown no longer shows.",
     )
+    parser.add_argument("report", help="the report of a run with --all-cases")
+    parser.add_argument("record", type=Path, help="the record to read and write (JSON)")
+    parser.add_argument("--jobs", type=int, default=2, help="parallel programs")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only these cases")
+    parser.add_argument("--missing", action="store_true", help="keep existing rows")
     given = parser.parse_args(arguments)
     report = read_report(given.report)
     cases = [case for case in chosen(report) if given.only in case.id]
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def chosen(report: Report) -> list[Case]:
     """Return a failing case for each test, verdict and cause.
 
-    The first by its id: in which order cases end, differs from run to run.
+    It is the first by id, because the order of cases differs between runs.
     """
     found: dict[tuple[str, str, str], Case] = {}
     for case in sorted(report.cases, key=lambda case: case.id):
@@ -75,7 +77,7 @@ def chosen(report: Report) -> list[Case]:
 
 
 def row_of(report: Report, case: Case) -> Row:
-    """Let a case become a program, and return what came of it."""
+    """Write a case as a program, execute it, and return its row."""
     with tempfile.TemporaryDirectory(prefix="sts-") as folder:
         file = Path(folder, "program.py")
         command = [*COMMAND, report.source, case.id, f"--output={file}"]
@@ -94,7 +96,7 @@ def row_of(report: Report, case: Case) -> Row:
 
 
 def row(case: Case, shown: bool, said: str, lines: int = 0) -> Row:
-    """Return the line of the record for a case."""
+    """Return the row of the record for a case."""
     return {
         "case": case.id,
         "clauses": list(case.clauses),
@@ -106,7 +108,7 @@ def row(case: Case, shown: bool, said: str, lines: int = 0) -> Row:
 
 
 def read(record: Path) -> Row:
-    """Return what an earlier record says; one that is not there has no rows."""
+    """Return an earlier record; without rows if there is none."""
     if not record.exists():
         return {"programs": []}
     found: Row = json.loads(record.read_text(encoding="utf-8"))
@@ -114,14 +116,14 @@ def read(record: Path) -> Row:
 
 
 def rows_of(earlier: Row, report: Report) -> dict[tuple[str, str], Row]:
-    """Return the rows of a record by case and verdict; none of another version."""
+    """Return the rows of a record by case and verdict, if it is of the same version."""
     if earlier.get("version") != report.run.implementation.version:
         return {}
     return {(row["case"], row["verdict"]): row for row in earlier["programs"]}
 
 
 def write(record: Path, report: Report, rows: list[Row]) -> None:
-    """Write what was found."""
+    """Write the record."""
     subject = report.run.implementation
     data = {
         "implementation": subject.name,

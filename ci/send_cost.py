@@ -1,10 +1,11 @@
-"""What a send of a device tensor costs beside the calls of the driver that it needs.
+"""Measures what sending a device tensor costs, compared with the needed driver calls.
 
-A tensor goes to a second process again and again. *Send and receipt* is what the
-library does on a pipe, with the receiver's drop; *driver calls* is what no protocol can
-do without, on the same pipe: an event made, recorded and exported, then opened, waited
-for and destroyed, the memory opened and closed. A figure of the simulated device says
-so and says nothing about CUDA. Exit status: 0, or 2 where there is no device.
+A tensor is sent to a second process repeatedly. *Send and receipt* is the library's
+work on a pipe, including the receiver's drop. *Driver calls* are the calls that every
+protocol needs, on the same pipe: an event is made, recorded and exported, then opened,
+waited for and destroyed; the memory is opened and closed. Figures of the simulated
+device are marked, and say nothing about CUDA. Exit status: 0, or 2 if there is no
+device.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ WARM = 20
 
 
 def send_tensor(pipe: Any, tensor: cuda.CudaTensor) -> None:
-    """Send, and wait until the other has dropped what it received."""
+    """Send, and wait until the other process has dropped the tensor."""
     pipe.send(tensor)
     pipe.recv()
 
 
 def call_driver(pipe: Any, tensor: cuda.CudaTensor) -> None:
-    """Make the calls that such a send needs, and send their handles."""
+    """Make the driver calls that a send needs, and send their handles."""
     driver = devices.device_state(tensor.device).driver
     event = driver.event_create()
     driver.event_record(event)
@@ -47,7 +48,7 @@ def call_driver(pipe: Any, tensor: cuda.CudaTensor) -> None:
 def measure(
     device: str, rounds: int, way: Callable[[Any, cuda.CudaTensor], None]
 ) -> list[float]:
-    """Return the microseconds of each round of one way."""
+    """Return the microseconds of each round for one way of sending."""
     context = multiprocessing.get_context("spawn")
     pipe, theirs = context.Pipe()
     other = context.Process(target=_receive, args=(theirs, device), daemon=True)
@@ -79,7 +80,7 @@ def _receive(pipe: Any, device: str) -> None:
 
 
 def figures(device: str, rounds: int) -> dict[str, Any]:
-    """Measure both ways; return medians and ninth deciles in microseconds."""
+    """Measure both ways; return medians and 90th percentiles in microseconds."""
     found: dict[str, Any] = {"device": device, "rounds": rounds}
     found["simulated"] = not device.startswith("cuda")
     for name, way in (("send and receipt", send_tensor), ("driver calls", call_driver)):
@@ -92,10 +93,12 @@ def figures(device: str, rounds: int) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print and write; return the exit status."""
     parser = argparse.ArgumentParser(prog="send_cost.py", description=__doc__)
-    parser.add_argument("--device", default="cuda:0", help="cuda:0 or sim:0")
-    parser.add_argument("--rounds", type=int, default=1000)
+    text = "cuda:0 or sim:0 (default: %(default)s)"
+    parser.add_argument("--device", default="cuda:0", help=text)
+    text = "how many rounds to measure (default: %(default)s)"
+    parser.add_argument("--rounds", type=int, default=1000, help=text)
     parser.add_argument("--out", metavar="FILE", help="write the figures as JSON")
-    text = "measure the emulated runtime; what is written says so"
+    text = "measure the emulated runtime; the figures say so"
     parser.add_argument("--emulated", action="store_true", help=text)
     options = parser.parse_args(arguments)
     if options.device.startswith("cuda") and options.emulated != is_emulated():

@@ -1,8 +1,8 @@
-"""Makes mutants of the reference from its syntax: one small change of the source each.
+"""Generates mutants of the reference from its syntax: one small source change each.
 
-Nobody chose these faults, so they ask other questions of the suite than faults written
-by hand. The operators are those of Cosmic Ray, and one that it lacks: a call whose
-result nobody uses is left out, as a step of a protocol may be.
+These faults were not chosen by a person, so they test the suite in other ways than
+hand-written faults. The operators are those of Cosmic Ray, and an additional one: it
+removes a call whose result is not used, like a step of a protocol.
 
 Text is not mutated: annotations, messages of exceptions, docstrings, formatted strings.
 """
@@ -31,15 +31,15 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 
 
 class RemoveCall(Operator):
-    """Leaves out a statement that is a call and nothing else."""
+    """Removes a statement that is only a call."""
 
     def mutation_positions(self, node: Any) -> Iterator[Span]:
-        """Yield the place of the call, if the node is such a statement."""
+        """Yield the position of the call, if the node is such a statement."""
         if node.type == "simple_stmt" and _is_call(node.children[0]):
             yield node.children[0].start_pos, node.children[0].end_pos
 
     def mutate(self, node: Any, index: int) -> Any:
-        """Put ``pass`` where the call is."""
+        """Replace the call by ``pass``."""
         call = node.children[0]
         prefix = call.get_first_leaf().prefix
         node.children[0] = parso.python.tree.Keyword("pass", call.start_pos, prefix)
@@ -47,7 +47,7 @@ class RemoveCall(Operator):
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:
-        """Return what it does, as each operator of Cosmic Ray does."""
+        """Return examples, as each operator of Cosmic Ray does."""
         return (Example("f(1)\n", "pass\n"),)
 
 
@@ -64,11 +64,11 @@ class Mutant:
 
     Args:
         file: its path in the repository.
-        within: the function or class that the change is in; empty: the module.
-        before: the changed lines as they are, without their indent.
-        after: the lines that stand there instead.
+        within: the function or class with the change; empty for the module.
+        before: the original lines, without indentation.
+        after: the changed lines.
     source: the whole mutated file.
-        clauses: the clauses that the code there says it embodies.
+        clauses: the clauses that the docstring of the code there cites.
     """
 
     file: str
@@ -82,17 +82,17 @@ class Mutant:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What names it as long as the line stays as it is."""
+        """The key of the mutant, which is valid while the line is unchanged."""
         return self.file, self.within, self.before, self.after
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change that an operator can make; it is not made yet.
+    """A possible change by an operator.
 
     Args:
-        place: what is changed: file, function, text of the line, columns, and the kind
-            of operator. Line numbers are no part of it.
+        place: the place of the change: file, function, text of the line, columns, and
+            kind of operator. It has no line number.
     """
 
     file: str
@@ -101,22 +101,22 @@ class Change:
     place: tuple[str, ...]
 
     def rank(self, seed: int) -> str:
-        """Return a number, as text, that orders changes in a way that nobody chose."""
+        """Return a digest that orders changes pseudo-randomly."""
         text = "\0".join((str(seed), self.operator, *self.place))
         return hashlib.sha256(f"{text}\0{self.occurrence}".encode()).hexdigest()
 
 
 def changes(root: Path, files: Sequence[str]) -> list[Change]:
-    """Return all changes that can be made of the files."""
+    """Return all possible changes of the files."""
     return [change for file in files for change in _changes_of(root, file)]
 
 
 def sample(root: Path, found: Sequence[Change], seed: int, count: int) -> list[Mutant]:
-    """Choose places, make of each one mutant, and return `count` of them.
+    """Choose places, make one mutant for each, and return `count` of them.
 
-    A digest decides, so a change of another file leaves the choice as it is. One mutant
-    a place: an operator such as ``+`` has ten others to put in its stead, which would
-    crowd out the rest.
+    A digest decides, so a change of another file does not affect the choice. There is
+    only one mutant for each place, because an operator like ``+`` has ten replacements,
+    which would dominate the sample.
     """
     chosen: dict[Any, Mutant] = {}
     seen = set()
@@ -154,7 +154,7 @@ def _operators() -> Iterator[tuple[str, Operator]]:
 
 
 def _mutant(root: Path, change: Change) -> Mutant | None:
-    """Make a change; None if the result is no Python, or the same program."""
+    """Make a change; None if the result is not valid Python, or the same program."""
     source = (root / change.file).read_text(encoding="utf-8")
     operator = dict(_operators())[change.operator]
     mutated = mutate_code(source, operator, change.occurrence)
@@ -171,7 +171,7 @@ def _mutant(root: Path, change: Change) -> Mutant | None:
 
 
 def _cited(source: str, line: int) -> tuple[str, ...]:
-    """Return the clauses cited where a line is, else those cited in the whole file."""
+    """Return the clauses cited around a line, or else those cited in the file."""
     around = [
         ast.get_docstring(node) or ""
         for node in ast.walk(ast.parse(source))
@@ -181,7 +181,7 @@ def _cited(source: str, line: int) -> tuple[str, ...]:
     cited = CLAUSE.findall(" ".join(around)) or CLAUSE.findall(source)
     known = load_clauses()
     found = dict.fromkeys(id for id in cited if id in known)
-    # The fault table takes minutes, and no part of it is in the default selection.
+    # The fault table takes minutes and is not in the default selection.
     return tuple(id for id in found if known[id].profile != "fault-table")
 
 
@@ -202,7 +202,7 @@ def _within(node: ast.AST, line: int, outer: str = "") -> str:
 
 
 def _text_of(program: ast.AST) -> Iterator[Span]:
-    """Yield what is text for a reader or a type checker, and no program."""
+    """Yield the positions of text for readers or type checkers, which is not code."""
     for node in ast.walk(program):
         annotations = (getattr(node, name, None) for name in ("annotation", "returns"))
         yield from (_span(each) for each in annotations if isinstance(each, ast.AST))

@@ -1,7 +1,7 @@
-"""Control groups that take memory or process slots away from a few processes.
+"""Limits the memory or the number of processes of a few processes, with cgroups.
 
-Two layouts exist, cgroups(7): one folder a controller (version 1), or one folder for
-all (version 2). What is made here is removed when its processes have left it or ended.
+Two layouts exist, cgroups(7): one folder for each controller (version 1), or one folder
+for all (version 2). A group is removed when its processes have left it or ended.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ LIMITS = {
 
 @contextmanager
 def limited(controller: str, limit: int, pids: Iterable[int]) -> Iterator[None]:
-    """Keep processes within a limit for the block.
+    """Limit processes during the block.
 
-    Memory that they have already stays charged where it was (version 1), or moves not
-    at all (version 2); only what they take from now on counts.
+    Only memory that they allocate from now on counts. Memory that they already have
+    stays charged to the old group.
 
     Args:
         controller: ``memory``, whose limit is in bytes, or ``pids``, in processes.
-        limit: what the processes may have together.
-        pids: the processes; what they start belongs to them.
+        limit: the limit for all processes together.
+        pids: the processes; their children are limited, too.
 
     Raises:
         OSError: this process may not make control groups.
@@ -59,7 +59,7 @@ def file_of(controller: str) -> str:
 
 
 def leave(group: Path, parent: Path) -> None:
-    """Move what lives on back to the parent, and remove the group."""
+    """Move live processes back to the parent group, and remove the group."""
     for pid in (group / "cgroup.procs").read_text().split():
         with suppress(ProcessLookupError):
             (parent / "cgroup.procs").write_text(pid)

@@ -1,7 +1,7 @@
-"""When and on what a run took place, for the record that it leaves.
+"""Collects when and where a run took place, for its record.
 
-Scripts outside this folder that leave a record use it as well: a reader has to see how
-old a record is. Nothing in it names the machine or a folder of it.
+Scripts in other folders that write records use it as well, so that readers see how old
+a record is. The data contains no machine names and no paths.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def circumstances() -> dict[str, Any]:
-    """Return when and on what a run took place."""
+    """Return the time, the versions and the machine of a run."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": version(),

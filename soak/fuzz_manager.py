@@ -1,17 +1,17 @@
-"""Sends to the manager whatever a process can send to it, while another one is served.
+"""Fuzzes the manager with messages of bad clients while a good client uses it.
 
-Hypothesis makes up what the bad clients do: messages of every kind that the protocol
-has, in any order, with and without descriptors, of the right kind and the wrong one,
-mutated and random bytes, too long, wrong tokens, floods, answers that are not read,
-connections that end abruptly. A well-behaved client in a process of its own (see
-`good_client`) goes on all the time. After each example the manager is the same one, it
-has answered the good client within `TIMEOUT`, has removed none of its names, has as
-many descriptors as before the example and no more than `ROOM` of memory more than at
-the start; files that are none of its business are still there. After each batch all
-end, and nothing may be left.
+Hypothesis generates the actions of the bad clients: messages of every kind in any
+order, with right, wrong or missing descriptors, mutated and random bytes, messages that
+are too long, wrong tokens, floods, answers that are not read, and connections that end
+abruptly. A well-behaved client runs in a separate process (see `good_client`).
 
-A failure is shrunk by Hypothesis, for five minutes at most, and printed as a script of
-a few calls.
+After each example, the manager has to be the same process. It has answered the good
+client within `TIMEOUT` and removed none of its names. It has as many descriptors as
+before the example, and its memory has grown by at most `ROOM` since the start. Files of
+others still exist. After each batch everything is ended, and nothing may be left.
+
+Hypothesis shrinks a failure for at most five minutes and prints it as a script of a few
+calls.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from sharedtensor_conformance.harness.process_tree import SHM, wait_until
 
 GOOD_CLIENT = Path(__file__).with_name("good_client.py")
 TIMEOUT = 5.0  # seconds that a good client may have to wait
-SOON = 1.0  # seconds until what a connection had is closed
-GRACE = 5.0  # seconds for what has to go by itself
+SOON = 1.0  # seconds until the resources of a connection are released
+GRACE = 5.0  # seconds until everything has to be gone
 ROOM = 16 * 1024  # KiB
-EXAMPLES = 20  # of a batch; then the manager has to end, and another one starts
-STEPS = 40  # of an example at most
+EXAMPLES = 20  # per batch; then the manager has to end, and another one starts
+STEPS = 40  # maximum per example
 SWEEPS = 4
 FLOOD = 3000
 
@@ -108,7 +108,7 @@ connections = Bundle("connections")
 
 
 class BadClients(RuleBasedStateMachine):
-    """The connections of one example; each rule is one thing that a client can do."""
+    """The connections of one example; each rule is an action of a client."""
 
     subject: ClassVar[Subject]
 
@@ -120,7 +120,7 @@ class BadClients(RuleBasedStateMachine):
 
     @rule(target=connections)
     def connect(self) -> socket.socket:
-        """Connect; whoever is refused is counted at the end."""
+        """Connect; a refused connection is reported at the end."""
         found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.opened.append(found)
         found.settimeout(TIMEOUT)
@@ -136,7 +136,7 @@ class BadClients(RuleBasedStateMachine):
     def send_message(
         self, to: socket.socket, kind: str, argument: bytes, fds: list[str]
     ) -> None:
-        """Send a message of one of the kinds there are."""
+        """Send a message of one of the protocol's kinds."""
         self.send(to, KINDS[kind] + argument, fds)
 
     @rule(to=connections, data=st.binary(max_size=48), fds=descriptors)
@@ -148,7 +148,7 @@ class BadClients(RuleBasedStateMachine):
     def send_corrupted(
         self, to: socket.socket, kind: str, name: bytes, place: int
     ) -> None:
-        """Send a message in which one byte is another one."""
+        """Send a message in which one byte is changed."""
         message = bytearray(KINDS[kind] + name)
         message[place % len(message)] ^= 1 << place % 8
         self.send(to, bytes(message), [])
@@ -165,7 +165,7 @@ class BadClients(RuleBasedStateMachine):
 
     @rule(to=connections, kind=kinds, argument=arguments)
     def flood(self, to: socket.socket, kind: str, argument: bytes) -> None:
-        """Send one message again and again, and read no answer."""
+        """Send one message repeatedly without reading answers."""
         for _ in range(FLOOD):
             if not self.send(to, KINDS[kind] + argument, []):
                 return
@@ -178,13 +178,13 @@ class BadClients(RuleBasedStateMachine):
 
     @rule(to=connections, how=st.sampled_from((socket.SHUT_RD, socket.SHUT_WR)))
     def half_close(self, to: socket.socket, how: int) -> None:
-        """Close one direction."""
+        """Close one direction of the connection."""
         with contextlib.suppress(OSError):
             to.shutdown(how)
 
     @rule(to=connections)
     def close(self, to: socket.socket) -> None:
-        """End a connection, whatever is in it."""
+        """Close a connection, whatever is still in it."""
         to.close()
 
     def send(self, to: socket.socket, message: bytes, fds: list[str]) -> bool:
@@ -202,7 +202,7 @@ class BadClients(RuleBasedStateMachine):
     def descriptor(
         self, kind: str, to: socket.socket, given: contextlib.ExitStack
     ) -> int:
-        """Return a descriptor of some kind, which is closed here once it is sent."""
+        """Return a descriptor of a kind; it is closed here after it was sent."""
         if kind == "its own connection":
             return to.fileno()
         if kind.startswith("pipe"):
@@ -229,7 +229,7 @@ class BadClients(RuleBasedStateMachine):
         return number
 
     def teardown(self) -> None:
-        """End all connections; then the manager has to be as it was before."""
+        """Close all connections; then the manager has to be as before the example."""
         for found in self.opened:
             found.close()
         for number in self.kept:
@@ -246,7 +246,7 @@ LISTENER = socket.SOCK_SEQPACKET
 
 
 class Subject:
-    """A manager, its good client, and the files that neither may touch."""
+    """A manager, its good client, and files that neither may touch."""
 
     def __init__(self, sandbox: Sandbox, script: str) -> None:
         self.sandbox, self.script = sandbox, script
@@ -258,7 +258,7 @@ class Subject:
         self.is_sound = True
 
     def be_ready(self) -> None:
-        """Have a manager that nothing is wrong with."""
+        """Ensure that a healthy manager is running."""
         if self.process is not None and self.is_sound:
             return
         self.sandbox.clear()
@@ -279,7 +279,7 @@ class Subject:
         self.is_sound, self.refused = True, ""
 
     def ask(self) -> dict[str, Any]:
-        """Return how the good client fared. Raises `AssertionError` if it hangs."""
+        """Return the report of the good client. Raises `AssertionError` if it hangs."""
         assert self.process is not None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -295,8 +295,8 @@ class Subject:
     def verify(self) -> None:
         """Raise `AssertionError` unless the manager is as it was at the start."""
         self.is_sound = False
-        # When the first is answered, all that was sent has been read; what follows from
-        # it takes a sweep for each thing that it follows from.
+        # When the first request is answered, the manager has read everything that was
+        # sent. Each further consequence takes one sweep.
         report = [self.ask() for _ in range(SWEEPS)][-1]
         assert not report["fault"], report["fault"]
         assert report["manager"] == self.manager, "the manager has ended"
@@ -323,7 +323,7 @@ class Subject:
         return resources_of(self.manager).descriptors <= self.before.descriptors
 
     def end(self) -> None:
-        """Let the good client leave; then nothing may be left. Raises `NotHeld`."""
+        """End the good client; then nothing may be left. Raises `NotHeld`."""
         assert self.process is not None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -336,7 +336,7 @@ class Subject:
 
 @contextlib.contextmanager
 def short(address: str) -> Iterator[str]:
-    """Give a path of any length in a form that fits into a socket address."""
+    """Yield a path of any length in a form that fits into a socket address."""
     folder = os.open(os.path.dirname(address), os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{os.path.basename(address)}"
@@ -346,7 +346,7 @@ def short(address: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def canaries(sandbox: Sandbox) -> Iterator[None]:
-    """Have files in `/dev/shm` that a manager must not touch."""
+    """Create files in `/dev/shm` that a manager must not touch, for the block."""
     put_canaries()
     sandbox.segments.before.update(map(os.fsdecode, (*CANARIES, FOLDER)))
     try:
@@ -360,7 +360,7 @@ def canaries(sandbox: Sandbox) -> Iterator[None]:
 
 
 def put_canaries() -> None:
-    """Make those that are missing."""
+    """Create the missing canary files."""
     os.makedirs(in_shm(FOLDER), exist_ok=True)
     for name in CANARIES:
         Path(in_shm(name)).touch()
@@ -372,7 +372,7 @@ def in_shm(name: bytes) -> str:
 
 
 def canaries_gone() -> list[str]:
-    """Return the files that were removed though they are none of the manager's."""
+    """Return the canary files that were removed."""
     here = {os.fsencode(name) for name in os.listdir(SHM)}
     return [os.fsdecode(name) for name in (*CANARIES, FOLDER) if name not in here]
 
@@ -380,19 +380,19 @@ def canaries_gone() -> list[str]:
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="fuzz_manager")
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--examples", type=int, default=EXAMPLES, help="of a batch, at least"
-    )
-    parser.add_argument(
-        "--daemon", default="", metavar="SCRIPT", help="fuzz this manager instead"
-    )
+    text = "how long to fuzz (default: %(default)g)"
+    parser.add_argument("--minutes", type=float, default=20.0, help=text)
+    text = "the seed of the first batch (default: %(default)s)"
+    parser.add_argument("--seed", type=int, default=1, help=text)
+    text = "minimum number of examples in a batch (default: %(default)s)"
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help=text)
+    text = "fuzz the manager in this script instead of the reference's"
+    parser.add_argument("--daemon", default="", metavar="SCRIPT", help=text)
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Fuzz for some minutes, batch by batch; return what holds."""
+    """Fuzz for some minutes, batch by batch; return the sentence of what held."""
     seconds, began, batches = given.minutes * 60, time.monotonic(), 0
     progress = records.Progress(round(seconds), "seconds")
     with Sandbox() as sandbox, canaries(sandbox):
@@ -415,7 +415,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 
 
 def figures(subject: Subject, first: int, batches: int) -> dict[str, Any]:
-    """Return the record of the examples so far."""
+    """Return the figures of the examples so far."""
     return {
         "seed": first,
         "batches": batches,

@@ -1,8 +1,8 @@
-"""The well-behaved client of `fuzz_manager.py`, which has to be served all the time.
+"""The well-behaved client of `fuzz_manager.py`, which the manager always has to serve.
 
-It holds names with files behind them, sees that they stay while it holds them and are
-gone when it has released them, and measures how long the manager makes it wait. A line
-on its input asks how it fared; the end of its input ends it.
+It holds names of files, checks that the files exist while it holds them and are removed
+after it has released them, and measures how long the manager takes to answer. It prints
+a report for each line on stdin, and ends at the end of stdin.
 
 Argument: the script to run as the manager, or nothing for the reference's own.
 """
@@ -25,11 +25,11 @@ PAUSE = 0.002
 
 
 class Fault(Exception):
-    """The manager did not serve this client as it has to; the message says how."""
+    """The manager did not serve this client correctly; the message says how."""
 
 
 class GoodClient:
-    """Its names, the oldest first, and the longest that it has waited."""
+    """A client, with its names, the oldest first, and its longest wait."""
 
     def __init__(self) -> None:
         self.names: deque[str] = deque()
@@ -37,7 +37,7 @@ class GoodClient:
         self.peak = 0.0
 
     def step(self) -> None:
-        """Take a name more, look at all, release the oldest. Raises `Fault`."""
+        """Register a name, check all names, release the oldest. Raises `Fault`."""
         name = f"sharedtensor-{os.getpid()}-{self.made:032x}"
         self.made += 1
         self.waiting_for(client.register, name)
@@ -50,7 +50,7 @@ class GoodClient:
             client.release(oldest)
 
     def waiting_for(self, call: Any, *arguments: Any) -> Any:
-        """Call, and note how long that took."""
+        """Call, and note the duration."""
         began = time.perf_counter()
         result = call(*arguments)
         self.peak = max(self.peak, time.perf_counter() - began)
@@ -58,7 +58,7 @@ class GoodClient:
         return result
 
     def look(self) -> None:
-        """Raise `Fault` unless each name is there and is what this client made."""
+        """Raise `Fault` unless each name is still the file that this client made."""
         for name in self.names:
             try:
                 content = path_of(name).read_text()
@@ -68,7 +68,7 @@ class GoodClient:
                 raise Fault(f"{name} is another file than the one its client made")
 
     def report(self, fault: str = "") -> None:
-        """Print how it fared since the last report."""
+        """Print the results since the last report."""
         pid = 0 if fault else self.waiting_for(client.status)["pid"]
         words = {"manager": pid, "address": client.address(), "fault": fault}
         figures = {"peak": self.peak, "served": self.served, "name": self.names[-1]}
@@ -77,12 +77,12 @@ class GoodClient:
 
 
 def path_of(name: str) -> Path:
-    """Return where the file of a name is."""
+    """Return the path of the file of a name."""
     return Path(daemon.SHM, name)
 
 
 def main(script: str) -> None:
-    """Be a client until the input ends."""
+    """Run the client until the end of stdin."""
     if script:
         daemon.__file__ = script
     good = GoodClient()

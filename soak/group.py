@@ -1,10 +1,10 @@
-"""A group of processes that share and send in a ring, seen from outside.
+"""Controls a group of processes that share tensors and send them in a ring.
 
-`kills.py` kills its members, `hostile.py` takes away what they need. This side is not
-one of them: it starts them (see `kills_group`), tells them to work, and looks at what
-they report: survivors answer in time, every value was right, and whatever error they
-saw is one of the package's own or says that somebody has gone. In the end they leave,
-or are killed, and nothing may be left of them.
+`kills.py` kills members of the group, and `hostile.py` removes resources that they
+need. The controller is not a member. It starts the members (see `kills_group`), orders
+them to work, and checks their reports: survivors answer in time, every value was right,
+and every error belongs to the package or says that another process has ended. At the
+end, the members leave or are killed, and nothing may be left of them.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from sharedtensor_conformance.harness.process_tree import wait_until
 GROUP = Path(__file__).with_name("kills_group.py")
 STRATEGIES = ("file_descriptor", "file_system")
 CHANNELS = ("queue", "simple_queue", "pipe")
-SPAWNED = 8  # one episode in so many is one of spawned processes
-OPERATIONS = 24  # of each member between two looks
+SPAWNED = 8  # one of this many episodes uses spawned processes
+OPERATIONS = 24  # of each member between two checks
 UNTIL_KILLED = 1_000_000
-DEADLINE = 30.0  # seconds for whatever a survivor is asked
-GRACE = 5.0  # seconds for what has to go by itself, unless an option says otherwise
+DEADLINE = 30.0  # seconds for the answer of a survivor
+GRACE = 5.0  # seconds until everything has to be gone; an option can change it
 MANAGER_GRACE = "0.2"
 LONGEST_REPORT = 1 << 16
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a group is: the seed and the number of its episode decide."""
+    """The properties of a group, which depend on the seed and the episode's number."""
 
     number: int
     strategy: str
@@ -56,7 +56,7 @@ class Plan:
 
 
 def planned(seed: int, number: int, choose: random.Random) -> Plan:
-    """Return the group of an episode; `choose` is what else the episode is drawn by."""
+    """Return the plan of an episode; `choose` is the episode's random generator."""
     members = choose.choice((3, 4))
     return Plan(
         number,
@@ -68,13 +68,13 @@ def planned(seed: int, number: int, choose: random.Random) -> Plan:
 
 
 class Group:
-    """The processes of one episode, from their start until nothing of them is left.
+    """The processes of one episode, from their start until nothing is left of them.
 
     Args:
-        sandbox: what they run in.
+        sandbox: the sandbox in which they run.
         plan: strategy, start method, channels and end.
         grace: seconds until nothing may be left.
-        mutant: a fault of the reference that is applied in all of them, or none.
+        mutant: a fault that is applied to the reference in all of them; "" for none.
     """
 
     def __init__(self, sandbox: Sandbox, plan: Plan, grace: float, mutant: str) -> None:
@@ -109,7 +109,7 @@ class Group:
         self.resources.__exit__(*raised)
 
     def start(self) -> None:
-        """Start the group and let it work once."""
+        """Start the group, and have it work once."""
         environment = self.sandbox.environment(SHAREDTENSOR_MANAGER_GRACE=MANAGER_GRACE)
         command = (sys.executable, str(GROUP), json.dumps(self.config))
         self.sandbox.start(*command, env=environment, stdout=self.log, stderr=self.log)
@@ -118,7 +118,7 @@ class Group:
         self.work(seed=self.plan.number)
 
     def accept_member(self) -> None:
-        """Wait for a member to say who it is."""
+        """Accept the connection of a member and its first message."""
         try:
             connection, _ = self.listener.accept()
         except TimeoutError:
@@ -132,15 +132,15 @@ class Group:
     # Work
 
     def send_order(self, place: int, **words: Any) -> None:
-        """Tell a member what to do."""
-        with suppress(ConnectionError):  # seen when it has to report
+        """Send an order to a member."""
+        with suppress(ConnectionError):  # noticed when it has to report
             self.members[place].send(json.dumps(words).encode())
 
     def receive_report(self, place: int) -> dict[str, Any]:
-        """Return what a member says. Raises `NotHeld` if it hangs or has ended."""
+        """Return a member's message. Raises `NotHeld` if it hangs or has ended."""
         connection = self.members[place]
         if not select.select([connection], [], [], DEADLINE)[0]:
-            os.kill(self.pids[place], signal.SIGUSR1)  # it says where it hangs
+            os.kill(self.pids[place], signal.SIGUSR1)  # it prints where it hangs
             wait_until(lambda: "most recent call" in self.end_of_log(), GRACE)
             raise NotHeld(f"member {place} did not answer for {DEADLINE:g} seconds")
         message = connection.recv(LONGEST_REPORT)
@@ -157,7 +157,7 @@ class Group:
         self.collect()
 
     def collect(self) -> None:
-        """Receive the members' reports and judge them."""
+        """Receive the members' reports and check them."""
         for place in self.members:
             report = self.receive_report(place)
             if report["faults"]:
@@ -185,7 +185,7 @@ class Group:
             raise NotHeld(f"{self.grace:g} seconds after the end there is {left}")
 
     def end_of_log(self) -> str:
-        """Return the end of what the group has written."""
+        """Return the end of the group's output."""
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 2000))
         text = self.log.read().decode(errors="replace").strip()
         return f"; the group wrote:\n{text}" if text else ""

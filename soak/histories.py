@@ -1,14 +1,15 @@
-"""Takes random histories with deaths by the ten thousand, other ones in each run.
+"""Runs tens of thousands of random histories with deaths, with a new seed in each run.
 
-The default selection takes a few of them, always the same. Here the suite takes them
-again and again on the reference, each time with another seed, until there were as many
-as were asked for or the time is over. Each has processes of its own, which share, send,
-exit, are killed, fork while messages wait, and fill queues; a model says what has to
-come of it. Every case has to pass, and none only in its repetition.
+The default selection of the suite runs only a few histories, always the same. This
+script runs the suite on the reference repeatedly, each time with another seed, until
+the requested number of histories or the time limit is reached. Each history has its own
+processes, which share, send, exit, are killed, fork while messages wait, and fill
+queues. A model computes the expected result. Every case has to pass at its first
+attempt.
 
-What counts is a history that was taken: of a case that does not pass, none is counted.
-Ctrl-C ends the last run, and the record has those before. As many as take hours need no
-machine for hours at once: ``--add-to`` goes on where a record ends.
+Only histories of passed cases are counted. Ctrl-C ends the current run; the record
+contains the complete runs. ``--add-to`` continues an earlier record, so that several
+short sessions can replace a long one.
 """
 
 from __future__ import annotations
@@ -33,56 +34,65 @@ from sharedtensor_conformance.chapters.lifetime_histories import COST
 TESTS = ("deaths", "deaths_of_the_manager", "programs", "starts")
 TEST = "test_histories.py::test_histories_{}_end_as_the_model_says"
 FAMILIES = (*(f"with_{name}" for name in TESTS), "of_queues", "at_limits")
-"""The tests of the suite whose histories have processes that end."""
+"""The tests of the suite with histories in which processes end."""
 
-CASE_LIMIT = 3600  # seconds: a case takes hundreds of histories
+CASE_LIMIT = 3600  # seconds: a case runs hundreds of histories
 
 
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="histories")
     parser.add_argument(
-        "--count", type=records.positive, default=100_000, metavar="HISTORIES"
+        "--count",
+        type=records.positive,
+        default=100_000,
+        metavar="HISTORIES",
+        help="how many histories to run (default: %(default)s)",
     )
     parser.add_argument(
         "--minutes",
         type=records.positive,
         default=None,
-        help="begin no further run after that time (default: only the count ends it)",
+        help="start no further run after this time (default: no time limit)",
     )
     parser.add_argument(
         "--each",
         type=records.positive,
         default=200,
         metavar="HISTORIES",
-        help="how many a case takes under fork, where they cost least (default: 200)",
+        help="histories of a case under fork, the fastest (default: %(default)s)",
     )
     parser.add_argument(
-        "--first-seed", type=records.positive, default=1, metavar="NUMBER"
+        "--first-seed",
+        type=records.positive,
+        default=1,
+        metavar="NUMBER",
+        help="the seed of the first run (default: %(default)s)",
     )
     parser.add_argument(
         "--add-to",
         type=earlier_record,
         default=None,
         metavar="FILE.json",
-        help="count what an earlier record has, and go on with the seed after its last",
+        help="continue an earlier record: add to its counts, with the next seed",
     )
-    parser.add_argument("--workers", type=int, default=2, metavar="PROCESSES")
+    text = "workers of pytest-xdist (default: %(default)s)"
+    parser.add_argument("--workers", type=int, default=2, metavar="COUNT", help=text)
     parser.add_argument(
         "--suite",
         action="append",
         default=[],
         metavar="OPTION",
-        help="one more option for pytest, such as --suite=--start-method=fork",
+        help="an additional option for pytest, for example --suite=--start-method=fork",
     )
     return parser
 
 
 def earlier_record(path: str) -> dict[str, Any]:
-    """Read what an earlier run of this has written.
+    """Return the record of an earlier run.
 
     Raises:
-        argparse.ArgumentTypeError: it is none, or one that found something.
+        argparse.ArgumentTypeError: the file is not a record in which everything held.
     """
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -98,7 +108,7 @@ def earlier_record(path: str) -> dict[str, Any]:
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Take histories until there are enough; return what holds."""
+    """Run histories until there are enough; return the sentence of what held."""
     record |= given.add_to or {"histories": {}, "runs": []}
     try:
         run_all(given, record)
@@ -110,7 +120,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 
 
 def run_all(given: argparse.Namespace, record: dict[str, Any]) -> None:
-    """Write down what came of each run. Raises `NotHeld` if something is left."""
+    """Record the result of each run. Raises `NotHeld` if something is left."""
     progress = records.Progress(given.count, "histories")
     began, taken = time.monotonic(), sum(record["histories"].values())
     first = 1 + max((run["seed"] for run in record["runs"]), default=0)
@@ -130,14 +140,14 @@ def run_all(given: argparse.Namespace, record: dict[str, Any]) -> None:
 
 
 def is_over(began: float, minutes: int | None) -> bool:
-    """Return whether no further run is to begin."""
+    """Return whether the time limit is reached."""
     return minutes is not None and time.monotonic() - began > 60 * minutes
 
 
 def one_run(
     sandbox: Sandbox, place: Path, given: argparse.Namespace, seed: int
 ) -> tuple[dict[str, Any], Counter[str]]:
-    """Let the suite take histories with a seed; return what came of them."""
+    """Run the suite's histories with a seed; return the results."""
     asked = given.each * COST["fork"]
     suite = [
         *(f"--case={TEST.format(family)}*" for family in FAMILIES),
@@ -155,7 +165,7 @@ def one_run(
 
 
 def histories_of(report: Path, asked: int) -> Counter[str]:
-    """Return how many histories the cases that passed have taken, by family."""
+    """Return the number of histories of passed cases, by family."""
     found: Counter[str] = Counter()
     lines = report.read_text().splitlines() if report.exists() else []
     for line in map(json.loads, lines):
@@ -167,14 +177,14 @@ def histories_of(report: Path, asked: int) -> Counter[str]:
 
 
 def add(histories: dict[str, int], more: Counter[str]) -> int:
-    """Add to the histories of each family; return how many there are of all."""
+    """Add to the histories of each family; return the total."""
     for family, count in sorted(more.items()):
         histories[family] = histories.get(family, 0) + count
     return sum(histories.values())
 
 
 def judge(record: dict[str, Any]) -> str:
-    """Return what holds of all runs. Raises `NotHeld` if one was not all pass."""
+    """Return the sentence for all runs. Raises `NotHeld` unless all cases passed."""
     for run in record["runs"]:
         if not loaded.is_flawless(run):
             what = loaded.what_is_wrong(run)

@@ -1,19 +1,19 @@
-"""Takes from processes that share what they need, and gives it back.
+"""Removes resources that sharing processes need, and restores them.
 
-In each episode a group (see `kills_group`) shares, sends in a ring and verifies, while
-this process, which is not one of them, makes their environment hostile in one way after
-another: everybody is stopped and continued, descriptors run out, `/dev/shm` is full or
-is another one, no process can be started while the manager is killed, the kernel kills
-one for want of memory, or all are killed at once as when a container ends. What is made
-for that, mounts and control groups, belongs to this run alone.
+In each episode, a group of processes (see `kills_group`) shares tensors, sends them in
+a ring and verifies them. This process, which is not a member, makes their environment
+hostile in several ways, one after another: all are stopped and continued, descriptors
+run out, `/dev/shm` is full or replaced, no process can be started while the manager is
+killed, the kernel kills a process that needs memory, or all are killed at once as when
+a container ends. The mounts and control groups for this belong only to this run.
 
-While it lasts nobody hangs, every value is right, and an error is one of the package's
-own. When it is over everybody works again; but for messages that were lost with their
-sender or their files, without any error. In the end nothing is left.
+While a hardship lasts, no process hangs, every value is right, and each error is one of
+the package. Afterwards all work again without errors, except for messages that were
+lost with their sender or their files. At the end nothing is left.
 
-The seed decides group, order and moment. The wall clock cannot be changed for one
-group of processes (time_namespaces(7) are for other clocks), so it is not: the
-reference reads the monotonic clock alone, which a test of its sources verifies.
+The seed decides group, order and moment. The wall clock is not changed, because that is
+not possible for one group of processes (time_namespaces(7) are for other clocks). The
+reference reads only the monotonic clock, which a test of its sources verifies.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from sharedtensor_conformance.harness.process_tree import SHM, has_ended, wait_u
 
 IN_AN_EPISODE = 4
 SMALL = 1 << 20  # bytes of a `/dev/shm` that is soon full, or of memory
-DRAINED = 3  # rounds of work in which what was hit before is received
-ROUNDS = 5  # of work in a hardship at least: on a busy machine one takes seconds
+DRAINED = 3  # rounds of work in which affected messages are received
+ROUNDS = 5  # minimum of work in a hardship: on a busy machine one takes seconds
 
 
 class HostileGroup(Group):
@@ -61,7 +61,7 @@ class HostileGroup(Group):
         self.done: Counter[str] = Counter()
 
     def run(self, hardships: list[str]) -> None:
-        """Start the group, let it meet the hardships, end it. Raises `NotHeld`."""
+        """Start the group, apply the hardships, end it. Raises `NotHeld`."""
         with self:
             doing = "its start"
             try:
@@ -75,7 +75,7 @@ class HostileGroup(Group):
                 raise NotHeld(f"at {doing}: {error}{self.end_of_log()}") from None
 
     def work_while(self, hardship: AbstractContextManager[Any]) -> None:
-        """Work on during a hardship, as long as one is to last, and some rounds."""
+        """Work during a hardship for its duration, and at least some rounds."""
         until = time.monotonic() + self.hold
         with hardship:
             for done in itertools.count(1):
@@ -84,10 +84,10 @@ class HostileGroup(Group):
                     return
 
     def work_on(self) -> None:
-        """Let everybody work: what was hit is received, then all is as it was.
+        """Have all members work; when affected messages are received, nothing may fail.
 
-        What was lost with its file or its sender can be met later too, by whoever
-        holds a tensor that came before and sends it on.
+        A tensor that was lost with its file or its sender can also cause an error
+        later, in a process that holds a tensor from before and sends it on.
         """
         for _ in range(DRAINED):
             self.work(next(self.seeds))
@@ -102,22 +102,22 @@ class HostileGroup(Group):
     def end(self) -> None:
         """End the group; nothing may be left but what was there when all were killed.
 
-        Nobody was there to remove that. Clause ENV-6.
+        No process was left to remove that. Clause ENV-6.
         """
         for path in self.of_killed:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         super().end()
 
     def everybody(self) -> list[int]:
-        """Return all members, and the manager where there is one."""
+        """Return all members, and the manager if there is one."""
         return [*self.pids.values(), *(self.sandbox.managers())]
 
 
-# What is done to a group
+# The hardships of a group
 
 
 def all_are_stopped(group: HostileGroup) -> None:
-    """Everybody is stopped at work, and continued in another order."""
+    """All processes are stopped at work, and continued in another order."""
     everybody = group.everybody()
     for place in group.members:
         words = {"do": "work", "operations": OPERATIONS}
@@ -140,7 +140,7 @@ def no_descriptors(group: HostileGroup) -> None:
 
 @contextmanager
 def without_descriptors(pids: list[int]) -> Iterator[None]:
-    """Take from processes the room for more descriptors. Linux, prlimit(2)."""
+    """Limit the descriptors of processes to those that are open. Linux, prlimit(2)."""
     before = {pid: resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in pids}
     try:
         for pid, (_, hard) in before.items():
@@ -153,7 +153,7 @@ def without_descriptors(pids: list[int]) -> Iterator[None]:
 
 
 def shm_is_full(group: HostileGroup) -> None:
-    """There is no room left in `/dev/shm`."""
+    """`/dev/shm` is full."""
     group.work_while(full_shm())
 
 
@@ -175,9 +175,9 @@ def full_shm() -> Iterator[None]:
 
 
 def shm_is_another(group: HostileGroup) -> None:
-    """Another `/dev/shm` lies over the one that has the names, and goes again."""
+    """Another file system is mounted over `/dev/shm`, and unmounted again."""
     group.work_while(other_shm())
-    group.forgives = True  # a message that named a file there finds it no more
+    group.forgives = True  # the files that messages name there are gone
 
 
 @contextmanager
@@ -204,11 +204,11 @@ def no_processes(group: HostileGroup) -> None:
         for manager in group.sandbox.managers():
             os.kill(manager, signal.SIGKILL)
         group.work_while(ExitStack())
-    group.forgives = True  # what the killed manager alone knew may be gone
+    group.forgives = True  # data that only the killed manager had may be lost
 
 
 def out_of_memory(group: HostileGroup) -> None:
-    """The kernel kills a peer, since it has no memory for it."""
+    """The kernel kills a peer because its memory limit is exceeded."""
     place = max(group.members)
     victim = group.pids[place]
     with ExitStack() as stack:
@@ -225,7 +225,7 @@ def out_of_memory(group: HostileGroup) -> None:
         group.pids.pop(place)
         group.members.pop(place).close()
         group.collect()
-    group.forgives = True  # messages of its sender are lost with it
+    group.forgives = True  # its messages are lost with it
     group.send_order(0, do="replace", vacant=place)
     group.accept_member()
 
@@ -233,7 +233,7 @@ def out_of_memory(group: HostileGroup) -> None:
 def container_ends(group: HostileGroup) -> None:
     """All are killed at once, the manager too; another group starts in their place.
 
-    What they leave is there while the next group works: it must not be in its way.
+    What they leave behind is there while the next group works, and must not disturb it.
     """
     killed = group.everybody()
     for pid in killed:
@@ -259,7 +259,7 @@ HARDSHIPS: dict[str, Callable[[HostileGroup], None]] = {
     "no memory": out_of_memory,
     "the end of the container": container_ends,
 }
-"""What can be done to a group, by what it is called in the record."""
+"""The hardships, by their names in the record."""
 
 NEEDS_MANAGER = ("no processes",)
 NEEDS_SHM = ("a full /dev/shm", "another /dev/shm")
@@ -267,10 +267,10 @@ NEEDS_GROUPS = {"no processes": "pids", "no memory": "memory"}
 
 
 def impossible_here(has_private_shm: bool) -> dict[str, str]:
-    """Return what cannot be done on this machine, and why."""
+    """Return the hardships that are impossible on this machine, and why."""
     found = {}
     if not has_private_shm:
-        why = "this user may not have a /dev/shm of its own"
+        why = "this user may not mount a private /dev/shm"
         found |= dict.fromkeys(NEEDS_SHM, why)
     for name, controller in NEEDS_GROUPS.items():
         if why := cgroups.why_not(controller):
@@ -279,7 +279,7 @@ def impossible_here(has_private_shm: bool) -> dict[str, str]:
 
 
 def drawn(seed: int, number: int, impossible: dict[str, str]) -> tuple[Plan, list[str]]:
-    """Return the group of an episode, and what it meets in which order."""
+    """Return the group of an episode, and its hardships in order."""
     choose = random.Random(f"{seed}/{number}")
     plan = planned(seed, number, choose)
     possible = [
@@ -293,26 +293,27 @@ def drawn(seed: int, number: int, impossible: dict[str, str]) -> tuple[Plan, lis
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="hostile")
-    parser.add_argument("--episodes", type=records.positive, default=60)
+    text = "how many episodes to run (default: %(default)s)"
+    parser.add_argument("--episodes", type=records.positive, default=60, help=text)
     parser.add_argument(
         "--hold",
         type=float,
         default=1.0,
         metavar="SECONDS",
-        help="how long something is taken away (default: 1)",
+        help="how long each hardship lasts (default: %(default)g)",
     )
-    parser.add_argument("--seed", type=int, default=1)
+    text = "the seed of all random choices (default: %(default)s)"
+    parser.add_argument("--seed", type=int, default=1, help=text)
     parser.add_argument(
-        "--only", type=int, metavar="EPISODE", help="run this episode alone"
+        "--only", type=int, metavar="EPISODE", help="run only this episode"
     )
-    parser.add_argument(
-        "--mutant", default="", help="break the reference first: the run has to fail"
-    )
+    text = "apply this mutant to the reference; the run then has to fail"
+    parser.add_argument("--mutant", default="", help=text)
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Run the episodes; return what holds."""
+    """Run the episodes; return the sentence of what held."""
     hardships: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     counts: Counter[str] = Counter()

@@ -1,13 +1,13 @@
-"""Ends runs of the suite at random moments, and looks at what they leave.
+"""Ends runs of the suite at random moments, and checks what they leave behind.
 
-Each run judges a chapter, with two workers or without any, and is killed (SIGKILL) or
-interrupted (SIGINT) at some line of its report and a part of a second after it, or
-while it still starts. Then its report has every case that pytest had told of, can be
-read and shown by ``shared-tensor-spec report``, and says that it was cut short; nothing
-in it speaks of what the run did not reach. Within the grace period no process, no name
-in `/dev/shm` and no temporary file of the run is left.
+Each run judges a chapter, with two workers or with none. It is killed (SIGKILL) or
+interrupted (SIGINT) a fraction of a second after some line of its report, or while it
+starts. Then its report has every case whose result pytest had printed. The command
+``shared-tensor-spec report`` can show the report and says that it was cut short. The
+report says nothing about cases that the run did not reach. Within the grace period, no
+process, no name in `/dev/shm` and no temporary file of the run is left.
 
-The seed decides everything but how the kernel schedules.
+The seed decides everything except the scheduling by the kernel.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = ("CHAN", "GRAD", "LIFE", "MGR", "RESHARE", "SHARE", "SPAWN", "VIEW")
 SIGNALS = (signal.SIGKILL, signal.SIGINT)
 WORKERS = (0, 2)
-EARLY = 5  # one run in so many is ended while it starts
+EARLY = 5  # one of this many runs is ended while it starts
 STARTING = 3.0  # seconds in which a run starts
 LINES_AT_MOST = 40
 LATEST = 0.2  # seconds from the line to the signal
-DEADLINE = 300.0  # seconds until a run has come so far, or has ended
-GRACE = 20.0  # seconds for what has to go by itself
+DEADLINE = 300.0  # seconds until a run has reached the line, or has ended
+GRACE = 20.0  # seconds until everything has to be gone
 TOLD = re.compile(
     r"(test_\w+\.py::\S+) (?:PASSED|FAILED|SKIPPED|XFAIL)\b"
     r"|(?:PASSED|FAILED|SKIPPED|XFAIL) \S*?(test_\w+\.py::\S+)"
 )
-"""A case of which pytest says how it ended, without workers and with them."""
+"""A case with its result in pytest's output, without workers and with them."""
 
 UNREACHED = ("judged by no case", "Stale expectations")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run, and when it is ended: `lines` is None where that is while it starts."""
+    """One run, and when it is ended; `lines` is None if it is ended while it starts."""
 
     number: int
     signal: signal.Signals
@@ -69,7 +69,7 @@ class Plan:
 
     @classmethod
     def planned(cls, seed: int, number: int) -> Plan:
-        """Return the plan of a run; it depends on seed and number alone."""
+        """Return the plan of a run; it depends only on seed and number."""
         choose = random.Random(f"{seed} {number}")
         early = choose.randrange(EARLY) == 0
         return cls(
@@ -95,16 +95,18 @@ class Plan:
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="killed_runs")
-    parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0)
+    text = "how many runs to end (default: %(default)s)"
+    parser.add_argument("--runs", type=int, default=50, help=text)
+    text = "the seed of all random choices (default: %(default)s)"
+    parser.add_argument("--seed", type=int, default=0, help=text)
     parser.add_argument("--only", type=int, metavar="NUMBER", help="only this run")
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Start and end runs; return what holds."""
+    """Start and end runs; return the sentence of what held."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        # A shell has what it starts in the background ignore it; runs would inherit it.
+        # A background process of a shell ignores SIGINT, and runs would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     counts: Counter[str] = Counter()
     record |= {"seed": given.seed}
@@ -132,7 +134,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 
 
 def one_run(sandbox: Sandbox, folder: Path, plan: Plan) -> Counter[str]:
-    """Start a run, end it, and look. Raises `NotHeld`."""
+    """Start a run, end it, and check what is left. Raises `NotHeld`."""
     report, output = folder / "report.jsonl", folder / "output.txt"
     report.unlink(missing_ok=True)
     with output.open("wb") as file:
@@ -159,7 +161,7 @@ def one_run(sandbox: Sandbox, folder: Path, plan: Plan) -> Counter[str]:
 
 
 def await_moment(plan: Plan, report: Path, ended: Callable[[], bool]) -> None:
-    """Wait until the run has come so far, or has ended. Raises `NotHeld`."""
+    """Wait until the run has reached its line, or has ended. Raises `NotHeld`."""
     if plan.lines is not None:
         reached = plan.lines
         if not wait_until(lambda: lines_in(report) >= reached or ended(), DEADLINE):
@@ -168,12 +170,12 @@ def await_moment(plan: Plan, report: Path, ended: Callable[[], bool]) -> None:
 
 
 def lines_in(report: Path) -> int:
-    """Return how many whole lines a report has."""
+    """Return the number of complete lines of a report."""
     return report.read_bytes().count(b"\n") if report.exists() else 0
 
 
 def look(path: Path, before: int, told: set[str]) -> Counter[str]:
-    """Look at the report of a run that was ended. Raises `NotHeld`."""
+    """Check the report of a run that was ended. Raises `NotHeld`."""
     if lines_in(path) < before:
         raise NotHeld(f"the report has lost lines: there were {before}.")
     if not lines_in(path):
@@ -202,7 +204,7 @@ def shown(path: Path) -> str:
 
 
 def kind_of(report: Report) -> str:
-    """Return how far a run came."""
+    """Return a description of how far a run came."""
     if report.complete:
         return "had reached its end"
     return "cut short, with a summary" if report.summary else "cut short, without one"

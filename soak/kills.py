@@ -1,17 +1,18 @@
 """Kills owner, peers and manager a thousand times, at random moments under load.
 
-In each episode a group (see `kills_group`) shares, sends in a ring and verifies. This
-process, which is not one of them, lets them work, kills one, and looks: the survivors
-answer within a deadline, every value was right, and whatever error they saw is one of
-the package's own or says that somebody has gone. A killed peer is replaced, a killed
-manager is succeeded by one that its clients start, and in either case everybody works
-on before the next kill; with the owner the episode ends. In the end the survivors
-leave, or are killed as well, and within the grace period no process is left, no name in
-`/dev/shm`, no file.
+In each episode, a group of processes (see `kills_group`) shares tensors, sends them in
+a ring and verifies them. This process, which is not a member, kills one of them while
+they work, and checks: the survivors answer within a deadline, every value was right,
+and every error belongs to the package or says that another process has ended.
+
+A killed peer is replaced. After a kill of the manager, its clients start a new one. In
+both cases all members work again before the next kill. An episode ends when the owner
+is killed. At the end the survivors leave or are killed, and within the grace period no
+process, no name in `/dev/shm` and no file is left.
 
 The seed decides everything: strategy, start method, channels, load, victim and moment
-(a number of operations, and a part of a millisecond after it). What it cannot decide is
-how the kernel schedules; a failure may need several repetitions.
+(a number of operations, and a fraction of a millisecond). It cannot decide how the
+kernel schedules, so a failure may need several repetitions.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ LATEST = 0.0015  # seconds from the operation to the kill
 
 @dataclass(frozen=True)
 class Strike:
-    """One kill: whom, at which operation of whom, and how long after that."""
+    """One kill: the victim, the operation of a member, and the delay after it."""
 
     victim: str
     place: int
@@ -50,7 +51,7 @@ class Strike:
 
     @classmethod
     def planned(cls, choose: random.Random, members: int, managed: bool) -> Strike:
-        """Return the next strike. With the owner its place is 0, else a peer's."""
+        """Return the next kill. Place 0 is the owner, other places are peers."""
         victims = {"peer": 8, "owner": 2} | ({"manager": 4} if managed else {})
         (victim,) = choose.choices(list(victims), list(victims.values()))
         place = 0 if victim == "owner" else choose.randrange(1, members)
@@ -61,7 +62,7 @@ class Strike:
 
 @dataclass(frozen=True)
 class Episode:
-    """One group and the strikes against it; the seed and its number decide."""
+    """A group and its kills, which depend on the seed and the episode's number."""
 
     plan: Plan
     strikes: tuple[Strike, ...]
@@ -80,7 +81,7 @@ class Episode:
 
 
 class KilledGroup(Group):
-    """A group some of whose processes are killed."""
+    """A group in which processes are killed."""
 
     def __init__(self, sandbox: Sandbox, plan: Plan, grace: float, mutant: str) -> None:
         super().__init__(sandbox, plan, grace, mutant)
@@ -88,7 +89,7 @@ class KilledGroup(Group):
         self.with_errors: Counter[str] = Counter()
 
     def run(self, strikes: Sequence[Strike]) -> None:
-        """Start the group, carry out the strikes, end it. Raises `NotHeld`."""
+        """Start the group, carry out the kills, end it. Raises `NotHeld`."""
         with self:
             try:
                 self.start()
@@ -99,7 +100,7 @@ class KilledGroup(Group):
                 raise NotHeld(f"{error}{self.end_of_log()}") from None
 
     def carry_out(self, strike: Strike) -> None:
-        """Kill one under load; then everybody who is left has to work on."""
+        """Kill a process under load; then all others have to continue to work."""
         errors = self.errors.total()
         hits_member = strike.victim != "manager"
         for place in self.members:
@@ -120,7 +121,7 @@ class KilledGroup(Group):
         self.with_errors[strike.victim] += self.errors.total() > errors
 
     def await_operation(self, strike: Strike) -> None:
-        """Wait until a member has come to the operation of a strike, and a bit more."""
+        """Wait until a member has reached the operation of a kill, and the delay."""
         report = self.receive_report(strike.place)
         assert "here" in report, "a member says where it is before it reports"
         until = time.perf_counter() + strike.delay
@@ -128,7 +129,7 @@ class KilledGroup(Group):
             pass
 
     def kill_victim(self, strike: Strike) -> None:
-        """Kill the victim and see it gone."""
+        """Kill the victim and wait for its end."""
         if strike.victim == "manager":
             victim = self.manager()
         else:
@@ -140,7 +141,7 @@ class KilledGroup(Group):
             raise NotHeld(f"the {strike.victim} did not die")
 
     def work_on(self, strike: Strike) -> None:
-        """Let everybody work who is left: tensors are made, sent and received."""
+        """Have the remaining processes work: tensors are made, sent and received."""
         before = self.counts.copy()
         self.work(seed=strike.seed + 1)
         done = self.counts - before
@@ -153,22 +154,22 @@ class KilledGroup(Group):
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="kills")
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
+    text = "how many processes to kill (default: %(default)s)"
+    parser.add_argument("--kills", type=int, default=1000, help=text)
+    text = "the seed of all random choices (default: %(default)s)"
+    parser.add_argument("--seed", type=int, default=1, help=text)
     parser.add_argument(
-        "--only", type=int, metavar="EPISODE", help="run this episode alone"
+        "--only", type=int, metavar="EPISODE", help="run only this episode"
     )
-    parser.add_argument(
-        "--grace", type=float, default=GRACE, help="seconds until nothing may be left"
-    )
-    parser.add_argument(
-        "--mutant", default="", help="break the reference first: the run has to fail"
-    )
+    text = "seconds until nothing may be left (default: %(default)g)"
+    parser.add_argument("--grace", type=float, default=GRACE, help=text)
+    text = "apply this mutant to the reference; the run then has to fail"
+    parser.add_argument("--mutant", default="", help=text)
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Run episodes until there were enough kills; return what holds."""
+    """Run episodes until there were enough kills; return the sentence of what held."""
     totals = {key: Counter() for key in ("kills", "with_errors", "errors", "counts")}
     episodes: Counter[str] = Counter()
     progress = records.Progress(given.kills, "kills")

@@ -1,12 +1,13 @@
-"""The group of `kills.py`: an owner and its peers, in a ring, under load.
+"""The group of `kills.py`: an owner and its peers, which work in a ring under load.
 
 Member 0 is the owner: it makes the channels and starts the others. The channel of
-member `i` leads to the next one. Each member works when the controller tells it to: it
-makes tensors and sends them on, verifies what arrives and forwards some of it, keeps
-some, looks at what it keeps, drops it. Everything is decided by a seed. Anybody may be
-killed at any moment, so what goes wrong is expected: an error of the package's own
-hierarchy, or one that says that somebody has gone. Any other one is a fault, and so is
-any value that is not what the tensor says it is.
+member `i` leads to the next member. Each member works on order of the controller: it
+makes tensors and sends them, verifies received tensors, forwards some of them, keeps
+some, verifies these again, and drops them. A seed decides everything.
+
+Any member may be killed at any moment. So errors of the package's own hierarchy, and
+errors that say that another process has ended, are expected. Any other error is a
+fault, and so is a wrong value.
 
 Argument: a JSON object with `address`, `strategy`, `start_method`, `channels`,
 `mutant`.
@@ -48,7 +49,7 @@ Payload = list[Tensor]
 
 
 class Member:
-    """One place in the ring, and the process that fills it for now."""
+    """One place in the ring, and the process that currently fills it."""
 
     def __init__(self, config: dict[str, Any], place: int, ring: list[Any]) -> None:
         self.config, self.place, self.ring = config, place, ring
@@ -66,7 +67,7 @@ class Member:
         self.controller.send(json.dumps(words).encode())
 
     def serve(self) -> None:
-        """Do what the controller says until it says no more."""
+        """Execute the controller's orders until it closes the connection."""
         while order := self.controller.recv(LONGEST_ORDER):
             request = json.loads(order)
             if request["do"] == "leave":
@@ -77,15 +78,15 @@ class Member:
                 self.work(request)
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.counts: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.faults: list[str] = []
 
     def work(self, request: dict[str, Any]) -> None:
-        """Perform a number of operations and report; say when a kill may come.
+        """Perform a number of operations and report; announce when a kill may come.
 
-        The first one shares a tensor, so that each member has spoken with a manager.
+        The first operation shares a tensor, so that each member has used a manager.
         """
         self.clear()
         self.choose = random.Random(request["seed"])
@@ -99,7 +100,7 @@ class Member:
         self.say(counts=self.counts, errors=self.errors, faults=self.faults[:3])
 
     def perform(self, kind: str) -> None:
-        """Perform one operation, and count what came of it."""
+        """Perform one operation and count its result."""
         try:
             getattr(self, f"do_{kind}")()
         except EXPECTED as error:
@@ -114,7 +115,7 @@ class Member:
     # Operations
 
     def do_make(self) -> None:
-        """Make a message, send it on, and keep it or not."""
+        """Make a message and send it; keep it or drop it."""
         payload = [self.tensor() for _ in range(self.choose.choice((1, 1, 1, 3)))]
         how = self.choose.random()
         if how < 0.2:
@@ -127,7 +128,7 @@ class Member:
         self.keep(payload)
 
     def tensor(self) -> Tensor:
-        """Return a tensor that describes itself, small ones as often as large ones."""
+        """Return a tensor that describes itself, of a small or large size."""
         length = HEADER + int(LONGEST ** self.choose.random())
         return make(self.choose.randrange(KEYS), length)
 
@@ -143,17 +144,17 @@ class Member:
         self.keep(payload)
 
     def do_look(self) -> None:
-        """Verify again what is kept: whoever made it may be dead by now."""
+        """Verify kept messages again, whose makers may have ended meanwhile."""
         for payload in self.kept:
             self.verify(payload)
 
     def do_drop(self) -> None:
-        """Drop one message that is kept."""
+        """Drop a kept message."""
         if self.kept:
             self.kept.pop(self.choose.randrange(len(self.kept)))
 
     def do_resend(self) -> None:
-        """Send on a message that is kept."""
+        """Send a kept message."""
         if self.kept:
             self.send(self.choose.choice(self.kept))
 
@@ -182,7 +183,8 @@ class Member:
     def receive(self) -> Payload | None:
         """Receive from the member before, without waiting; None if there is nothing.
 
-        Nobody else reads this channel: its reader's successor starts after its death.
+        No other process reads this channel: a replacement starts after its predecessor
+        has ended.
         """
         channel = self.ring[self.place - 1]
         return None if is_empty(channel) else receive(channel)
@@ -195,14 +197,14 @@ def start(config: dict[str, Any], place: int, ring: list[Any]) -> None:
 
 
 def fill(config: dict[str, Any], place: int, ring: list[Any]) -> None:
-    """Be the member in a place until the controller says otherwise, or is gone."""
-    faulthandler.register(signal.SIGUSR1)  # where a process hangs is said on stderr
+    """Run the member in a place until the controller ends it or is gone."""
+    faulthandler.register(signal.SIGUSR1)  # prints the stack of a hanging process
     break_reference(config["mutant"])
     Member(config, place, ring).serve()
 
 
 def main(config: dict[str, Any]) -> None:
-    """Be the owner: make the ring, start the peers, and take part."""
+    """Run the owner: make the ring, start the peers, and work."""
     context = mp.get_context(config["start_method"])
     mp.set_sharing_strategy(config["strategy"])
     ring = [make_channel(context, kind) for kind in config["channels"]]

@@ -1,17 +1,17 @@
-"""Runs the whole suite on the reference again and again while the processors are busy.
+"""Runs the whole suite on the reference repeatedly while the processors are busy.
 
-A case that depends on time shows itself when time is short. So as many processes as
-there are processors do nothing but compute, at normal priority, while the suite's
-default selection runs with two workers; where other work keeps the processors busy,
-``--busy=0`` adds none. How much of their time was idle is written down. Each run has to
-end with 0, every case in it with `pass`, and none of them only in its repetition.
-Ctrl-C ends the last run, and the record has those before.
+A case that depends on timing is likely to fail on a busy machine. So one process per
+processor computes at normal priority, while the suite's default selection runs with two
+workers. If other work keeps the processors busy, use ``--busy=0``. The record contains
+how much of the processors' time was idle. Each run has to exit with status 0, and every
+case has to pass at its first attempt. Ctrl-C ends the current run; the record contains
+the complete runs.
 
-A case that depends on what ran before shows itself with ``--shuffle``: each run then
-has an order of its own (needs pytest-random-order in the interpreter).
+``--shuffle`` finds cases that depend on earlier cases: each run has another order. It
+needs pytest-random-order in the interpreter.
 
-With `--as-user NAME` (for root only) the runs are those of another user, without
-privileges, from a copy of the packages that this user can read.
+With `--as-user NAME` (only for root), the runs belong to another user without
+privileges, and use a copy of the packages that this user can read.
 """
 
 from __future__ import annotations
@@ -46,38 +46,44 @@ PACKAGES = {
 }
 BUSY = "while True: pass"
 DEADLINE = 1800.0  # seconds for one run
-GRACE = 10.0  # seconds for what has to go by itself
-SHOWN = 2000  # characters of the output of a run that came to nothing
+GRACE = 10.0  # seconds until everything has to be gone
+SHOWN = 2000  # characters of the output of a run without a report
 
 
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="loaded")
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--as-user", default="", metavar="NAME")
+    text = "how many runs (default: %(default)s)"
+    parser.add_argument("--runs", type=int, default=20, help=text)
+    text = "run the suite as this user (only for root)"
+    parser.add_argument("--as-user", default="", metavar="NAME", help=text)
     parser.add_argument(
         "--python",
         default=sys.executable,
         metavar="INTERPRETER",
-        help="the one to run the suite with, if the user cannot run this one",
+        help="run the suite with this interpreter (default: the current one)",
     )
-    parser.add_argument("--workers", type=int, default=2, metavar="PROCESSES")
+    text = "workers of pytest-xdist (default: %(default)s)"
+    parser.add_argument("--workers", type=int, default=2, metavar="COUNT", help=text)
     parser.add_argument(
         "--shuffle", action="store_true", help="run the cases in a random order"
     )
-    parser.add_argument("--busy", type=int, default=os.cpu_count(), metavar="PROCESSES")
+    text = "processes that keep the processors busy (default: one per processor)"
+    parser.add_argument(
+        "--busy", type=int, default=os.cpu_count(), metavar="PROCESSES", help=text
+    )
     parser.add_argument(
         "--suite",
         action="append",
         default=[],
         metavar="OPTION",
-        help="one more option for pytest, such as --suite=--clause=SHARE-1",
+        help="an additional option for pytest, for example --suite=--clause=SHARE-1",
     )
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Run the suite as often as was asked for; return what holds."""
+    """Run the suite the requested number of times; return the sentence of what held."""
     if given.as_user:
         check_user(given.as_user, given.python)
     record |= {"user": given.as_user or "own", "busy": given.busy, "runs": []}
@@ -91,7 +97,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 
 
 def run_all(given: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
-    """Append what came of each run. Raises `NotHeld` if something is left of one."""
+    """Append the result of each run. Raises `NotHeld` if something is left of one."""
     progress = records.Progress(given.runs, "runs")
     with Sandbox() as sandbox, place_for(given.as_user) as place:
         for count in range(given.runs):
@@ -108,7 +114,7 @@ def run_all(given: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
 def check_user(name: str, python: str) -> None:
     """Raise `NotHeld` unless this process can run Python as that user."""
     if os.geteuid() != 0:
-        raise NotHeld("Only root can become another user: leave --as-user out.")
+        raise NotHeld("Only root can become another user: omit --as-user.")
     try:
         who = privileges_of(name)
     except KeyError:
@@ -117,20 +123,20 @@ def check_user(name: str, python: str) -> None:
         subprocess.run([python, "-c", "pass"], check=True, cwd="/", **who)
     except (OSError, subprocess.CalledProcessError) as error:
         raise NotHeld(
-            f"{name} cannot run {Path(python).name} ({error}): name an interpreter of "
-            "the same version that everybody can run with --python."
+            f"{name} cannot run {Path(python).name} ({error}): give an interpreter of "
+            "the same version that all users can run, with --python."
         ) from None
 
 
 def privileges_of(name: str) -> dict[str, Any]:
-    """Return what `subprocess` needs to know to become a user. Raises `KeyError`."""
+    """Return the options of `subprocess` to become a user. Raises `KeyError`."""
     found = pwd.getpwnam(name)
     return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
 
 
 @contextmanager
 def place_for(user: str) -> Iterator[Path]:
-    """Have a folder for reports, with the packages in it where another user runs."""
+    """Yield a folder for reports, with a copy of the packages if another user runs."""
     with tempfile.TemporaryDirectory(prefix="sts-loaded-") as folder:
         place = Path(folder)
         if user:
@@ -148,7 +154,7 @@ def place_for(user: str) -> Iterator[Path]:
 
 @contextmanager
 def busy(sandbox: Sandbox, count: int) -> Iterator[None]:
-    """Keep processors busy."""
+    """Keep processors busy during the block."""
     working = [sandbox.start(sys.executable, "-c", BUSY) for _ in range(count)]
     try:
         yield
@@ -161,7 +167,7 @@ def busy(sandbox: Sandbox, count: int) -> Iterator[None]:
 def one_run(
     sandbox: Sandbox, place: Path, given: argparse.Namespace, seed: int | None
 ) -> dict[str, Any]:
-    """Run the suite once and return what came of it."""
+    """Run the suite once and return the result."""
     report = place / "report.jsonl"
     report.unlink(missing_ok=True)
     began, idle, total = time.monotonic(), *processor_time()
@@ -185,14 +191,14 @@ def one_run(
 
 
 def processor_time() -> tuple[int, int]:
-    """Return the idle and the whole time of all processors in ticks, proc_stat(5)."""
+    """Return the idle and the total time of all processors in ticks, proc_stat(5)."""
     first = Path("/proc/stat").read_text().splitlines()[0]
     ticks = [int(field) for field in first.split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)
 
 
 def idle_share(idle: int, total: int) -> float:
-    """Return the share of the processors' time since then in which they were idle."""
+    """Return the fraction of the processors' time since then that was idle."""
     now, all_of_it = processor_time()
     return round((now - idle) / max(1, all_of_it - total), 3)
 
@@ -213,14 +219,14 @@ def arguments(report: Path, given: argparse.Namespace, seed: int | None) -> list
 
 
 def version_of(report: Path) -> str:
-    """Return the version of Python that a report names, if there is one."""
+    """Return the version of Python in a report, if there is a report."""
     with suppress(OSError, ValueError, KeyError, StopIteration), report.open() as lines:
         return str(json.loads(next(lines))["machine"]["python"])
     return ""
 
 
 def setting(sandbox: Sandbox, place: Path, user: str) -> dict[str, Any]:
-    """Return where a run takes place, and as whom."""
+    """Return the options of `subprocess` for a run: environment, folder and user."""
     if not user:
         return {"cwd": ROOT, "env": sandbox.environment()}
     shutil.chown(sandbox.folder, user)
@@ -236,11 +242,10 @@ def setting(sandbox: Sandbox, place: Path, user: str) -> dict[str, Any]:
 
 
 def cases_of(report: Path) -> dict[str, Any]:
-    """Return what a report says: how many verdicts of each kind, and what stands out.
+    """Return the number of verdicts of each kind in a report, and special cases.
 
-    Without privileges some cases cannot be run, for instance with a full `/dev/shm`.
-    A case that failed and then passed in a fresh pair depends on more than itself; the
-    suite says so in its evidence, and here it is no pass either.
+    Without privileges some cases cannot be run, for example with a full `/dev/shm`. A
+    case that failed first and then passed in fresh processes does not count as a pass.
     """
     verdicts: Counter[str] = Counter()
     others, refused = [], []
@@ -257,7 +262,7 @@ def cases_of(report: Path) -> dict[str, Any]:
 
 
 def judge(runs: list[dict[str, Any]]) -> str:
-    """Return what holds of all runs. Raises `NotHeld` if one was not all pass."""
+    """Return the sentence for all runs. Raises `NotHeld` unless all cases passed."""
     for number, run in enumerate(runs, 1):
         if not is_flawless(run):
             raise NotHeld(f"Run {number} of {len(runs)} {what_is_wrong(run)}.")
@@ -270,7 +275,7 @@ def judge(runs: list[dict[str, Any]]) -> str:
 
 
 def what_is_wrong(run: dict[str, Any]) -> str:
-    """Return how a run ended, and which cases stand out."""
+    """Return how a run ended, and which cases did not pass."""
     others, refused = run["others"], run["refused"]
     said = f"ended with status {run['status']} and {len(others)} cases that were no "
     said += f"plain pass, first {others[0]['id']}" if others else "plain pass"
@@ -280,9 +285,9 @@ def what_is_wrong(run: dict[str, Any]) -> str:
 
 
 def is_flawless(run: dict[str, Any]) -> bool:
-    """Return whether all cases of a run passed, of those that its user could run.
+    """Return whether all cases of a run passed that its user could run.
 
-    A clause that nothing could judge makes the exit status 1.
+    The exit status may be 1, because a clause that no case could judge causes that.
     """
     refused = run["verdicts"].get("not-run", 0)
     if refused and not run["unprivileged"]:

@@ -1,13 +1,13 @@
-"""Everything at once, for two hours.
+"""Runs all soak scripts together for two hours, to find interactions between them.
 
-Under each strategy one pair of processes shares and sends for the whole time, and what
-they hold is counted (see `rounds`). Beside them the other soak runs take turns, in an
-order that the seed decides: processes are killed, lose what they need, are lied to,
-take random histories, and the suite runs whole. So what lives long is watched on a
-machine where everything else goes wrong; nothing that the others do may reach it.
+Under each strategy, one pair of processes shares and sends tensors for the whole time,
+and their resources are counted (see `rounds`). At the same time the other soak scripts
+run one after another, in an order that the seed decides: they kill processes, remove
+resources that processes need, fuzz the manager, run random histories, and run the whole
+suite. Nothing that they do may affect the long-lived pairs.
 
-Each run has a sandbox of its own and says what it has found, as when it runs alone.
-Ctrl-C ends all of them; nothing is written then.
+Each script has its own sandbox and reports its own result, as when it runs alone.
+Ctrl-C ends all of them, and then no record is written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TURNS: dict[str, tuple[str, ...]] = {
     "histories": ("--count=1", "--each=30"),
     "loaded": ("--runs=1", "--busy=0"),
 }
-"""What takes turns, each a script beside this one, and how long a turn is."""
+"""The scripts that run in turn, with the options that limit each turn."""
 
 IN_WORDS = {
     "kills": "kills",
@@ -49,39 +49,41 @@ IN_WORDS = {
 }
 
 SEED_OF = {"histories": "--first-seed", "loaded": ""}
-"""The option that has the seed, where it is another one or there is none."""
+"""The option for the seed, if it is not ``--seed``; empty if there is none."""
 
-LONGEST = 3600.0  # seconds that a turn may take
-SLACK = 600.0  # seconds that those who are watched may take to end
+LONGEST = 3600.0  # maximum seconds of a turn
+SLACK = 600.0  # seconds that the pairs may take to end
 
 
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="mixed")
-    parser.add_argument("--minutes", type=float, default=120.0)
-    parser.add_argument("--seed", type=int, default=1)
+    text = "how long to run (default: %(default)g)"
+    parser.add_argument("--minutes", type=float, default=120.0, help=text)
+    text = "the seed of all random choices (default: %(default)s)"
+    parser.add_argument("--seed", type=int, default=1, help=text)
     parser.add_argument(
         "--every",
         type=int,
         default=10_000,
         metavar="ROUNDS",
-        help="rounds of the watched between samples",
+        help="rounds of a pair between two samples (default: %(default)s)",
     )
     parser.add_argument(
         "--only",
         action="append",
         choices=tuple(TURNS),
         default=[],
-        help="let this one take all turns (may be repeated)",
+        help="run only this script in turn (may be repeated)",
     )
     parser.add_argument(
-        "--mutant", default="", help="break the reference that is watched"
+        "--mutant", default="", help="apply this mutant in the long-lived pairs"
     )
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Watch and take turns; return what holds."""
+    """Run the pairs and the turns; return the sentence of what held."""
     record |= {"minutes": given.minutes, "seed": given.seed}
     record |= {"turns": [], "watched": {}}
     runs = Runs()
@@ -97,7 +99,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
             }
             take_turns(runs, folder, given, watched, record["turns"])
             ended = [one.result() for one in watched.values() if one.done()]
-            verify([*record["turns"], *ended])  # else the rest need not go on
+            verify([*record["turns"], *ended])  # if one has failed, end the others
             for strategy, found in watched.items():
                 record["watched"][strategy] = found.result()
         finally:
@@ -108,7 +110,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 def watch(
     runs: Runs, folder: Path, strategy: str, given: argparse.Namespace
 ) -> dict[str, Any]:
-    """Let a pair go on for the whole time; return the record of its rounds."""
+    """Run a pair for the whole time; return the record of its rounds."""
     chosen = [f"--strategy={strategy}", f"--minutes={given.minutes:g}"]
     chosen += [f"--every={given.every}", f"--seed={given.seed}", "--start-method=spawn"]
     chosen += [f"--mutant={given.mutant}"] if given.mutant else []
@@ -123,7 +125,7 @@ def take_turns(
     watched: dict[str, Future[dict[str, Any]]],
     turns: list[dict[str, Any]],
 ) -> None:
-    """Write down what came of each turn, until the time is over or one is not held."""
+    """Record the result of each turn, until the time is over or something failed."""
     choose = random.Random(given.seed)
     progress = records.Progress(round(60 * given.minutes), "seconds")
     began = time.monotonic()
@@ -145,7 +147,7 @@ def take_turns(
 def one_run(
     runs: Runs, out: Path, script: str, chosen: list[str], limit: float
 ) -> dict[str, Any]:
-    """Run a script; return its record, or what it said where it has written none."""
+    """Run a script; return its record, or its output if it wrote no record."""
     out.unlink(missing_ok=True)
     began = time.monotonic()
     command = [sys.executable, str(HERE / f"{script}.py"), f"--out={out}", *chosen]
@@ -162,7 +164,7 @@ def one_run(
 
 
 def judge(record: dict[str, Any]) -> str:
-    """Return what holds of all. Raises `NotHeld` if one of them did not hold."""
+    """Return the sentence for all runs. Raises `NotHeld` if one did not hold."""
     verify(record["watched"].values())
     rounds = sum(found["rounds"] for found in record["watched"].values())
     return (
@@ -172,14 +174,14 @@ def judge(record: dict[str, Any]) -> str:
 
 
 def verify(runs: Iterable[dict[str, Any]]) -> None:
-    """Raise `NotHeld` if one of these did not hold."""
+    """Raise `NotHeld` if one of these runs did not hold."""
     for found in runs:
         if not found["held"]:
             raise NotHeld(f"{found['command']}: {found['sentence']}")
 
 
 def in_words(turns: list[dict[str, Any]]) -> str:
-    """Return how many turns there were, and of what: a short run has not all."""
+    """Return the number of turns of each script, in words."""
     counts = Counter(turn["script"] for turn in turns)
     parts = [f"{counts[script]} of {IN_WORDS[script]}" for script in sorted(counts)]
     turn = "turn" if len(turns) == 1 else "turns"

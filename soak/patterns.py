@@ -1,10 +1,9 @@
-"""Tensors that describe themselves, so that any wrong value is noticed.
+"""Tensors that describe their own values, so that a receiver detects any wrong value.
 
-An array begins with a mark, its key and its length, and what follows is made of these
-three. Whoever receives it needs to know nothing else to tell whether it is right: not
-who sent it nor what it was meant to be. An array that is zeroed, torn, stale, cut off
-or another one's is seen to be wrong. All values are whole numbers that float64 has
-exactly.
+An array begins with a mark, its key and its length. All other elements are computed
+from these three. So a receiver can verify the array without knowing its sender or its
+content. It detects an array that is zeroed, torn, outdated, truncated or mixed up with
+another one. All values are integers that float64 represents exactly.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ _FACTOR, _STEP = 40_503, 2_654_435_761
 
 
 class WrongValue(Exception):
-    """A tensor has not the values that it says it has; the message is one sentence."""
+    """A tensor does not have the values it describes; the message is one sentence."""
 
 
 def described(key: int, length: int) -> np.ndarray:
-    """Return the array of `length` elements that has this key."""
+    """Return the array with this key and `length` elements."""
     values = np.arange(length, dtype=np.uint64)
     values *= np.uint64(_STEP)
     values += np.uint64(key * _FACTOR)
@@ -39,9 +38,9 @@ def make(key: int, length: int) -> Tensor:
 
 
 def verify(tensor: Tensor, key: int | None = None) -> int:
-    """Return the key of a tensor, which is `key` where that is known.
+    """Return the key of a tensor, which has to be `key` if that is given.
 
-    Raises `WrongValue`. A tensor too short for a header is not judged.
+    Raises `WrongValue`. A tensor that is too short for a header is not verified.
     """
     array = tensor.numpy()
     if array.size < HEADER:

@@ -1,7 +1,7 @@
-"""What a run writes down: where and when it ran, what it saw, and whether it held.
+"""The record of a soak run: where and when it ran, its figures, and whether all held.
 
-Each script writes one JSON file, whether the promise held or not; the site shows the
-committed ones. Nothing in it names the machine or a folder of it.
+With ``--out``, each script writes one JSON file, whether everything held or not. The
+site shows the committed records. A record contains no machine names and no paths.
 """
 
 from __future__ import annotations
@@ -17,32 +17,38 @@ from typing import Any, NoReturn
 from circumstances import circumstances
 
 HELD, NOT_HELD, WRONG_USE, INTERRUPTED = 0, 1, 4, 130
+STATUSES = (
+    "Exit status: 0 everything held, 1 something did not hold, 4 usage error, "
+    "130 interrupted."
+)
 WIDTH = 88
 PATHS = ("--out", "--python", "--daemon", "--add-to")
 TOLD_EVERY = 10.0
-"""Seconds between two lines of progress where the output is no terminal."""
+"""Seconds between two lines of progress if the output is not a terminal."""
 
 
 class NotHeld(Exception):
-    """What was to be shown does not hold; the message is one sentence."""
+    """Something that the run checks does not hold; the message is one sentence."""
 
 
 class Parser(argparse.ArgumentParser):
-    """The options of all scripts; wrong use is answered with one sentence."""
+    """A parser with the common option; it reports a usage error in one sentence."""
 
     def __init__(self, description: str | None, **options: Any) -> None:
-        super().__init__(description=(description or "").split("\n\n")[0], **options)
+        super().__init__(
+            description=(description or "").split("\n\n")[0], epilog=STATUSES, **options
+        )
         self.add_argument(
-            "--out", type=Path, metavar="FILE.json", help="write the figures there"
+            "--out", type=Path, metavar="FILE.json", help="write a record of the run"
         )
 
     def error(self, message: str) -> NoReturn:
-        """End with status 4."""
+        """Print the message and exit with status 4."""
         self.exit(WRONG_USE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def positive(text: str) -> int:
-    """Read a number of at least one. Raises `ValueError`."""
+    """Return a number of at least one. Raises `ValueError`."""
     number = int(text)
     if number < 1:
         raise ValueError
@@ -50,7 +56,7 @@ def positive(text: str) -> int:
 
 
 class Progress:
-    """One line on stderr that says how far a run is."""
+    """A line on stderr with the progress of a run."""
 
     def __init__(self, total: int, things: str) -> None:
         self.total, self.things = total, things
@@ -58,7 +64,7 @@ class Progress:
         self.is_shown = sys.stderr.isatty()
 
     def at(self, count: int, more: str = "") -> None:
-        """Say that so many are done, unless that was said just now."""
+        """Show that `count` things are done, unless the line is very recent."""
         now = time.monotonic()
         pause = 0.2 if self.is_shown else TOLD_EVERY
         if count < self.total and now - self.told < pause:
@@ -72,18 +78,18 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the line."""
         if self.is_shown:
             print(file=sys.stderr)
 
 
 def seconds_since(began: float) -> float:
-    """Return how long it is since `began`, for a record."""
+    """Return the seconds since `began`, for a record."""
     return round(time.monotonic() - began, 1)
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """Return the command that repeats this run, but for paths of this machine."""
+    """Return the command that repeats this run, without paths."""
     kept, skip = [], False
     for argument in arguments:
         name, _, value = argument.partition("=")
@@ -98,10 +104,10 @@ def run(
     parser: Parser,
     work: Callable[[argparse.Namespace, dict[str, Any]], str],
 ) -> int:
-    """Do the work, write its record, say in one sentence what came of it.
+    """Do the work, write its record and print the result in one sentence.
 
-    `work` fills in the record as it goes and returns the sentence of what holds, or
-    raises `NotHeld`. To the `seconds` that it puts there, those of this run are added.
+    `work` fills in the record during the run and returns a sentence about what held, or
+    raises `NotHeld`. The duration of this run is added to the `seconds` in the record.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = parser.parse_args(given)
@@ -123,7 +129,7 @@ def run(
 
 
 def write(path: Path, record: dict[str, Any], parser: Parser) -> None:
-    """Write a record, whole or not at all."""
+    """Write a record atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.part")
@@ -134,14 +140,14 @@ def write(path: Path, record: dict[str, Any], parser: Parser) -> None:
 
 
 def is_row(value: Any) -> bool:
-    """Return whether a value is to be written in one line however long that gets."""
+    """Return whether a value is written in one line, however long it is."""
     if isinstance(value, dict | list):
         return isinstance(value, list) and not any(isinstance(v, dict) for v in value)
     return True
 
 
 def as_text(value: Any, indent: str = "") -> str:
-    """Return JSON in which a row of figures, or what fits into a line, has one line."""
+    """Return JSON in which rows of figures, and short values, have one line each."""
     flat = json.dumps(value)
     if len(indent) + len(flat) <= WIDTH or is_row(value):
         return flat

@@ -1,16 +1,16 @@
-"""Shares, sends, receives and drops tensors for thousands of rounds, and counts.
+"""Shares, sends, receives and drops tensors in thousands of rounds, and counts leaks.
 
-An owner and a peer (see `rounds_pair`) go through rounds of all kinds: over all
-channels, in both directions, tensors of no element to some hundred thousand bytes, some
-in one message, views, grads, messages that are refused; sometimes the sender drops
-first, sometimes the receiver, sometimes the message is still in flight then. Every
-value is verified. Now and then both stop where they hold nothing, and this process,
-which is neither of them and knows nothing of the implementation, reads in `/proc` what
-they and the manager hold.
+An owner and a peer (see `rounds_pair`) execute rounds of all kinds: over all channels,
+in both directions, with tensors of 0 to some hundred thousand bytes, several tensors in
+one message, views, grads, and messages that are refused. The sender or the receiver
+drops first, or the sender drops while the message is in flight. Every value is
+verified. At intervals both stop at a point where they hold nothing. Then this process
+reads in `/proc` the resources of both and of the manager, without using the
+implementation.
 
-What has to hold: after the warm-up every sample is like the first one, in descriptors,
-mappings, threads and names, and memory does not grow: the line that fits the samples of
-the second half best rises by no more than `BOUND` over it. In the end nothing is left.
+After the warm-up, every sample has to be equal to the first one in descriptors,
+mappings, threads and names. Memory must not grow: the regression line through the
+samples of the second half rises by at most `BOUND`. At the end nothing is left.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ PAIR = Path(__file__).with_name("rounds_pair.py")
 COUNTED = ("descriptors", "mappings", "threads")
 MEASURED = ("memory", "heap")
 BOUND = 1024  # KiB over the second half of the samples
-WARM_UP = 200  # rounds; a tenth of a run that is shorter than ten times that
+WARM_UP = 200  # rounds; a tenth of the run if that is less
 DEADLINE = 120.0  # seconds between two samples
-GRACE = 5.0  # seconds for what has to go by itself
+GRACE = 5.0  # seconds until everything has to be gone
 
 Samples = dict[str, Any]
 
@@ -46,31 +46,36 @@ Samples = dict[str, Any]
 def options() -> records.Parser:
     """Return the parser of the command line."""
     parser = records.Parser(__doc__, prog="rounds")
-    parser.add_argument("--rounds", type=records.positive, default=10_000)
+    text = "how many rounds (default: %(default)s)"
+    parser.add_argument("--rounds", type=records.positive, default=10_000, help=text)
     parser.add_argument(
         "--minutes",
         type=float,
         default=None,
-        help="go on for that time, however many rounds it takes",
+        help="run for this time instead of a number of rounds",
     )
     parser.add_argument("--every", type=records.positive, help="rounds between samples")
     parser.add_argument(
         "--strategy",
         choices=("file_descriptor", "file_system"),
         default="file_descriptor",
+        help="the sharing strategy (default: %(default)s)",
     )
     parser.add_argument(
-        "--start-method", choices=("fork", "spawn", "forkserver"), default="spawn"
+        "--start-method",
+        choices=("fork", "spawn", "forkserver"),
+        default="spawn",
+        help="the start method (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--mutant", default="", help="break the reference first: the run has to fail"
-    )
+    text = "the seed of all random choices (default: %(default)s)"
+    parser.add_argument("--seed", type=int, default=1, help=text)
+    text = "apply this mutant to the reference; the run then has to fail"
+    parser.add_argument("--mutant", default="", help=text)
     return parser
 
 
 def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
-    """Run the rounds; return the sentence of what holds."""
+    """Run the rounds; return the sentence of what held."""
     rounds = given.rounds if given.minutes is None else sys.maxsize
     every = given.every or max(1, given.rounds // 100)
     chosen = {
@@ -99,7 +104,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
 def observe(
     sandbox: Sandbox, chosen: dict[str, Any], record: Samples, minutes: float | None
 ) -> int:
-    """Let the pair run, and take a sample at each of its stops; return the rounds."""
+    """Run the pair and take a sample at each stop; return the number of rounds."""
     process = sandbox.start(
         sys.executable,
         str(PAIR),
@@ -136,14 +141,14 @@ def observe(
 
 
 def progress_of(rounds: int, minutes: float | None) -> records.Progress:
-    """Return what says how far a run is, by what ends it."""
+    """Return the progress line for a number of rounds or for a time."""
     if minutes is None:
         return records.Progress(rounds, "rounds")
     return records.Progress(round(60 * minutes), "seconds")
 
 
 def stops(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield what the owner writes at its stops. Raises `NotHeld` if it hangs."""
+    """Yield the messages of the owner at its stops. Raises `NotHeld` if it hangs."""
     assert process.stdout is not None, "it was started with a pipe"
     while True:
         if not select.select([process.stdout], [], [], DEADLINE)[0]:
@@ -155,7 +160,7 @@ def stops(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def sample(sandbox: Sandbox, stop: dict[str, Any], samples: Samples) -> None:
-    """Write down what owner, peer and manager hold, and the number of names."""
+    """Record the resources of owner, peer and manager, and the number of names."""
     watched = {"owner": stop["owner"], "peer": stop["peer"]}
     managers = sandbox.managers()
     if len(managers) > 1:
@@ -179,7 +184,7 @@ def sample(sandbox: Sandbox, stop: dict[str, Any], samples: Samples) -> None:
 
 
 def judge(record: Samples) -> None:
-    """Raise `NotHeld` unless the end is like the beginning."""
+    """Raise `NotHeld` if a count changed or memory grew."""
     samples = record["samples"]
     first = sum(number <= record["warm_up"] for number in samples["round"])
     rounds = samples["round"][first:]
@@ -218,7 +223,7 @@ def judge_rise(what: str, rise: float) -> None:
 
 
 def rise_of(rounds: Sequence[int], values: Sequence[int]) -> float:
-    """Return by how much the line that fits the second half best rises over it."""
+    """Return the rise of the regression line over the second half of the samples."""
     half = len(rounds) // 2
     x, y = rounds[half:], values[half:]
     if len(x) < 2:

@@ -1,10 +1,9 @@
-"""The owner and the peer of `rounds.py`: they share, send, receive and drop, in rounds.
+"""The owner and the peer of `rounds.py`, which share, send, receive and drop tensors.
 
-Both work from one plan: what happens in a round is decided by the seed and the number
-of the round alone. The pipe on which they tell each other how far they are is the
-standard library's and carries words; tensors go through the channels under test. So at
-the end of a round both hold nothing, and there the owner stops now and then to be
-looked at: it writes a line and waits for one.
+Both use the same plan: the seed and the number of a round decide everything in it. They
+synchronise over a pipe of the standard library; tensors go through the channels under
+test. At the end of a round both hold nothing. At some of these points the owner stops
+for a sample: it writes a line and waits for one.
 
 Argument: a JSON object with the options of `rounds.py`.
 """
@@ -40,7 +39,7 @@ KINDS = {
     "refused": 2,
     "many": 0.1,
 }
-"""What a message is, and how often: a round in some 300 sends 300 tensors at once."""
+"""The kinds of messages with their weights; about one in 300 has 300 tensors."""
 
 SEVERAL, MANY = 5, 300
 LONGEST = 40_000  # elements of 8 bytes
@@ -52,7 +51,7 @@ Payload = dict[str, Any]
 
 @dataclass(frozen=True)
 class Round:
-    """What happens in one round."""
+    """The plan of one round."""
 
     number: int
     channel: str
@@ -63,7 +62,7 @@ class Round:
 
     @classmethod
     def planned(cls, seed: int, number: int) -> Round:
-        """Return the round of that number: its channel and direction take turns."""
+        """Return the round with this number; channels and directions alternate."""
         choose = random.Random(f"{seed}/{number}")
         (kind,) = choose.choices(list(KINDS), list(KINDS.values()))
         counts = {"several": SEVERAL, "many": MANY}
@@ -83,7 +82,7 @@ class Round:
 
 
 def length(choose: random.Random, longest: int) -> int:
-    """Return a length: nothing now and then, else small ones as often as large ones."""
+    """Return a length: sometimes 0, otherwise small and large ones equally often."""
     if choose.random() < 0.05:
         return 0
     return max(HEADER + 2, int(longest ** choose.random()))
@@ -93,7 +92,7 @@ def length(choose: random.Random, longest: int) -> int:
 
 
 def message_of(this: Round) -> Payload:
-    """Return what is sent in a round, not shared yet."""
+    """Return the message of a round, not yet shared."""
     tensors = [make(this.key(place), size) for place, size in enumerate(this.lengths)]
     payload: Payload = {"tensors": tensors}
     if this.kind == "views":
@@ -108,7 +107,7 @@ def message_of(this: Round) -> Payload:
 
 
 def verify_message(payload: Payload, this: Round) -> None:
-    """Raise `WrongValue` unless the message is what the plan says it is."""
+    """Raise `WrongValue` unless the message is the planned one."""
     for place, tensor in enumerate(payload["tensors"]):
         verify(tensor, this.key(place))
         if tensor.numel() != this.lengths[place]:
@@ -126,12 +125,12 @@ def verify_message(payload: Payload, this: Round) -> None:
 
 
 def write_into(payload: Payload) -> None:
-    """Write the last element of the first tensor, as far as it has elements."""
+    """Write the last element of the first tensor, if it has elements."""
     payload["tensors"][0].detach()[-1:] = WRITTEN
 
 
 def verify_written(payload: Payload) -> None:
-    """Raise `WrongValue` unless what the other process has written is seen here."""
+    """Raise `WrongValue` unless the write of the other process is visible here."""
     if (payload["tensors"][0].numpy()[-1:] != WRITTEN).any():
         raise WrongValue("A write by the receiver is not seen by the sender.")
 
@@ -140,7 +139,7 @@ def verify_written(payload: Payload) -> None:
 
 
 class Side:
-    """One process: its ends of all channels, and its pipe to the other one."""
+    """One of the two processes: its channel ends, and its pipe to the other one."""
 
     def __init__(self, role: str, words: Any, channels: dict[Any, Any]) -> None:
         self.role, self.words, self.channels = role, words, channels
@@ -155,24 +154,24 @@ class Side:
         return payload
 
     def say(self, word: str) -> None:
-        """Tell the other side how far this one is."""
+        """Send a word to the other side, to synchronise."""
         self.words.send(word)
 
     def expect(self, word: str) -> None:
-        """Wait until the other side is so far."""
+        """Wait for a word of the other side."""
         heard = self.words.recv()
         if heard != word:
             raise WrongValue(heard)
 
     def hears_the_last(self) -> bool:
-        """Wait until the other side says whether there is another round."""
+        """Wait for the other side's answer whether this was the last round."""
         heard = self.words.recv()
         if heard not in (GO_ON, THE_LAST):
             raise WrongValue(heard)
         return bool(heard == THE_LAST)
 
     def run(self, this: Round) -> None:
-        """Do this side's part in a round; afterwards it holds nothing."""
+        """Execute this side's part of a round; afterwards it holds nothing."""
         if this.kind == "refused":
             self.be_refused(this)
         elif this.sender == self.role:
@@ -181,7 +180,7 @@ class Side:
             self.run_receiver(this)
 
     def be_refused(self, this: Round) -> None:
-        """Send what cannot be sent; whatever was made for it has to go again."""
+        """Send a message that is refused; its resources have to be released."""
         if this.sender != self.role:
             return
         try:
@@ -191,7 +190,7 @@ class Side:
         raise WrongValue("A computed tensor that requires grad was sent.")
 
     def run_sender(self, this: Round) -> None:
-        """Make, send, and drop when the plan says so."""
+        """Make and send a message, and drop it as planned."""
         payload = message_of(this)
         self.put(this, payload)
         if this.order == "in flight":
@@ -212,14 +211,14 @@ class Side:
             verify_written(payload)
 
     def take_back(self, this: Round, payload: Payload) -> None:
-        """Receive one's own tensor, which has to be over one's own storage."""
+        """Receive a tensor that this process sent; it has to use the same storage."""
         self.expect("returned")
         back = self.get(this)
         if back["tensors"][0].storage is not payload["tensors"][0].storage:
             raise WrongValue("A tensor came back over other memory than its own.")
 
     def run_receiver(self, this: Round) -> None:
-        """Receive, verify, verify again when the sender has dropped, drop."""
+        """Receive and verify; verify again after the sender has dropped; drop."""
         self.expect("sent")
         payload = self.get(this)
         verify_message(payload, this)
@@ -235,20 +234,20 @@ class Side:
         self.say("done")
 
     def settle(self) -> None:
-        """Have everything that was dropped be gone when this returns."""
+        """Return when everything that was dropped is gone."""
         gc.collect()
         client.sync()
 
 
 def numbers(options: dict[str, Any]) -> Iterator[tuple[Round, bool]]:
-    """Yield the rounds, and after which of them is a stop."""
+    """Yield the rounds, each with whether a stop follows it."""
     for number in range(1, options["rounds"] + 1):
         stops = number % options["every"] == 0 or number == options["rounds"]
         yield Round.planned(options["seed"], number), stops
 
 
 def run_peer(words: Any, channels: dict[Any, Any], options: dict[str, Any]) -> None:
-    """Run the peer; a fault is told to the owner, who is about to hear a word."""
+    """Run the peer; send an error to the owner in place of the next word."""
     break_reference(options["mutant"])
     side = Side("peer", words, channels)
     try:
@@ -260,13 +259,13 @@ def run_peer(words: Any, channels: dict[Any, Any], options: dict[str, Any]) -> N
                 if side.hears_the_last():
                     return
     except EOFError:
-        pass  # the owner has ended, and has said why
+        pass  # the owner has ended and has reported why
     except Exception as error:
         words.send(f"in the peer: {told(error)}")
 
 
 def run_owner(options: dict[str, Any]) -> None:
-    """Run the owner, and stop to be looked at."""
+    """Run the owner, with its stops for samples."""
     break_reference(options["mutant"])
     context = mp.get_context(options["start_method"])
     mp.set_sharing_strategy(options["strategy"])
@@ -301,7 +300,7 @@ def run_owner(options: dict[str, Any]) -> None:
 
 
 def told(error: Exception) -> str:
-    """Return an error in words."""
+    """Return an error as text."""
     if isinstance(error, WrongValue):
         return str(error)
     return f"{type(error).__name__}: {error}"

@@ -1,14 +1,13 @@
-"""The sandbox of one run: every process below this one, and all that they leave.
+"""The sandbox of one run: all its processes, and everything that they leave behind.
 
-A soak run watches its subjects from outside, in `/proc`, and asks the implementation
-nothing. The script that is run becomes the parent of whatever its subjects orphan, so
-that a manager in a session of its own is seen, counted and ended too. Temporary files
-lie in a folder of the run's own. Where it is permitted the run has a `/dev/shm` of its
-own, in which every name counts; else a name counts if it says that a process of this
-sandbox made it.
+A soak run observes its processes from outside, in `/proc`, without using the
+implementation. The script adopts orphans, so that a manager in its own session is also
+observed, counted and ended. Temporary files are in a folder of the run. If the system
+permits it, the run has a private `/dev/shm`, in which every name counts. Otherwise a
+name counts if it shows that a process of this sandbox made it.
 
-When the sandbox is left, however that comes about, everything below is killed and
-everything that is left is removed.
+At the end of the sandbox, for any reason, all its processes are killed and everything
+that is left is removed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SHOWN = 5
 
 
 class ResourceCounts(NamedTuple):
-    """What one process holds; memory and heap in KiB."""
+    """The resources of one process; memory and heap in KiB."""
 
     descriptors: int
     mappings: int
@@ -42,7 +41,7 @@ class ResourceCounts(NamedTuple):
 
 
 class Sandbox(ProcessTree):
-    """Everything below this process, and its traces in `/dev/shm` and on disk."""
+    """All descendants of this process, and their files in `/dev/shm` and on disk."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,29 +64,29 @@ class Sandbox(ProcessTree):
         self.folder.rmdir()
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Return the environment of a subject: its temporary files are ours."""
+        """Return the environment of a process, with the run's temporary folder."""
         here = str(Path(__file__).parent)
         found = os.environ.get("PYTHONPATH")
         paths = os.pathsep.join([here, *([found] if found else [])])
         return {**os.environ, "TMPDIR": str(self.folder), "PYTHONPATH": paths, **more}
 
     def start(self, *command: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a subject in a session of its own."""
+        """Start a process in a new session."""
         options = {"stdin": subprocess.DEVNULL, "start_new_session": True} | options
         process = subprocess.Popen(command, **options)
         self.started[process.pid] = process
-        self.statuses.pop(process.pid, None)  # the number may have been another's
+        self.statuses.pop(process.pid, None)  # the process id may have been used before
         self.seen.add(process.pid)
         return process
 
     def reap(self) -> bool:
-        """Do as every process tree, and tell the objects of what was started here."""
+        """Reap ended processes, and update the `Popen` objects of this sandbox."""
         more = super().reap()
         for pid in self.started.keys() & self.statuses.keys():
             self.started.pop(pid).returncode = self.statuses[pid]
         return more
 
-    # What there is
+    # Resources
 
     def managers(self) -> list[int]:
         """Return the managers below this process."""
@@ -98,7 +97,7 @@ class Sandbox(ProcessTree):
         return self.segments.names_and_semaphores()
 
     def left(self) -> list[str]:
-        """Return in words everything that is there now."""
+        """Return descriptions of everything that exists now."""
         return [
             *(f"process {process_tree.command(pid) or pid}" for pid in self.living()),
             *(f"name {name}" for name in self.names()),
@@ -106,7 +105,7 @@ class Sandbox(ProcessTree):
         ]
 
     def left_after(self, seconds: float) -> str:
-        """Wait until nothing is left; return in one line what is, or ``""``."""
+        """Wait until nothing is left; return one line about the rest, or ``""``."""
         if wait_until(lambda: not self.left(), seconds):
             return ""
         left = self.left()
@@ -114,7 +113,7 @@ class Sandbox(ProcessTree):
         return ", ".join(left[:SHOWN]) + more
 
     def clear(self) -> None:
-        """Kill everything below and remove every trace: there may be a next time."""
+        """Kill all processes and remove all files; the sandbox can be used again."""
         self.kill()
         for name in self.names():
             with contextlib.suppress(OSError):
@@ -124,12 +123,12 @@ class Sandbox(ProcessTree):
 
 
 def interrupt(number: int, frame: object) -> None:
-    """On SIGTERM: unwind as on Ctrl-C, so that the sandbox is left empty."""
+    """On SIGTERM, unwind as on Ctrl-C, so that the sandbox is cleaned up."""
     raise KeyboardInterrupt
 
 
 def resources_of(pid: int) -> ResourceCounts:
-    """Return what a process holds, from `/proc` alone. Raises `OSError` if it ended."""
+    """Return the resources of a process, from `/proc`. Raises `OSError` if it ended."""
     folder = Path(f"/proc/{pid}")
     mapped = folder.joinpath("maps").read_bytes().splitlines()
     status = dict(
@@ -148,6 +147,6 @@ def resources_of(pid: int) -> ResourceCounts:
 
 
 def size_of(line: bytes) -> int:
-    """Return how many bytes a line of `/proc/PID/maps` describes."""
+    """Return the size in bytes of the mapping in a line of `/proc/PID/maps`."""
     begin, end = line.split(maxsplit=1)[0].split(b"-")
     return int(end, 16) - int(begin, 16)

@@ -1,15 +1,15 @@
-"""What the subjects of `rounds.py` and `kills.py` have in common."""
+"""Functions that the processes of `rounds.py` and `kills.py` share."""
 
 from __future__ import annotations
 
 from typing import Any
 
 GO_ON, THE_LAST = "go on", "that was the last round"
-"""What the two sides of `rounds.py` are told at a stop."""
+"""The messages to the owner of `rounds.py` at a stop."""
 
 
 def break_reference(mutant: str) -> None:
-    """Apply a mutant, if one is named, in this process."""
+    """Apply a mutant in this process, if one is given."""
     if mutant:
         from sharedtensor_conformance.mutants import registry
 
@@ -24,17 +24,17 @@ def make_channel(context: Any, kind: str) -> Any:
 
 
 def send(channel: Any, message: Any) -> None:
-    """Send on such a channel."""
+    """Send a message on such a channel."""
     (channel[1].send if isinstance(channel, tuple) else channel.put)(message)
 
 
 def receive(channel: Any) -> Any:
-    """Receive from such a channel."""
+    """Receive a message from such a channel."""
     return channel[0].recv() if isinstance(channel, tuple) else channel.get()
 
 
 def is_empty(channel: Any) -> bool:
-    """Return whether nothing can be received from such a channel now."""
+    """Return whether such a channel currently has no message."""
     if isinstance(channel, tuple):
         return not channel[0].poll()
     return bool(channel.empty())

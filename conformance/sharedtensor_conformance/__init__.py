@@ -1,7 +1,7 @@
-"""The conformance suite: judges libraries whose tensors can be shared and written.
+"""The conformance suite: judges libraries that share tensors between processes.
 
-Run it with ``pytest --pyargs sharedtensor_conformance --impl=NAME``, or from a test of
-one's own with :func:`run_conformance`.
+Run it with ``pytest --pyargs sharedtensor_conformance --impl=NAME``, or call
+:func:`run_conformance` in a test of your project.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ __version__ = "0.1.0"
 def run_conformance(implementation: str, *options: str | Sequence[str]) -> None:
     """Run the suite on `implementation`; raise if it does not conform.
 
-    It runs in a process of its own, so the caller's pytest settings and plugins do not
-    matter.
+    The suite runs in a separate process, so that the pytest settings and plugins of the
+    caller do not affect it.
 
     Args:
-        implementation: what ``--impl`` takes.
-        options: more options of the suite, such as ``"--profile=core"``.
+        implementation: the value of ``--impl``.
+        options: more options of the suite, for example ``"--profile=core"``.
 
     Raises:
         AssertionError: a MUST of a claimed profile is broken or was not judged; the
-            message is what the suite printed.
-        ValueError: the options are wrong (exit status 4).
+            message contains the output of the suite.
+        ValueError: the options are wrong (exit status 4 of the suite).
     """
-    # Here, since every process of the suite imports this package.
+    # Imported here because every process of the suite imports this package.
     from sharedtensor_conformance.api import run
 
     run(implementation, *options)

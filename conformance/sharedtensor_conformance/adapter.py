@@ -1,16 +1,16 @@
-"""The contract between the suite and an implementation: the adapter.
+"""The contract for adapters: the interface between the suite and an implementation.
 
-An adapter has two halves. `Implementation` is plain data that the suite reads before
-anything runs: what is claimed, where names appear, how long cleanup may take.
-`Operations` is what owner and peers do with tensors; the suite imports it in those
-processes only, so a crash there is a verdict and never the end of the run.
+An adapter has two parts. `Implementation` is plain data that the suite reads before any
+case runs: claims, patterns of names, time limits. `Operations` is what owner and peers
+do with tensors. The suite imports it only in those processes, so that a crash there is
+a verdict and does not end the run.
 
-Claims are declared, never detected. Each profile in `PROFILES` names the operations
-that claiming it needs; a claim without its operations, or operations without their
-claim, is an error of the adapter (`shared-tensor-spec check-adapter` says which).
+Claims are declared, never detected. `PROFILES` has the operations that each profile
+needs. A claim without its operations, or an operation without its claim, is an error of
+the adapter; `shared-tensor-spec check-adapter` reports it.
 """
 
-# The body of an operation is its docstring, which pyright takes for code that returns.
+# The body of an operation is its docstring; pyright would expect a return statement.
 # pyright: reportReturnType=false
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class ContractChange:
-    """What is new in a version of the contract, and which claims it concerns."""
+    """The changes in a version of the contract, and the profiles that they concern."""
 
     profiles: frozenset[str]
     text: str
@@ -40,8 +40,8 @@ ADAPTER_CHANGES = {
     ),
     3: ContractChange(
         frozenset({"grad", "forgery"}),
-        "the profile 'grad' has 'set_grad_mode', and 'forge' is told how much too much "
-        "a message claims",
+        "the profile 'grad' has 'set_grad_mode', and 'forge' has a parameter for the "
+        "size of a false claim",
     ),
     4: ContractChange(
         frozenset({"cuda", "events"}),
@@ -49,19 +49,20 @@ ADAPTER_CHANGES = {
     ),
     5: ContractChange(
         frozenset({"versions"}),
-        "'forge_version' is told how many fields a handle of the other version has",
+        "'forge_version' has a parameter for the fields of the other version's handle",
     ),
 }
 """The versions of the contract after the first one.
 
-An adapter of an earlier version is accepted where none of its claims has changed since.
+An adapter of an earlier version is accepted if none of its claimed profiles has changed
+since then.
 """
 
 ADAPTER_VERSION = max(ADAPTER_CHANGES)
-"""The version that this suite speaks."""
+"""The version of the contract that this suite uses."""
 
 Tensor = Any
-"""A tensor of the implementation under test; the suite never looks inside."""
+"""A tensor of the implementation; the suite passes it only to the operations."""
 
 Index = tuple[int, ...]
 VIEWS = (
@@ -72,17 +73,17 @@ VIEWS = (
     "overlapping",
     "reinterpreted",
 )
-"""The kinds of views, by what makes their elements differ from those of a whole tensor.
+"""The kinds of views, by how their elements differ from those of the whole tensor.
 
-- ``slices``: a part of them, in their order and without gaps; every library with views
-  has these.
-- ``steps``: there are gaps between them, as in steps, columns and blocks.
+- ``slices``: a part of the elements, in order and without gaps; every library with
+  views has these.
+- ``steps``: elements with gaps between them, as in steps, columns and blocks.
 - ``transposed``: the axes are in another order.
-- ``expanded``: an axis repeats them (its stride is 0).
-- ``overlapping``: one element lies in several rows, as in sliding windows.
-- ``reinterpreted``: their bytes are those of another dtype (`reinterpret`).
+- ``expanded``: an axis repeats the elements (its stride is 0).
+- ``overlapping``: an element is in several rows, as in sliding windows.
+- ``reinterpreted``: the bytes of the elements, with another dtype (`reinterpret`).
 
-Views that run backwards are declared by ``negative_strides``.
+Views with negative strides are declared by ``negative_strides``.
 """
 
 Number = bool | int | float | complex
@@ -90,50 +91,49 @@ Number = bool | int | float | complex
 
 @dataclass(frozen=True)
 class Implementation:
-    """What an implementation says about itself.
+    """What an adapter declares about its implementation.
 
     Args:
         name: the name that reports and expectations use.
         operations: ``"module:attribute"`` of a callable without arguments that returns
-            the `Operations`; imported in owner and peers, never by pytest.
-        claims: the profiles that are claimed, of those in `PROFILES`; ``core`` always.
+            the `Operations`; imported in owner and peers, never in pytest's process.
+        claims: the claimed profiles, of those in `PROFILES`; always with ``core``.
         version: the version, or ``"distribution:NAME"`` to read it from the metadata
             of an installed distribution.
-        strategies: the sharing strategies to judge, by their own names.
+        strategies: the sharing strategies to judge, by the implementation's names.
         start_methods: the start methods to judge.
-        dtypes: the dtypes that are claimed, by their NumPy names; one that NumPy has
-            not by its usual name, such as ``bfloat16``.
-        kinds: the kinds of tensors, beside the ordinary one, that the profile ``kinds``
-            is judged on; by names of the adapter's own.
-        views: the kinds of views that the profile ``views`` is judged on, of those in
+        dtypes: the claimed dtypes, by their NumPy names; a dtype that NumPy does not
+            have, by its usual name, for example ``bfloat16``.
+        kinds: the kinds of tensors, in addition to the ordinary one, on which the
+            profile ``kinds`` is judged; the adapter chooses their names.
+        views: the kinds of views on which the profile ``views`` is judged, of those in
             `VIEWS`; without ``reinterpreted`` there is no operation `reinterpret`.
-        negative_strides: whether a view may run backwards, as NumPy's may.
-        private: whether a new tensor is its process's own until somebody shares or
-            sends it. False where the library makes every tensor in shared memory,
-            because whoever calls it asks for that; then START-4 has no tensor that it
-            is about, and ``share`` none to move.
+        negative_strides: whether a view may have negative strides, as in NumPy.
+        private: whether a new tensor is private to its process until it is shared or
+            sent. False if the library makes every tensor in shared memory, because its
+            callers request that; then START-4 does not apply, and ``share`` has no
+            tensor to move.
         channels: the channels to judge, of ``queue``, ``simple_queue``, ``pipe``.
-        devices: ``cpu``, and ``simulated``, ``emulated`` or ``cuda`` where the profile
+        devices: ``cpu``, and ``simulated``, ``emulated`` or ``cuda`` if the profile
             ``cuda`` is claimed.
-        segment_pattern: a regular expression; files in ``/dev/shm`` whose names it
-            matches belong to the implementation. ``{pid}`` stands for the process id.
-        manager_pattern: a regular expression that is searched for in the command
-            lines of the processes which the owner and its children have started, the
-            orphans among them: those in which it is found are managers.
-        kept_segments: how many segments may be kept for later use for each process
-            that lives, when nothing needs them: those of an arena, which hold several
-            storages, or of a cache. 0 where each storage has a segment that goes with
-            it.
-        grace: seconds after which everything that was dropped has to be gone; the
-            specification allows 10 at most.
-        deadline: seconds that one operation in one process may take; it allows 60.
+        segment_pattern: a regular expression for names of files in ``/dev/shm`` that
+            belong to the implementation. ``{pid}`` stands for the process id.
+        manager_pattern: a regular expression that is searched for in the command lines
+            of all processes that the owner and its children started, including
+            orphans. Processes with a match are managers.
+        kept_segments: how many unused segments may be kept for each live process, for
+            example by an arena, whose segments hold several storages, or by a cache. 0
+            if each storage has its own segment, which is removed with it.
+        grace: seconds after which everything that was dropped has to be gone; at most
+            10 by the specification.
+        deadline: seconds that one operation in one process may take; at most 60.
         patience: seconds that a process may take to start and to import the
-            implementation; 600 at most.
-        trace_steps: the steps at which a process can be held, where the profile
-            ``trace-points`` is claimed; empty for all of them. At the others a fault
+            implementation; at most 600.
+        trace_steps: the steps at which a process can be held, if the profile
+            ``trace-points`` is claimed; empty for all steps. For other steps, a fault
             strikes between operations.
-        preload: whether processes may be forked from one that has imported the
-            implementation and done nothing else: owners, and those of fork servers.
+        preload: whether processes (owners, and children of fork servers) may be forked
+            from a process that has imported the implementation and done nothing else.
         adapter_version: the version of this contract that the adapter was written for.
     """
 
@@ -161,7 +161,7 @@ class Implementation:
     adapter_version: int = field(default=ADAPTER_VERSION)
 
     def as_data(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready data, whatever kind their values are of."""
+        """Return the fields as JSON-ready data, for values of any type."""
         return {name: _as_json(value) for name, value in vars(self).items()}
 
     @classmethod
@@ -176,7 +176,7 @@ class Implementation:
 
 
 def _as_json(value: object) -> Any:
-    """Return `value` as JSON; what that has no form for is named as Python shows it."""
+    """Return `value` as JSON-ready data; values of other types by their `repr`."""
     match value:
         case bool() | int() | str() | None:
             return value
@@ -191,7 +191,7 @@ def _as_json(value: object) -> Any:
 
 @dataclass(frozen=True)
 class Layout:
-    """A window on a one-dimensional base tensor, in elements."""
+    """A window on a one-dimensional tensor: offset, shape and strides in elements."""
 
     name: str
     offset: int
@@ -200,31 +200,31 @@ class Layout:
 
 
 class CoreOperations(Protocol):
-    """Profile ``core``: cannot be unclaimed."""
+    """Profile ``core``: always claimed."""
 
     multiprocessing: ModuleType
-    """The drop-in module (`multiprocessing` itself where channels are plain)."""
+    """The drop-in module (`multiprocessing` itself if channels are plain)."""
 
     def enter_child(self, strategy: str) -> None:
         """Prepare this process: called once in the owner and in each peer.
 
-        The owner is a child of the suite's.
+        The owner is a child process of the suite.
         """
 
     def make(self, values: list[Number], shape: Index, dtype: str) -> Tensor:
         """Return a new tensor of `shape` with the flat row-major `values`."""
 
     def is_tensor(self, value: object) -> bool:
-        """Return whether a received object is a tensor (or encoded as one)."""
+        """Return whether a received object is a tensor, or the encoded form of one."""
 
     def shape(self, tensor: Tensor) -> Index:
         """Return the shape."""
 
     def dtype(self, tensor: Tensor) -> str:
-        """Return the dtype by its name in `dtypes`."""
+        """Return the name of the dtype, as in `dtypes`."""
 
     def values(self, tensor: Tensor) -> list[Number]:
-        """Return all values, flat, row-major, as Python numbers."""
+        """Return all values as Python numbers in a flat list, in row-major order."""
 
     def read(self, tensor: Tensor, index: Index) -> Number:
         """Return the value of one element."""
@@ -233,26 +233,26 @@ class CoreOperations(Protocol):
         """Write one element in place."""
 
     def encode(self, tensor: Tensor) -> object:
-        """Return what is put on a channel to send the tensor (often the tensor)."""
+        """Return the object to put on a channel for the tensor (often the tensor)."""
 
     def decode(self, message: object) -> Tensor:
-        """Return the tensor for what `encode` produced on the other side."""
+        """Return the tensor for a received object, which the sender's `encode` made."""
 
     def release(self, tensor: Tensor) -> None:
-        """Give up the tensor: the suite forgets it right after this call."""
+        """Release the tensor: the suite drops its reference right after this call."""
 
 
 class ShareOperations(Protocol):
-    """Profile ``share``: moving into shared memory on request."""
+    """Profile ``share``: tensors can be moved to shared memory on request."""
 
     def share(self, tensor: Tensor) -> Tensor:
-        """Move the tensor's storage into shared memory; return the call's result."""
+        """Move the tensor's storage to shared memory; return the result of the call."""
 
     def is_shared(self, tensor: Tensor) -> bool:
         """Return whether the tensor's storage is in shared memory."""
 
     def clone(self, tensor: Tensor) -> Tensor:
-        """Return a tensor with the same values in memory of its own."""
+        """Return a tensor with the same values in new memory."""
 
 
 class IdentityOperations(Protocol):
@@ -268,9 +268,9 @@ class ViewOperations(Protocol):
     def view(self, tensor: Tensor, layout: Layout) -> Tensor:
         """Return the window `layout` on the one-dimensional contiguous `tensor`.
 
-        Its layout is one of the kinds in `views`, or runs backwards where
-        `negative_strides` says that it may. Where the tensor requires grad, the window
-        does too, and is no leaf.
+        The layout is of the kinds in `views`, and has negative strides only if
+        `negative_strides` is true. If the tensor requires grad, the window does too,
+        and is not a leaf.
         """
 
     def strides(self, tensor: Tensor) -> Index:
@@ -279,8 +279,8 @@ class ViewOperations(Protocol):
     def reinterpret(self, tensor: Tensor, dtype: str) -> Tensor:
         """Return a view of the bytes of a one-dimensional contiguous tensor.
 
-        It has another dtype, and as many elements as there are in the bytes. Where
-        `views` has no ``reinterpreted``, this operation is left out.
+        The view has another dtype, and as many elements as fit into the bytes. Without
+        ``reinterpreted`` in `views`, the adapter does not have this operation.
         """
 
 
@@ -290,8 +290,8 @@ class ResizeOperations(Protocol):
     def resize(self, tensor: Tensor, count: int) -> None:
         """Resize the tensor in place to one dimension of `count` elements.
 
-        This is asked only of tensors that are shared, which have to refuse to grow.
-        Whether private ones grow, and what new elements hold, is not looked at.
+        The suite calls this only with shared tensors, which have to refuse to grow. It
+        does not check whether private tensors grow, or what new elements contain.
         """
 
 
@@ -313,13 +313,14 @@ class KindOperations(Protocol):
     """Profile ``kinds``: tensors that are more than a window on a storage."""
 
     def make_kind(self, kind: str) -> Tensor:
-        """Return a new tensor of a kind of those in `kinds`, with a few values."""
+        """Return a new tensor of one of the kinds in `kinds`, with a few values."""
 
     def describe(self, tensor: Tensor) -> list[Any]:
-        """Return everything that makes the tensor what it is, as plain data.
+        """Return a complete description of the tensor as plain data.
 
-        That is its class, shape, dtype and values, and what its kind has besides. Two
-        tensors that a program could tell apart, but for their addresses, differ here.
+        It has the class, shape, dtype and values, and all further properties of the
+        kind. If a program can distinguish two tensors by anything other than their
+        addresses, their descriptions differ.
         """
 
     def change(self, tensor: Tensor, value: int) -> bool:
@@ -327,13 +328,13 @@ class KindOperations(Protocol):
 
 
 class GradOperations(Protocol):
-    """Profile ``grad``: the state of differentiation."""
+    """Profile ``grad``: the state of automatic differentiation."""
 
     def requires_grad(self, tensor: Tensor) -> bool:
-        """Return the flag."""
+        """Return the flag ``requires_grad``."""
 
     def set_requires_grad(self, tensor: Tensor, flag: bool) -> None:
-        """Set the flag of a leaf."""
+        """Set the flag ``requires_grad`` of a leaf."""
 
     def is_leaf(self, tensor: Tensor) -> bool:
         """Return whether the tensor is a leaf."""
@@ -347,16 +348,17 @@ class GradOperations(Protocol):
     def non_leaf(self, tensor: Tensor) -> Tensor:
         """Return a tensor computed from `tensor`, which is a leaf that requires grad.
 
-        The result requires grad as well, and is no leaf.
+        The result also requires grad, and is not a leaf.
         """
 
     def detach(self, tensor: Tensor) -> Tensor:
-        """Return a view of the same memory that requires no grad."""
+        """Return a view of the same memory that does not require grad."""
 
     def set_grad_mode(self, on: bool) -> None:
-        """Let this thread record operations for differentiation, or cease to.
+        """Turn the recording of operations for differentiation on or off.
 
-        A library that has no such mode does nothing.
+        This applies to the current thread. For a library without such a mode, it does
+        nothing.
         """
 
 
@@ -367,7 +369,7 @@ class ModuleOperations(Protocol):
         """Return a module with one-dimensional float32 parameters of these names."""
 
     def add_buffer(self, module: Any, name: str, values: list[float]) -> None:
-        """Give the module a one-dimensional float32 buffer, part of its state."""
+        """Add a one-dimensional float32 buffer to the module and its ``state_dict``."""
 
     def buffers(self, module: Any) -> dict[str, Tensor]:
         """Return the module's own buffers by name, the same objects each time."""
@@ -376,7 +378,7 @@ class ModuleOperations(Protocol):
         """Make the parameter `other` of the module the same object as `name`."""
 
     def parameters(self, module: Any) -> dict[str, Tensor]:
-        """Return the parameters by name, tied ones under each of their names."""
+        """Return the parameters by name; tied parameters under each of their names."""
 
     def state_dict(self, module: Any) -> dict[str, Tensor]:
         """Return the ``state_dict()``."""
@@ -389,16 +391,16 @@ class ModuleOperations(Protocol):
 
 
 class CudaOperations(Protocol):
-    """Profile ``cuda``: device memory, on a real device or one that stands in.
+    """Profile ``cuda``: device memory, on a real, simulated or emulated device.
 
-    Where other profiles are claimed too, some tests call these operations of theirs
-    with device tensors: ``address``, ``view`` and ``strides``, ``resize``, ``share``
-    and ``is_shared``, and those for flag and grad of a leaf. Work on a device is work
-    on any of them; memory is that of the device that `use_device` chose.
+    If other profiles are claimed too, some tests call some of their operations with
+    device tensors: ``address``, ``view`` and ``strides``, ``resize``, ``share`` and
+    ``is_shared``, and those for ``requires_grad`` and ``grad`` of a leaf. Work is that
+    on all devices of the process; memory is that of the device chosen by `use_device`.
     """
 
     def device_unavailable(self, device: str) -> str:
-        """Return why a `device` of those in `devices` cannot be used, or ``""``."""
+        """Return why `device`, one of `devices`, cannot be used, or ``""``."""
 
     def use_device(self, device: str) -> None:
         """Make `device` the one that the other operations use in this process."""
@@ -407,7 +409,7 @@ class CudaOperations(Protocol):
         """Return a one-dimensional device tensor in an allocation of its own."""
 
     def carve(self, parts: list[tuple[list[Number], str]]) -> list[Tensor]:
-        """Return device tensors that lie in one allocation, one for each part."""
+        """Return device tensors in one common allocation, one for each part."""
 
     def write_later(self, tensor: Tensor, index: int, value: Number) -> None:
         """Enqueue a write of one element and return without waiting for it."""
@@ -416,109 +418,110 @@ class CudaOperations(Protocol):
         """Return the values that the device holds after `synchronize`."""
 
     def synchronize(self) -> None:
-        """Wait for this process's work on the device, and for what it depends on."""
+        """Wait for this process's work on the device and for what it depends on."""
 
     def collect(self) -> None:
-        """Free what no other process uses any more, and what is kept for later."""
+        """Free memory that no other process uses any more or that is kept for reuse."""
 
     def device_memory_used(self) -> int:
-        """Return the bytes in use on the device, by the driver's own figures."""
+        """Return the number of used bytes on the device, as the driver reports it."""
 
     def device_memory_free(self) -> int:
-        """Return the bytes that are free on the device, by the driver's own figures."""
+        """Return the number of free bytes on the device, as the driver reports it."""
 
     def make_block(self, nbytes: int) -> Tensor:
         """Return an uninitialised uint8 tensor in an allocation of its own.
 
-        It may take most of the device: an implementation that keeps freed memory for
-        later allocations takes the room from the driver, not from what it keeps.
+        It may need most of the device's memory. An implementation that keeps freed
+        memory for reuse must allocate it from the driver, not from the kept memory.
         """
 
     def device_count(self) -> int:
-        """Return how many devices this process can use, at least 1."""
+        """Return the number of devices that this process can use, at least 1."""
 
     def make_on(self, index: int, values: list[Number], dtype: str) -> Tensor:
-        """Do as `make_on_device`, on the device with this index.
+        """Return a tensor like `make_on_device`, on the device with this index.
 
-        The device that `use_device` chose stays the one of the other operations.
+        The other operations still use the device that `use_device` chose.
         """
 
     def device_of(self, tensor: Tensor) -> int:
-        """Return the index of the device on which the tensor lies, in this process."""
+        """Return the index of the tensor's device in this process."""
 
 
 class EventOperations(Protocol):
-    """Profile ``events``: events of a device, which can be sent."""
+    """Profile ``events``: device events that can be sent."""
 
     def record_event(self) -> Any:
-        """Return a new event behind the work that this process has queued so far.
+        """Return a new event after the work that this process has queued so far.
 
-        It is an object of the implementation that other processes can be sent. It
-        stands for that work wherever it is waited for, and its maker keeps it until
-        it is dropped.
+        The event is an object of the implementation that can be sent to other
+        processes. To wait for it is to wait for that work. Its maker keeps it until it
+        is dropped.
         """
 
     def wait_event(self, event: Any) -> None:
-        """Let the work that this process queues from now on come after the event.
+        """Make the work that this process queues from now on wait for the event.
 
-        The event is its own or was received. The call does not wait for the work.
+        The event was made here or received. The call itself does not wait.
         """
 
 
 class ForgeryOperations(Protocol):
-    """Profile ``forgery``: messages that lie, to see that they are refused."""
+    """Profile ``forgery``: messages with false data, which have to be refused."""
 
     def forge(self, tensor: Tensor, how: str, excess: int) -> object:
-        """Return what is put on a channel to send `tensor` with one lie in its message.
+        """Return the object to put on a channel to send a forged message of `tensor`.
 
-        The tensor is contiguous and the whole of its storage.
+        The tensor is contiguous and covers its whole storage.
 
-        The message is the implementation's own, made when it is sent, but for the lie:
+        The message is a normal message of the implementation, made when it is sent,
+        except for one change:
 
         - ``"size"``: the handle claims `excess` bytes more than the segment has;
-        - ``"window"``: the tensor begins `excess` elements later, so it claims as many
-          beyond the end of its storage;
-        - ``"outside"``: the handle names a file that is large enough and no segment, by
-          a path that leads out of the directory of segments, or by a descriptor;
+        - ``"window"``: the tensor begins `excess` elements later, so that it claims as
+          many elements beyond the end of its storage;
+        - ``"outside"``: the handle names a file that is large enough but not a segment,
+          by a path outside the directory of segments, or by a descriptor;
         - ``"truncated"``: the handle ends after its first half;
-        - ``"again"``: each time it is sent, the very handle of the first time is sent;
-          the tensor is not kept alive by it. Where descriptors travel beside the
-          pickle, what the pickle says of them is sent again and none is added, so it
-          may name a descriptor of another tensor in the message, or none that is
-          there. This is asked of device tensors too.
+        - ``"again"``: each time the object is sent, the handle of the first time is
+          sent again; the handle does not keep the tensor alive. If descriptors are sent
+          outside the pickle, the pickle is sent again without them. So it may refer to
+          a descriptor of another tensor in the message, or to a missing one. The suite
+          requests this for device tensors too.
         """
 
 
 class VersionOperations(Protocol):
-    """Profile ``versions``: handles say of which version they are."""
+    """Profile ``versions``: handles contain their version."""
 
     def handle_version(self) -> str:
         """Return the version of the handles that this process makes and understands."""
 
     def forge_version(self, tensor: Tensor, version: str, fields: str) -> object:
-        """Return what is put on a channel to send `tensor` as another version would.
+        """Return the object to put on a channel to send `tensor` as `version` would.
 
-        The message is the implementation's own, made when it is sent, but for the
-        version that its handle says, and for what comes after the version: `fields` is
-        ``"same"``, or a field has been added (``"more"``) or is missing (``"fewer"``).
+        The message is a normal message of the implementation, made when it is sent,
+        except for the version in its handle and the fields after it: `fields` is
+        ``"same"``, ``"more"`` if a field was added, or ``"fewer"`` if one is missing.
         """
 
 
 class TraceOperations(Protocol):
     """Profile ``trace-points``: a process can be held at each step of the protocol.
 
-    Without it the faults of the profile ``fault-table`` strike between operations.
+    Without it, the faults of the profile ``fault-table`` strike between operations.
     """
 
     def break_at(self, step: str, pause: Callable[[], str]) -> None:
-        """Call `pause` when this process is about to perform `step` for the next time.
+        """Call `pause` just before this process performs `step` the next time.
 
-        `step` is one of `trace_steps`, or where that is empty any step of the table
-        in the chapter FAULT that an owner or a peer performs. What `pause` raises
-        comes out of the step. What it returns says how to go on: ``""`` performs the
-        step, ``"twice"`` performs it twice, and ``"skip"`` returns as if it had been
-        performed; the last two are asked for where the fault table has the faults
-        ``duplicate`` and ``drop``.
+        `step` is one of `trace_steps`, or, if that is empty, any step of the table in
+        the chapter FAULT that an owner or a peer performs. An exception of `pause` is
+        raised from the step. The returned string says how to continue: ``""`` performs
+        the step, ``"twice"`` performs it twice, and ``"skip"`` returns as if the step
+        had been performed. The last two are for the faults ``duplicate`` and ``drop``
+        of the fault table.
         """
 
 
@@ -548,7 +551,7 @@ PROFILES: dict[str, type | None] = {
     "fault-table": None,
     "trace-points": TraceOperations,
 }
-"""The profiles and the operations that claiming each one needs."""
+"""The profiles, with the operations that a claim of each profile needs."""
 
 
 STRATEGY_OF = {
@@ -556,11 +559,11 @@ STRATEGY_OF = {
     "strategy-fs": "file_system",
     "manager": "file_system",
 }
-"""Profiles that are about one strategy, and its name."""
+"""The profiles that are about one strategy, with the name of the strategy."""
 
 
 LONG_PROFILES = frozenset({"fault-table"})
-"""Profiles that are judged only when they are asked for: they take minutes."""
+"""The profiles that are judged only on request, because they take minutes."""
 
 
 def operations_of(profile: str) -> frozenset[str]:
@@ -573,7 +576,7 @@ def operations_of(profile: str) -> frozenset[str]:
 
 
 def problems_of(implementation: Implementation, operations: object) -> list[str]:
-    """Return what is wrong with the two halves of an adapter, a sentence each."""
+    """Return the problems of an adapter, one sentence for each."""
     problems = _problems_of_claims(implementation)
     for profile, protocol in PROFILES.items():
         for name in sorted(operations_of(profile)):
@@ -583,7 +586,7 @@ def problems_of(implementation: Implementation, operations: object) -> list[str]
             if claimed and not present:
                 dropped = "drop the claim"
                 if name == "reinterpret":
-                    dropped += ", or take 'reinterpreted' out of views"
+                    dropped += ", or remove 'reinterpreted' from views"
                 problems.append(
                     f"profile {profile!r} is claimed but the operation {name!r} is "
                     f"missing: add it, or {dropped}"
@@ -614,7 +617,7 @@ def is_unwritten(operation: object) -> bool:
 
 
 def _body_of(operation: object) -> list[ast.stmt]:
-    """Return the statements of a function below its docstring; none without source."""
+    """Return the statements of a function after its docstring; none without source."""
     try:
         lines = textwrap.dedent(inspect.getsource(operation))  # type: ignore[arg-type]
         (function,) = ast.parse(lines).body
@@ -635,15 +638,15 @@ def _is_not_implemented(statement: ast.stmt) -> bool:
 
 
 def _place_of(operation: object) -> str:
-    """Return the file and line of a function, in brackets."""
+    """Return the file and line of a function, in parentheses."""
     code = getattr(operation, "__code__", None)
     return f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
 
 
 def fits(operation: object, arguments: Sequence[object]) -> bool:
-    """Return whether an operation can be called with so many arguments.
+    """Return whether an operation can be called with this number of arguments.
 
-    Of what has no signature, such as some functions of C, nobody can tell: it fits.
+    An operation without a signature, like some functions in C, is assumed to fit.
     """
     try:
         signature = inspect.signature(operation)  # type: ignore[arg-type]
@@ -657,16 +660,16 @@ def fits(operation: object, arguments: Sequence[object]) -> bool:
 
 
 def _problem_of_call(name: str, protocol: type | None, operations: object) -> str:
-    """Return what is wrong with how an operation is called; empty for nothing."""
+    """Return the problem with the parameters of an operation, or ""."""
     declared = vars(protocol).get(name)
     if declared is None:
-        return ""  # it is no function: `multiprocessing`
+        return ""  # not a function: `multiprocessing`
     asked = list(inspect.signature(declared).parameters)[1:]
     if fits(getattr(operations, name), asked):
         return ""
     return (
-        f"the operation {name!r} cannot be called as {name}({', '.join(asked)}), "
-        f"which the suite does: give it these parameters"
+        f"the operation {name!r} cannot be called as {name}({', '.join(asked)}), which "
+        f"the suite does: give it these parameters"
     )
 
 
@@ -678,16 +681,16 @@ def _is_claimed(name: str, implementation: Implementation) -> bool:
 
 def _problems_of_claims(implementation: Implementation) -> list[str]:
     problems = [
-        f"the claim {claim!r} is no profile; profiles are {', '.join(PROFILES)}"
+        f"the claim {claim!r} is not a profile; profiles are {', '.join(PROFILES)}"
         for claim in sorted(implementation.claims - set(PROFILES))
     ]
     if "core" not in implementation.claims:
-        problems.append("the profile 'core' is not claimed, and it cannot be unclaimed")
+        problems.append("the profile 'core' is not claimed: every adapter claims it")
     problems += _claims_without_an_object(implementation)
     if implementation.dtypes and "float32" not in implementation.dtypes:
         problems.append(
-            "the dtype 'float32' is not claimed, and most tests make their tensors of "
-            "it: claim it"
+            "the dtype 'float32' is not claimed, but most tests use it for their "
+            "tensors: claim it"
         )
     problems += _problems_of_version(implementation)
     for field_name in ("strategies", "start_methods", "dtypes", "channels", "devices"):
@@ -697,26 +700,26 @@ def _problems_of_claims(implementation: Implementation) -> list[str]:
 
 
 def _problems_of_version(implementation: Implementation) -> list[str]:
-    """Return what an adapter of another version of the contract lacks."""
+    """Return the problems of an adapter for another version of the contract."""
     version = implementation.adapter_version
     written = f"the adapter was written for version {version} of the contract"
     if not 1 <= version <= ADAPTER_VERSION:
         return [
-            f"{written}, and this suite speaks 1 to {ADAPTER_VERSION}: use the suite "
-            f"that it was written for"
+            f"{written}, but this suite supports versions 1 to {ADAPTER_VERSION}: use "
+            f"the suite that it was written for"
         ]
     return [
-        f"{written}, and since version {number} {change.text}: do so, and set "
-        f"adapter_version={ADAPTER_VERSION}"
+        f"{written}, but since version {number} {change.text}: change the adapter, and "
+        f"set adapter_version={ADAPTER_VERSION}"
         for number, change in ADAPTER_CHANGES.items()
         if number > version and change.profiles & implementation.claims
     ]
 
 
 def _claims_without_an_object(implementation: Implementation) -> list[str]:
-    """Return which claims could not be judged, a sentence each.
+    """Return the claims that could not be judged, one sentence for each.
 
-    What is claimed and has nothing to be judged on would look as if it held.
+    Without this check, such a claim would look as if it held.
     """
     dtypes, devices = implementation.dtypes, implementation.devices
     kinds = {dtype.rstrip("0123456789") for dtype in dtypes}
@@ -734,7 +737,7 @@ def _claims_without_an_object(implementation: Implementation) -> list[str]:
         for profile, name in STRATEGY_OF.items()
     ]
     return [
-        f"the profile {profile!r} is claimed, but nothing to judge it on: "
+        f"the profile {profile!r} is claimed, but there is nothing to judge it on: "
         f"add {what}, or drop the claim"
         for profile, is_there, what in wanting
         if profile in implementation.claims and not is_there

@@ -1,7 +1,7 @@
-"""Validates what an adapter says of its implementation, by ``adapter.schema.json``.
+"""Validates the fields of an adapter's `Implementation` with ``adapter.schema.json``.
 
-The fields come as the JSON that a child made of them (`Implementation.as_data`): the
-adapter itself is not imported here.
+The fields come as JSON from a child process (`Implementation.as_data`), so that the
+adapter is not imported here.
 """
 
 from __future__ import annotations

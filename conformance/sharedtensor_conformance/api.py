@@ -1,4 +1,4 @@
-"""Runs the suite from one test of somebody else's."""
+"""Implements `run_conformance`: runs the suite from a test of another project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def suite_command(*options: str) -> list[str]:
 
 
 def run(implementation: str, *options: str | Sequence[str]) -> None:
-    """Do what `run_conformance` says."""
+    """Run the suite in a child process; see `run_conformance` for the arguments."""
     flat = [o for option in options for o in _listed(option)]
     done = subprocess.run(
         suite_command(f"--impl={implementation}", *flat),

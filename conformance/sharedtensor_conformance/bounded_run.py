@@ -1,11 +1,13 @@
-"""Runs a command for a limited time, and leaves nothing of it.
+"""Runs a command with a time limit, and ends all its processes.
 
-A command has a session and a group of its own. When its time is over the group is
-interrupted, as by Ctrl-C, so that it can end what it has started; what is still there
-after its grace is killed, and so is what a command leaves behind that ends in time. A
-process that has left the group is not found: `ci/bounded.py` finds those, too.
+A command has its own session and process group. When its time is over, the group is
+interrupted, as by Ctrl-C, so that it can end its processes. Processes that remain after
+the grace period are killed, and so are processes that a command leaves behind when it
+ends in time. A process that has left the group is not found; `ci/bounded.py` finds
+those, too.
 
-Standard library alone: programs use it before anything is installed.
+The module uses only the standard library, because programs use it before anything is
+installed.
 """
 
 from __future__ import annotations

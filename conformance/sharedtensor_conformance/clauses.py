@@ -1,9 +1,9 @@
-"""Reads the clauses from the spec: one source, parsed the same way by suite and site.
+"""Reads the clauses from the spec, for both the suite and the site.
 
 A clause is a fenced directive in a chapter of ``spec/``: options, then the normative
-paragraph, then "Why." and the reasons. The hash covers what binds (level, profile and
-normative text, with the definitions of the profile and of the terms that they use, and
-the rules by which all clauses are read), so a report can say which text it judged.
+paragraph, then "Why." and the reasons. The hash of a clause covers its normative parts:
+level, profile and text, the definitions of the profile and of the terms that they use,
+and the rules for reading clauses. So a report can record which text it judged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Finds where a dotted name is defined, by reading a package and never importing it.
+"""Finds where a dotted name is defined, by reading a package without importing it.
 
-A mutant names what it replaces below `sharedtensor`, as ``protocol.export_grad``.
-Python finds that by importing; whoever only reads follows the same way through syntax
-trees: modules, then classes with their bases, and imports to where they lead.
+A mutant names what it replaces below `sharedtensor`, for example
+``protocol.export_grad``. Python finds that by importing. This module follows the same
+way through syntax trees: modules, classes with their bases, and imports.
 """
 
 from __future__ import annotations

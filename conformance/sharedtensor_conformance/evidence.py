@@ -1,10 +1,10 @@
-"""Finds what backs each clause: the tests, code and mutants that cite it.
+"""Finds the tests, the code and the mutants that cite each clause.
 
-A test cites a clause through ``@clause("ID")``, a mutant through ``@mutant("name",
-"ID")``, and the reference in the docstring of what implements it. All three are read
-from syntax trees and never imported, so this works where the reference is not installed
-and gives the line of each place. The command ``shared-tensor-spec clauses`` and the
-site show what is found here.
+A test cites a clause by ``@clause("ID")``, a mutant by ``@mutant("name", "ID")``, and
+the reference in the docstring of the code that implements it. All three are read from
+syntax trees and never imported. So this works without an installed reference and gives
+the line of each place. The command ``shared-tensor-spec clauses`` and the site show the
+results.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds an example for each clause: the steps of the simplest test that cites it.
 
-A test is a story about a few processes, told in the words of the suite, so its own
-lines are the example. They are read from the source, as the evidence for a clause is:
-nothing is copied that could differ from the test, and nothing is imported.
+A test is a short sequence of steps of a few processes, so its own lines are the
+example. They are read from the source, without importing it, so that an example cannot
+differ from its test.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What each profile claims and what it needs, as the spec says it.
+"""Reads from the spec what each profile claims and which other profiles it needs.
 
-The operations that a profile brings are the contract's (`adapter.PROFILES`); its
-meaning is normative, stands in the spec, and is covered by the hash of its clauses.
+The operations of a profile are in the adapter contract (`adapter.PROFILES`). Its
+meaning is normative, is defined in the spec, and is covered by the hash of its clauses.
 """
 
 from __future__ import annotations

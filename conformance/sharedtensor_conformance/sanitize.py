@@ -1,7 +1,7 @@
-"""Text of an implementation, made fit to be shown.
+"""Makes text from an implementation safe to show.
 
-What somebody's code raises or prints may be long, may have no text at all, and may hold
-characters that clear a terminal.
+An exception or output of foreign code may be long, may fail to convert to text, and may
+contain control characters for the terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the files of the spec are, and the fenced blocks that they are made of.
+"""Finds the files of the spec and reads their fenced blocks.
 
-Terms, profiles and clauses are blocks of Markdown with a directive's name. Suite and
-site read them by the same parser, so that they cannot read them differently.
+Terms, profiles and clauses are Markdown blocks with the name of a directive. The suite
+and the site use this parser, so that they cannot read the blocks differently.
 """
 
 from __future__ import annotations

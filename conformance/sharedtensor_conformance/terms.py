@@ -1,7 +1,7 @@
-"""The terms that the spec defines, and where a text uses them.
+"""Reads the terms that the spec defines, and finds where a text uses them.
 
-A clause binds by its words, so what they mean binds too: the hash of a clause covers
-the definitions of the terms that it uses, and of those that these use.
+A clause binds by its words, so their definitions bind, too: the hash of a clause covers
+the definitions of the terms that it uses, and of the terms that these use.
 """
 
 from __future__ import annotations

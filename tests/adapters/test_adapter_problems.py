@@ -91,7 +91,7 @@ def test_bytes_of_another_dtype_need_no_operation_where_no_view_has_them():
     (problem,) = problems_of(GOOD, NoBytes())
     assert problem == (
         "profile 'views' is claimed but the operation 'reinterpret' is missing: add "
-        "it, or drop the claim, or take 'reinterpreted' out of views"
+        "it, or drop the claim, or remove 'reinterpreted' from views"
     )
     (problem,) = problems_of(SLICING, NumpyCopyOperations())
     assert problem == (
@@ -103,7 +103,7 @@ def test_bytes_of_another_dtype_need_no_operation_where_no_view_has_them():
 def test_share_without_private_tensors_could_not_be_judged():
     at_once = replace(GOOD, claims=GOOD.claims | {"share"}, private=False)
     assert (
-        "the profile 'share' is claimed, but nothing to judge it on: add "
+        "the profile 'share' is claimed, but there is nothing to judge it on: add "
         "private=True, or drop the claim"
     ) in problems_of(at_once, NumpyCopyOperations())
 
@@ -111,8 +111,8 @@ def test_share_without_private_tensors_could_not_be_judged():
 def test_views_without_slices_could_not_be_judged():
     (problem,) = problems_of(replace(SLICING, views=("transposed",)), NoBytes())
     assert problem == (
-        "the profile 'views' is claimed, but nothing to judge it on: add 'slices' in "
-        "views, or drop the claim"
+        "the profile 'views' is claimed, but there is nothing to judge it on: add "
+        "'slices' in views, or drop the claim"
     )
 
 
@@ -243,4 +243,4 @@ def test_supervisor_that_does_not_start_in_time_is_told_in_a_sentence():
         describe("reference", 0.001)
     said = str(caught.value)
     assert "no supervisor could be started: none answered within 0.001 s" in said
-    assert "`--patience` says how long it may take" in said
+    assert "set its time limit with `--patience`" in said

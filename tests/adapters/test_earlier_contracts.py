@@ -55,7 +55,7 @@ def test_adapter_is_told_what_has_changed_in_what_it_claims(number, profile):
 @pytest.mark.parametrize("version", [0, ADAPTER_VERSION + 1])
 def test_version_that_this_suite_does_not_speak_is_refused(version):
     (problem,) = problems(version, *PROFILES)
-    assert f"this suite speaks 1 to {ADAPTER_VERSION}" in problem
+    assert f"this suite supports versions 1 to {ADAPTER_VERSION}" in problem
 
 
 def test_earlier_adapter_passes_its_check(monkeypatch):

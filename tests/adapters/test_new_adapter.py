@@ -156,7 +156,7 @@ def test_name_of_no_package_is_wrong_use(package, tmp_path):
     done = call("new-adapter", package, "--folder", tmp_path)
     assert done.returncode == 4
     assert done.stderr == (
-        f"shared-tensor-spec: {package!r} is no name of a package: give the name that "
+        f"shared-tensor-spec: {package!r} is not a package name: give the name that "
         f"follows `import`\n"
     )
     assert list(tmp_path.iterdir()) == []
@@ -179,7 +179,7 @@ def test_folder_that_is_a_file_is_wrong_use(tmp_path):
     (tmp_path / "here").write_text("mine")
     done = call("new-adapter", "mypkg", "--folder", tmp_path / "here")
     assert done.returncode == 4
-    assert done.stderr.endswith("here is no folder: give another --folder\n")
+    assert done.stderr.endswith("here is not a folder: give another --folder\n")
 
 
 def test_file_that_cannot_be_written_is_wrong_use():

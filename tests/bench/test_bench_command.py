@@ -235,7 +235,7 @@ def test_a_point_of_the_scaling_that_fails_has_the_reason(bench, tmp_path):
         (("--python=reference",), "--python takes IMPL=INTERPRETER, not 'reference'"),
         (("--python=reference=/nowhere/python",), "no interpreter '/nowhere/python'"),
         (("--python=reference=/bin/true",), "'reference' cannot be loaded: its"),
-        (("--python=torch=python3",), "--python names 'torch', which no --impl does"),
+        (("--python=torch=python3",), "--python names 'torch', which no --impl names"),
         (("--plot=/nowhere/at/all.svg",), "/nowhere/at/all.svg cannot be written"),
         (("--impl=refrence",), "did you mean 'reference'?"),
     ],

@@ -69,10 +69,10 @@ def test_what_is_written_can_be_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "holds no results"),
-        ('{"schema": 1}', "holds no results"),
-        ('{"schema": 99}', "is of version 99 of the form; this is 1"),
-        ("[]", "holds no results"),
+        ("{", "has no results"),
+        ('{"schema": 1}', "has no results"),
+        ('{"schema": 99}', "has version 99 of the form; expected 1"),
+        ("[]", "has no results"),
     ],
 )
 def test_a_file_with_something_else_is_refused(tmp_path, text, sentence):

@@ -97,7 +97,7 @@ def test_programs_about_other_releases_alone_are_left_out(run_causes, tmp_path, 
 
 def test_no_programs_are_wrong_use(run_causes, capsys):
     assert run_causes() == 2
-    assert "no causes of 'mine'" in capsys.readouterr().out
+    assert "no programs of 'mine'" in capsys.readouterr().out
 
 
 def named():

@@ -82,7 +82,7 @@ def test_line_of_a_function_is_found(record, place, text):
 
 @pytest.mark.parametrize("place", ["Lib/queue.py: Queue.push", "Lib/kew.py: Queue"])
 def test_place_that_is_not_there_is_refused(record, place):
-    with pytest.raises(SystemExit, match=rf"these places are not there: {place}"):
+    with pytest.raises(SystemExit, match=rf"these places do not exist: {place}"):
         record(place=place)
 
 

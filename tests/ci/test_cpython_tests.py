@@ -187,7 +187,7 @@ def test_exception_that_is_not_needed_is_named(judge):
         (["--tests=no_such_tests"], {}, "this Python has no no_such_tests: use one"),
         (["--tests=json"], {}, "json of this Python has another form: adapt LAST_"),
         ([], {"clause": "CHAN-99"}, "names the clause 'CHAN-99'; correct it"),
-        (["--exceptions=/no/such.toml"], {}, "/no/such.toml holds no exceptions: "),
+        (["--exceptions=/no/such.toml"], {}, "/no/such.toml has no exceptions: "),
     ],
 )
 def test_wrong_use_is_one_sentence(judge, options, changes, said):

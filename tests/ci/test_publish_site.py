@@ -56,14 +56,14 @@ def test_dev_is_replaced_as_a_whole(built, published):
 def test_release_is_never_changed(built, published):
     publish(built, published, "1.0.0")
     (built / "index.html").write_text("second")
-    with pytest.raises(Refused, match=r"1\.0\.0 is published already"):
+    with pytest.raises(Refused, match=r"1\.0\.0 is already published"):
         publish(built, published, "1.0.0")
     assert (published / "1.0.0" / "index.html").read_text() == "first"
 
 
 @pytest.mark.parametrize("name", ["latest", "1.0", "v1.0.0", "../1.0.0", "1.0.0rc1"])
 def test_name_of_no_version_is_refused(built, published, name):
-    with pytest.raises(Refused, match="is no version"):
+    with pytest.raises(Refused, match="is not a version"):
         publish(built, published, name)
     assert list(published.iterdir()) == []
 

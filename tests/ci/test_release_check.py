@@ -38,7 +38,7 @@ def test_file_that_names_another_version_is_told(root, name):
 
 
 def test_tag_that_is_none_of_a_release_is_told(root):
-    assert "is none of a release" in problems("1.2.0", root)[0]
+    assert "is not that of a release" in problems("1.2.0", root)[0]
 
 
 def test_version_that_is_said_to_be_unreleased_is_told(root):

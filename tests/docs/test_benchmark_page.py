@@ -108,7 +108,7 @@ def test_the_suite_s_processes_are_shown_by_their_kind(site_of):
 def test_a_file_without_results_ends_the_build(site_with):
     from sphinx.errors import ExtensionError
 
-    with pytest.raises(ExtensionError, match=r"rows\.json holds no results"):
+    with pytest.raises(ExtensionError, match=r"rows\.json has no results"):
         site_with('{"schema": 1}')
 
 

@@ -125,5 +125,5 @@ def test_page_without_results_says_so(build, tmp_path):
 def test_file_that_holds_no_results_ends_the_build(build, tmp_path):
     from sphinx.errors import ExtensionError
 
-    with pytest.raises(ExtensionError, match=r"peers\.json holds no results"):
+    with pytest.raises(ExtensionError, match=r"peers\.json has no results"):
         build(tmp_path, PAGES | {FILE: "{}"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from xml.etree import ElementTree
@@ -68,7 +69,9 @@ def test_wrong_use_is_one_sentence_and_status_4(tmp_path, monkeypatch, arguments
 def test_help_teaches(command):
     called = call(*command, "--help")
     assert called.returncode == 0
-    assert "exit status: 0 yes, 1 no, 4 wrong use, 130 interrupted" in called.stdout
+    said = " ".join(called.stdout.lower().split())
+    assert re.search("exit status(?: of this command)?: 0 .* 4 usage error", said)
+    assert "130 interrupted" in said
     assert not command or f"\n  shared-tensor-spec {command[0]}" in called.stdout
 
 
@@ -97,7 +100,7 @@ def test_a_report_without_a_summary_is_judged_and_said_to_be_cut_short(tmp_path)
     count = len(SPEC)
     said = " ".join(called.stdout.split())
     assert said.endswith(
-        f"sample 1.2 was not judged to the end: cut short after {count} of {count} "
+        f"sample 1.2 was not judged completely: cut short after {count} of {count} "
         f"planned cases, so far {count} clauses held."
     )
 
@@ -161,7 +164,7 @@ def test_a_difference_warns_of_reports_that_are_hardly_comparable(tmp_path):
     other = _report(tmp_path / "other", name="someone", summary=False)
     said = call("diff", good, other).stdout
     assert "note: the reports are of sample 1.2 and someone 1.2" in said
-    assert f"note: {other} is of a run that was cut short" in said
+    assert f"note: the run of {other} was cut short" in said
 
 
 def test_the_gate_is_open_for_a_report_in_which_all_held(tmp_path):
@@ -208,7 +211,7 @@ def test_the_gate_refuses_another_text(tmp_path):
     path.write_text(path.read_text().replace(SPEC["GRAD-3"].hash, "0" * 12, 1))
     called = call("gate", path, "--require", "grad")
     assert called.returncode == 1
-    assert "installed spec has for GRAD-3 (profile grad)" in called.stdout
+    assert "another text of GRAD-3 (profile grad) than" in called.stdout
 
 
 def test_mutants_are_listed_as_text_and_as_json():

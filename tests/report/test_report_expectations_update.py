@@ -177,7 +177,7 @@ def test_only_what_was_covered_changes(updated, part):
         assert found.text == FILE.replace(
             GRAD, f"{GRAD.strip()}\naxes = {{{change}}}\n\n"
         )
-        assert "strategy file_system alone" in found.narrowed[0]
+        assert "only to strategy file_system" in found.narrowed[0]
     else:
         assert found.text == FILE
 
@@ -201,7 +201,7 @@ def test_a_list_of_values_is_narrowed_by_a_run_of_one_of_them(updated):
 def test_a_new_deviation_gets_an_entry_that_nobody_can_load(updated, tmp_path):
     found = updated(*BOTH, broken("GRAD-2", evidence="not so: it is there\nmore"))
     assert found.text == FILE + (
-        "\n# 1 case ended in fail, such as\n"
+        "\n# 1 case ended in fail, for example\n"
         "# test_grad.py::GRAD_2[file_descriptor]\n"
         "# not so: it is there\n"
         "[[expect]]\n"
@@ -275,7 +275,7 @@ def test_evidence_cannot_leave_its_comment(updated):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"missing": 1}, "r.jsonl is of a run that was cut short"),
+        ({"missing": 1}, "the run of .*r.jsonl was cut short"),
         (
             {"clauses": samples.spec(*list(CLAUSES.values())[:4])},
             "another text of CUDA-1",
@@ -298,7 +298,7 @@ def test_a_report_with_cases_that_were_not_run_is_refused(updated):
 
 def test_a_file_of_another_form_is_refused(updated):
     entry = ", ".join(GRAD.split("\n")[1:5]).replace("  # either, by chance", "")
-    with pytest.raises(UpdateError, match="write each header on a line of its own"):
+    with pytest.raises(UpdateError, match="write each header on its own line"):
         updated(case("SHARE-1"), text=f"expect = [{{ {entry} }}]")
 
 
@@ -333,10 +333,10 @@ def test_the_command_begins_a_file(report, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "no expectations ship for 'sample': name a file"),
+        ([], "no file of expectations is shipped for 'sample'"),
         (
             ["--expectations=torch.toml"],
-            "is about 'torch', and the report about 'sample'",
+            "is for 'torch', but the report is of 'sample'",
         ),
         (["--expectations=/"], "cannot be read"),
     ],

@@ -127,7 +127,7 @@ def test_a_last_line_that_stops_in_the_middle_is_dropped(tmp_path):
 VIOLATIONS = {
     "unknown type": (CASE, ["type"], "cases", "line 2 violates.*its type is none of"),
     "type of no string": (CASE, ["type"], ["case"], "its type is none of"),
-    "other schema": (RUN, ["schema"], 2, "line 1 is of version 2 of the form of"),
+    "other schema": (RUN, ["schema"], 2, "line 1 has version 2 of the form of"),
     "schema as text": (RUN, ["schema"], "1", "line 1 violates the schema: schema: 1 "),
     "run lacks planned": (RUN, ["planned"], ..., "'planned' is a required property"),
     "planned below 0": (RUN, ["planned"], -1, "planned: -1 is less than the minimum"),
@@ -228,8 +228,8 @@ def test_lines_out_of_order_are_refused(tmp_path, order, said):
     ("content", "said"),
     [
         (b"", "is empty: a report has a run line"),
-        (b'{"type": "run"', "is no report: it has no whole line"),
-        (b"PK\x03\x04\xff\n", "is no report: it is not UTF-8"),
+        (b'{"type": "run"', "is not a report: it has no complete line"),
+        (b"PK\x03\x04\xff\n", "is not a report: it is not UTF-8"),
         (b"hello\n", "line 1 is not JSON"),
         (b"\n", "line 1 is not JSON"),
         (b"[" * 100_000 + b"\n", "line 1 is not JSON"),
@@ -253,7 +253,7 @@ def test_numbers_that_json_lacks_are_refused(tmp_path, number):
     content = path.read_text()
     assert '"seconds": 61.0' in content
     path.write_text(content.replace('"seconds": 61.0', f'"seconds": {number}'))
-    with pytest.raises(ReportError, match=f"line 6 is not JSON: {number} is a number"):
+    with pytest.raises(ReportError, match=f"line 6 is not JSON: {number} is not a"):
         read_report(path)
 
 

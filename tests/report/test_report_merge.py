@@ -149,7 +149,7 @@ def test_clause_that_no_shard_judged_is_named():
 OTHER = {
     "implementation": ({"name": "someone"}, "differ in the implementation (someone"),
     "version": ({"version": "1.3"}, "the implementation (sample 1.3 and sample 1.2)"),
-    "claims": ({"claims": ["core"]}, "differ in what the adapter declares"),
+    "claims": ({"claims": ["core"]}, "differ in the declarations of the adapter"),
     "options": (
         {"options": ("--impl=sample", "--clause=GRAD-1")},
         "options (--impl=sample --clause=GRAD-1 and --impl=sample)",
@@ -157,7 +157,7 @@ OTHER = {
     "strict": ({"strict": True}, "differ in --strict (True and False)"),
     "device": ({"device": "cuda"}, "differ in the device (cuda and cpu)"),
     "number": ({"count": 3}, "differ in the number of shards (3 and 2)"),
-    "plan": ({"plan": "1" * 12}, "how they were cut, for other cases or other dur"),
+    "plan": ({"plan": "1" * 12}, "the division into shards, by cases and durations"),
 }
 
 
@@ -165,7 +165,7 @@ OTHER = {
 def test_shards_of_different_runs_are_refused(what):
     options, said = OTHER[what]
     sentence = refused(shard(1), shard(2, **options))
-    assert sentence.startswith("2.jsonl and 1.jsonl are not of one run: they differ in")
+    assert sentence.startswith("2.jsonl and 1.jsonl are not shards of one run: they")
     assert said in sentence
 
 
@@ -185,7 +185,7 @@ def test_shards_of_another_text_are_refused():
         shard(1), shard(2, clauses=clauses)
     )
     said = refused(shard(1), shard(2), clauses=clauses)
-    assert said.startswith("1.jsonl judged another text of GRAD-1 than the installed")
+    assert said.startswith("1.jsonl was made with another text of GRAD-1 than the")
 
 
 def test_shards_have_to_be_all_and_each_once():
@@ -197,7 +197,7 @@ def test_shards_have_to_be_all_and_each_once():
 
 
 def test_shard_that_was_cut_short_is_refused():
-    said = "2.jsonl is of a run that was cut short: run the shard 2/2 again"
+    said = "the run of 2.jsonl was cut short: run the shard 2/2 again"
     assert refused(shard(1), replace(shard(2), summary=None)) == said
     assert refused(shard(1), shard(2, missing=1)) == said
 
@@ -210,7 +210,7 @@ def test_shard_of_which_pytest_left_something_out_is_refused():
 
 
 def test_report_that_is_no_shard_is_refused():
-    assert refused(shard(1), samples.report(source="x")).startswith("x is no shard")
+    assert refused(shard(1), samples.report(source="x")).startswith("x is not of a")
 
 
 @pytest.mark.parametrize("expected", [True, False])
@@ -219,7 +219,7 @@ def test_other_expectations_than_the_shards_had_are_refused(tmp_path, expected):
     deviation = case("GRAD-2", "fail", expected=expected, cause="It is known.")
     broken = shard(2, [deviation, PARTS[1][1]])
     said = refused(shard(1), broken, expectations=known)
-    assert said.startswith("the shards did not have these expectations: for test_grad")
+    assert said.startswith("the shards used other expectations: these differ for")
 
 
 # The command

@@ -216,6 +216,6 @@ def test_badge_of_an_unknown_form_is_refused_before_anything_is_written(tmp_path
     called = call("report", "none", "--html", page_file, "--badge", "badge.png")
     assert called.returncode == 4
     assert called.stderr == (
-        "shared-tensor-spec: the badge badge.png has to end with .svg or .json\n"
+        "shared-tensor-spec: the badge file badge.png has to end with .svg or .json\n"
     )
     assert not page_file.exists()

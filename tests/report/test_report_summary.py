@@ -104,7 +104,7 @@ def test_a_failure_that_vanished_is_shown_as_state_dependent():
     ]
     text = " ".join(_text(report(_except("GRAD-1", *cases))).split())
     assert "state-dependent: 1 of 1 broken case held when repeated" in text
-    assert "what ran before matters, or timing: a" in text
+    assert "so earlier cases or timing matter; for example a" in text
     assert "--case=b" in text
 
 

@@ -39,7 +39,7 @@ def test_each_clause_has_a_line_of_its_own(report):
 def test_report_of_a_run_that_was_cut_short_has_none(tmp_path):
     lines = samples.lines(samples.report(CASES))[:-1]
     cut = samples.write(tmp_path / "cut.jsonl", lines)
-    with pytest.raises(ReportError, match=r"cut\.jsonl is of a run that was cut short"):
+    with pytest.raises(ReportError, match=r"the run of .*cut\.jsonl was cut short"):
         summary_text(read_report(cut))
     called = call("report", cut, "--summary", tmp_path / "s.json")
     assert called.returncode == 4
@@ -74,11 +74,11 @@ def changed(text, what):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("list", "it has no run and no summary alone"),
-        ("no JSON", "it is not JSON"),
-        ("twice the run", "its two lines are of other types"),
-        ("no run", "it has no run and no summary alone"),
-        ("later form", "is of version 99 of the form of reports"),
+        ("list", "its keys are not run and summary"),
+        ("no JSON", "no JSON"),
+        ("twice the run", "its two lines have wrong types"),
+        ("no run", "its keys are not run and summary"),
+        ("later form", "has version 99 of the form of reports"),
         ("unknown verdict", "violates the schema"),
     ],
 )

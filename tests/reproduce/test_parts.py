@@ -148,7 +148,7 @@ def test_module_is_read_and_not_imported(tmp_path, monkeypatch):
     (tmp_path / "dangerous" / "adapter.py").write_text("raise SystemExit\nX = 1")
     monkeypatch.syspath_prepend(tmp_path)
     assert set(read_module("dangerous.adapter").definitions) == {"X"}
-    with pytest.raises(Untranslatable, match="has no source"):
+    with pytest.raises(Untranslatable, match="has no readable source"):
         read_module("dangerous.nothing")
 
 

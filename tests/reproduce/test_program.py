@@ -91,7 +91,7 @@ def main():
 
 def test_story_that_is_too_long_becomes_no_program(monkeypatch):
     monkeypatch.setattr(program, "LONGEST", 50)
-    with pytest.raises(Untranslatable, match="too many to be read"):
+    with pytest.raises(Untranslatable, match="too long to read"):
         written(EVENTS, WRONG)
 
 

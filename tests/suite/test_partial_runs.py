@@ -105,7 +105,7 @@ def test_deselected_cases_are_left_out_of_chosen_clauses(suite, tmp_path, capsys
     assert first.id not in done.verdicts
     own = f"--expectations={tmp_path / 'plain.toml'}"
     assert main(["expectations", "update", str(done.file), own]) == 4
-    assert "lacks 1 of the cases that were chosen" in capsys.readouterr().err
+    assert "lacks 1 of the selected cases" in capsys.readouterr().err
 
 
 def test_last_failed_cases_are_a_part(suite):

@@ -173,4 +173,4 @@ def test_shard_that_would_be_empty_is_refused(suite):
     chosen = ("--impl=numpy-copy", "--clause=SHARE-3", "--one-per-clause")
     done = suite(*chosen, "--shard=2/2")
     assert done.status == 4
-    assert "the shard 2/2 is empty: the selection has 1 case" in done.text
+    assert "the shard 2/2 is empty: the selection has only 1 case" in done.text

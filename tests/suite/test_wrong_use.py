@@ -23,11 +23,11 @@ WRONG = {
     ),
     "core not claimed": (
         ["--impl=miniatures:claims_no_core"],
-        "the profile 'core' is not claimed, and it cannot be unclaimed",
+        "the profile 'core' is not claimed: every adapter claims it",
     ),
     "a claim that is no profile": (
         ["--impl=miniatures:claims_nonsense"],
-        "the claim 'telepathy' is no profile",
+        "the claim 'telepathy' is not a profile",
     ),
     "an unknown mutant": (
         ["--impl=mutant:eats_the_tensor"],
@@ -35,15 +35,15 @@ WRONG = {
     ),
     "an unknown clause": (
         ["--impl=miniatures:plain", "--clause=SHARE-99"],
-        "there is no clause 'SHARE-99': did you mean SHARE-9?",
+        "'SHARE-99' is not a clause: did you mean SHARE-9?",
     ),
     "an unknown profile": (
         ["--impl=miniatures:plain", "--profile=gard"],
-        "there is no profile 'gard': did you mean grad?",
+        "'gard' is not a profile: did you mean grad?",
     ),
     "an unknown strategy": (
         ["--impl=miniatures:plain", "--strategy=pigeon"],
-        "there is no strategy of Plain 'pigeon': known are default",
+        "'pigeon' is not a strategy of Plain: choose one of default",
     ),
     "a selection that matches nothing": (
         [

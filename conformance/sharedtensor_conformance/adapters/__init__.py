@@ -1,5 +1,5 @@
-"""The adapters that ship with the suite, one module each.
+"""The adapters that are shipped with the suite, one module for each.
 
-Importing one of these modules never imports the framework it speaks for: pytest reads
-the `Implementation` in every run, and only owner and peers call its `Operations`.
+The import of one of these modules never imports the framework. pytest reads the
+`Implementation` in every run, and only owner and peers call its `Operations`.
 """

@@ -1,10 +1,10 @@
-"""A control: the reference, but what is sent is a copy.
+"""A control: the reference, changed so that every sent tensor is a copy.
 
 It claims everything that the reference claims. Three steps of the reference's protocol
-are replaced: a message carries the bytes that a tensor looks at instead of a handle,
-the same for device tensors, and the move into shared memory leaves the memory private.
-Flags, grads, windows and types arrive as they should. So every clause that observes
-sharing has to fail, and none that observes values alone.
+are replaced: a message has the bytes of a tensor instead of a handle, also for device
+tensors, and the move to shared memory leaves the memory private. Flags, grads, windows
+and types arrive correctly. So every clause that observes sharing has to fail, and every
+clause that observes only values has to hold.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ conformance_adapter = replace(
 
 
 class CopyOperations(ReferenceOperations):
-    """What owner and peers do with tensors of the reference that are copied."""
+    """The operations on tensors of the reference that are copied."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What adapters need for a message with a lie: an object and a file that deceive."""
+"""Helpers for adapters that make forged messages: pickles and files with false data."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Finds an adapter by its string.
+"""Finds and loads an adapter by the value of ``--impl``.
 
-``--impl`` is the name of a shipped adapter or of an entry point in the group
+The value is the name of a shipped adapter or of an entry point in the group
 ``sharedtensor_conformance.adapters``, ``package.module[:attribute]``, or
 ``mutant:NAME``.
 
-Every process of the suite does this when it starts, so what only some strings need is
-imported where it is needed.
+Every process of the suite runs this code when it starts, so modules that only some
+values need are imported where they are used.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _REFERENCE = re.compile(r"[A-Za-z_][\w.]*(:[A-Za-z_][\w.]*)?")
 
 
 class LoadingError(Exception):
-    """The adapter cannot be used; the message says why, in one sentence."""
+    """The adapter cannot be loaded; the message is one sentence."""
 
 
 def target_of(name: str) -> str:
-    """Return ``module:attribute`` for the string that `--impl` got."""
+    """Return ``module:attribute`` for a value of ``--impl``."""
     if name in SHIPPED:
         module = name.replace("-", "_")
         return f"sharedtensor_conformance.adapters.{module}:{DEFAULT_ATTRIBUTE}"
@@ -58,8 +58,8 @@ def target_of(name: str) -> str:
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise LoadingError(
-            f"there is no implementation {name!r}: {hint}known are "
-            f"{', '.join(dict.fromkeys(known))}, mutant:NAME and "
+            f"there is no implementation {name!r}: {hint}choose one of "
+            f"{', '.join(dict.fromkeys(known))}, mutant:NAME or "
             f"package.module[:attribute]"
         )
     return name if ":" in name else f"{name}:{DEFAULT_ATTRIBUTE}"
@@ -75,10 +75,10 @@ def resolve(target: str) -> Any:
 
 
 def load_implementation(name: str) -> Implementation:
-    """Return the adapter's first half. Imports the adapter's module.
+    """Return the adapter's `Implementation`; this imports the adapter's module.
 
     Raises:
-        LoadingError: there is none of this name, or it is no `Implementation`.
+        LoadingError: there is no adapter of this name, or it is no `Implementation`.
     """
     if name.startswith("mutant:"):
         return _mutated(name)
@@ -108,5 +108,5 @@ def _mutated(name: str) -> Implementation:
 
 
 def load_operations(name: str) -> Any:
-    """Return the adapter's second half; for owner, peers and `describing` only."""
+    """Return the adapter's `Operations`; only for owner, peers and `describe`."""
     return resolve(load_implementation(name).operations)()

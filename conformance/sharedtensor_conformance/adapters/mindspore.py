@@ -1,19 +1,19 @@
-"""MindSpore on the CPU.
+"""The adapter for MindSpore on the CPU.
 
 `mindspore.multiprocessing` registers reducers for tensors and for their storages, which
-travel as descriptors; the rest is Python's `multiprocessing`. So `encode` and `decode`
-have nothing to do. What is claimed is what MindSpore's public interface offers, whether
-it keeps the promise or not:
+are sent as descriptors; the rest is Python's `multiprocessing`. So `encode` and
+`decode` do nothing. The adapter claims what MindSpore's public interface offers,
+whether MindSpore keeps the promise or not:
 
-* A storage travels as a descriptor and in no other way: there are no ``strategies``.
+* A storage can be sent only as a descriptor: ``strategies`` is not claimed.
 * There is no public call that shares a tensor: ``share`` is not claimed, nor is
-  ``modules``, which rests on it.
+  ``modules``, which depends on it.
 * Tensors have no ``is_leaf``, ``grad`` and ``detach``: ``grad`` is not claimed.
 * ``conj()`` computes, and ``resize()`` returns another tensor: ``lazy`` and ``resize``
   are not claimed.
 * The module's own `Process` and `Pool` prepare for a fork. Those of its contexts, which
   the suite uses, do not, and a forked worker gave no answer: ``fork`` is not judged.
-* The kernel counts who holds a descriptor, so ``lifetime`` is claimed.
+* The kernel counts the holders of a descriptor, so ``lifetime`` is claimed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ first operations start threads, in each process its own (`enter_child`).
 
 
 class MindsporeOperations(CoreAndIdentity):
-    """What owner and peers do with tensors of MindSpore."""
+    """The operations on tensors of MindSpore."""
 
     def __init__(self) -> None:
         self.mindspore = import_module("mindspore")

@@ -1,9 +1,9 @@
 """A control: NumPy arrays, which every channel copies.
 
-Nothing is shared here and nothing is meant to be. The suite is run against it to show
-that a clause about sharing fails where there is none, and that a clause about values
-asks for nothing more than the right values. Plain arrays lose their strides when they
-are pickled, which is a matter of values; the arrays here keep them.
+It shares nothing. A run of the suite on it shows that clauses about sharing fail
+without sharing, and that clauses about values require only the right values. Plain
+arrays lose their strides when they are pickled, which would be a wrong value; the
+arrays here keep them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def over(
 
 
 class NumpyCopyOperations:
-    """What owner and peers do with arrays that are copied."""
+    """The operations on arrays that are copied."""
 
     multiprocessing = multiprocessing
 
@@ -115,7 +115,7 @@ class NumpyCopyOperations:
         return message
 
     def release(self, tensor: StridedArray) -> None:
-        """Do nothing: the array goes with its last reference."""
+        """Do nothing: the last reference frees the array."""
 
     def address(self, tensor: StridedArray) -> int:
         """Return the address of the first element."""

@@ -1,16 +1,16 @@
-"""Paddle on the CPU, under both ways in which its reducers name a segment.
+"""The adapter for Paddle on the CPU, with both strategies of its reducers.
 
-`paddle.incubate.multiprocessing` registers reducers for tensors and hands on the rest
-of Python's `multiprocessing`, so `encode` and `decode` have nothing to do. What is
-claimed is what Paddle's public interface offers, whether it keeps the promise or not:
+`paddle.incubate.multiprocessing` registers reducers for tensors and passes on the rest
+of Python's `multiprocessing`, so `encode` and `decode` do nothing. The adapter claims
+what Paddle's public interface offers, whether Paddle keeps the promise or not:
 
-* Its two strategies have no functions to choose them but a flag, so ``strategies`` is
-  not claimed; the adapter sets the flag. Its names: filename is ``file_system``.
+* A flag, and not a function, selects one of its two strategies, so ``strategies`` is
+  not claimed; the adapter sets the flag. Paddle's filename is ``file_system``.
 * There is no public call that shares a tensor: ``share`` is not claimed, nor is
-  ``modules``, which rests on it.
+  ``modules``, which depends on it.
 * ``numpy()`` copies and ``conj()`` computes: ``arrays`` and ``lazy`` are not claimed.
-* Segments carry a count of their holders, so ``lifetime`` is claimed. No process looks
-  after the names, so ``manager`` is not.
+* Segments contain a count of their holders, so ``lifetime`` is claimed. No process
+  manages the names, so ``manager`` is not claimed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ FLAG = "FLAGS_dataloader_use_file_descriptor"
 
 
 class PaddleOperations(CoreAndIdentity, Grad):
-    """What owner and peers do with tensors of Paddle."""
+    """The operations on tensors of Paddle."""
 
     def __init__(self) -> None:
         self.paddle = import_module("paddle")

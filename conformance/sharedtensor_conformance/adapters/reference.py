@@ -1,8 +1,8 @@
-"""The reference, `sharedtensor`: it claims every profile.
+"""The adapter for the reference, `sharedtensor`, which claims every profile.
 
-Its tensors pickle themselves into shared memory, so `encode` and `decode` have nothing
-to do. Device tensors are a class of their own, on the simulated device or, with CuPy,
-on a real one.
+Its tensors move to shared memory when they are pickled, so `encode` and `decode` do
+nothing. Device tensors have their own class, on the simulated device or, with CuPy, on
+a real one.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ TRACE_POINTS = {
 NOT_REAL = "the CUDA runtime here is the emulated one: judge it by --device=emulated"
 NOT_EMULATED = "there is no emulated CUDA runtime here; emulated_cuda/ has one"
 MARK = "sharedtensor_emulated_cuda"
-"""What the library of the emulated runtime has and that of NVIDIA's driver has not."""
+"""A function that only the library of the emulated runtime has."""
 
 ALIGNMENT = 16
-"""Bytes at multiples of which parts of one allocation begin."""
+"""The alignment in bytes of the parts of one allocation."""
 
 
 class ReferenceOperations(TorchLike):
-    """What owner and peers do with tensors of the reference."""
+    """The operations on tensors of the reference."""
 
     def __init__(self) -> None:
         self.library = import_module("sharedtensor")
@@ -95,7 +95,7 @@ class ReferenceOperations(TorchLike):
 
     @cached_property
     def cuda(self) -> Any:
-        """The part for devices, which only some cases need: imported by the first."""
+        """The module for devices, imported at its first use, as few cases need it."""
         return import_module("sharedtensor.cuda")
 
     def enter_child(self, strategy: str) -> None:
@@ -192,7 +192,7 @@ class ReferenceOperations(TorchLike):
     def device_unavailable(self, device: str) -> str:
         """Return why a device cannot be used; the simulated one always can.
 
-        The emulated runtime is reached as CUDA is, and is never taken for it.
+        The emulated runtime is used like CUDA, and never counts as CUDA.
         """
         if device == "simulated":
             return ""
@@ -201,9 +201,9 @@ class ReferenceOperations(TorchLike):
         return self.cuda.unavailable_reason() or ""
 
     def use_device(self, device: str) -> None:
-        """Make a device the default; the real one is unless the other is asked for.
+        """Make a device the default; without this call, the real one is the default.
 
-        Each of its kind is used once, so that children find the same ones.
+        Each device of its kind is used once, so that children have the same devices.
         """
         if device == "simulated":
             self._kind = "sim"
@@ -256,7 +256,7 @@ class ReferenceOperations(TorchLike):
         return int(self.cuda.memory_info()[0])
 
     def make_block(self, nbytes: int) -> Tensor:
-        """Return bytes that nobody has written."""
+        """Return uninitialised memory."""
         block = self.cuda.empty_block(nbytes)
         return self.cuda.carve(block, 0, (nbytes,), "uint8")
 
@@ -283,7 +283,7 @@ class ReferenceOperations(TorchLike):
         event.wait()
 
     def forge(self, tensor: Tensor, how: str, excess: int) -> object:
-        """Return the tensor in a form that pickles as it does, but for one lie."""
+        """Return an object that pickles like the tensor, except for one false value."""
         return Forgery(tensor, how, excess)
 
     def handle_version(self) -> str:
@@ -328,10 +328,10 @@ def _place(target: str) -> tuple[Any, str]:
 
 
 class Forgery:
-    """Pickles as a tensor of the reference, but for one lie.
+    """Pickles like a tensor of the reference, except for one false value.
 
-    The lie is where the handle is: in the table of the message, which has those of
-    small storages, or in the pickle.
+    The false value is where the handle is: in the table of the message, which has the
+    handles of small storages, or in the pickle.
     """
 
     def __init__(
@@ -352,7 +352,7 @@ class Forgery:
         self.first: tuple[Any, ...] | None = None
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        """Reduce the tensor, with a storage or a window that lies."""
+        """Reduce the tensor, with a false storage or window."""
         if self.first is not None:
             return self.first
         if not isinstance(self.tensor, self.library.Tensor):  # on a device: "again"
@@ -374,9 +374,9 @@ class Forgery:
         return forged
 
     def lies_in_a_table(self, storage: Any) -> bool:
-        """Return whether the table of the message that is made has the handle.
+        """Return whether the handle is in the table of the current message.
 
-        Then the table that is made of it will have the lie.
+        If so, the table will get the false value.
         """
         transport = import_module("sharedtensor.transport")
         outbox = transport.current_outbox()
@@ -387,7 +387,7 @@ class Forgery:
         return True
 
     def reduce_storage(self, storage: Any) -> tuple[Any, ...]:
-        """Return the reduced storage with a handle that lies."""
+        """Return the reduced storage with a false handle."""
         self.protocol.share_storage(storage)
         rebuild, exported = self.protocol.export_shared(storage)
         version, kind, handle, *part = exported  # of a segment in common with others
@@ -399,7 +399,7 @@ class Forgery:
     def lie_about(
         self, segment: Any, handle: tuple[Any, ...], part: list[int]
     ) -> tuple[tuple[Any, ...], list[int]]:
-        """Return a handle, and offset and size in a common segment, with the lie."""
+        """Return a handle, offset and size in a common segment, one of them false."""
         name, token, nbytes, where = handle
         if self.how == "size" and part:
             part = [part[0], nbytes - part[0] + self.excess]
@@ -422,7 +422,7 @@ class Forgery:
     def forge_table(
         self, place: int, storage: Any, table: tuple[Any, ...]
     ) -> tuple[Any, ...]:
-        """Return a table of handles in which that of one storage lies."""
+        """Return a table of handles in which the handle of one storage is false."""
         version, alone, common = table
         if self.how == "version":
             entries = [self.with_fields(entry) for entry in alone]
@@ -444,12 +444,12 @@ class Forgery:
 
 
 _lies: MutableMapping[Any, dict[int, Forgery]] = weakref.WeakKeyDictionary()
-"""What is to be forged in the tables of messages, by their outboxes and places."""
+"""The forgeries for the tables of messages, by their outboxes and places."""
 
 
 @cache
 def forge_tables(protocol: Any, transport: Any) -> None:
-    """Let the tables of this process have the lies that are asked for."""
+    """Insert the requested false values into the tables of this process."""
     original = protocol.export_table
 
     def export_table(storages: list[Any]) -> bytes:
@@ -464,9 +464,9 @@ def forge_tables(protocol: Any, transport: Any) -> None:
 
 
 def _decoy(segment: Any) -> Any:
-    """Return a segment with the descriptor of something else.
+    """Return a segment with the descriptor of another file.
 
-    In turn that of a file without a name, and that of memory with the segment's name.
+    It alternates between a file without a name and memory with the segment's name.
     """
     descriptor, inode = next(_decoys)(segment)
     return type(segment)(

@@ -1,7 +1,8 @@
 """A kind of tensor that a program defines over the reference: a subclass.
 
-It has a module of its own, since its base is imported with the implementation, which
-only owner and peers do, and since a class that is sent has to be found by its name.
+It has its own module because its base class is imported with the implementation, which
+only owner and peers import, and because pickle finds the class of a sent object by its
+module and name.
 """
 
 from __future__ import annotations

@@ -1,23 +1,25 @@
-"""shared-ndarray2: NumPy arrays over `multiprocessing.shared_memory`, with a manager.
+"""The adapter for shared-ndarray2: NumPy arrays over `multiprocessing.shared_memory`.
 
 `SharedNDArray` wraps a `SharedMemory`, a shape and a dtype, and is pickled by these.
-Its memory comes from a `SharedMemoryManager` and is documented to be given back when
-that is left, once no process uses it. What is claimed is what the documentation
-promises:
+Its memory comes from a `SharedMemoryManager`. By the documentation, the memory is
+released when the manager is left, once no process uses it. The adapter claims what the
+documentation promises:
 
-* An array is made in shared memory, is never moved there and does not say that it is
+* An array is made in shared memory, is never moved there and has no query whether it is
   shared: ``share`` is not claimed.
 * `get` returns a NumPy array over that memory: ``arrays`` is claimed.
-* A slice is an array of NumPy, which is sent as a copy: ``views`` is not claimed.
-* Nothing promises one address for what is received twice: ``identity`` is not claimed.
+* A slice is a NumPy array, which is sent as a copy: ``views`` is not claimed.
+* The documentation does not promise one address for a storage that is received twice:
+  ``identity`` is not claimed.
 * Memory stays until the manager is left, which has to be after all processes that use
-  it: that is the opposite of ``lifetime``. So LIFE-2 can hold, and LIFE-7 cannot.
-* Nothing is said of limits, nor of names that others made: neither ``faults`` nor
-  ``forgery``.
+  it. That is the opposite of ``lifetime``. So LIFE-2 can hold, and LIFE-7 cannot.
+* The documentation does not mention limits, nor names that others made: neither
+  ``faults`` nor ``forgery`` is claimed.
 
-Each process has a manager of its own, started when it makes its first array. A daemonic
-process, such as a pool's worker, may not start one. There an array is made over a
-`SharedMemory` of its own, as is documented too, and its maker unlinks that in the end.
+Each process has its own manager, which is started when the process makes its first
+array. A daemonic process, such as a pool's worker, may not start one. There, an array
+is made over its own `SharedMemory`, which is also documented, and its maker unlinks the
+memory at the end.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ conformance_adapter = Implementation(
 
 
 class SharedNDArrays:
-    """What owner and peers do with arrays of shared-ndarray2."""
+    """The operations on arrays of shared-ndarray2."""
 
     multiprocessing = multiprocessing
 

@@ -1,22 +1,24 @@
-"""SharedArray: NumPy arrays in files of ``/dev/shm`` that are created by name.
+"""The adapter for SharedArray: NumPy arrays in named files of ``/dev/shm``.
 
-`create(name)` returns an array over a new file, `attach(name)` one over the same file
-in another process, and `delete(name)` removes the name. Nothing is sent by itself, so
-a message is the name, which the base object of an array tells. What is claimed is what
-the documentation of the package promises:
+`create(name)` returns an array over a new file, `attach(name)` an array over the same
+file in another process, and `delete(name)` removes the name. The package sends nothing
+itself, so a message is the name, which the base object of an array has. The adapter
+claims what the documentation of the package promises:
 
-* An array is created in shared memory, is never moved there and does not say that it
+* An array is created in shared memory, is never moved there and has no query whether it
   is shared: ``share`` is not claimed.
-* What is returned is a NumPy array over that memory: ``arrays`` is claimed.
+* The functions return NumPy arrays over that memory: ``arrays`` is claimed.
 * `attach` returns the whole array. A slice has no name: ``views`` is not claimed.
-* An array may be attached several times, each at a cost of one mapping: nothing
-  promises one address, so ``identity`` is not claimed.
-* An array is documented to stay when it is dropped and when its process exits, until
-  somebody calls `delete`: that is the opposite of ``lifetime``. Who has to call it is
-  left to the program. Here the maker does, when it drops the array. Then LIFE-7 can
-  hold, and LIFE-2 cannot, since nothing tells the maker that its name is in flight.
-* Where ``/dev/shm`` is full a process is documented to be killed by a signal, and
-  nothing is said of names that others made: neither ``faults`` nor ``forgery``.
+* An array may be attached several times, each with its own mapping: one address is not
+  promised, so ``identity`` is not claimed.
+* By the documentation, an array stays when it is dropped and when its process exits,
+  until a program calls `delete`. That is the opposite of ``lifetime``. The program
+  decides which process calls `delete`. Here the maker does, when it drops the array. So
+  LIFE-7 can hold, and LIFE-2 cannot, because the maker does not know whether a message
+  with the name is in flight.
+* By the documentation, a process is killed by a signal if ``/dev/shm`` is full, and
+  names that others made are not mentioned: neither ``faults`` nor ``forgery`` is
+  claimed.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class Message:
 
 
 class SharedArrayOperations:
-    """What owner and peers do with arrays of SharedArray."""
+    """The operations on arrays of SharedArray."""
 
     multiprocessing = multiprocessing
     numbers = count()

@@ -1,17 +1,17 @@
-"""NumPy arrays over `multiprocessing.shared_memory`: an adapter to learn from.
+"""An example adapter: NumPy arrays over `multiprocessing.shared_memory`.
 
-The standard library has shared memory but no tensors: no message carries a segment by
-itself, and nothing counts who still needs it. An adapter for such a library has to say
-how a tensor becomes a message (`encode`, `decode`) and it claims only what holds:
+The standard library has shared memory but no tensors: a message does not contain a
+segment, and nothing counts the users of a segment. An adapter for such a library has to
+define how a tensor becomes a message (`encode`, `decode`), and claims only what holds:
 
 * The maker of a segment removes its name when it drops the storage. A message that is
-  then still in flight cannot be opened: LIFE-2 is broken, and the profile
+  still in flight then cannot be opened. So LIFE-2 is broken, and the profile
   ``lifetime`` is not claimed.
-* Before Python 3.13 every `SharedMemory` is registered with the resource tracker, the
-  attached ones as well. That is harmless while all processes have one tracker, so it
-  is started before the first child (`enter_child`). A tracker of its own would remove
-  the segments of the others when its process ends.
-* After a kill the tracker removes the names, but only when the last process is gone.
+* Before Python 3.13, every `SharedMemory` is registered with the resource tracker,
+  including attached ones. That is harmless while all processes have the same tracker,
+  so it is started before the first child (`enter_child`). A second tracker would remove
+  segments of other processes when its own process ends.
+* After a kill the tracker removes the names, but only when the last process has ended.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class StdlibTensor:
 
 
 class StdlibOperations:
-    """What owner and peers do with tensors over `SharedMemory`."""
+    """The operations on tensors over `SharedMemory`."""
 
     multiprocessing = multiprocessing
 

@@ -1,21 +1,22 @@
-"""tensordict: its `MemoryMappedTensor`, which is pickled by reducers of its own.
+"""The adapter for tensordict: its `MemoryMappedTensor`, which has its own reducers.
 
-What tensordict adds to PyTorch is judged. A `TensorDict` in shared memory is one of
-ordinary tensors of PyTorch, which PyTorch's own reducers send: that is judged as
-``torch``. A `MemoryMappedTensor` without a file name lies in anonymous shared memory,
-and is sent by a descriptor. One with a file name lies in a file of the caller's, which
-stays until the caller removes it, and is sent by the name: that is not judged, since
-what becomes of it is the caller's. What is claimed is what the documentation promises:
+The adapter judges what tensordict adds to PyTorch. A `TensorDict` in shared memory
+consists of ordinary tensors of PyTorch, which PyTorch's reducers send: the adapter
+``torch`` judges these. A `MemoryMappedTensor` without a file name is in anonymous
+shared memory, and is sent by a descriptor. One with a file name is in a file of the
+caller, who has to remove it, and is sent by the name: this is not judged, because the
+caller decides what happens to the file. The adapter claims what the documentation
+promises:
 
 * A tensor is made in shared memory, and is not moved there: ``share`` is not claimed.
-* Indexing gives a `MemoryMappedTensor` over the same storage, which can be pickled:
-  ``views`` is claimed, for slices. Of the windows with steps that the suite takes of a
-  tensor with one dimension some have two; an index gives none of these.
+* Indexing returns a `MemoryMappedTensor` over the same storage, which can be pickled:
+  ``views`` is claimed, for slices. The windows with steps that the suite uses include
+  some with two dimensions on a one-dimensional tensor, which an index cannot make.
 * It cannot require gradients: ``grad`` and ``modules`` are not claimed. Nested tensors
   can be made and sent: they are a kind.
-* Nothing is said of addresses, of NumPy arrays over it, of the ends of processes, of
-  limits, nor of handles that others made: none of ``identity``, ``arrays``,
-  ``lifetime``, ``faults`` and ``forgery``.
+* The documentation does not mention addresses, NumPy arrays over it, ends of processes,
+  limits, nor handles that others made: ``identity``, ``arrays``, ``lifetime``,
+  ``faults`` and ``forgery`` are not claimed.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ conformance_adapter = Implementation(
 
 
 class TensorDictOperations:
-    """What owner and peers do with memory-mapped tensors."""
+    """The operations on memory-mapped tensors."""
 
     multiprocessing = multiprocessing
 
@@ -91,7 +92,7 @@ class TensorDictOperations:
         return message
 
     def release(self, tensor: Tensor) -> None:
-        """Do nothing: the tensor goes with its last reference."""
+        """Do nothing: the last reference frees the tensor."""
 
     def shape(self, tensor: Tensor) -> Index:
         """Return the shape."""

@@ -1,9 +1,9 @@
-"""PyTorch on the CPU, under both of its sharing strategies.
+"""The adapter for PyTorch on the CPU, with both of its sharing strategies.
 
-A tensor of PyTorch pickles itself into shared memory, so `encode` and `decode` have
-nothing to do and every operation is a line of plain PyTorch. What is claimed is what
-PyTorch offers, whether it keeps the promise or not: the deviations that are known are
-in the expectations, each with a program that shows it.
+A tensor of PyTorch moves to shared memory when it is pickled, so `encode` and `decode`
+do nothing, and every operation is a line of plain PyTorch. The adapter claims what
+PyTorch offers, whether PyTorch keeps the promise or not: the expectations have the
+known deviations, each with a program that shows it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ conformance_adapter = replace(
 
 
 class TorchOperations(TorchLike):
-    """What owner and peers do with tensors of PyTorch."""
+    """The operations on tensors of PyTorch."""
 
     def __init__(self) -> None:
         self.torch = import_module("torch")
@@ -225,7 +225,7 @@ class TorchOperations(TorchLike):
         self.torch.set_grad_enabled(on)
 
     def forge(self, tensor: Tensor, how: str, excess: int) -> object:
-        """Return the tensor in a form that pickles as it does, but for one lie."""
+        """Return an object that pickles like the tensor, except for one false value."""
         return Forgery(tensor, how, excess)
 
     def _dtype(self, name: str) -> Any:
@@ -233,7 +233,7 @@ class TorchOperations(TorchLike):
 
 
 class Forgery:
-    """Pickles as a tensor of PyTorch, but for one lie."""
+    """Pickles like a tensor of PyTorch, except for one false value."""
 
     def __init__(self, tensor: Tensor, how: str, excess: int) -> None:
         self.tensor: Any = tensor  # None once only its first handle is sent
@@ -242,7 +242,7 @@ class Forgery:
         self.first: tuple[Any, ...] | None = None
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        """Reduce the tensor, with a storage or a window that lies."""
+        """Reduce the tensor, with a false storage or window."""
         if self.first is not None:
             return self.first
         reductions = import_module("torch.multiprocessing.reductions")
@@ -265,7 +265,7 @@ class Forgery:
         return reduced
 
     def reduce_storage(self, reductions: Any, storage: Any) -> tuple[Any, ...]:
-        """Return the reduced storage with a handle that lies."""
+        """Return the reduced storage with a false handle."""
         rebuild, (kind, *handle) = reductions.reduce_storage(storage)
         if self.how == "size":
             handle[-1] += self.excess

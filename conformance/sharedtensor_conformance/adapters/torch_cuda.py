@@ -1,9 +1,9 @@
-"""PyTorch on the CPU and on a CUDA device.
+"""The adapter for PyTorch on the CPU and on a CUDA device.
 
-It is an adapter of its own because claims are declared: whoever judges PyTorch on the
-CPU says nothing about devices, and whoever chooses this one on a machine without a
-device is told so case by case. Its name in reports is that of PyTorch, so that they add
-up with those of the CPU and the same expectations apply.
+It is separate from the adapter ``torch`` because claims are declared: a run with
+``torch`` judges only the CPU, and a run with this one on a machine without a device
+reports each device case as not run. Both have the same name in reports, so that their
+reports can be combined and the same expectations apply.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALIGNMENT = 16
 
 
 class TorchCudaOperations(TorchOperations):
-    """What owner and peers do with tensors of PyTorch on a CUDA device."""
+    """The operations on tensors of PyTorch on a CUDA device."""
 
     def device_unavailable(self, device: str) -> str:
         """Return why there is no CUDA device; PyTorch has no simulated one."""

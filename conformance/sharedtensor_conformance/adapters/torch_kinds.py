@@ -1,7 +1,7 @@
-"""The kinds of tensors of PyTorch beside the ordinary one: how each is made and told.
+"""The kinds of tensors of PyTorch other than the ordinary one, and how to make each.
 
-It is imported with PyTorch, which only owner and peers do; and a class that is sent has
-to be found by its name.
+The module is imported with PyTorch, which only owner and peers import. Pickle finds the
+class of a sent object by its module and name.
 """
 
 from __future__ import annotations

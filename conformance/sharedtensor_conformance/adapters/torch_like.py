@@ -1,8 +1,8 @@
-"""What libraries with the interface of PyTorch have in common, operation by operation.
+"""Operations that libraries with an interface like PyTorch's have in common.
 
-Their tensors pickle themselves into shared memory, so `encode` and `decode` have
-nothing to do, and an operation is the method of the same meaning. An adapter inherits
-what it claims; its own file has what its library does in another way.
+Their tensors move to shared memory when they are pickled, so `encode` and `decode` do
+nothing, and each operation is the method with the same meaning. An adapter inherits the
+operations that it claims, and overrides those that its library does differently.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CoreAndIdentity:
         return message
 
     def release(self, tensor: Tensor) -> None:
-        """Do nothing: the tensor goes with its last reference."""
+        """Do nothing: the last reference frees the tensor."""
 
     def address(self, tensor: Tensor) -> int:
         """Return ``data_ptr()``."""

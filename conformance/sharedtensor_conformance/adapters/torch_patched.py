@@ -1,12 +1,12 @@
-"""PyTorch on the CPU with fixes in Python: a proof that it can meet the clauses.
+"""PyTorch on the CPU with fixes in Python, to show that it can meet the clauses.
 
-Its operations are those of the adapter `torch`. Before the first of them the process
-gets the fixes in `torch_patches`; so does each process that it starts, whatever the
-start method. It is judged under a name of its own, since nobody ships it.
+Its operations are those of the adapter `torch`. Before the first operation, the process
+installs the fixes in `torch_patches`; so does each process that it starts, under every
+start method. It has its own name, because nobody ships this version of PyTorch.
 
-``torch_patched:only_NAME`` is the adapter with one fix and those that it needs, and
-``torch_patched:without_NAME`` the one without it and those that need it. They show what
-a fix does and what it costs.
+``torch_patched:only_NAME`` is the adapter with one fix and those that it needs.
+``torch_patched:without_NAME`` is the adapter without a fix and those that need it. They
+show what a fix does and what it costs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ conformance_adapter = replace(
 
 
 class PatchedOperations(TorchOperations):
-    """What owner and peers do with tensors of PyTorch once it is patched."""
+    """The operations on tensors of PyTorch once it is patched."""
 
     names: tuple[str, ...] = torch_patches.NAMES
 

@@ -1,9 +1,8 @@
-"""What the installed PyTorch declares, of what its earlier releases do not have.
+"""Reads which names the installed PyTorch declares, because earlier releases lack some.
 
-The suite reads what an adapter claims and never imports PyTorch for it, so the stubs
-are asked, the files in which a release declares its names for type checkers. A name
-that is declared there and does not work stays claimed: that is a deviation, and nothing
-that a release may lack.
+The suite reads the claims of an adapter without importing PyTorch. So the adapter reads
+the stubs, the files in which a release declares its names for type checkers. A name
+that is declared and does not work stays claimed, and is reported as a deviation.
 """
 
 from __future__ import annotations

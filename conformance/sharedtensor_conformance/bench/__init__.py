@@ -1,12 +1,12 @@
-"""The benchmark: what sharing costs, side by side, on one machine, in one run.
+"""The benchmark: measures what sharing tensors costs, for several implementations.
 
-Each implementation runs in processes of its own (a *driver*, which is the owner, and
-its peers), in its own environment, and is used through its adapter. What is timed is
-timed inside these processes. The controller asks the drivers in turn, a batch of one
-row at a time, so whatever the machine does meanwhile happens to all of them.
+Each implementation runs in its own environment and processes: a *driver*, which is the
+owner, and its peers. It is used through its adapter and timed inside these processes.
+The controller asks the drivers in turn for one batch of one row, so that a change of
+the machine's speed affects all of them.
 
-`rows` says what is measured, `exchange` is what owner and peer do, `measuring` times
-it, `driver` answers the controller, `controller` asks, `results` keeps the figures,
-`table` and `plot` show them, `comparison` sets two runs beside one another, and
-`joblib_memmap` is a driver for what joblib does.
+`rows` defines what is measured. `exchange` is the work of owner and peer, `measuring`
+times it, `driver` answers the controller, `controller` runs the drivers, `results`
+stores the figures, `table` and `plot` show them, and `comparison` compares two runs.
+`joblib_memmap` is a driver that shares arrays as joblib does.
 """

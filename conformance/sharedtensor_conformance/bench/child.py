@@ -1,6 +1,6 @@
-"""What a child does whose start is timed: nothing but say that it is there.
+"""The function of a child process whose start is timed: it only sends one message.
 
-It is a module of its own, so that a spawned child imports no more than it needs.
+It has its own module so that a spawned child imports nothing else.
 """
 
 from typing import Any

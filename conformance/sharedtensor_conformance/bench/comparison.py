@@ -1,10 +1,10 @@
-"""Says what became slower from one run to another, in ratios to the floor.
+"""Compares two runs of the benchmark by their ratios to the floor.
 
-The floor was measured in the same run, right after each batch, so the two runs may be
-those of two machines. A cell counts as slower or faster only beyond the spread of both
-runs: each ratio of the one is above each ratio of the other. That the quartiles are
-apart would not be enough: by chance alone one comparison in twenty of seven repeats
-each would be, and one in thousands is where all repeats are.
+The floor is measured in the same run, right after each batch. So the two runs may come
+from different machines. A cell counts as slower or faster only if each ratio of one run
+is above each ratio of the other. Separate quartiles would not be enough: with seven
+repeats each, chance alone separates them in one comparison of twenty, but separates all
+repeats only in one of thousands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sharedtensor_conformance.bench.table import aligned, ratio
 from sharedtensor_conformance.report.terminal import plural
 
 ENOUGH = 5
-"""The repeats that each run needs: of fewer, chance alone sets too many apart."""
+"""The repeats that each run needs: with fewer, too many cells differ by chance."""
 
 HEAD = ("implementation", "strategy", "cell", "before", "now", "times")
 Place = tuple[str, str, str, str, str]
@@ -31,7 +31,7 @@ class ComparisonError(Exception):
 
 
 class Change(Enum):
-    """What became of a cell."""
+    """The change of a cell from one run to another."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -41,19 +41,19 @@ class Change(Enum):
 
 @dataclass(frozen=True)
 class Compared:
-    """A cell of one subject that both runs have."""
+    """A cell of one subject that is in both runs."""
 
     before: Result
     now: Result
 
     @property
     def times(self) -> float:
-        """How many times the ratio of before is that of now."""
+        """The ratio of now, divided by the ratio of before."""
         return median(self.now.floor_ratios) / median(self.before.floor_ratios)
 
     @property
     def change(self) -> Change:
-        """What became of it, beyond the spread of both runs."""
+        """The change, beyond the spread of both runs."""
         before, now = self.before.floor_ratios, self.now.floor_ratios
         if min(len(before), len(now)) < ENOUGH:
             return Change.TOO_FEW
@@ -64,7 +64,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs, the cells that both have, and how many only one of them has."""
+    """Two runs, the cells in both of them, and the number of cells in only one."""
 
     before: Results
     now: Results
@@ -73,7 +73,7 @@ class Comparison:
     only_now: int
 
     def of(self, change: Change) -> list[Compared]:
-        """Return the cells of which this became, the greatest change first."""
+        """Return the cells with this change, the greatest change first."""
         found = [cell for cell in self.cells if cell.change is change]
         return sorted(found, key=lambda cell: max(cell.times, 1 / cell.times))[::-1]
 
@@ -82,25 +82,25 @@ def compared(before: Results, now: Results) -> Comparison:
     """Return the comparison of two runs.
 
     Raises:
-        ComparisonError: there is nothing that could be compared.
+        ComparisonError: no cell can be compared.
     """
     old, new = by_place(before.results), by_place(now.results)
     both = [Compared(old[place], new[place]) for place in new if place in old]
     if not both:
         raise ComparisonError(
-            "no row was measured over its floor in both runs; compare runs of the "
+            "no row was measured with a floor in both runs; compare runs of the "
             "same implementations, rows, channels and start methods"
         )
     if all(cell.change is Change.TOO_FEW for cell in both):
         raise ComparisonError(
-            f"no row has {ENOUGH} repeats in both runs, and of fewer nothing can be "
-            "told; measure with more (--repeats)"
+            f"no row has {ENOUGH} repeats in both runs, which a comparison needs; "
+            "measure with more (--repeats)"
         )
     return Comparison(before, now, both, len(old) - len(both), len(new) - len(both))
 
 
 def by_place(found: Iterable[Result]) -> dict[Place, Result]:
-    """Return the results that are times over a floor, by subject and cell."""
+    """Return the timed results that have a floor, by subject and cell."""
     return {
         (one.implementation, one.strategy, one.row, one.channel, one.start_method): one
         for one in found
@@ -109,7 +109,7 @@ def by_place(found: Iterable[Result]) -> dict[Place, Result]:
 
 
 def render(comparison: Comparison) -> str:
-    """Return the comparison as text: both machines, what changed, and how much did."""
+    """Return the comparison as text: both machines, changed cells and a summary."""
     parts = [
         "\n".join([run_of("before", comparison.before), run_of("now", comparison.now)])
     ]
@@ -145,20 +145,20 @@ def line_of(cell: Compared) -> tuple[str, ...]:
 
 
 def in_ratios(result: Result) -> str:
-    """Return the ratios to the floor: the median, the least and the greatest."""
+    """Return the ratios to the floor: median, least and greatest."""
     found = result.floor_ratios
     return f"{ratio(median(found))} ({ratio(min(found))} to {ratio(max(found))})"
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Return what to know before one believes the comparison."""
+    """Return warnings about the comparison."""
     found = []
     runs = comparison.before, comparison.now
     before, now = (run.machine["wake_up"]["mode"] for run in runs)
     if before != now:
         found.append(
             f"the machine was {before} to wake before and is {now} now: the "
-            "floor of a round trip is mostly a wake-up, so ratios moved with it"
+            "floor of a round trip is mostly a wake-up, so ratios changed with it"
         )
     for where, count in (
         ("only before", comparison.only_before),
@@ -173,7 +173,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def summary(comparison: Comparison) -> str:
-    """Return the last line: how many cells became what."""
+    """Return the last line: the number of cells with each change."""
     judged = len(comparison.cells) - len(comparison.of(Change.TOO_FEW))
     counts = ", ".join(
         f"{len(comparison.of(change))} {change.value}"

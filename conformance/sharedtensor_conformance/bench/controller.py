@@ -1,4 +1,4 @@
-"""Asks the drivers in turn, so that they all meet the same machine."""
+"""The controller of the benchmark: starts the drivers and asks them in turn."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from sharedtensor_conformance.harness.wire import Wire, WireClosed, WireTimeout
 DEADLINE = 120.0
 SCRIPT = "from sharedtensor_conformance.bench.driver import main; main({!r}, {!r})"
 COPIES_OF_LARGEST = 5
-"""How often the memory of a tensor has to be there before it is shared."""
+"""A tensor is shared only if its size times this is available as memory."""
 
 
 class BenchError(Exception):
-    """The benchmark cannot go on; the message is one sentence."""
+    """The benchmark cannot continue; the message is one sentence."""
 
 
 class CannotStart(BenchError):
-    """What was asked for cannot be measured at all; the message is one sentence."""
+    """The requested measurement is impossible; the message is one sentence."""
 
 
 class MeasurementFailed(BenchError):
-    """An implementation did not do what was asked; the message is one sentence.
+    """An implementation failed in a measurement; the message is one sentence.
 
     Attributes:
         why: what went wrong, without the name of the implementation.
@@ -64,7 +64,7 @@ class MeasurementFailed(BenchError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """An implementation that is to be measured, and with which interpreter."""
+    """An implementation to measure, and the Python interpreter for it."""
 
     name: str
     interpreter: str = sys.executable
@@ -90,11 +90,11 @@ class Driver:
         self.strategy = ""
 
     def _job(self, root: str) -> dict[str, Any]:
-        """Return what the driver's supervisor is told."""
+        """Return the job for the driver's supervisor."""
         script = SCRIPT.format(self.wanted.name, stage_folder.control(root))
         variables = {
             "TMPDIR": stage_folder.temporary(root),
-            # Else each child would compile what it imports, and be timed with that.
+            # Otherwise, the time of a child includes the compilation of its imports.
             "PYTHONDONTWRITEBYTECODE": "",
         }
         return {
@@ -107,7 +107,11 @@ class Driver:
         }
 
     def _accepted(self, listening: socket.socket) -> socket.socket:
-        """Return the driver's connection, unless it ends before it is there."""
+        """Return the connection of the driver.
+
+        Raises:
+            CannotStart: the driver ended before it connected.
+        """
         listening.settimeout(0.2)
         deadline = time.monotonic() + DEADLINE
         while time.monotonic() < deadline:
@@ -119,13 +123,13 @@ class Driver:
         raise CannotStart(f"{self.wanted.name!r} cannot be loaded: {self._said()}")
 
     def _said(self) -> str:
-        return last_line(self.log) or "its process said nothing"
+        return last_line(self.log) or "its process printed nothing"
 
     def ask(self, do: str, **details: Any) -> Any:
         """Return the driver's answer.
 
         Raises:
-            MeasurementFailed: there is none, or a value was wrong.
+            MeasurementFailed: there is no answer, or a value was wrong.
         """
         what = " ".join([do, *map(_in_words, details.values())])
         try:
@@ -158,7 +162,7 @@ class Driver:
         return MeasurementFailed(name, why)
 
     def enter(self, strategy: str) -> None:
-        """Let the driver become an owner under a strategy."""
+        """Make the driver an owner under a strategy."""
         self.ask("enter", strategy=strategy)
         self.strategy = strategy
 
@@ -169,7 +173,7 @@ class Driver:
 
     @property
     def subject(self) -> Subject:
-        """What is measured here."""
+        """The subject that this driver measures."""
         found = self.implementation
         return Subject(found.name, self.strategy, found.version, self.python)
 
@@ -185,7 +189,7 @@ class Bench:
     Args:
         wanted: the implementations, in the order of the table.
         strategies: those to measure, or none for all that each has.
-        announce: is told in a few words how far it is.
+        announce: is called with short messages about the progress.
     """
 
     def __init__(
@@ -208,13 +212,13 @@ class Bench:
         options: dict[str, Any],
         scaling: Sequence[str] = (),
     ) -> Results:
-        """Measure everything.
+        """Measure all cells.
 
-        Where an implementation fails, the cell has no figures but the reason, it starts
-        anew, and the rest is measured.
+        If an implementation fails in a cell, the cell gets the reason instead of
+        figures, the driver is restarted, and the other cells are measured.
 
         Raises:
-            BenchError: one cannot be started, or not again.
+            BenchError: a driver cannot be started or restarted.
         """
         began = time.monotonic()
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -245,19 +249,19 @@ class Bench:
 
     def close(self) -> None:
         """End all drivers, the last one first."""
-        with ExitStack() as stack:  # so that one that cannot be ended spares no other
+        with ExitStack() as stack:  # if one cannot be ended, the others still are
             for driver in self.drivers:
                 stack.callback(driver.close)
 
     def start_again(self, failed: Driver) -> None:
-        """Put a new driver in the place of one of which nobody knows what it can do."""
+        """Replace a driver that failed, because its state is unknown."""
         failed.close()
         place = self.drivers.index(failed)
         self.drivers[place] = Driver(failed.wanted)
         self.drivers[place].enter(failed.strategy)
 
     def require_new(self, driver: Driver) -> None:
-        """Refuse an implementation whose figures would count as another's."""
+        """Refuse a second implementation with the same name."""
         name = driver.implementation.name
         others = [other for other in self.drivers if other is not driver]
         if any(other.implementation.name == name for other in others):
@@ -269,7 +273,7 @@ class Bench:
     def strategies_of(self, implementation: Implementation) -> list[str]:
         """Return the strategies under which an implementation is measured.
 
-        One that has a single strategy has no choice.
+        An implementation with a single strategy is always measured under it.
         """
         offered = list(implementation.strategies)
         if not self.strategies or len(offered) == 1:
@@ -284,10 +288,10 @@ class Bench:
         return chosen
 
     def repeat(self, cells: Sequence[Cell], repeat: int, repeats: int) -> None:
-        """Measure each cell once, by all drivers in turn.
+        """Measure each cell once with all drivers in turn.
 
-        Another one begins each time: who is first may have to wait for memory that the
-        host took back, and leaves it to those who follow.
+        Each time, another driver is first, because the first one may have to wait for
+        memory that the host has to provide, and the others reuse that memory.
         """
         words = f"repeat {repeat + 1} of {repeats}"
         begins = repeat % len(self.drivers)
@@ -312,7 +316,7 @@ class Bench:
         try:
             taken, floor = driver.ask("measure", cell=asdict(cell))
         except MeasurementFailed as failure:
-            # What was measured before is no figure of what can fail.
+            # Earlier figures do not count for a cell that can fail.
             result.samples, result.floor = [], []
             result.absent = self.failed(driver, failure)
             return
@@ -321,13 +325,13 @@ class Bench:
             result.floor.append(floor)
 
     def failed(self, driver: Driver, failure: MeasurementFailed) -> str:
-        """Say that an implementation has failed, start it anew, return the reason."""
+        """Announce a failure, restart the driver, and return the reason."""
         self.announce(str(failure))
         self.start_again(driver)
         return FAILED + failure.why
 
     def scale(self, kinds: Sequence[str], repeats: int) -> Iterator[dict[str, Any]]:
-        """Measure what a message costs as something grows."""
+        """Yield the costs of a message for growing sizes."""
         for what in kinds:
             for size in SIZES[what]:
                 self.announce(f"scaling, {what}: {size:,}")
@@ -356,7 +360,7 @@ class Bench:
 
 
 def first_line(text: str) -> str:
-    """Return the first line of what an exception says: some say pages."""
+    """Return the first line of an error message, because some are very long."""
     return text.strip().partition("\n")[0]
 
 
@@ -369,7 +373,7 @@ def _unit(cell: Cell) -> str:
 
 
 def why_absent(implementation: Implementation, cell: Cell) -> str:
-    """Return why an implementation is not measured in a cell, or nothing."""
+    """Return why an implementation is not measured in a cell, or ""."""
     row = ROWS[cell.row]
     missing = set(row.needs) - implementation.claims
     if cell.channel and cell.channel not in implementation.channels:
@@ -386,7 +390,7 @@ def why_absent(implementation: Implementation, cell: Cell) -> str:
 
 
 def summary_of(wake_ups: list[float]) -> dict[str, Any]:
-    """Return what was found of the machine's wake-ups."""
+    """Return the median and the mode of the machine's wake-ups."""
     return {
         "mode": mode_of(wake_ups),
         "median_us": round(median(wake_ups), 2),
@@ -395,10 +399,10 @@ def summary_of(wake_ups: list[float]) -> dict[str, Any]:
 
 
 def valid_interpreter(path: str) -> str:
-    """Return the path of an interpreter, whole.
+    """Return the full path of an interpreter.
 
     Raises:
-        CannotStart: there is none.
+        CannotStart: there is no such interpreter.
     """
     found = shutil.which(path)
     if found is None:
@@ -410,7 +414,7 @@ def parsed_interpreters(given: Sequence[str]) -> dict[str, str]:
     """Return the interpreters of ``IMPL=INTERPRETER``, by implementation.
 
     Raises:
-        CannotStart: one is not of this form, or there is no such interpreter.
+        CannotStart: an argument has another form, or its interpreter does not exist.
     """
     found = {}
     for text in given:

@@ -1,7 +1,7 @@
-"""The driver: the owner of one implementation under one strategy.
+"""The driver: the owner process of one implementation under one strategy.
 
-The controller starts it with the interpreter of the implementation's environment and
-talks to it over a socket: what is claimed, then one batch of one cell at a time.
+The controller starts it with the interpreter of the implementation's environment. Over
+a socket, it asks for the claims and then for one batch of one cell at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
 
 class Driver:
-    """Answers the controller until it has gone."""
+    """Answers the controller until the connection is closed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,7 +28,7 @@ class Driver:
         self.measuring: Measuring | None = None
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """Do what the controller asks for."""
+        """Execute a request and return its result."""
         match request["do"]:
             case "describe":
                 python = {"python": platform.python_version()}
@@ -44,7 +44,7 @@ class Driver:
         raise ValueError(f"unknown request {request!r}")
 
     def enter(self, strategy: str) -> None:
-        """Become an owner under a strategy; use all descriptors that are permitted."""
+        """Become an owner under a strategy, with the maximum limit of descriptors."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         operations = loader.load_operations(self.name)
@@ -76,5 +76,5 @@ def _answered(driver: Driver, request: dict[str, Any]) -> dict[str, Any]:
         return {"ok": driver.answer(request)}
     except WrongValue as error:
         return {"wrong": str(error)}
-    except (Exception, SystemExit) as error:  # whatever the implementation raises
+    except (Exception, SystemExit) as error:  # any error of the implementation
         return {"error": f"{type(error).__name__}: {error}"}

@@ -1,11 +1,12 @@
-"""What owner and peer do with one another while they are measured.
+"""The exchange of messages between owner and peer that is measured.
 
-The owner sends an order over a control pipe of its own; the peer receives as many
-messages as the order says, holds or drops what arrives, and at the end tells what it
-has read. Orders and sums are not timed.
+The owner sends an order over a separate control pipe. The peer receives the number of
+messages in the order, holds or drops them, and at the end returns the sum of what it
+read. Orders and sums are not timed.
 
-A message is bytes (the floor), a tensor, or a list or dict of tensors. What arrived is
-read after the timed part; only a tensor that the receiver drops at once is read in it.
+A message is bytes (the floor), a tensor, or a list or dict of tensors. The peer reads
+it after the timed part; only a tensor that the receiver drops at once is read within
+the timed part.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ OWNER, PEER = "owner", "peer"
 
 @dataclass(frozen=True)
 class Order:
-    """What the peer is to do: receive, drop, or tell what that has cost it.
+    """An order for the peer: to receive or drop messages, or to report a cost.
 
-    It is asked for the descriptors that it has open (``descriptors``), and for the
-    seconds of processor time in which it received last (``processor``).
+    The costs are the number of its open descriptors (``descriptors``) and the processor
+    time of its last reception in seconds (``processor``).
     """
 
     do: str
@@ -39,13 +40,13 @@ class Order:
 
 
 def serve(link: PairChannels, control: Any, implementation: str, strategy: str) -> None:
-    """Be the peer until the owner says that it was enough."""
+    """Run the peer until the owner sends None."""
     operations = loader.load_operations(implementation)
     operations.enter_child(strategy)
     link.enter(PEER)
     peer = Peer(link, operations)
     control.send(True)
-    with suppress(EOFError, BrokenPipeError):  # the owner has gone, and says why
+    with suppress(EOFError, BrokenPipeError):  # the owner has ended, and reports why
         while (order := control.recv()) is not None:
             control.send(peer.carry_out(order))
 
@@ -60,7 +61,7 @@ class Peer:
         self.used = 0.0
 
     def carry_out(self, order: Order) -> float:
-        """Do what an order says and return what came of it."""
+        """Execute an order and return its result."""
         actions: dict[str, Callable[[Order], float]] = {
             "receive": self.receive,
             "let go": self.let_go,
@@ -70,7 +71,7 @@ class Peer:
         return actions[order.do](order)
 
     def receive(self, order: Order) -> float:
-        """Receive the messages of an order; return the sum of what is in them."""
+        """Receive the messages of an order; return the sum of their values."""
         seen, kept, began = 0.0, [], process_time()
         for _ in range(order.count):
             content = opened(self.link.get(PEER, order.channel), self.operations)
@@ -78,7 +79,7 @@ class Peer:
                 kept.append(content)
             else:
                 seen += total_of(content, self.operations)
-            del content  # before the answer: dropping is part of the round trip
+            del content  # before the answer, because the drop is part of the round trip
             if order.round_trip:
                 self.link.put(PEER, order.channel, True)
         self.used = process_time() - began
@@ -88,7 +89,7 @@ class Peer:
         return seen + sum(total_of(content, self.operations) for content in kept)
 
     def let_go(self, order: Order) -> float:
-        """Drop all that is kept."""
+        """Drop all kept messages."""
         for content in self.kept:
             release(content, self.operations)
         self.kept.clear()
@@ -132,12 +133,12 @@ def total_of(content: Any, operations: Any) -> float:
 
 
 def release(content: Any, operations: Any) -> None:
-    """Give up the tensors of a message; the caller forgets them."""
+    """Release the tensors of a message; the caller does not use them again."""
     if not isinstance(content, bytes):
         for tensor in tensors_of(content):
             operations.release(tensor)
 
 
 def open_descriptors() -> int:
-    """Return how many descriptors this process has open."""
+    """Return the number of open descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))

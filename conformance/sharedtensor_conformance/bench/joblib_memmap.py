@@ -1,11 +1,11 @@
-"""NumPy arrays that joblib maps from files: a driver for the benchmark alone.
+"""A driver for the benchmark that shares NumPy arrays as joblib does.
 
-Who hands arrays to `joblib.Parallel` shares them like this: an array that is sent is
-dumped into a file in ``/dev/shm`` once, and each receiver maps the file, to read it.
-This does the same by joblib's public functions, over the channels of the benchmark, and
-without the limit of size below which `Parallel` sends a copy. The sender keeps its own
-array, so nothing is shared that somebody writes; therefore this is no adapter that the
-suite would judge, and claims no more than that values arrive.
+`joblib.Parallel` dumps an array that it sends into a file in ``/dev/shm`` once, and
+each receiver maps the file to read it. This module does the same with joblib's public
+functions, over the channels of the benchmark, and also for arrays that are so small
+that `Parallel` would send a copy. The sender keeps its own array, so writes are not
+shared. Therefore this is not an adapter for the suite, and it claims only that values
+arrive.
 
 ``shared-tensor-spec bench --impl sharedtensor_conformance.bench.joblib_memmap``
 """
@@ -38,13 +38,13 @@ numbers = count()
 
 
 class DumpedArray(np.ndarray[Any, Any]):
-    """An array that knows its file, once it has one."""
+    """An array with the name of its file, once it is dumped."""
 
     file = ""
 
 
 class Message:
-    """What travels instead of an array; it arrives as the mapped file."""
+    """The message for an array; it is unpickled as the mapped file."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -54,15 +54,15 @@ class Message:
 
 
 def mapped(file: str) -> Any:
-    """Return the array in a file, which is mapped to be read."""
+    """Return the array in a file, mapped for reading."""
     return import_module("joblib").load(file, mmap_mode="r")
 
 
 def dumped(array: DumpedArray) -> str:
-    """Dump an array into a file, unless it is in one, and return the file.
+    """Dump an array into a file, unless it has one, and return the file.
 
-    The resource tracker removes the file where this process is killed: what is named
-    by ``shm_open`` lies in the same folder.
+    If this process is killed, the resource tracker removes the file, because segments
+    of ``shm_open`` are in the same folder.
     """
     if not array.file:
         name = f"joblib_{os.getpid()}_{next(numbers)}"
@@ -74,17 +74,17 @@ def dumped(array: DumpedArray) -> str:
 
 
 def remove(name: str, maker: int) -> None:
-    """Remove the file of an array that is gone, unless this is a forked copy of it."""
+    """Remove the file of a deleted array, if this process is its maker."""
     if os.getpid() == maker:
         os.unlink(f"{FOLDER}/{name}")
         unregister(f"/{name}", "shared_memory")
 
 
 class JoblibOperations(numpy_copy.NumpyCopyOperations):
-    """What owner and peers do with arrays that joblib dumps and maps."""
+    """The operations for arrays that joblib dumps and maps."""
 
     def enter_child(self, strategy: str) -> None:
-        """Start the resource tracker that children will have in common."""
+        """Start the resource tracker that all children will share."""
         ensure_running()
 
     def make(self, values: list[Number], shape: Index, dtype: str) -> Any:
@@ -92,9 +92,9 @@ class JoblibOperations(numpy_copy.NumpyCopyOperations):
         return np.array(values, dtype).reshape(shape).view(DumpedArray)
 
     def encode(self, tensor: Any) -> Any:
-        """Return what arrives as the mapped file of the array."""
+        """Return the message for the array."""
         return Message(dumped(tensor))
 
     def decode(self, message: Any) -> Any:
-        """Return the message: it has arrived as an array."""
+        """Return the received message, which is an array."""
         return message

@@ -1,9 +1,10 @@
-"""What machine this is, and how fast it wakes a process that waits.
+"""Describes the machine, and measures how fast it wakes a waiting process.
 
-A message to a process that sleeps costs a wake-up. Some machines, virtual ones above
-all, let an idle processor sleep so deeply that this takes longer than everything else
-in a message; then implementations look more alike than they are. So the benchmark
-measures a round trip of one byte over plain pipes and says which of the two it met.
+A message to a process that sleeps costs a wake-up. On some machines, especially virtual
+ones, an idle processor sleeps so deeply that the wake-up takes longer than everything
+else in a message. Then the differences between implementations look smaller than they
+are. So the benchmark measures a round trip of one byte over plain pipes and reports
+whether the machine is fast or slow to wake.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 ROUND_TRIPS = 200
 SLOW = 30.0
-"""Microseconds of a round trip from which on the machine counts as slow to wake."""
+"""Microseconds; with a longer round trip, the machine counts as slow to wake."""
 
 
 def wake_up() -> float:
@@ -46,12 +47,12 @@ def wake_up() -> float:
 
 
 def mode_of(round_trips: list[float]) -> str:
-    """Return ``fast`` or ``slow`` for some measured wake-ups."""
+    """Return ``fast`` or ``slow`` for measured wake-ups."""
     return "slow" if median(round_trips) >= SLOW else "fast"
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on; nothing in it names the machine."""
+    """Return the facts that figures depend on; they do not identify the machine."""
     return {
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -64,7 +65,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the processor's name, as far as the kernel tells it."""
+    """Return the processor's name from the kernel."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":
@@ -73,7 +74,7 @@ def processor() -> str:
 
 
 def memory_available() -> int:
-    """Return the bytes that can be had without anybody suffering."""
+    """Return the bytes of memory that are available without swapping."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024

@@ -1,12 +1,12 @@
-"""Times the rows, inside the owner.
+"""Measures the rows, inside the owner process.
 
-Each measurement returns one figure for the implementation and, where there is one, the
-same for the *floor*, made right after it: bytes of the size of the pickled message over
-the same channel between the same processes, a memory copy into pages that are there
-already, or a child of the standard library's own. A figure is the median over the
-messages of a batch where each is answered, else their mean.
+Each measurement returns a figure for the implementation and, if the row has one, for
+the *floor*, which is measured right after it. The floor is one of these: bytes of the
+size of the pickled message, over the same channel between the same processes; a memory
+copy into existing pages; or a child process of the standard library. The figure of a
+batch is the median over its messages if each message is answered, else their mean.
 
-Whatever arrives is verified.
+All received values are verified.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ JOINING = 30.0
 VALUES = 100  # the first elements of tensors are 1 to this, in turn
 
 Figures = tuple[float, float | None]
-"""What was measured, and its floor."""
+"""A figure and its floor."""
 
 
 class WrongValue(Exception):
-    """Something else arrived than was sent; the message is one sentence."""
+    """The received values differ from the sent ones; the message is one sentence."""
 
 
 class Pair:
-    """The owner's end of a peer: its channels, and orders to it.
+    """The owner's end of the connection to a peer: channels, and orders to it.
 
-    `used` are the seconds of processor time in which the owner sent last.
+    `used` is the processor time of the owner's last sending, in seconds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Pair:
         self.control.recv()
 
     def order(self, order: Order) -> float:
-        """Send an order and return what came of it."""
+        """Send an order and return its result."""
         self.control.send(order)
         answer: float = self.control.recv()
         return answer
@@ -75,7 +75,7 @@ class Pair:
     def exchange(
         self, order: Order, contents: list[Any], encode: Callable[[Any], Any]
     ) -> float:
-        """Send messages as an order says; return the seconds that each of them took."""
+        """Send the messages of an order; return the seconds for each of them."""
         self.control.send(order)
         put, get, channel = self.link.put, self.link.get, order.channel
         seconds, began, used = [], perf_counter(), process_time()
@@ -92,7 +92,7 @@ class Pair:
         return (perf_counter() - began) / len(contents)
 
     def end(self) -> None:
-        """Let the peer end."""
+        """End the peer."""
         self.control.send(None)
         self.process.join(JOINING)
         self.link.close()
@@ -122,11 +122,11 @@ class Measuring:
             gc.enable()
 
     def context(self, start_method: str) -> Any:
-        """Return the implementation's context of a start method."""
+        """Return the implementation's multiprocessing context for a start method."""
         return self.operations.multiprocessing.get_context(start_method)
 
     def pair(self, start_method: str) -> Pair:
-        """Return the peer of a start method, which is started once."""
+        """Return the peer for a start method; it is started at the first call."""
         if start_method not in self.pairs:
             context = self.context(start_method)
             arguments = self.name, self.strategy, self.channels
@@ -141,7 +141,7 @@ class Measuring:
     # Messages
 
     def measure_messages(self, row: Row, cell: Cell) -> Figures:
-        """Time messages with tensors, and as many bytes."""
+        """Time messages with tensors, and messages with the same number of bytes."""
         taken = self.exchange(row, cell, lambda count: self.contents(row, count))
         filler = self.filler(row)
         floor = self.exchange(row, cell, lambda count: [filler] * count)
@@ -150,7 +150,7 @@ class Measuring:
     def exchange(
         self, row: Row, cell: Cell, contents_of: Callable[[int], list[Any]]
     ) -> float:
-        """Send a batch after a few messages that are not timed; verify all of it."""
+        """Send a batch, after a few messages that are not timed, and verify it."""
         contents = contents_of(WARM_UP + row.count)
         first, batch = contents[:WARM_UP], contents[WARM_UP:]
         order = Order("receive", cell.channel, WARM_UP, True, row.keeps)
@@ -164,7 +164,7 @@ class Measuring:
         return seconds
 
     def send(self, pair: Pair, order: Order, contents: list[Any], cell: Cell) -> float:
-        """Send messages, verify what the peer read, return the seconds for each."""
+        """Send messages, verify what the peer read, and return the seconds for each."""
         total = sum(exchange.total_of(content, self.operations) for content in contents)
         operations = self.operations
         seconds = pair.exchange(order, contents, lambda c: closed(c, operations))
@@ -177,7 +177,7 @@ class Measuring:
         return seconds
 
     def contents(self, row: Row, count: int) -> list[Any]:
-        """Return what is to be sent in a batch."""
+        """Return the messages of a batch."""
         match row.what:
             case "same":
                 return [self.tensor(row.nbytes, 7)] * count
@@ -191,7 +191,7 @@ class Measuring:
         return [self.tensor(row.nbytes, number) for number in range(count)]
 
     def tensor(self, nbytes: int, number: int) -> Any:
-        """Return a new tensor of float32 that begins with a value of its own."""
+        """Return a new float32 tensor whose first value depends on `number`."""
         values = [float(number % VALUES + 1)] + [0.0] * (nbytes // 4 - 1)
         return self.operations.make(values, (len(values),), "float32")
 
@@ -205,13 +205,13 @@ class Measuring:
         return {f"layer.{number}.weight": view for number, view in views}
 
     def filler(self, row: Row) -> bytes:
-        """Return as many bytes as a message of a row is, which is found out once."""
+        """Return bytes of the size of a message of a row, which is measured once."""
         if row.name not in self.sizes:
             self.sizes[row.name] = self.pickled_size(row)
         return b"\x01" * self.sizes[row.name]
 
     def pickled_size(self, row: Row) -> int:
-        """Return how many bytes a message of a row is, taken from a pipe unread."""
+        """Return the size of a message of a row in bytes, by reading it from a pipe."""
         (content,) = self.contents(row, 1)
         reader, writer = self.operations.multiprocessing.Pipe(duplex=False)
         message = closed(content, self.operations)
@@ -227,13 +227,13 @@ class Measuring:
     # Processor time
 
     def measure_processor(self, row: Row, cell: Cell) -> Figures:
-        """Add up the processor time of a message, from its sending to its last drop.
+        """Sum the processor time of a message in all processes, from send to last drop.
 
-        The manager may do its part late: all that it does until the floor is measured
-        counts, since bytes are no matter of its.
+        The manager may do its work later. All its work until the end of the floor's
+        measurement counts, because messages with bytes do not use the manager.
         """
         filler = self.filler(row)
-        # A batch that does not count: after a few messages alone it is a tenth more.
+        # A batch that does not count: after only a few messages, times are 10 % higher.
         self.processor_time(self.contents(row, row.count), row, cell)
         before = processor_times(self.managers)
         taken = self.processor_time(self.contents(row, row.count), row, cell)
@@ -243,7 +243,7 @@ class Measuring:
         return taken / row.count * MICRO, floor / row.count * MICRO
 
     def processor_time(self, contents: list[Any], row: Row, cell: Cell) -> float:
-        """Return the seconds that sending, receiving and dropping took both sides."""
+        """Return the seconds that both sides used to send, receive and drop."""
         pair = self.pair(cell.start_method)
         order = Order("receive", cell.channel, row.count, row.round_trip, row.keeps)
         self.send(pair, order, contents, cell)
@@ -257,7 +257,7 @@ class Measuring:
     # What needs no channel
 
     def measure_first_share(self, row: Row, cell: Cell) -> Figures:
-        """Time the move into shared memory, and a copy between warm pages."""
+        """Time the move to shared memory, and a copy between existing pages."""
         share = [self.time_share(row, cell) for _ in range(row.count)]
         source, target = bytearray(b"\x01" * row.nbytes), bytearray(row.nbytes)
         target[:] = source
@@ -265,7 +265,7 @@ class Measuring:
         return median(share) * MICRO, median(floor) * MICRO
 
     def time_share(self, row: Row, cell: Cell) -> float:
-        """Share a tensor whose every page has been written, and verify its values."""
+        """Share a tensor with all pages written, and verify its values."""
         tensor = self.operations.make([0], (1,), "uint8")
         self.operations.resize(tensor, row.nbytes)
         self.operations.array(tensor)[:] = 5
@@ -292,7 +292,7 @@ class Measuring:
         return taken * MICRO, floor * MICRO
 
     def measure_descriptors(self, row: Row, cell: Cell) -> Figures:
-        """Count what sender or receiver has open more than before, for each tensor."""
+        """Count the additional descriptors of sender or receiver for each tensor."""
         pair, channel = self.pair(cell.start_method), self.channels[0]
         with counted(pair, row) as before:
             contents = [self.tensor(row.nbytes, n) for n in range(row.count)]
@@ -307,8 +307,8 @@ class Measuring:
 def processor_times(pattern: str) -> dict[int, float]:
     """Return the seconds of processor time of each manager, by pid.
 
-    They are those below the parent of this process, which adopts orphans, whose command
-    line has the pattern.
+    Managers are the descendants of this process's parent whose command line matches the
+    pattern. The parent adopts orphans.
     """
     if not pattern:
         return {}
@@ -321,10 +321,10 @@ def processor_times(pattern: str) -> dict[int, float]:
 
 
 def processor_time_of(pid: int) -> float:
-    """Return the seconds of processor time of a process, clock_getcpuclockid(3).
+    """Return the processor time of a process in seconds, by clock_getcpuclockid(3).
 
     Raises:
-        OSError: it has ended.
+        OSError: the process has ended.
     """
     clock = ctypes.c_int()
     if error := ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock)):
@@ -341,13 +341,13 @@ def descriptors_of(pair: Pair, role: str) -> float:
 
 @contextmanager
 def counted(pair: Pair, row: Row) -> Iterator[float]:
-    """Give the number of descriptors before; let the peer drop everything after."""
+    """Yield the number of open descriptors; then make the peer drop everything."""
     yield descriptors_of(pair, row.what)
     pair.order(Order("let go"))
 
 
 def time_copy(source: bytearray, target: bytearray) -> float:
-    """Return the seconds that a copy of memory takes."""
+    """Return the seconds for a copy of memory."""
     view = memoryview(target)
     began = perf_counter()
     view[:] = source
@@ -355,12 +355,12 @@ def time_copy(source: bytearray, target: bytearray) -> float:
 
 
 def time_child(context: Any, arguments: list[Any], cell: Cell) -> float:
-    """Return the seconds from making a process to its first message."""
+    """Return the seconds from creating a process to its first message."""
     began = perf_counter()
     reader, writer = context.Pipe(duplex=False)
     process = context.Process(target=say_hello, args=(writer, *arguments))
     process.start()
-    writer.close()  # so that a child which fails is an EOFError here
+    writer.close()  # so that a failed child causes an EOFError here
     said = reader.recv()
     seconds = perf_counter() - began
     process.join(JOINING)

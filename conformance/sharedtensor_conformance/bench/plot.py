@@ -1,6 +1,6 @@
-"""Draws results: the median of each row over its floor, and how messages scale.
+"""Draws results: the median of each row with its floor, and how messages scale.
 
-Matplotlib is imported when something is drawn: only the extra ``bench`` brings it.
+Matplotlib is imported only for drawing. It is a dependency of the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ FALLBACK = 1.0
 
 
 class PlotError(Exception):
-    """Nothing can be drawn; the message is one sentence."""
+    """The plot cannot be drawn; the message is one sentence."""
 
 
 def save(results: Results, path: str) -> None:
-    """Draw the results into a file whose ending says its format.
+    """Draw the results into a file; its suffix determines the format.
 
     Raises:
         PlotError: matplotlib is missing, or the file cannot be written.
@@ -49,7 +49,7 @@ def figure_class() -> Any:
 
 
 def draw(results: Results, make_figure: Any) -> Any:
-    """Return a figure of the rows and, where it was measured, of the scaling."""
+    """Return a figure of the rows and, if it was measured, of the scaling."""
     cells = timed_cells(results.results)
     kinds = [what for what in TITLES if any(p["what"] == what for p in results.scaling)]
     height = 1.5 + 0.28 * len(cells) if cells else 0.0
@@ -67,13 +67,13 @@ def draw(results: Results, make_figure: Any) -> Any:
         handles, labels = axes[0].get_legend_handles_labels()
         place = {"loc": "outside upper center", "ncols": 4, "frameon": False}
         parts[-1][0].legend(handles, labels, fontsize="small", **place)
-    # A page may have a wider font than the one by which there is room for the labels.
+    # A page may use a wider font than the one for which the space was computed.
     figure.get_layout_engine().set(w_pad=0.2)
     return figure
 
 
 def timed_cells(found: list[Result]) -> dict[str, list[Result]]:
-    """Return the results that are times, by their cell, the first one on top."""
+    """Return the timed results by cell, in reverse, so that the first is on top."""
     cells: dict[str, list[Result]] = {}
     for result in found:
         if result.unit == "us" and result.samples:
@@ -102,7 +102,7 @@ def draw_rows(axis: Any, cells: dict[str, list[Result]], results: Results) -> No
 
 
 def draw_result(axis: Any, height: int, result: Result, number: int) -> None:
-    """Draw one median with its quartiles, beside those of other subjects."""
+    """Draw one median with its quartiles, next to those of other subjects."""
     middle = result.median or FALLBACK
     low, high = result.quartiles or (middle, middle)
     at = height + 0.12 * (number - 1.5)
@@ -114,7 +114,7 @@ def draw_result(axis: Any, height: int, result: Result, number: int) -> None:
 
 
 def draw_scaling(axis: Any, what: str, results: Results) -> None:
-    """Draw the cost of a message against what grows, a line for each subject."""
+    """Draw the cost of a message against the growing size, a line for each subject."""
     for number, subject in enumerate(results.implementations):
         points = [
             (point["to"], point["median"])

@@ -1,7 +1,7 @@
-"""What a benchmark found: figures by implementation, row and axes, as JSON.
+"""Reads and writes the results of the benchmark, a JSON file.
 
-Version 1 of the form: ``machine``, ``options``, ``implementations`` (a *subject* each:
-an implementation under one strategy), ``results`` and, where they were asked for,
+Version 1 of the form has ``machine``, ``options``, ``implementations`` (a list of
+*subjects*: an implementation under one strategy), ``results`` and, if it was requested,
 ``scaling``. A result has ``samples``, one for each repeat, or ``absent``, the reason
 why there are none.
 """
@@ -22,11 +22,11 @@ from sharedtensor_conformance.bench.rows import TIMED
 SCHEMA = 1
 NOT_CLAIMED = "not claimed"
 FAILED = "failed: "
-"""How the reason of a cell begins in which an implementation did not do its part."""
+"""The beginning of the reason in a cell in which an implementation failed."""
 
 
 class ResultsError(Exception):
-    """A file holds no results; the message is one sentence."""
+    """A file has no results; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Spread:
-    """The middle of some figures: their median, and their quartiles around it."""
+    """The median and the quartiles of some figures."""
 
     low: float
     middle: float
@@ -52,7 +52,7 @@ class Spread:
 
 
 def spread_of(figures: Sequence[float]) -> Spread | None:
-    """Return median and quartiles, or None of fewer than two figures."""
+    """Return median and quartiles, or None for fewer than two figures."""
     if len(figures) < 2:
         return None
     return Spread(*quantiles(figures, n=4, method="inclusive"))
@@ -85,21 +85,21 @@ class Result:
 
     @property
     def floor_ratios(self) -> list[float]:
-        """How many times the floor it is, in each repeat."""
+        """The ratio to the floor, in each repeat."""
         return ratios(self.samples, self.floor)
 
     @property
     def over_floor(self) -> float | None:
-        """How many times the floor it is: the median over the repeats."""
+        """The median ratio to the floor over all repeats."""
         return median(self.floor_ratios) if self.floor_ratios else None
 
     @property
     def cell(self) -> tuple[str, str, str, str]:
-        """What it can be compared in: row, channel, start method and strategy."""
+        """The key for comparisons: row, channel, start method and strategy."""
         return self.row, self.channel, self.start_method, self.strategy
 
     def as_data(self) -> dict[str, Any]:
-        """Return JSON-ready data, with what follows from the samples."""
+        """Return JSON-ready data, including figures computed from the samples."""
         figures = [round(figure, 3) for figure in self.samples]
         floor = [round(figure, 3) for figure in self.floor]
         found = {"median": self.median, "quartiles": self.quartiles}
@@ -114,7 +114,7 @@ def ratios(figures: Sequence[float], others: Sequence[float]) -> list[float]:
 
 @dataclass
 class Results:
-    """All that one run of the benchmark found."""
+    """All results of one run of the benchmark."""
 
     started: str
     machine: dict[str, Any]
@@ -126,7 +126,7 @@ class Results:
 
     @property
     def failures(self) -> list[str]:
-        """What each implementation did not do, in a few words each."""
+        """The failures of the implementations, a short sentence each."""
         cells = [
             (one.implementation, one.strategy, one.row, *one.cell[1:3], one.absent)
             for one in self.results
@@ -169,19 +169,19 @@ def read_results(path: str | Path) -> Results:
     """Return the results in a file.
 
     Raises:
-        ResultsError: it cannot be read, or holds something else.
+        ResultsError: the file cannot be read, or has other content.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         if data["schema"] != SCHEMA:
             raise ResultsError(
-                f"{path} is of version {data['schema']} of the form; this is {SCHEMA}"
+                f"{path} has version {data['schema']} of the form; expected {SCHEMA}"
             )
         return _from_data(data)
     except OSError as error:
         raise ResultsError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ResultsError(f"{path} holds no results of a benchmark") from error
+        raise ResultsError(f"{path} has no results of a benchmark") from error
 
 
 def _from_data(data: dict[str, Any]) -> Results:
@@ -200,11 +200,11 @@ def _from_data(data: dict[str, Any]) -> Results:
 
 
 def _verify(found: Results) -> None:
-    """Miss what is shown of every run, and figures that are none.
+    """Verify that the results are complete and that their figures are possible.
 
     Raises:
         KeyError: something is missing.
-        ValueError: a figure is none that could have been measured.
+        ValueError: a figure cannot have been measured.
     """
     itemgetter("processor", "cores", "kernel", "python", "load")(found.machine)
     itemgetter("mode", "median_us")(found.machine["wake_up"])
@@ -218,7 +218,7 @@ def _verify(found: Results) -> None:
 
 
 def times_faster(result: Result, others: Sequence[Result]) -> dict[str, float]:
-    """Return how many times each other implementation takes, in the same cell."""
+    """Return how many times as long the other implementations take in this cell."""
     return {
         other.implementation: other.median / result.median
         for other in others

@@ -1,6 +1,7 @@
-"""What is measured: the rows of the benchmark, as plain data.
+"""Defines the rows of the benchmark: what is measured.
 
-Controller and drivers both read this; it imports nothing of an implementation.
+Both the controller and the drivers use this module; it does not import any
+implementation.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MANY = 1000
 VIEWS = 100
 TIMED = "us"
-"""The unit of what is timed; what is counted has another one, and no floor."""
+"""The unit of times; counts have another unit, and no floor."""
 
 NEW, AGAIN, MANY_AT_ONCE, FIRST, CHILD, OTHER = TASKS = (
     "send a new tensor",
@@ -26,27 +27,27 @@ NEW, AGAIN, MANY_AT_ONCE, FIRST, CHILD, OTHER = TASKS = (
     "start a child",
     "other costs",
 )
-"""What a user does, in the order in which the rows are shown."""
+"""The tasks of a user, in the order in which the rows are shown."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing to measure.
+    """One row of the benchmark.
 
     Args:
-        name: what the command line calls it.
-        meaning: what it is, for the table.
-        task: what a user does who meets this cost, one of `TASKS`.
+        name: its name on the command line.
+        meaning: its description in the table.
+        task: the task of a user with this cost, one of `TASKS`.
         kind: the method of `measuring.Measuring` that measures it.
         what: the kind of message, or empty.
-        nbytes: the size of a tensor.
-        count: how often it is done in one batch.
-        round_trip: each message is answered; else the last one alone.
-        keeps: the receiver holds what it has received.
-        varies: the axes that it is measured along.
+        nbytes: the size of a tensor in bytes.
+        count: the number of repetitions in one batch.
+        round_trip: whether each message is answered; else only the last one is.
+        keeps: whether the receiver holds the received tensors.
+        varies: the axes along which it is measured.
         needs: the profiles whose operations it uses.
-        unit: of its figures.
-        large: it is measured only when large rows are asked for.
+        unit: the unit of its figures.
+        large: whether it is measured only with ``--large``.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Cell:
-    """A row under one channel and start method; empty where it does not vary."""
+    """A row with one channel and start method; empty if it does not vary in them."""
 
     row: str
     channel: str = ""
@@ -153,16 +154,16 @@ ROWS = {
 
 
 class UnknownRow(Exception):
-    """No row has such a name; the message is one sentence."""
+    """There is no row with such a name; the message is one sentence."""
 
 
 def chosen_rows(patterns: Sequence[str], large: bool) -> list[Row]:
     """Return the rows that match one of `patterns`, or all but the large ones.
 
-    A large row that is named in full is chosen without being asked for.
+    A large row that is named in full is chosen even if `large` is false.
 
     Raises:
-        UnknownRow: a pattern matches none.
+        UnknownRow: a pattern matches no row.
     """
     chosen: dict[str, Row] = {}
     for pattern in patterns or ["*"]:
@@ -181,7 +182,7 @@ def chosen_rows(patterns: Sequence[str], large: bool) -> list[Row]:
 def cells_of(
     rows: Iterable[Row], channels: Sequence[str], start_methods: Sequence[str]
 ) -> list[Cell]:
-    """Return the cells of some rows under these channels and start methods."""
+    """Return the cells of rows for these channels and start methods."""
     return [
         Cell(row.name, channel, start_method)
         for row in rows

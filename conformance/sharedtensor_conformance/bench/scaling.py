@@ -1,6 +1,6 @@
-"""What a message costs as something grows: live tensors, processes, or the size.
+"""Measures how the cost of a message grows with live tensors, processes and size.
 
-Only the round trip of a tensor is timed, over a pipe, with forked peers.
+It times the round trip of a tensor over a pipe, with forked peers.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ TITLES = {
     "size": "size of the tensor, bytes",
 }
 SPARE = 200  # descriptors and mappings for everything else
-FEW = 10  # tensors that tell how many descriptors each of them has
+FEW = 10  # tensors used to count the descriptors of each tensor
 CELL = Cell("new-4B-round-trip", "pipe", "fork")
 COUNT = 30
 
 
 class Scaling:
-    """The cost of a message of one owner."""
+    """Measures the cost of a message for one owner."""
 
     def __init__(self, measuring: Measuring) -> None:
         self.measuring = measuring
         self.operations = measuring.operations
 
     def measure(self, what: str, size: int) -> float | None:
-        """Return the microseconds of a round trip, or None beyond a limit."""
+        """Return the microseconds of a round trip, or None if a limit is exceeded."""
         measured: float | None = getattr(self, f"measure_{what}")(size)
         return measured
 
@@ -58,7 +58,7 @@ class Scaling:
         return taken if fits else None
 
     def shared(self, count: int) -> list[Any]:
-        """Return that many new tensors, shared."""
+        """Return `count` new shared tensors."""
         tensors = [self.measuring.tensor(4, number) for number in range(count)]
         for tensor in tensors:
             self.operations.share(tensor)
@@ -100,9 +100,9 @@ class Scaling:
 
 
 def limit_of_tensors(each: float) -> float:
-    """Return how many tensors can be shared, of `each` so many descriptors.
+    """Return how many tensors can be shared, with `each` descriptors per tensor.
 
-    Each has a mapping, too.
+    The limit also considers that each tensor has a mapping.
     """
     limit = float("inf")
     with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Shows results as plain text, for the terminal."""
+"""Shows the results of the benchmark as plain text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD = ("implementation", "strategy", "median", "quartiles", "over floor", "othe
 
 
 def render(results: Results) -> str:
-    """Return the whole as text: the machine, then a table for each cell."""
+    """Return the results as text: the machine, then a table for each cell."""
     parts = ["\n".join(circumstances(results))]
     for title, found in by_cell(results.results).items():
         lines = [row_of(result, found) for result in found]
@@ -23,31 +23,31 @@ def render(results: Results) -> str:
 
 
 def circumstances(results: Results) -> list[str]:
-    """Return lines that say where and how it was measured."""
+    """Return lines about the machine, the repeats and the columns."""
     machine, wake_up = results.machine, results.machine["wake_up"]
     lines = [
         f"{machine['processor']}, {machine['cores']} cores, {machine['kernel']}, "
         f"Python {machine['python']}, load {machine['load']}",
-        f"wake-up: {wake_up['mode']} ({wake_up['median_us']:.1f} us for a byte there "
-        "and back)",
+        f"wake-up: {wake_up['mode']} ({wake_up['median_us']:.1f} us for the round trip "
+        "of a byte)",
         f"{plural(results.options['repeats'], 'repeat')} in {results.seconds:.0f} s; "
         "median and quartiles over the repeats",
-        "over floor: times what bytes of the same size, a copy of memory or a plain "
-        "child take",
+        "over floor: how many times as long as bytes of the same size, a memory copy "
+        "or a plain child process",
         "others: how many times as long another implementation takes",
     ]
     return lines + ([warning] if (warning := busy(results)) else [])
 
 
 def busy(results: Results) -> str:
-    """Return a warning where others kept the machine busy, or nothing."""
+    """Return a warning if the machine was busy with other work, else ""."""
     machine = results.machine
     if machine["load"] <= machine["cores"] / 2:
         return ""
     return (
         f"the machine was busy with other work (load {machine['load']} on "
-        f"{machine['cores']} cores): take no more than orders of magnitude from these "
-        "figures, and nothing from its wake-ups"
+        f"{machine['cores']} cores): rely only on the orders of magnitude, and not on "
+        "the wake-up"
     )
 
 
@@ -84,12 +84,12 @@ def figure(value: float, unit: str) -> str:
 
 
 def plain(value: float, unit: str) -> str:
-    """Return a figure with as many digits as mean something."""
+    """Return a figure with a sensible number of digits."""
     return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 
 
 def ratio(value: float) -> str:
-    """Return a ratio with two digits after the point, or three digits at least."""
+    """Return a ratio with two decimals, or at least three digits."""
     return (
         f"{value:.2f}"
         if value < 10
@@ -112,7 +112,7 @@ def aligned(lines: list[tuple[str, ...]]) -> str:
 
 
 def scaling(results: Results) -> str:
-    """Return the cost of a message as something grows."""
+    """Return the table of the scaling."""
     lines: list[tuple[str, ...]] = [
         ("grows", "to", "implementation", "strategy", "round trip")
     ]

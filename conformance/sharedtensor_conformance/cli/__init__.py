@@ -1,8 +1,9 @@
-"""The command ``shared-tensor-spec``: what one does with adapters, reports and mutants.
+"""The command ``shared-tensor-spec``: works with adapters, reports and mutants.
 
-Judging itself is pytest's (``pytest conformance --impl=NAME``). Exit statuses are the
-same everywhere: 0 yes, 1 no, 4 wrong use, 130 interrupted. Whatever is wrong with what
-the user gave is said in one sentence on stderr; a traceback is an error of ours.
+The suite itself is run with pytest (``pytest conformance --impl=NAME``). The exit
+statuses mean the same in all commands: 0 success or yes, 1 failure or no, 4 usage
+error, 130 interrupted. A usage error is reported in one sentence on stderr. A traceback
+means a bug in this package.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from sharedtensor_conformance.cli import (
 from sharedtensor_conformance.cli.command import (
     INTERRUPTED,
     NO,
-    STATUSES,
     WRONG_USE,
     Command,
     Parser,
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("shared-tensor-spec: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough, as `head` does; Python would
-        # complain again when it flushes at exit.
+        # The reader of our output has closed the pipe, as `head` does. Without this,
+        # Python would raise the error again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO
 
@@ -81,9 +81,12 @@ def build_parser() -> Parser:
     """Return the parser of the whole command."""
     parser = Parser(
         prog="shared-tensor-spec",
-        description="Work with adapters, reports and mutants of the conformance suite. "
-        "To judge an implementation: pytest conformance --impl=NAME --report=FILE",
-        epilog=STATUSES,
+        description="Check adapters, show and compare reports, and run the mutants of "
+        "the conformance suite. To judge an implementation, run the suite with pytest: "
+        "pytest conformance --impl=NAME --report=FILE",
+        epilog="Exit status: 0 success or yes, 1 failure or no, 4 usage error, "
+        "130 interrupted. 'shared-tensor-spec COMMAND --help' says what 0 and 1 mean "
+        "for a command, and shows examples.",
     )
     version = f"shared-tensor-spec {SPEC_VERSION}"
     parser.add_argument("--version", action="version", version=version)

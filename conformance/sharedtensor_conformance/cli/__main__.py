@@ -1,4 +1,4 @@
-"""Lets ``python -m sharedtensor_conformance.cli`` be the command, too."""
+"""Runs the command for ``python -m sharedtensor_conformance.cli``."""
 
 import sys
 

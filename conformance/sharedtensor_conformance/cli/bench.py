@@ -1,4 +1,4 @@
-"""``shared-tensor-spec bench``: what sharing costs, implementations side by side."""
+"""``shared-tensor-spec bench``: measures and compares what sharing tensors costs."""
 
 from __future__ import annotations
 
@@ -30,28 +30,35 @@ from sharedtensor_conformance.bench.rows import (
     chosen_rows,
 )
 from sharedtensor_conformance.bench.scaling import SIZES
-from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse, positive
+from sharedtensor_conformance.cli.command import (
+    NO,
+    YES,
+    Command,
+    WrongUse,
+    listed,
+    positive,
+)
 
 JOBLIB = "sharedtensor_conformance.bench.joblib_memmap"
-"""A driver for the benchmark alone, which is not listed among the adapters."""
+"""A driver for the benchmark only; it is not one of the adapters."""
 
 TEACHING = f"""\
-Each implementation runs in processes of its own and is timed there. The batches of
-all implementations take turns, so that the machine is the same for them. What is
-received is verified. Where an implementation delivers a wrong value, raises, hangs or
-dies, the reason stands in place of the figures, the rest is measured, and the status
-is 1.
+Each implementation runs in its own processes and is timed inside them. The batches of
+all implementations alternate, so that a change of the machine's speed affects all of
+them. Received values are verified. If an implementation delivers a wrong value, raises
+an exception, hangs or crashes, the table shows the reason in place of the figures, the
+other rows are measured, and the exit status is 1.
 
---compare says what became slower, or faster, since the run that OLD was written by,
-and ends with status 1 when something became slower. Runs are compared by their ratios
-to the floor, what bytes of the same size take, which is measured in the same run: so
-they may be those of two machines. A line counts only beyond the spread of both runs,
-where each repeat of one is above each of the other, and both have at least
-{comparison.ENOUGH} repeats. Of 7 each, chance alone does that to one line in 3432.
-Rows that count descriptors have no floor and are not compared. With --results two
-files are compared, and nothing is measured.
+--compare lists what became slower or faster since the run that wrote OLD. Each line is
+compared by its ratio to the floor (the time that bytes of the same size take), which is
+measured in the same run. So the two runs may come from different machines. A line
+counts as slower or faster only if each repeat of one run is above each repeat of the
+other, and both runs have at least {comparison.ENOUGH} repeats. With 7 repeats each,
+chance alone causes that in one line of 3432. Rows that count descriptors have no floor
+and are not compared. With --results, two files are compared and nothing is measured.
 
-rows: {", ".join(ROWS)}
+rows:
+{listed(ROWS)}
 
 examples:
   shared-tensor-spec bench --impl reference --impl torch
@@ -60,13 +67,18 @@ examples:
     --python torch=/envs/torch/bin/python --json bench.json --plot bench.svg
   shared-tensor-spec bench --impl stdlib --impl {JOBLIB}
   shared-tensor-spec bench --impl reference --json new.json --compare old.json
-  shared-tensor-spec bench --results new.json --compare old.json"""
+  shared-tensor-spec bench --results new.json --compare old.json
+
+exit status:
+  0    nothing failed, and with --compare nothing became slower
+  1    an implementation failed, something became slower, or the benchmark could not
+       be finished (for example, --plot without matplotlib)"""
 
 MEASURES = (
     *("impl", "python", "strategy", "rows", "channel", "start_method", "repeats"),
     *("large", "scaling", "json"),
 )
-"""The options that say what is measured, and so mean nothing beside ``--results``."""
+"""The options that select what is measured; they are not allowed with ``--results``."""
 
 REPEATS = 7
 
@@ -75,31 +87,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     several: dict[str, Any] = {"action": "append", "default": []}
     add = parser.add_argument
-    add("--impl", metavar="NAME", help="what to measure", **several)
-    text = "the interpreter of an implementation's environment"
+    text = "implementation to measure (may be repeated)"
+    add("--impl", metavar="NAME", help=text, **several)
+    text = "run this implementation with another Python interpreter (may be repeated)"
     add("--python", metavar="IMPL=INTERPRETER", help=text, **several)
-    text = "only this strategy (default: all of each)"
+    text = "measure only this strategy (may be repeated; default: all that are claimed)"
     add("--strategy", metavar="NAME", help=text, **several)
-    text = "only rows whose name matches"
+    text = "measure only matching rows, for example 'resend-*' (may be repeated)"
     add("--rows", metavar="PATTERN", help=text, **several)
-    add("--channel", choices=CHANNELS, help="only this channel", **several)
-    text = "only this start method"
+    text = "measure only with this channel (may be repeated)"
+    add("--channel", choices=CHANNELS, help=text, **several)
+    text = "measure only with this start method (may be repeated)"
     add("--start-method", choices=START_METHODS, help=text, **several)
-    text = f"how often each cell is measured (default {REPEATS})"
+    text = f"how often each cell is measured (default: {REPEATS})"
     add("--repeats", metavar="N", type=positive(int), help=text)
-    add("--large", action="store_true", help="measure the rows of 1 GiB, too")
-    text = "measure how a message's cost grows, and no rows unless they are named"
+    add("--large", action="store_true", help="also measure the rows of 1 GiB")
+    text = "measure how the cost of a message grows; no rows without --rows"
     add("--scaling", action="store_true", help=text)
-    add("--json", metavar="FILE", help="write all figures")
-    add("--plot", metavar="FILE", help="draw them (needs matplotlib)")
-    text = "say what became slower since this run (what --json wrote); status 1 if so"
+    add("--json", metavar="FILE", help="write all figures to a JSON file")
+    add("--plot", metavar="FILE", help="draw the figures (needs matplotlib)")
+    text = "compare with an earlier run (a file that --json wrote)"
     add("--compare", metavar="OLD", help=text)
-    text = "take the figures from this file (what --json wrote) instead of measuring"
+    text = "read the figures from a file that --json wrote instead of measuring"
     add("--results", metavar="FILE", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure or read what was asked for, show it, write it and compare it."""
+    """Measure or read the figures, then show, write and compare them."""
     try:
         require_one_source(arguments)
         before = read_results(arguments.compare) if arguments.compare else None
@@ -114,21 +128,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def require_one_source(arguments: argparse.Namespace) -> None:
-    """Refuse options that say both to measure and not to, or neither.
+    """Require either options that say what to measure, or ``--results``.
 
     Raises:
-        CannotStart: that is so.
+        CannotStart: both are given, or none.
     """
     given = [name for name in MEASURES if getattr(arguments, name)]
     if arguments.results and given:
         option = given[0].replace("_", "-")
-        raise CannotStart(f"--results measures nothing, so --{option} has no meaning")
+        raise CannotStart(f"--results measures nothing, so --{option} is not allowed")
     if not arguments.results and not arguments.impl:
         raise CannotStart("name what to measure (--impl), or a file (--results)")
 
 
 def whether_all_worked(found: Results) -> int:
-    """Say what has failed; return whether nothing has."""
+    """Print the first failure and how many there are; return the exit status."""
     failures = found.failures
     if failures:
         more = f", and {len(failures) - 1} more" if failures[1:] else ""
@@ -137,18 +151,18 @@ def whether_all_worked(found: Results) -> int:
 
 
 def compare(before: Results, now: Results) -> int:
-    """Show what became of a run, and return whether nothing became slower."""
+    """Print what became slower or faster; return the exit status."""
     found = comparison.compared(before, now)
     print(comparison.render(found), end="")
     return NO if found.of(Change.SLOWER) else YES
 
 
 def read(arguments: argparse.Namespace) -> Results:
-    """Return recorded figures; show them unless they are only to be compared.
+    """Return recorded figures; print them unless they are only compared.
 
     Raises:
-        ResultsError: the file holds none.
-        PlotError: a plot was asked for and cannot be made.
+        ResultsError: the file has no figures.
+        PlotError: ``--plot`` is given and the plot cannot be drawn.
     """
     found = read_results(arguments.results)
     if not arguments.compare:
@@ -159,20 +173,20 @@ def read(arguments: argparse.Namespace) -> Results:
 
 
 def measure(arguments: argparse.Namespace) -> Results:
-    """Measure what was asked for, show it and write it.
+    """Measure the chosen rows, then print and write the figures.
 
     Raises:
-        BenchError: the benchmark could not be finished, or not begun.
-        UnknownRow: an option names what does not exist.
-        PlotError: a plot was asked for and cannot be made.
+        BenchError: the benchmark could not be started or finished.
+        UnknownRow: an option names a row or an implementation that does not exist.
+        PlotError: ``--plot`` is given and the plot cannot be drawn.
     """
     interpreters = parsed_interpreters(arguments.python)
     for name in set(interpreters) - set(arguments.impl):
-        raise UnknownRow(f"--python names {name!r}, which no --impl does")
+        raise UnknownRow(f"--python names {name!r}, which no --impl names")
     for path in filter(None, (arguments.json, arguments.plot)):
         _require_folder(path)
     if arguments.plot:
-        plot.figure_class()  # before minutes of measuring
+        plot.figure_class()  # fail before measuring, not minutes later
     wanted = [
         Wanted(name, interpreters.get(name, sys.executable))
         for name in dict.fromkeys(arguments.impl)
@@ -198,7 +212,7 @@ def _cells(arguments: argparse.Namespace) -> list[Any]:
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that repeat this run, but for paths."""
+    """Return the options that repeat this run, without file names."""
     names = ("impl", "strategy", "rows", "channel", "start_method", "large", "scaling")
     return {name: getattr(arguments, name) for name in names}
 
@@ -221,7 +235,7 @@ def _announce(words: str) -> None:
 
 command = Command(
     "bench",
-    "measure what sharing costs, implementations side by side",
+    "measure what sharing tensors costs, for several implementations side by side",
     TEACHING,
     add_options,
     run,

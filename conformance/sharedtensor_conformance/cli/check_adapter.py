@@ -1,4 +1,7 @@
-"""``shared-tensor-spec check-adapter``: an adapter's problems, before it is judged."""
+"""``shared-tensor-spec check-adapter``: finds mistakes in an adapter.
+
+The author of an adapter learns of them at once, before a run of the suite.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,29 @@ from sharedtensor_conformance.cli.command import NO, YES, Command, WrongUse
 from sharedtensor_conformance.report.terminal import plural
 
 TEACHING = """\
-The adapter is loaded in a child process, so it cannot harm this one. Problems are
-claims without their operations, operations without their claim, with other parameters
-than the contract's or not written yet, and claims that nothing could be judged on.
-Where there are none, the operations of core are called once.
+The adapter is loaded in a child process, so that it cannot harm this one. Problems are:
+  - a claim whose operations are missing or not written yet;
+  - an operation whose profile is not claimed;
+  - an operation whose parameters differ from those of the contract;
+  - a claim that no case can judge.
+If there is no such problem, each operation of core is called once.
 
 example:
-  shared-tensor-spec check-adapter mypackage.conformance"""
+  shared-tensor-spec check-adapter mypackage.conformance
+
+exit status:
+  0    the adapter has no problems
+  1    the adapter has problems; each is printed as a "problem:" line"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    text = "what --impl takes: a name or package.module"
+    text = "the adapter, as for --impl: a name or package.module[:attribute]"
     parser.add_argument("name", metavar="NAME", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what the adapter says of itself, and its problems."""
+    """Print what the adapter declares, and its problems."""
     from sharedtensor_conformance.adapters.loader import LoadingError
     from sharedtensor_conformance.harness.inspection import describe
     from sharedtensor_conformance.harness.template import why_not_preloaded
@@ -48,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 command = Command(
     "check-adapter",
-    "say what is wrong with an adapter, before anything is judged",
+    "check an adapter for mistakes, without running the suite",
     TEACHING,
     add_options,
     run,

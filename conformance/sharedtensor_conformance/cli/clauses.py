@@ -1,4 +1,4 @@
-"""``shared-tensor-spec clauses``: what backs each clause, and where."""
+"""``shared-tensor-spec clauses``: shows where each clause is tested and implemented."""
 
 from __future__ import annotations
 
@@ -19,25 +19,29 @@ from sharedtensor_conformance.evidence import (
 from sharedtensor_conformance.examples import Example, read_examples
 
 TEACHING = """\
-Without an id: one line for each clause, with the number of its tests, of the places in
-the reference that implement it and of its mutants. With ids: each of them with file and
-line of all these places. Nothing is imported, so the reference need not be installed.
+Without ids, the command prints one line for each clause, with the number of its tests,
+of the places in the reference that implement it, and of its mutants. With ids, it
+prints the file and line of each of these. It reads the sources and imports nothing, so
+the reference does not have to be installed.
 
 examples:
   shared-tensor-spec clauses
   shared-tensor-spec clauses GRAD-2 GRAD-3
   shared-tensor-spec clauses SHARE-1 --example
-  shared-tensor-spec clauses --format json"""
+  shared-tensor-spec clauses --format json
+
+exit status:
+  0    the clauses were printed"""
 HEAD = ("clause", "level", "profile", "tests", "code", "mutants", "title")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    text = "show everything that backs these clauses"
+    text = "a clause to show with its tests, code and mutants (default: list all)"
     parser.add_argument("ids", metavar="ID", nargs="*", help=text)
-    text = "show the steps of the simplest test of each, too"
+    text = "with ids: also show the steps of the simplest test of each clause"
     parser.add_argument("--example", action="store_true", help=text)
-    text = "text for people, or JSON (default %(default)s)"
+    text = "output format (default: %(default)s)"
     parser.add_argument("--format", choices=["text", "json"], default="text", help=text)
 
 
@@ -60,20 +64,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen(ids: list[str]) -> list[Clause]:
-    """Return the clauses of these ids, or all.
+    """Return the clauses with these ids, or all clauses if there are no ids.
 
     Raises:
-        WrongUse: an id is none of the spec's.
+        WrongUse: the spec has no clause with one of the ids.
     """
     known = load_clauses()
     for id in ids:
         if id not in known:
-            raise WrongUse(f"there is no clause {id!r}; 'clauses' lists them")
+            raise WrongUse(f"there is no clause {id!r}; run 'clauses' to list them")
     return [known[id] for id in ids] if ids else list(known.values())
 
 
 def as_data(clause: Clause, evidence: Evidence) -> dict[str, Any]:
-    """Return a clause with everything that backs it, as JSON has it."""
+    """Return a clause with its tests, code and mutants, as data for JSON."""
     return {
         "id": clause.id,
         "title": clause.title,
@@ -103,7 +107,7 @@ def _mutant(found: Citation) -> dict[str, Any]:
 
 
 def described(clause: Clause, evidence: Evidence) -> Iterator[str]:
-    """Yield the lines that show one clause and all places that back it."""
+    """Yield the lines that show one clause with its tests, code and mutants."""
     yield f"{clause.id}  {clause.title}"
     promises = f", answers {' '.join(clause.promises)}" if clause.promises else ""
     yield f"  {clause.level}, profile {clause.profile}, hash {clause.hash}{promises}"

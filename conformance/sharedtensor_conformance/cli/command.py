@@ -1,27 +1,31 @@
-"""What the commands have in common: their form, their statuses, their wrong use."""
+"""What all commands share: their structure, exit statuses and usage errors."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 YES, NO, WRONG_USE, INTERRUPTED = 0, 1, 4, 130
 
-STATUSES = "exit status: 0 yes, 1 no, 4 wrong use, 130 interrupted"
+STATUSES = """\
+  4    usage error: an unknown option or name, or a file that cannot be read or written
+  130  interrupted (Ctrl-C)"""
+"""The exit statuses that mean the same in all commands, as the help shows them."""
 
 
 class WrongUse(Exception):
-    """The command was used wrongly; the message is one sentence."""
+    """A usage error; the message is one sentence."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that answers wrong use with one sentence and status 4."""
+    """A parser that reports a usage error in one sentence and exits with status 4."""
 
     def error(self, message: str) -> NoReturn:
-        """End with the sentence."""
+        """Print the message and exit."""
         self.exit(WRONG_USE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
@@ -30,11 +34,12 @@ class Command:
     """One command of ``shared-tensor-spec``.
 
     Args:
-        name: what one types.
-        purpose: a line for the list of commands.
-        teaching: what its help says below the options, with examples.
-        add_options: adds its options and arguments to a parser.
-        run: does it and returns the exit status.
+        name: the name on the command line.
+        purpose: one line for the list of commands.
+        teaching: the help text below the options: explanation, examples and, at the
+            end, the exit statuses 0 and 1.
+        add_options: adds the options and arguments to a parser.
+        run: executes the command and returns the exit status.
     """
 
     name: str
@@ -49,15 +54,26 @@ class Command:
             self.name,
             help=self.purpose,
             description=f"{self.purpose[0].upper()}{self.purpose[1:]}.",
-            epilog=f"{self.teaching}\n\n{STATUSES}",
+            epilog=f"{self.teaching}\n{STATUSES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self.add_options(parser)
         parser.set_defaults(run=self.run)
 
 
+def listed(names: Iterable[str]) -> str:
+    """Return names, separated by commas, as indented lines for a help text."""
+    return textwrap.fill(
+        ", ".join(names),
+        width=86,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+    )
+
+
 def positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
-    """Return what converts the text of an option to a positive number."""
+    """Return a function that converts an option's text to a positive number."""
 
     def convert(text: str) -> int | float:
         number = kind(text)
@@ -65,15 +81,15 @@ def positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
             raise ValueError(text)
         return number
 
-    convert.__name__ = f"positive {kind.__name__}"  # argparse names it in its sentence
+    convert.__name__ = f"positive {kind.__name__}"  # argparse puts it into its message
     return convert
 
 
 def write(path: str, content: str) -> None:
-    """Write a file that the user named, and the folders on the way to it.
+    """Write a file that the user named, and create its parent folders.
 
     Raises:
-        WrongUse: it cannot be written.
+        WrongUse: the file cannot be written.
     """
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""``shared-tensor-spec expectations``: keeps the file of known deviations true."""
+"""``shared-tensor-spec expectations``: updates the file of known deviations."""
 
 from __future__ import annotations
 
@@ -30,28 +30,37 @@ from sharedtensor_conformance.report.expectations_update import (
 from sharedtensor_conformance.report.records import Report, read_report
 
 TEACHING = """\
-An expectation excuses a deviation that is known, and names its cause. When an
-implementation changes, so do its deviations: run the suite with --report, then update.
+An expectation is a known deviation of an implementation, with its cause. It does not
+make a run fail. When an implementation changes, its deviations change too: run the
+suite with --report, then update the file of expectations from the report.
 
 example:
   pytest conformance --impl=torch --report=torch.jsonl
-  shared-tensor-spec expectations update torch.jsonl --dry-run"""
+  shared-tensor-spec expectations update torch.jsonl --dry-run
+
+exit status:
+  0    the file was updated or is up to date
+  1    with --dry-run: the file would change"""
 
 UPDATE_TEACHING = """\
-An entry all of whose cases pass is removed; of the axis values that an entry lists,
-those go whose cases pass. Each deviation that nothing expects gets an entry with an
-empty cause. The suite refuses the file until somebody has written why the
-implementation departs there. Comments, causes, order and form stay.
+What changes in the file:
+  - An entry is removed if all its cases pass.
+  - An axis value of an entry is removed if all cases with that value pass.
+  - An entry is added for each deviation that no entry expects. Its cause is empty, and
+    the suite refuses the file until you write the cause.
+Comments, causes, order and formatting of the other entries stay as they are.
 
-Only what the run covered changes: a run with --clause, --profile, --strategy or
---start-method says nothing of the others. Intermittent entries stay, and so do those
-for other versions.
-
-With --dry-run, status 1 says that the file would change.
+Only entries that the run covered change. After a run with --clause, --profile,
+--strategy or --start-method, entries for other clauses and configurations stay.
+Intermittent entries and entries for other versions always stay.
 
 examples:
   shared-tensor-spec expectations update torch.jsonl --dry-run
-  shared-tensor-spec expectations update mine.jsonl --expectations mine.toml"""
+  shared-tensor-spec expectations update mine.jsonl --expectations mine.toml
+
+exit status:
+  0    the file was updated or is up to date
+  1    with --dry-run: the file would change"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -64,14 +73,14 @@ def add_update_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``update``."""
     add = parser.add_argument
     add("report", metavar="REPORT", help="the report of a run (JSON Lines)")
-    text = "the file to update, or to begin (default: the one that ships)"
+    text = "the file to update or create (default: the shipped one)"
     add("--expectations", metavar="FILE", help=text)
-    text = "print the difference and write nothing"
+    text = "print the changes as a diff, and write nothing"
     add("--dry-run", action="store_true", help=text)
 
 
 def run_update(arguments: argparse.Namespace) -> int:
-    """Update a file of expectations, and print what has changed."""
+    """Update a file of expectations and print what changed."""
     report = read_report(arguments.report)
     path = _file_for(report, arguments.expectations)
     try:
@@ -100,19 +109,21 @@ def _file_for(report: Report, given: str | None) -> Path:
     """Return the file to update.
 
     Raises:
-        WrongUse: there is none, or it is another implementation's.
+        WrongUse: there is none, or it belongs to another implementation.
     """
     name = report.run.implementation.name
     if given:
         stem = Path(given).stem
         if stem != name and stem in SHIPPED:
-            raise WrongUse(f"{given} is about {stem!r}, and the report about {name!r}")
+            raise WrongUse(f"{given} is for {stem!r}, but the report is of {name!r}")
         return Path(given)
     shipped = files("sharedtensor_conformance.expectations").joinpath(f"{name}.toml")
     with as_file(shipped) as path:
         if path.is_file():
             return path
-    raise WrongUse(f"no expectations ship for {name!r}: name a file (--expectations)")
+    raise WrongUse(
+        f"no file of expectations is shipped for {name!r}: give one with --expectations"
+    )
 
 
 def _told(found: Update, path: Path) -> Iterator[str]:
@@ -121,19 +132,19 @@ def _told(found: Update, path: Path) -> Iterator[str]:
     removed, narrowed, added = map(len, (found.removed, found.narrowed, found.added))
     yield f"{path}: {removed} removed, {narrowed} narrowed, {added} added"
     if added:
-        yield "Write the cause of each that was added: the file is refused without."
+        yield "Write the cause of each added entry: without it the file is refused."
 
 
 update_command = Command(
     "update",
-    "bring a file of expectations up to what a run has found",
+    "update a file of expectations from the report of a run",
     UPDATE_TEACHING,
     add_update_options,
     run_update,
 )
 command = Command(
     "expectations",
-    "keep the file of an implementation's known deviations true",
+    "update the file of an implementation's known deviations",
     TEACHING,
     add_options,
     run_update,

@@ -1,4 +1,4 @@
-"""``shared-tensor-spec gate``: whether profiles hold, from reports, for CI."""
+"""``shared-tensor-spec gate``: decides from reports whether profiles hold, for CI."""
 
 from __future__ import annotations
 
@@ -6,37 +6,43 @@ import argparse
 
 from sharedtensor_conformance.adapter import PROFILES
 from sharedtensor_conformance.clauses import load_clauses
-from sharedtensor_conformance.cli.command import NO, YES, Command
+from sharedtensor_conformance.cli.command import NO, YES, Command, listed
 from sharedtensor_conformance.report.gate import decide, required_profiles
 from sharedtensor_conformance.report.records import read_report
 from sharedtensor_conformance.report.terminal import plural
 
 TEACHING = f"""\
-The gate is open when every MUST clause of each required profile was judged and held
-in whole runs of the installed spec. Reports of one implementation and version add up,
-say one from a CPU runner and one from a GPU runner. Results of the simulated device
-never count for the profile cuda, and an expected deviation is a deviation.
+The gate is open if every MUST clause of each required profile was judged and held in
+full runs of the installed spec. Several reports of the same implementation and version
+are combined, for example one from a CPU runner and one from a GPU runner. Results of a
+simulated or emulated device never count for the profile cuda. An expected deviation
+closes the gate, unless --allow-expected is given.
 
-profiles: {", ".join(PROFILES)}
+profiles:
+{listed(PROFILES)}
 
 example:
-  shared-tensor-spec gate cpu.jsonl gpu.jsonl --require core,grad,cuda"""
+  shared-tensor-spec gate cpu.jsonl gpu.jsonl --require core,grad,cuda
+
+exit status:
+  0    the gate is open: the required profiles hold
+  1    the gate is closed; each reason is printed as a "missing:" line"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add = parser.add_argument
-    add("files", metavar="REPORT", nargs="+", help="reports to add up")
-    text = "what has to hold"
+    add("files", metavar="REPORT", nargs="+", help="reports to combine")
+    text = "the profiles that have to hold, separated by commas"
     add("--require", metavar="PROFILE,...", required=True, help=text)
-    text = "SHOULD clauses have to hold as well"
+    text = "require SHOULD clauses as well"
     add("--strict", action="store_true", help=text)
-    text = "let deviations through that an expectation covers"
+    text = "tolerate expected deviations"
     add("--allow-expected", action="store_true", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is missing or was let through, and whether the gate is open."""
+    """Print what is missing or tolerated, and whether the gate is open."""
     profiles = required_profiles(arguments.require)
     reports = [read_report(file) for file in arguments.files]
     decision = decide(
@@ -59,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 command = Command(
     "gate",
-    "decide from reports whether profiles hold, for CI",
+    "decide from reports whether the required profiles hold, for CI",
     TEACHING,
     add_options,
     run,

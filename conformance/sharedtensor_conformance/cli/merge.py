@@ -1,4 +1,4 @@
-"""``shared-tensor-spec merge``: the report of a run from those of its shards."""
+"""``shared-tensor-spec merge``: merges the reports of the shards of a run into one."""
 
 from __future__ import annotations
 
@@ -24,31 +24,36 @@ from sharedtensor_conformance.report.records import (
 from sharedtensor_conformance.report.terminal import render
 
 TEACHING = """\
-Shards are the runs of one selection with --shard=1/N to --shard=N/N. What comes of it
-is judged as one run of all of it would have been, and status 1 says that it does not
-pass. Shards that do not belong together are refused.
+The shards of a run are the runs with the options --shard=1/N to --shard=N/N and
+otherwise the same selection. The merged report is judged like the report of one run
+without --shard. Reports that do not belong to the same run are refused.
 
-Expected deviations are read again, since only the whole can tell which are stale: those
-that ship for the implementation, or the file that the shards had.
+The expected deviations are read again, because only a complete run shows which of them
+are stale. They are read from the file that the shards used.
 
 example:
   pytest conformance --impl=torch --shard=1/2 --report=one.jsonl
   pytest conformance --impl=torch --shard=2/2 --report=two.jsonl
-  shared-tensor-spec merge one.jsonl two.jsonl --output torch.jsonl"""
+  shared-tensor-spec merge one.jsonl two.jsonl --output torch.jsonl
+
+exit status:
+  0    the merged run passes: every MUST that was claimed and selected was judged and
+       held, apart from expected deviations
+  1    the merged run does not pass"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add = parser.add_argument
-    add("files", metavar="SHARD", nargs="+", help="the report of each shard")
-    text = "write the merged report there"
+    add("files", metavar="SHARD", nargs="+", help="the reports of all shards")
+    text = "the file for the merged report"
     add("--output", metavar="REPORT", required=True, help=text)
-    text = "the expected deviations that the shards had (default: as they did)"
+    text = "the file of expected deviations (default: the one that the shards used)"
     add("--expectations", metavar="FILE", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merge the shards, write the report, and print it as the end of its run."""
+    """Merge the shards, write the merged report and print it."""
     reports = [read_report(file) for file in arguments.files]
     clauses = load_clauses()
     try:
@@ -76,11 +81,11 @@ def _write(merged: Report, path: str) -> None:
 
 
 def _expectations_of(run: Run, given: str | None) -> Expectations:
-    """Return what a shard expected.
+    """Return the expectations that a shard was run with.
 
     Raises:
         ExpectationsError: the file cannot be read, or is malformed.
-        WrongUse: it is not known which file that was.
+        WrongUse: the file is not among the shipped ones, so it has to be given.
     """
     name = run.selection.expectations
     if name is None:
@@ -95,12 +100,12 @@ def _expectations_of(run: Run, given: str | None) -> Expectations:
     shipped = files("sharedtensor_conformance.expectations").joinpath(name)
     with as_file(shipped) as file:
         if not file.is_file():
-            raise WrongUse(f"no expectations {name} ship: name a file (--expectations)")
+            raise WrongUse(f"{name} is not a shipped file: give it with --expectations")
         return load_expectations(file, facts_of(run))
 
 
 def facts_of(run: Run) -> dict[str, str]:
-    """Return what the conditions of expectations depend on, on a shard's machine."""
+    """Return the facts about a shard's machine that ``when`` conditions depend on."""
     machine = run.machine
     return {
         "python_version": ".".join(machine.python.split(".")[:2]),
@@ -112,7 +117,7 @@ def facts_of(run: Run) -> dict[str, str]:
 
 command = Command(
     "merge",
-    "make one report of those of all shards of a run, and judge it",
+    "merge the reports of all shards of a run into one report, and judge it",
     TEACHING,
     add_options,
     run,

@@ -1,4 +1,4 @@
-"""``shared-tensor-spec mutants``: the faults that the suite has to see."""
+"""``shared-tensor-spec mutants``: checks that the suite detects known faults."""
 
 from __future__ import annotations
 
@@ -13,30 +13,35 @@ from sharedtensor_conformance.mutants.run import Outcome, run_mutants
 from sharedtensor_conformance.report.terminal import plural
 
 TEACHING = """\
-A mutant is the reference with one fault. It is killed when a test that cites one of
-its clauses fails, crashes or hangs. Status 1 says that one was not.
+A mutant is the reference implementation with one fault, which breaks the clauses that
+the mutant names. The mutant is killed if a test of one of these clauses fails, crashes
+or hangs. A mutant that survives shows that the tests miss the fault.
 
 examples:
   shared-tensor-spec mutants
-  shared-tensor-spec mutants --run --jobs 2 drops_grad"""
+  shared-tensor-spec mutants --run --jobs 2 drops_grad
+
+exit status:
+  0    the mutants were listed, or with --run all of them were killed
+  1    with --run: at least one mutant was not killed"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add = parser.add_argument
-    add("names", metavar="NAME", nargs="*", help="only these mutants")
-    add("--json", action="store_true", help="print JSON")
-    add("--run", action="store_true", dest="judge", help="run the suite on each")
+    add("names", metavar="NAME", nargs="*", help="a mutant to use (default: all)")
+    add("--json", action="store_true", help="print JSON instead of text")
+    add("--run", action="store_true", dest="judge", help="run the suite on each mutant")
     add(
         "--others",
         choices=["one-per-clause", "whole"],
         default="",
-        help="name the other clauses that break, too: of one case of each, or of all "
-        "cases under fork",
+        help="with --run: also report which other clauses break, judged by one case "
+        "of each clause or by all cases under fork",
     )
-    text = "runs at a time"
+    text = "how many mutants to run at the same time (default: %(default)s)"
     add("--jobs", metavar="N", type=positive(int), default=1, help=text)
-    text = "the time that one mutant's run may take (default %(default)g)"
+    text = "the time limit for the run of one mutant (default: %(default)g)"
     add("--limit", metavar="SECONDS", type=positive(float), default=300.0, help=text)
 
 
@@ -59,7 +64,7 @@ def _chosen_mutants(names: Sequence[str]) -> list[Mutant]:
     known = {mutant.name: mutant for mutant in catalogue()}
     for name in names:
         if name not in known:
-            raise WrongUse(f"there is no mutant {name!r}; 'mutants' lists them")
+            raise WrongUse(f"there is no mutant {name!r}; run 'mutants' to list them")
     return [known[name] for name in names] if names else list(known.values())
 
 
@@ -84,7 +89,7 @@ def _judge(mutants: Sequence[Mutant], arguments: argparse.Namespace) -> int:
 
 command = Command(
     "mutants",
-    "list the mutants of the reference, or see whether the suite kills them",
+    "list the mutants of the reference, or check that the suite kills them",
     TEACHING,
     add_options,
     run,

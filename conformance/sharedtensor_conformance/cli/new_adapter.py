@@ -1,7 +1,7 @@
-"""``shared-tensor-spec new-adapter``: an adapter to begin with, for one's own package.
+"""``shared-tensor-spec new-adapter``: writes a first adapter for the user's package.
 
-What can be known of a package of shared arrays is written; the profiles that are not
-claimed yet follow as comments, made from the contract, so they cannot differ from it.
+The adapter has working code for the profile core. The other profiles follow as
+comments, which are generated from the contract so that they cannot differ from it.
 """
 
 from __future__ import annotations
@@ -24,37 +24,44 @@ from sharedtensor_conformance.cli.command import YES, Command, WrongUse
 from sharedtensor_conformance.profiles import load_profiles
 
 TEACHING = """\
-The file is a module of its own, PACKAGE_conformance.py. It has all fields of the
-contract and the operations of core; those of the other profiles are there as comments.
-It works as it stands where numpy.asarray(array) looks at the memory of an array of the
-package, PACKAGE.asarray(values) makes one, and arrays pickle by themselves when they
-are sent; else check-adapter names the operations to change. No file is overwritten.
+The command writes a module PACKAGE_conformance.py. It has all fields of the contract
+and the operations of the profile core. The operations of the other profiles are in it
+as comments. An existing file is never overwritten.
+
+The adapter works without changes for a package with these properties:
+  - numpy.asarray(array) is a view of the memory of an array of the package;
+  - PACKAGE.asarray(values) makes an array;
+  - an array that is sent to another process is pickled without further help.
+For other packages, check-adapter names the operations to change.
 
 example:
-  shared-tensor-spec new-adapter mypkg --folder tests"""
+  shared-tensor-spec new-adapter mypkg --folder tests
+
+exit status:
+  0    the adapter was written"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    text = "the name by which your package is imported"
+    text = "the name that imports your package"
     parser.add_argument("package", metavar="PACKAGE", help=text)
-    text = "where the file is written (default: the current folder)"
+    text = "the folder to write the file to (default: the current folder)"
     parser.add_argument("--folder", metavar="DIR", default=".", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the adapter and say what to do next."""
+    """Write the adapter and print the next commands."""
     package, folder = arguments.package, Path(arguments.folder)
     if not package.isidentifier() or keyword.iskeyword(package):
         raise WrongUse(
-            f"{package!r} is no name of a package: give the name that follows `import`"
+            f"{package!r} is not a package name: give the name that follows `import`"
         )
     module = f"{package}_conformance"
     file = folder / f"{module}.py"
     _write_new(file, adapter_for(package, module))
     name = f"{module}:conformance_adapter"
     path = f"PYTHONPATH={shlex.quote(str(folder.resolve()))} "
-    print(f"{file} is written. Next:")
+    print(f"Wrote {file}. Next:")
     print(f"  {path}shared-tensor-spec check-adapter {name}")
     print(f"  {path}pytest --pyargs sharedtensor_conformance --impl={name}")
     return YES
@@ -64,7 +71,7 @@ def _write_new(file: Path, content: str) -> None:
     """Write a file that does not exist yet.
 
     Raises:
-        WrongUse: something of this name exists, or it cannot be written.
+        WrongUse: the file exists, or cannot be written.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -73,14 +80,14 @@ def _write_new(file: Path, content: str) -> None:
     except FileExistsError as error:
         exists = f"{file} exists and is left as it is"
         if not file.parent.is_dir():
-            exists = f"{file.parent} is no folder"
+            exists = f"{file.parent} is not a folder"
         raise WrongUse(f"{exists}: give another --folder") from error
     except OSError as error:
         raise WrongUse(f"{file} cannot be written: {error.strerror}") from error
 
 
 def adapter_for(package: str, module: str) -> str:
-    """Return the source of the adapter of `package` in a module of this name."""
+    """Return the source of the adapter of `package`, for a module named `module`."""
     source = files("sharedtensor_conformance.cli").joinpath("adapter_template.txt")
     parts = {
         "PACKAGE": package,
@@ -123,7 +130,7 @@ def _purpose(protocol: type) -> str:
 
 
 def _stub(operation: object) -> Iterator[str]:
-    """Yield an operation of the contract as a comment; it says that it is unwritten."""
+    """Yield an operation of the contract as commented code that is not implemented."""
     source = textwrap.dedent(inspect.getsource(operation)).rstrip()  # type: ignore[arg-type]
     for line in (*source.splitlines(), "    raise NotImplementedError"):
         yield f"    # {line}".rstrip()
@@ -131,7 +138,7 @@ def _stub(operation: object) -> Iterator[str]:
 
 command = Command(
     "new-adapter",
-    "write an adapter to begin with, for a package of your own",
+    "write a first adapter for your package",
     TEACHING,
     add_options,
     run,

@@ -1,4 +1,4 @@
-"""``shared-tensor-spec report`` and ``diff``: what reports say, and how they differ."""
+"""``shared-tensor-spec report`` and ``diff``: show, convert and compare reports."""
 
 from __future__ import annotations
 
@@ -23,38 +23,48 @@ from sharedtensor_conformance.report.summary_file import summary_text
 from sharedtensor_conformance.report.terminal import render
 
 TEACHING = """\
-The report of a run that was cut short can be shown too; it says so.
+The command prints the report as the run printed it at its end. With an option below, it
+also writes the report in another format. The report of a run that was interrupted can
+be shown too, and is marked as such.
 
 examples:
   shared-tensor-spec report report.jsonl
   shared-tensor-spec report report.jsonl --junit junit.xml
   shared-tensor-spec report report.jsonl --markdown - >> "$GITHUB_STEP_SUMMARY"
-  shared-tensor-spec report report.jsonl --html report.html --badge badge.svg"""
+  shared-tensor-spec report report.jsonl --html report.html --badge badge.svg
+
+exit status:
+  0    the report was shown, whatever its verdict"""
 
 DIFF_TEACHING = """\
-Status 1 says that something is newly broken, expected or not.
+The command lists the clauses and cases that are newly broken, no longer judged, or
+newly held.
 
 example:
-  shared-tensor-spec diff before.jsonl after.jsonl"""
+  shared-tensor-spec diff before.jsonl after.jsonl
+
+exit status:
+  0    nothing is newly broken
+  1    at least one clause or case is newly broken, whether that was expected or not"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``report``."""
     add = parser.add_argument
-    add("file", metavar="FILE", help="a report (JSON Lines)")
-    add("--junit", metavar="FILE", help="write JUnit XML as well")
-    text = "write Markdown as well; '-' prints it instead of the terminal's text"
+    add("file", metavar="FILE", help="the report to show (JSON Lines)")
+    add("--junit", metavar="FILE", help="also write JUnit XML")
+    text = "also write Markdown; '-' prints Markdown instead of plain text"
     add("--markdown", metavar="FILE", help=text)
-    text = "write a page of HTML as well, which needs nothing else to be read"
+    text = "also write one self-contained HTML page"
     add("--html", metavar="FILE", help=text)
-    text = "write a badge as well: a picture (.svg), or what services draw (.json)"
+    text = "also write a badge: an image (.svg), or data for a badge service (.json)"
     add("--badge", metavar="FILE", help=text)
-    text = "write the report without its cases as well (JSON), a small part of it"
+    text = "also write a short JSON file: the report without its cases"
     add("--summary", metavar="FILE", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a report, and write it in other forms."""
+    """Print a report and write it in the requested formats."""
     draw = _badge_form(arguments.badge) if arguments.badge else None
     report = read_report(arguments.file)
     summary, clauses = _summary_of(report), load_clauses()
@@ -80,15 +90,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _badge_form(path: str) -> Callable[[Run, Summary], str]:
-    """Return what makes a badge for the file `path`.
+    """Return the function that makes the badge for the file `path`.
 
     Raises:
-        WrongUse: its name ends with nothing that is known.
+        WrongUse: the file's suffix is not that of a badge.
     """
     forms = {".svg": badge_svg, ".json": badge_json}
     form = forms.get(Path(path).suffix)
     if form is None:
-        raise WrongUse(f"the badge {path} has to end with {' or '.join(forms)}")
+        raise WrongUse(f"the badge file {path} has to end with {' or '.join(forms)}")
     return form
 
 
@@ -118,7 +128,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
     before, after = read_report(arguments.before), read_report(arguments.after)
     for report in (before, after):
         if not report.complete:
-            print(f"note: {report.source} is of a run that was cut short")
+            print(f"note: the run of {report.source} was cut short")
     if before.run.implementation != after.run.implementation:
         names = f"{before.run.implementation} and {after.run.implementation}"
         print(f"note: the reports are of {names}, or of different claims")
@@ -129,14 +139,14 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
 command = Command(
     "report",
-    "show a report as the end of its run, as a page, JUnit XML, Markdown or a badge",
+    "show a report, or convert it to HTML, Markdown, JUnit XML or a badge",
     TEACHING,
     add_options,
     run,
 )
 diff_command = Command(
     "diff",
-    "compare two reports: what is newly broken, what newly holds",
+    "compare two reports: list what is newly broken and what newly holds",
     DIFF_TEACHING,
     add_diff_options,
     run_diff,

@@ -1,4 +1,4 @@
-"""``shared-tensor-spec reproduce``: a failing case as a program of its own."""
+"""``shared-tensor-spec reproduce``: writes a failing case as a stand-alone program."""
 
 from __future__ import annotations
 
@@ -32,40 +32,45 @@ from sharedtensor_conformance.reproduce.story import Story
 
 FAILED = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
 WORTH = 0.9
-"""A story is cut where its program is at least so much shorter."""
+"""The short program is preferred if it has at most this part of the lines."""
 
 ATTEMPTS = 3
-"""How often a case is run again before it is said to hold now."""
+"""How often a case is run again before the command says that it holds now."""
 
 TEACHING = """\
-The case is run once more, and what its test does is written down as a program that
-needs Python and the implementation alone: no pytest, no adapter, nothing of the suite.
-Each process is a function that reads from top to bottom; the end compares. Then the
-program is executed, in an environment that is cleaned up after it.
+The command runs the case again, records what its test does, and writes that as a
+program that needs only Python and the implementation: no pytest, no adapter and nothing
+from the suite. Each process is a function that reads from top to bottom, and the last
+lines compare. Then the command runs the program, to check that it shows the failure,
+and removes everything that the program leaves behind.
 
-CASE is a case's id as the report names it, or a pattern in which * matches anything;
-of the failing cases of the report it has to match one.
-
-Status 0 says that the program shows the same failure, 1 that it does not, or that the
-case holds now, or that its story cannot become a program. A program ends with 0 where
-it shows the deviation, with 1 where that is gone.
+CASE is the id of a case as in the report, or a pattern in which * matches any text. It
+has to match exactly one failing case of the report.
 
 example:
-  shared-tensor-spec reproduce report.jsonl 'test_grad.py::*[*-fork-pipe-to_peer]'"""
+  shared-tensor-spec reproduce report.jsonl 'test_grad.py::*[*-fork-pipe-to_peer]'
+
+The written program exits with 0 if it shows the deviation, and with 1 if it does not.
+
+exit status of this command:
+  0    the program shows the same failure as the case
+  1    it does not, or no program was written: the case holds now, or cannot be
+       translated into a program"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add = parser.add_argument
-    add("report", metavar="REPORT", help="the report that names the case")
-    add("case", metavar="CASE", help="the case's id, or a pattern")
-    add("--output", metavar="FILE", help="write this file (default: after the test)")
-    text = "the time that the case and the program may take each (default %(default)g)"
+    add("report", metavar="REPORT", help="the report with the case (JSON Lines)")
+    add("case", metavar="CASE", help="the id of a failing case, or a pattern")
+    text = "the file to write (default: named after the test)"
+    add("--output", metavar="FILE", help=text)
+    text = "time limit for the case and for the program, each (default: %(default)g)"
     add("--limit", metavar="SECONDS", type=positive(float), default=180.0, help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write a case as a program, and say whether it shows the failure."""
+    """Write a case as a program; print whether it shows the failure."""
     report = read_report(arguments.report)
     case = _chosen(report, arguments.case)
     try:
@@ -85,7 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(report: Report, pattern: str) -> Case:
-    """Return the one failing case that a pattern means."""
+    """Return the only failing case that a pattern matches.
+
+    Raises:
+        WrongUse: the pattern matches no failing case, or more than one.
+    """
     meant = [case for case in report.cases if matches(case.id, pattern)]
     failed = [case for case in meant if case.verdict in FAILED]
     if len(failed) == 1:
@@ -93,15 +102,15 @@ def _chosen(report: Report, pattern: str) -> Case:
     if not meant:
         raise WrongUse(f"{report.source} has no case {pattern}")
     if not failed:
-        raise WrongUse(f"no case that {pattern} matches has failed, so none is shown")
+        raise WrongUse(f"{pattern} matches no case that failed")
     shown = ", ".join(case.id for case in failed[:3])
-    raise WrongUse(f"{pattern} matches {len(failed)} failing cases, such as {shown}")
+    raise WrongUse(f"{pattern} matches {len(failed)} failing cases, including {shown}")
 
 
 def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, Shown]:
     options = _options(report, case)
     subject, story = _recorded(case, options, limit)
-    programs = _programs(subject, story)  # each is written when those before it failed
+    programs = _programs(subject, story)  # lazily: the next one only if this one fails
     program = next(programs)
     while (shown := execute(program, subject.implementation, limit)).status != 0:
         longer = next(programs, "")
@@ -112,7 +121,7 @@ def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, Shown]:
 
 
 def _programs(subject: Subject, story: Story) -> Iterator[str]:
-    """Yield programs for a story, the shortest first; the last tells all of it."""
+    """Yield programs for a story, the shortest first; the last has all its events."""
     program = write_program(subject, story, whole=False)
     cuts = [write_program(subject, early, whole=False) for early in cut(story)]
     shortest = min(cuts, key=_length, default=program)
@@ -129,15 +138,15 @@ def _length(program: str) -> int:
 def _recorded(
     case: Case, options: Sequence[str], limit: float
 ) -> tuple[Subject, Story]:
-    """Run the case until it fails, as some do only now and then."""
+    """Run the case until it fails; some cases fail only in some runs."""
     if case.leaking:
         raise Untranslatable(
-            f"it judges what the other cases of its run have left, such as "
+            f"it judges what other cases of its run left behind, for example "
             f"{case.leaking[0]}"
         )
     implementation = _implementation(options[0].partition("=")[2])
     if implementation.name.startswith("mutant:"):
-        raise Untranslatable("a mutant's fault is put into the reference by the suite")
+        raise Untranslatable("only the suite can insert the fault of a mutant")
     ended = ""
     for _ in range(ATTEMPTS):
         recorded = record(case.id, options, limit)
@@ -161,7 +170,7 @@ def _implementation(name: str) -> Implementation:
 
 
 def _options(report: Report, case: Case) -> list[str]:
-    """Return the options that choose what the report is about."""
+    """Return the options that select the implementation and device of the report."""
     given = report.run.selection.options
     chosen = [option for option in given if option.startswith("--impl=")]
     return [*(chosen or ["--impl=reference"]), f"--device={case.device}"]
@@ -174,7 +183,7 @@ def _file_for(case: Case) -> str:
 
 command = Command(
     "reproduce",
-    "write a failing case as a program that needs the implementation alone",
+    "write a failing case as a program that needs only the implementation",
     TEACHING,
     add_options,
     run,

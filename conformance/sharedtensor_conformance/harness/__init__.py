@@ -1,8 +1,8 @@
-"""The harness: runs an implementation in processes of its own and watches them.
+"""The harness: runs an implementation in separate processes and observes them.
 
-A test talks to *actors* (owner, peer, bystander) by remote calls; a *supervisor* for
-each stage starts the owner, counts what all its descendants hold, and ends them
-whatever happens.
+A test calls *actors* (owner, peer, bystander) remotely. Each stage has a *supervisor*,
+which starts the owner, counts the resources of all its descendants, and always ends
+them.
 """
 
 from __future__ import annotations

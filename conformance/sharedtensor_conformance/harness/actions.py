@@ -1,10 +1,11 @@
-"""Actions of an actor, beside making and sending tensors.
+"""Actions of an actor other than making and sending tensors.
 
-An actor executes what the controller names: it hides a tensor where only the garbage
-collector or the end of the interpreter finds it, ends in one of the ways in which
-programs end, starts other programs or becomes one, and starts groups of processes.
+An actor executes the action that the controller names. For example, it hides a tensor
+where only the garbage collector or the end of the interpreter finds it, ends in one of
+the ways in which programs end, starts another program or becomes one, or starts a group
+of processes.
 
-Each function gets the actor first.
+The first argument of each function is the actor.
 """
 
 from __future__ import annotations
@@ -77,18 +78,18 @@ class Sending:
 
 
 class Uncaught(Exception):
-    """What ends a process that does not catch it."""
+    """An exception that ends a process which does not catch it."""
 
 
 class Ballast:
-    """An object of so many bytes, beside tensors in a message."""
+    """An object of a given size, next to tensors in a message."""
 
     def __init__(self, size: int) -> None:
         self.content = content(size)
 
 
 def content(size: int) -> bytes:
-    """Return so many bytes, such that no two parts of it look alike."""
+    """Return `size` bytes in which no two parts are equal."""
     return (b"%d," % size * (size // 2 + 1))[:size]
 
 
@@ -150,7 +151,7 @@ def look_at_record(actor: Any, record: Any) -> list[Any]:
 
 
 def ballast(actor: Any, size: int) -> Ballast:
-    """Return an object of so many bytes."""
+    """Return an object of `size` bytes."""
     return Ballast(size)
 
 
@@ -160,7 +161,7 @@ def is_ballast(actor: Any, value: Any, size: int) -> bool:
 
 
 def make_long(actor: Any, length: int, value: int) -> Any:
-    """Return a tensor of so many elements of one value, which do not travel here."""
+    """Return a tensor of `length` elements with one value, made in this process."""
     return actor.call("make", [value] * length, (length,), "float32")
 
 
@@ -184,14 +185,14 @@ def first_values(actor: Any, tensor: Any, count: int) -> list[Any]:
 def make_many_long(
     actor: Any, count: int, length: int, dtype: str = "float32"
 ) -> list[Any]:
-    """Return tensors of so many elements each, which begin with 1, 2 and so on."""
+    """Return tensors of `length` elements each, which begin with 1, 2 and so on."""
     tail = [0] * (length - 1)
     made = range(1, count + 1)
     return [actor.call("make", [n, *tail], (length,), dtype) for n in made]
 
 
 def share_each(actor: Any, tensors: list[Any]) -> None:
-    """Share tensors by a call of its own each."""
+    """Share each tensor by a separate call."""
     for tensor in tensors:
         actor.call("share", tensor)
 
@@ -207,7 +208,7 @@ def file_of(actor: Any, tensor: Any) -> str:
 
 
 def drop_all_but(actor: Any, kept: list[Any]) -> None:
-    """Drop everything that the process has for the suite, but for some tensors."""
+    """Drop all objects that the process has for the suite, except some tensors."""
     held = actor.objects.items()
     actor.do_drop(*(key for key, value in held if all(value is not k for k in kept)))
 
@@ -425,13 +426,13 @@ def get_and_write_bundle(
 
 
 def hide(actor: Any, key: str, where: str) -> None:
-    """Put a tensor where the suite no longer finds it, and let go of it."""
+    """Put a tensor where the suite does not find it, and drop the suite's reference."""
     tensor = actor.objects.pop(key)
     HIDING_PLACES[where](tensor)
 
 
 def drop_in_a_thread(actor: Any, key: str) -> None:
-    """Let another thread have the last reference, and give that up."""
+    """Drop the last reference to a tensor in another thread."""
     held = [actor.objects.pop(key)]
     thread = threading.Thread(target=held.clear)
     thread.start()
@@ -439,7 +440,7 @@ def drop_in_a_thread(actor: Any, key: str) -> None:
 
 
 def collect_garbage(actor: Any) -> None:
-    """Let the garbage collector run."""
+    """Run the garbage collector."""
     gc.collect()
 
 
@@ -603,12 +604,12 @@ def end_programs(actor: Any) -> None:
 
 
 def variable(actor: Any, name: str) -> str | None:
-    """Return a variable of the environment; None where it is not set."""
+    """Return a variable of the environment; None if it is not set."""
     return os.environ.get(name)
 
 
 def set_variable(actor: Any, name: str, value: str | None) -> None:
-    """Set a variable of the environment, or remove it where the value is None."""
+    """Set a variable of the environment, or remove it if the value is None."""
     os.environ.pop(name, None)
     if value is not None:
         os.environ[name] = value

@@ -1,7 +1,7 @@
-"""An actor: a process that uses the implementation because a test asks it to.
+"""An actor: a process that calls the implementation on request of a test.
 
-Owner and peers run the same loop. What the implementation does is called through
-`from_implementation`, so that its exceptions are told from faults of the suite.
+Owner and peers run the same loop. Calls of the implementation go through
+`from_implementation`, which distinguishes its exceptions from faults of the suite.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ PRELOADED = "sharedtensor_conformance.harness.preloaded"
 """The module that imports the implementation in a fork server."""
 
 MODULE = "module"
-"""In the place of a start method: the drop-in module itself, with its own one."""
+"""Used in place of a start method for the drop-in module with its default method."""
 
 CAUSES_AT_MOST = 20
-"""Causes of an exception that are looked at; they might be a circle."""
+"""The maximum number of causes of an exception to follow; they might be cyclic."""
 
 ENVIRONMENT = re.compile(r"/[^\s'\"]*/(?=(site|dist)-packages/)")
-"""Where an interpreter has what is installed for it."""
+"""The path of an environment up to its installed packages."""
 
 ACTIONS = (actions, concurrency, confinement, interruption, loading, storages)
-"""Where actions are."""
+"""The modules with actions."""
 
 
 class FromImplementation(Exception):
@@ -55,18 +55,19 @@ class FromImplementation(Exception):
 
 
 class Injected(Exception):
-    """An exception that the suite puts into a step of the implementation."""
+    """An exception that the suite raises in a step of the implementation."""
 
 
 class Mistake(Exception):
-    """The suite asked for something that cannot be: the suite's own fault."""
+    """An impossible request of the suite, which is a fault of the suite."""
 
 
 class from_implementation:
     """Mark the exceptions of the block as the implementation's.
 
-    No generator: from Python 3.12 on, one that raises another exception leaves a cycle
-    of tracebacks, and what the implementation had in its hands would stay in it.
+    This is not a generator: from Python 3.12 on, a generator that raises another
+    exception leaves a cycle of tracebacks, which would keep objects of the
+    implementation alive.
     """
 
     def __enter__(self) -> None: ...
@@ -90,9 +91,9 @@ def describe_error(error: BaseException) -> dict[str, Any]:
 
 
 def without_places(text: str) -> str:
-    """Return a text that does not say where on this machine the suite runs.
+    """Return a text without the paths of this machine.
 
-    Reports are published and compared, and one program has many places: of the
+    Reports are published and compared, and paths differ between machines: those of the
     environment, and of the working directory, which `tempfile` names.
     """
     text = ENVIRONMENT.sub(".../", text)
@@ -103,7 +104,7 @@ def without_places(text: str) -> str:
 
 
 def _errnos(error: BaseException | None) -> list[int]:
-    """Return the numbers that the system gave for an exception, and for its causes."""
+    """Return the error numbers of an exception and of its causes."""
     found: list[int] = []
     for _ in range(CAUSES_AT_MOST):
         if error is None:
@@ -117,7 +118,7 @@ def _errnos(error: BaseException | None) -> list[int]:
 
 
 def _shown(text: Callable[[], str]) -> str:
-    """Return a text of the implementation so that every terminal can show it."""
+    """Return a text of the implementation that is safe to print."""
     try:
         said = text()
     except Exception as error:  # its `__str__` is the implementation's too
@@ -126,7 +127,7 @@ def _shown(text: Callable[[], str]) -> str:
 
 
 class Actor:
-    """Executes what the controller asks for, one request at a time."""
+    """Executes the controller's requests, one at a time."""
 
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
@@ -152,7 +153,7 @@ class Actor:
     # Life
 
     def prepare(self, enter: bool) -> dict[str, Any]:
-        """Import the implementation and, unless not to `enter`, set its strategy."""
+        """Import the implementation and, if `enter` is true, set its strategy."""
         with from_implementation():
             self.operations = self.setting.operations()
         if enter:
@@ -162,12 +163,12 @@ class Actor:
         return {"pid": os.getpid()}
 
     def preload_fork_servers(self) -> None:
-        """Let the fork server of this process import the implementation once."""
+        """Make the fork server of this process import the implementation once."""
         if self.setting.preload:
             multiprocessing.set_forkserver_preload([PRELOADED])
 
     def serve(self) -> None:
-        """Answer requests until the controller closes the connection or says leave."""
+        """Answer requests until the controller closes the connection or sends leave."""
         sock = socket.socket(socket.AF_UNIX)
         sock.connect(self.setting.control)
         self.wire = wire.Wire(sock)
@@ -182,7 +183,7 @@ class Actor:
             else:
                 self.wire.send({"ok": None})
         except wire.WireClosed:
-            os._exit(0)  # the controller has gone: so does everything
+            os._exit(0)  # the controller has ended, so this process ends
         self.wire.close()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +198,7 @@ class Actor:
             return {"fault": describe_error(error)}
 
     def by_implementation(self, action: Callable[[], Any]) -> Any:
-        """Return what `action` returns; what it raises is the implementation's."""
+        """Return the result of `action`; its exceptions are the implementation's."""
         with from_implementation():
             return action()
 
@@ -221,7 +222,7 @@ class Actor:
         return {"reference": key}
 
     def resolve(self, data: dict[str, Any]) -> Any:
-        """Return the object that a reference names, or the layout that it is."""
+        """Return the object of a reference, or the layout that it describes."""
         if "channel" in data:
             return self.channel(data["channel"])
         if "layout" in data:
@@ -237,7 +238,7 @@ class Actor:
             raise Mistake(f"{self.name} has no object {data!r}") from None
 
     def channel(self, name: str) -> Channel:
-        """Return a channel that this process made, or got among its arguments."""
+        """Return a channel that this process made, or got as an argument."""
         try:
             return self.channels[name]
         except KeyError:
@@ -258,8 +259,8 @@ class Actor:
         """Call an operation of the adapter.
 
         Raises:
-            FromImplementation: it raised.
-            Mistake: it does not take these arguments, which is the adapter's fault.
+            FromImplementation: the operation raised an exception.
+            Mistake: it does not accept these arguments, a fault of the adapter.
         """
         operation = getattr(self.operations, name)
         try:
@@ -350,11 +351,11 @@ class Actor:
         self.call("break_at", step, self.pause)
 
     def pause(self) -> str:
-        """Wait at a step until the controller says how to go on.
+        """Wait at a step until the controller says how to continue.
 
         Raises:
-            Injected: the controller wants an exception here.
-            SystemExit: it wants this process to exit.
+            Injected: the controller requested an exception here.
+            SystemExit: it requested that this process exits.
         """
         self.wire.send({"at": True})
         how: str = self.wire.receive()["go"]
@@ -368,7 +369,7 @@ class Actor:
     def do_open_pipe(self) -> list[int]:
         ends = list(os.pipe())
         for end in ends:
-            os.set_inheritable(end, True)  # as one from a C library or a shell would be
+            os.set_inheritable(end, True)  # like one from a C library
         return ends
 
     def do_close_descriptor(self, descriptor: int) -> None:
@@ -443,24 +444,24 @@ class Actor:
         gc.collect()
 
     def keep_channel(self, value: object) -> None:
-        """Know a channel by its name, if this is one."""
+        """Store a channel under its name, if `value` is a channel."""
         if isinstance(value, Channel):
             self.channels[value.name] = value
 
     def outgoing(self, payload: Any) -> Any:
-        """Return the payload with each tensor encoded, one that occurs twice once."""
+        """Return the payload with encoded tensors; each tensor is encoded once."""
         return tasks.mapped(payload, self.encode)
 
     def encode(self, value: Any) -> Any:
-        """Return what travels for `value`."""
+        """Return the encoded form of `value`."""
         return self.call("encode", value) if self.call("is_tensor", value) else value
 
     def incoming(self, message: Any) -> Any:
-        """Return the message with each tensor decoded, one that occurs twice once."""
+        """Return the message with decoded tensors; each tensor is decoded once."""
         return tasks.mapped(message, self.decode)
 
     def decode(self, value: Any) -> Any:
-        """Return the tensor for what travelled."""
+        """Return the tensor for an encoded form."""
         return self.call("decode", value) if self.call("is_tensor", value) else value
 
     # Children
@@ -476,7 +477,7 @@ class Actor:
                 self.pairs[other if self.name == one else one] = pair
 
     def do_make_peer(self, name: str, method: str, payload: Any) -> None:
-        """Make the process of a peer, with the channels of all pairs that it is in."""
+        """Make the process of a peer, with the channels of all its pairs."""
         context = self.context(method)
         own = {
             key: pair
@@ -500,7 +501,7 @@ class Actor:
             return int(process.pid)
 
     def do_close_pairs(self, name: str) -> None:
-        """Close this process's copies of the channels of a peer that has gone."""
+        """Close this process's copies of the channels of a peer that has ended."""
         for key in [k for k in self.pairs if name in k.split("|")]:
             self.pairs.pop(key).close()
         process = self.children.pop(name, None)
@@ -568,7 +569,7 @@ class Actor:
 
 
 def run(actor: Actor, prepare: Callable[[], None] | None = None) -> None:
-    """Serve until told to leave; then let go of everything and return normally."""
+    """Serve until the controller sends leave; then drop everything and return."""
     if prepare:
         prepare()
     actor.serve()
@@ -601,9 +602,9 @@ _current: Actor | None = None
 
 
 def forget_parent() -> None:
-    """Under fork: let go of what belongs to the parent's actor.
+    """Under fork, drop the objects of the parent's actor.
 
-    Where the "child" is the parent's own process, that is for the controller to find.
+    If the "child" runs in the parent's own process, the controller will detect that.
     """
     global _current
     if _current is not None and _current.pid != os.getpid():

@@ -1,12 +1,12 @@
-"""Bundles: messages with tensors of many sorts, made and looked at where they are.
+"""Bundles: messages with tensors of many kinds, made and described in their process.
 
-A test of one tensor sees what goes wrong with every tensor. What goes wrong with one
-dtype in one layout on one way is seen by a message that has all of them, and such a
-message is too large to be asked for value by value. So a process describes its bundle
-as plain data, and a test compares the descriptions of two processes: before a write,
-after the writes of one, after those of the other. What is one memory reads the same.
+A test with one tensor finds faults that every tensor has. A message with all dtypes and
+layouts finds a fault of one dtype in one layout. Such a message is too large to read
+each value by a remote call. So a process describes its bundle as plain data, and a test
+compares the descriptions of two processes: before a write, after the writes of one
+process, and after those of the other. If they share memory, the descriptions are equal.
 
-Functions get `call`, which calls an operation of the adapter.
+The functions get `call`, which calls an operation of the adapter.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 Call = Callable[..., Any]
 
 LARGEST = 100
-"""What is written is at most this, which every dtype holds exactly."""
+"""The largest written value; every dtype can represent it exactly."""
 
 DEPTH = 40
-"""How deep the deepest tensor of a bundle lies."""
+"""The depth of the deepest tensor in a bundle."""
 
 
 class Bundle:
-    """A message that stays in its process as one object, whatever is in it."""
+    """A message that stays in its process as one object, with all its content."""
 
     def __init__(self, content: Any) -> None:
         self.content = content
@@ -36,13 +36,13 @@ class Bundle:
 def make(call: Call, plan: list[dict[str, Any]], plain: Any) -> Bundle:
     """Return a bundle with the tensors of a plan, and plain values beside them.
 
-    Each of the plan's rows says how a tensor is made: ``dtype``, ``values``, ``shape``;
-    the ``layout`` of the view that is sent in its place, or None; whether it requires
-    grad (``flag``); and the values of its grad, of the grad of that, and so on
+    Each row of the plan describes a tensor: ``dtype``, ``values``, ``shape``; the
+    ``layout`` of the view that is sent instead, or None; whether it requires grad
+    (``flag``); and the values of its grad, of the grad of its grad, and so on
     (``grads``).
 
-    The tensors are in lists, tuples and dictionaries, one of them deep down. Some are
-    named twice, and of every second view the base is there too, behind it.
+    The tensors are in lists, tuples and dictionaries, one of them deeply nested. Some
+    occur twice, and for every second view its base follows.
     """
     tensors, bases = [], []
     for number, row in enumerate(plan):
@@ -84,11 +84,11 @@ def _set_grads(call: Call, tensor: Any, grads: list[list[Any]], dtype: str) -> N
 
 
 def describe(call: Call, bundle: Bundle, with_grads: bool) -> dict[str, Any]:
-    """Return all that can be seen of a bundle as plain data.
+    """Return a complete description of a bundle as plain data.
 
     Returns:
-        ``tree`` has a text for each plain value and a number for each tensor, the same
-        one where it is the same object; ``tensors`` has the facts about each number.
+        ``tree`` has a text for each plain value and a number for each tensor, with the
+        same number for the same object; ``tensors`` has the facts for each number.
     """
     found: list[Any] = []
     numbers: dict[int, int] = {}
@@ -108,7 +108,7 @@ def describe(call: Call, bundle: Bundle, with_grads: bool) -> dict[str, Any]:
 
     tree = walk(bundle.content)
     facts: list[dict[str, Any]] = []
-    for tensor in found:  # which gets longer where a tensor has a grad
+    for tensor in found:  # the list grows if a tensor has a grad
         facts.append(_facts(call, tensor))
         if with_grads:
             grad = call("grad", tensor)
@@ -129,9 +129,9 @@ def _facts(call: Call, tensor: Any) -> dict[str, Any]:
 
 
 def strides(call: Call, bundle: Bundle) -> list[list[int]]:
-    """Return the strides of each tensor that is not contiguous, as they are met.
+    """Return the strides of each tensor that is not contiguous, in order.
 
-    Those of dimensions of one element, which lead nowhere, are left out.
+    Strides of dimensions with one element are left out, because they have no meaning.
     """
     return [
         steps for tensor in tensors_in(call, bundle) if (steps := _gaps(call, tensor))
@@ -150,7 +150,7 @@ def _gaps(call: Call, tensor: Any) -> list[int]:
 
 
 def tensors_in(call: Call, bundle: Bundle) -> list[Any]:
-    """Return the tensors of a bundle, each object once, as they are met."""
+    """Return the tensors of a bundle in order, each object once."""
     found: dict[int, Any] = {}
 
     def walk(item: Any) -> None:
@@ -196,5 +196,5 @@ def _another(value: Any) -> Any:
     """Return another value of the same dtype."""
     if isinstance(value, bool):
         return not value
-    small = -LARGEST <= value.real < LARGEST  # which neither infinities nor NaN are
+    small = -LARGEST <= value.real < LARGEST  # false for infinities and NaN
     return value + 1 if small else 1

@@ -1,7 +1,7 @@
 """The channels that actors send on, made by the implementation's own contexts.
 
-`PairChannels` are all channels between two actors. A `Channel` belongs to no pair: the
-processes that get it among their arguments share it.
+`PairChannels` are all channels between two actors. A `Channel` does not belong to a
+pair: all processes that get it as an argument share it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ FORMS: dict[str, Callable[[Any, bytes], None]] = {
         b"abc" + content + b"defg", 3, len(content)
     ),
 }
-"""How a program may hand bytes to `send_bytes`."""
+"""The ways to pass bytes to `send_bytes`."""
 
 
 class PairChannels:
     """All channels between the actors `one` and `other`, in both directions.
 
-    It is made in the owner and travels to the peers among their process arguments, as
-    `multiprocessing` wants it.
+    It is made in the owner, and the peers get it as a process argument, as
+    `multiprocessing` requires.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PairChannels:
             self.pipe.pop(owner).close()
 
     def close(self) -> None:
-        """Close all that this process has of them."""
+        """Close all ends of the channels in this process."""
         for connection in self.pipe.values():
             connection.close()
         for own in self.queues.values():
@@ -89,7 +89,7 @@ class PairChannels:
 
 
 class Channel:
-    """A channel that belongs to no pair of actors; it travels as an argument.
+    """A channel that does not belong to a pair of actors; processes get it as argument.
 
     Its name is the same in all processes that have it.
     """
@@ -137,7 +137,7 @@ class Channel:
     def offer(self, message: object, how: dict[str, Any] | None = None) -> bool:
         """Put a message on a queue if it has room; return whether it had.
 
-        `how` is how `put` is told not to wait for ever.
+        `how` has the arguments with which `put` does not wait for ever.
         """
         try:
             self.writer.put(message, **(how or {"block": False}))
@@ -146,7 +146,7 @@ class Channel:
         return True
 
     def get_within(self, seconds: float) -> list[Any]:
-        """Return the next message, alone in a list; nothing if none comes in time."""
+        """Return a list with the next message, or an empty list after the time."""
         if hasattr(self.reader, "poll"):
             return [self.reader.recv()] if self.reader.poll(seconds) else []
         if not hasattr(self.reader, "get_nowait"):  # a simple queue, which cannot wait
@@ -158,26 +158,26 @@ class Channel:
             return []
 
     def has_message(self) -> bool:
-        """Return whether a message, or a part of one, is there to be received."""
+        """Return whether a message, or a part of one, can be received."""
         poll = getattr(self.reader, "poll", None)
         return bool(poll(0)) if poll else not self.reader.empty()
 
     def close_writer(self) -> None:
-        """Close the writing end that this process has of a pipe."""
+        """Close this process's writing end of a pipe."""
         self.writer.close()
 
     def close_reader(self) -> None:
-        """Close the other end that this process has of a pipe."""
+        """Close this process's reading end of a pipe."""
         self.reader.close()
 
     def flush(self) -> None:
-        """Close a queue, and wait until all that was put has been written."""
+        """Close a queue, and wait until all its messages are written."""
         self.close()
         if hasattr(self.writer, "join_thread"):  # else `put` has written it
             self.writer.join_thread()
 
     def cancel_join_thread(self) -> None:
-        """Let this process end though what it has put was not written."""
+        """Permit this process to end before its messages are written."""
         self.writer.cancel_join_thread()
 
     def put_bytes(self, text: str) -> None:
@@ -190,9 +190,9 @@ class Channel:
         return received.decode()
 
     def get_as(self, how: dict[str, Any]) -> list[Any]:
-        """Return the next message of a queue, alone in a list; nothing if it is empty.
+        """Return a list with the next message of a queue, empty if the queue is empty.
 
-        `how` is how `get` is told not to wait for ever; nothing for `get_nowait`.
+        `how` has the arguments with which `get` does not wait; empty for `get_nowait`.
         """
         try:
             return [self.reader.get(**how) if how else self.reader.get_nowait()]
@@ -204,7 +204,7 @@ class Channel:
         FORMS[form](self.writer, content)
 
     def seconds_until_empty(self, how: dict[str, Any]) -> float | None:
-        """Return how long `get` took to say that a queue is empty; None: it did not."""
+        """Return how long `get` took to report an empty queue; None if it did not."""
         began = time.monotonic()
         try:
             self.reader.get(**how)
@@ -213,25 +213,25 @@ class Channel:
         return None
 
     def seconds_until_full(self, how: dict[str, Any]) -> float | None:
-        """Return how long `put` took to say that a queue is full; None: it did not."""
+        """Return how long `put` took to report a full queue; None if it did not."""
         began = time.monotonic()
         has_had_room = self.offer(None, how)
         return None if has_had_room else time.monotonic() - began
 
     def size(self) -> int:
-        """Return how many messages a queue says that it has."""
+        """Return the size that a queue reports."""
         return int(self.reader.qsize())
 
     def task_done(self) -> None:
-        """Say that a message has been dealt with."""
+        """Call ``task_done()``."""
         self.reader.task_done()
 
     def join(self) -> None:
-        """Wait until all messages have been dealt with."""
+        """Call ``join()``, which waits until all tasks are done."""
         self.writer.join()
 
     def close(self) -> None:
-        """Close all that this process has of it."""
+        """Close all ends of the channel in this process."""
         if self.manager is not None:
             self.manager.shutdown()
             return

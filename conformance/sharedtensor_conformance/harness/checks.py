@@ -1,7 +1,7 @@
-"""The statements of a test: each is counted, and a test that made none is an error.
+"""The checks of a test. Each check is counted, and a test without checks is an error.
 
-`eventually` is the only waiting in the suite, and it is for cleanup alone: order comes
-from messages, never from time.
+`eventually` is the only function of the suite that waits for time. It is used only for
+cleanup: order always comes from messages.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from sharedtensor_conformance.harness.outcomes import (
 from sharedtensor_conformance.harness.process_tree import wait_until as wait_until
 
 SHOWN = 300
-"""How many characters of a value evidence shows."""
+"""How many characters of a value are shown in evidence."""
 
 
 @dataclass
 class Tally:
-    """How much a case has checked, and how often it asked another process."""
+    """The number of checks and of remote calls of a case."""
 
     checks: int = 0
     remote_calls: int = 0
 
     def reset(self) -> None:
-        """Begin a case."""
+        """Reset the counts at the beginning of a case."""
         self.checks = self.remote_calls = 0
 
 
@@ -40,19 +40,19 @@ tally = Tally()
 
 
 def shown(value: object) -> str:
-    """Return `value` as evidence shows it: a tensor may be long, a report is not."""
+    """Return `value` as text for evidence, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 class Check:
-    """Call it with a condition and the sentence that holds when it is true."""
+    """Checks conditions; each has a sentence that describes the expected state."""
 
     def __call__(self, condition: object, sentence: str) -> None:
         """Check that `condition` is true.
 
         Raises:
-            CheckFailed: it is not.
+            CheckFailed: the condition is false.
         """
         tally.checks += 1
         if not condition:
@@ -68,7 +68,7 @@ class Check:
             raise CheckFailed(f"not so: {sentence}: {said}")
 
     def given_back(self, failure: LeftBehind | None) -> None:
-        """Check that nothing was left: that there is no `failure`."""
+        """Check that nothing was left behind: that there is no `failure`."""
         tally.checks += 1
         if failure is not None:
             raise failure
@@ -88,7 +88,7 @@ check = Check()
 
 @dataclass
 class Refusal:
-    """What a `refusal` block caught."""
+    """The exception that a `refusal` block caught."""
 
     error: RemoteError | None = None
 
@@ -98,7 +98,7 @@ def refusal(sentence: str) -> Iterator[Refusal]:
     """Check that the block raises an exception of the implementation.
 
     Raises:
-        CheckFailed: the block raised nothing. A crash or a hang goes through as such.
+        CheckFailed: the block raised nothing. A crash or a hang is raised unchanged.
     """
     tally.checks += 1
     caught = Refusal()
@@ -112,7 +112,7 @@ def refusal(sentence: str) -> Iterator[Refusal]:
 
 
 def attempt(action: Callable[[], Any]) -> tuple[Any, RemoteError | None]:
-    """Return what `action` returned, or the implementation's exception."""
+    """Return the result of `action`, or the implementation's exception."""
     try:
         return action(), None
     except RemoteRaised as raised:
@@ -125,16 +125,16 @@ def eventually(
     within: float,
     found: Callable[[], object] | None = None,
 ) -> None:
-    """Check that `predicate` becomes true within so many seconds.
+    """Check that `predicate` becomes true within a time limit.
 
     Args:
-        predicate: what is asked again and again.
-        sentence: what holds when it is true.
-        within: the seconds.
-        found: returns what there is instead, for the evidence.
+        predicate: the condition, which is evaluated repeatedly.
+        sentence: describes the expected state.
+        within: the time limit in seconds.
+        found: returns the actual state, for the evidence.
 
     Raises:
-        CheckFailed: it did not.
+        CheckFailed: the predicate did not become true.
     """
     tally.checks += 1
     listener().waited(True)

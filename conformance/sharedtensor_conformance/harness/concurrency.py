@@ -1,9 +1,10 @@
-"""Actions that several actors, or several threads of one, do at the same time.
+"""Actions that several actors, or several threads of one actor, execute concurrently.
 
-The controller asks once, and the processes go on among themselves: between a write in
-one of them and the read in the next lie microseconds, and no remote call.
+The controller makes one request, and the processes continue without it. So only
+microseconds, and no remote call, are between a write in one process and the read in
+another.
 
-Each action gets the actor first.
+The first argument of each action is the actor.
 """
 
 from __future__ import annotations

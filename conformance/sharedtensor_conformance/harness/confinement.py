@@ -1,10 +1,10 @@
-"""What a container does to a process: an actor lets the system take something from it.
+"""Restricts a process as a container does, with namespaces and system call filters.
 
-Namespaces and filters of system calls cannot be undone, so this is for processes of one
-case. Each action returns why it cannot be done here, or nothing where it was done. What
-it does is inherited by children that the process starts later.
+Namespaces and filters of system calls cannot be undone, so these actions are for
+processes of one case. Each action returns why it is impossible here, or nothing if it
+succeeded. Children that the process starts later inherit the restriction.
 
-Each action gets the actor first.
+The first argument of each action is the actor.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def own_pid(actor: Any) -> int:
 
 
 def forbid_memfd_create(actor: Any, error: str) -> str:
-    """Let `memfd_create` fail in this process with an error, such as ``EPERM``.
+    """Make `memfd_create` fail in this process with an error, for example ``EPERM``.
 
-    That is done by a filter of system calls, as the runtimes of containers have them.
+    This uses a filter of system calls, like container runtimes.
     """
     number = MEMFD_CREATE.get(platform.machine())
     if number is None:
@@ -60,11 +60,11 @@ def forbid_memfd_create(actor: Any, error: str) -> str:
 
 
 def enter_pid_namespace(actor: Any) -> str:
-    """Let the children that this process starts be in a new namespace of process ids.
+    """Start the children of this process in a new PID namespace from now on.
 
-    The first of them is number 1 there, and the others end with it; so what children
-    have in common is started before. Until `leave_pid_namespace` this process can
-    start no threads.
+    The first child has the pid 1 there, and the others end with it. So processes that
+    the children have in common have to be started before. Until `leave_pid_namespace`,
+    this process cannot start threads.
     """
     resource_tracker.ensure_running()
     if leave_pid_namespace(actor) or _libc.unshare(NEW_PIDS) != 0:
@@ -73,7 +73,7 @@ def enter_pid_namespace(actor: Any) -> str:
 
 
 def leave_pid_namespace(actor: Any) -> str:
-    """Let the next children be in the namespace of this process again."""
+    """Start the next children in the namespace of this process again."""
     with open("/proc/self/ns/pid") as own:
         if _libc.setns(own.fileno(), NEW_PIDS) != 0:
             return f"a process cannot go back to its own namespace: {_refusal()}"
@@ -81,7 +81,7 @@ def leave_pid_namespace(actor: Any) -> str:
 
 
 def mount_own_shm(actor: Any) -> str:
-    """Give this process a ``/dev/shm`` of its own."""
+    """Mount a private ``/dev/shm`` for this process."""
     if not mount_private_shm():
         return f"the system mounts no /dev/shm for one process: {_refusal()}"
     return ""

@@ -1,12 +1,13 @@
-"""Which GPUs, driver, runtimes and libraries a process of this environment meets.
+"""Finds the GPUs, the driver, the runtimes and the libraries of this environment.
 
-A verdict on device memory is a verdict on all of these, so a report names them. They
-are asked for in a process of its own that ends at once: whoever has used CUDA cannot
-fork any more. What cannot be found out is empty; it is no reason not to judge.
+A verdict on device memory depends on all of these, so a report names them. They are
+found in a separate process that ends at once, because a process that has used CUDA
+cannot fork any more. Unknown facts are empty and do not prevent judging.
 
     python cuda_facts.py
 
-prints them as JSON. Standard library, so that any interpreter can run the file.
+prints them as JSON. The file uses only the standard library, so that any interpreter
+can run it.
 """
 
 from __future__ import annotations

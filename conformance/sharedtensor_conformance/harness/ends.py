@@ -1,4 +1,4 @@
-"""How the processes of a stage end: waiting for it, and saying how it was."""
+"""Waits for the processes of a stage to end, and describes how they ended."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sharedtensor_conformance.harness.supervision import Supervision
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
 EXIT_TIMEOUT = 10.0
-"""Seconds that a process gets to end when its connection is closed."""
+"""Seconds for a process to end after its connection is closed."""
 
 UNANSWERED = (ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
-"""What comes of asking a process that cannot answer."""
+"""The exceptions of a request to a process that cannot answer."""
 
 
 def _signal_name(number: int) -> str:
@@ -33,12 +33,12 @@ def _signal_name(number: int) -> str:
 
 
 class ProcessEnds:
-    """Waits for the ends of processes, and says how they ended.
+    """Waits for the ends of processes, and describes how they ended.
 
     Args:
-        supervision: knows how the owner ended, and what was printed.
-        actors: all actors of the stage; the owner knows how its children ended.
-        timeouts: how long a process may take to exit.
+        supervision: has the exit status of the owner, and the output.
+        actors: all actors of the stage; the owner has the statuses of its children.
+        timeouts: the time limits.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ProcessEnds:
     # Evidence
 
     def how_it_ended(self, process: Process, doing: str) -> str:
-        """Return a sentence that says how a process ended; it is not used again."""
+        """Return a sentence about how a process ended; it is not used again."""
         if process.wire and (why := process.wire.garbled):  # it has not: it is no use
             process.disconnect()
             return (
@@ -64,10 +64,10 @@ class ProcessEnds:
         return f"{process.name} {how} while it was asked to {doing}{words}"
 
     def no_answer(self, process: Process, doing: str, deadline: float) -> Exception:
-        """Return what it means that a process gave no answer.
+        """Return the exception for a process that gave no answer.
 
-        Who waits for a process that has died is no cause: a queue's thread, say, takes
-        its process with it when nobody talks to that one.
+        If another process died meanwhile, that one is the cause, and not the process
+        that waits for it.
         """
         late = f"{process.name} gave no answer within {deadline:g} s to: {doing}"
         late += self._why(doing, deadline)
@@ -78,13 +78,13 @@ class ProcessEnds:
         return DeadlineExceeded(late)
 
     def _why(self, doing: str, deadline: float) -> str:
-        """Say which field of the adapter the deadline of an action comes from."""
+        """Return which field of the adapter an action's deadline comes from."""
         if doing.startswith("act ") and deadline == self._timeouts.start:
             return " (`patience` of the adapter: processes may have to start in it)"
         return ""
 
     def _end_of(self, process: Process) -> tuple[str, str]:
-        """Return how a process ended, and what was printed last if it went wrong."""
+        """Return how a process ended, and the last line of output if it failed."""
         status: int | None = None
         with contextlib.suppress(*UNANSWERED):  # the owner cannot say either
             status = self.wait(process, min(EXIT_TIMEOUT, self._timeouts.start))
@@ -102,7 +102,7 @@ class ProcessEnds:
     # Waiting
 
     def wait(self, process: Process, within: float = EXIT_TIMEOUT) -> int | None:
-        """Wait for the process's end and let its parent reap it; return the status."""
+        """Wait for the process to end and be reaped; return its exit status."""
         wait_until(process.has_ended, within)
         process.disconnect()
         if not self._supervision.is_started:
@@ -123,7 +123,7 @@ class ProcessEnds:
         return status
 
     def wait_for_exit(self, process: Process) -> int | None:
-        """Wait for the end of a process that was asked to leave; return its status.
+        """Wait for a process to end that was asked to leave; return its exit status.
 
         Raises:
             DeadlineExceeded: it did not exit in time.

@@ -1,6 +1,6 @@
-"""The executor of `concurrent.futures`, for those tests that use one.
+"""The executor of `concurrent.futures`, for tests that use one.
 
-It is a module of its own since its import takes a tenth of the start of an actor.
+It has its own module because its import takes a tenth of the start of an actor.
 """
 
 from __future__ import annotations

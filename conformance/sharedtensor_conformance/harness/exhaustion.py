@@ -1,11 +1,11 @@
-"""Exhausts what an actor's process has, so that a test can see a refusal.
+"""Exhausts a resource of an actor's process, so that a test can observe a refusal.
 
-Each kind takes what there is until the kernel refuses, gives `spare` of it back, and
-can return everything later. So the refusal that a test provokes is the kernel's own and
-comes at a known place, and whatever the actor held before is untouched.
+Each kind takes the resource until the kernel refuses, returns `spare` units of it, and
+can return everything later. So the refusal that a test provokes comes from the kernel
+at a known point, and resources that the actor held before are not affected.
 
-Before anything is taken, the interpreter gets memory to go on with: without it, the
-first exception that it makes would need a mapping that it cannot have.
+Before that, the interpreter gets spare memory. Without it, the first exception would
+need a mapping that the process cannot get.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from collections.abc import Callable
 from typing import Any
 
 Restore = Callable[[], None]
-"""What gives everything back."""
+"""A function that returns everything that was taken."""
 
 MAPPINGS_AT_MOST = "/proc/sys/vm/max_map_count"
 MANY_MAPPINGS = 1 << 20
-"""Where the system allows more mappings than this, they are not exhausted."""
+"""If the system allows more mappings than this, they are not exhausted."""
 
 _BALLAST = 20_000
 _PROTECTED, _OPEN = 0, mmap.PROT_READ  # PROT_NONE, mmap(2)
 
 
 class CannotExhaust(Exception):
-    """The system has too much of it."""
+    """The system has too much of the resource."""
 
 
 def exhaust(what: str, spare: int) -> Restore:
-    """Leave this process only `spare` more of something; return what ends that.
+    """Leave this process only `spare` more of a resource; return the undo function.
 
     Raises:
-        CannotExhaust: there is too much of it here.
+        CannotExhaust: the system has too much of it.
     """
     ballast = _ballast()
     give_back: Restore = {
@@ -140,7 +140,7 @@ def _mappings_until_refused() -> list[mmap.mmap]:
 
 
 class Interruptions:
-    """Signals with a Python handler that arrive all the time."""
+    """Sends signals with a Python handler to this process continuously."""
 
     def __init__(self, interval: float) -> None:
         self.count = 0
@@ -151,7 +151,7 @@ class Interruptions:
         self.count += 1
 
     def end(self) -> int:
-        """Let no more signals come; return how many came."""
+        """Stop the signals; return how many came."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self.before)
         return self.count

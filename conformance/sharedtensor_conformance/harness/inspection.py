@@ -1,7 +1,7 @@
-"""Describes an adapter without importing it here.
+"""Describes an adapter without importing it in this process.
 
-Importing somebody's adapter may import, and crash, the implementation; so `describe`
-does it in a child with a deadline.
+The import of an adapter may import the implementation and crash. So `describe` imports
+it in a child process with a deadline.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST = 2000  # characters of a reason why an adapter cannot be loaded
 
 @dataclass(frozen=True)
 class Description:
-    """An adapter as the controller sees it: plain data."""
+    """The description of an adapter as plain data."""
 
     implementation: Implementation
     problems: list[str]
@@ -38,11 +38,11 @@ class Description:
 
 
 def loaded(name: str) -> Implementation:
-    """Return an adapter's first half, with the version that is installed.
+    """Return an adapter's `Implementation`, with the installed version.
 
     Raises:
-        LoadingError: there is none of this name, it is no `Implementation`, or what it
-            is for is not installed.
+        LoadingError: there is no adapter of this name, it is not an `Implementation`,
+            or its implementation is not installed.
     """
     found = loader.load_implementation(name)
     return replace(found, version=_version(found.version))
@@ -66,13 +66,13 @@ def describe(
 ) -> Description:
     """Return what the adapter declares, loaded in a child with a deadline.
 
-    If it is to be `tried`, the operations of ``core`` are called once, too.
+    If `tried` is true, the operations of ``core`` are also called once.
 
-    The child has a supervisor, so nothing of it is left, whatever it starts or ignores.
-    What it prints is not looked at, and it is not waited for once it has answered.
+    The child has a supervisor, so that all its processes are ended. Its output is
+    ignored, and it is ended as soon as it has answered.
 
     Raises:
-        LoadingError: it cannot be loaded, crashes, hangs or is no adapter.
+        LoadingError: it cannot be loaded, crashes, hangs or is not an adapter.
     """
     if not name.startswith("mutant:"):
         loader.target_of(name)  # a name that cannot be needs no child
@@ -92,7 +92,7 @@ def describe(
     except HarnessFault as error:
         raise loader.LoadingError(
             f"the adapter {name!r} cannot be looked at: {error} "
-            f"(`--patience` says how long it may take)"
+            f"(set its time limit with `--patience`)"
         ) from None
     raise loader.LoadingError(f"the adapter {name!r} {how}: {said}")
 

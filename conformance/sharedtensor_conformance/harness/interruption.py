@@ -1,17 +1,17 @@
-"""Calls of the implementation that an exception of a signal handler interrupts.
+"""Interrupts calls of the implementation by exceptions of signal handlers.
 
-Python runs the handlers of signals in the main thread where a function of Python is
-entered, and where a function of C has come back to one of Python. At one such place of
-a call, chosen by its number, a signal is sent to this thread, and its handler raises:
-so a case interrupts a call at all of its places, and at the same ones when it is
-repeated, which no timer does. Where the implementation blocks the signal, the handler
-runs when it no longer does; where it handles or ignores it, nothing is raised.
+Python runs signal handlers in the main thread, at the start of a Python function and
+after the return of a C function. At one such place of a call, chosen by its number, a
+signal is sent to this thread, and its handler raises an exception. So a case interrupts
+a call at each of its places, and at the same places when it is repeated, which a timer
+cannot do. If the implementation blocks the signal, the handler runs when the signal is
+unblocked. If the implementation handles or ignores the signal, nothing is raised.
 
-Handlers run where a loop goes round, too; such places are left out. So are those in a
-method `__del__`: Python ends that, reports the exception, and the call goes on. Other
-functions that Python calls so are found by that report.
+Handlers also run at the jump back of a loop; these places are left out. Places in a
+method `__del__` are left out, too: Python ends the method, reports the exception and
+continues the call. The report shows other functions that Python calls in this way.
 
-Each action gets the actor first.
+The first argument of each action is the actor.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from types import FrameType
 from typing import Any
 
 AT_EVERY = ("call", "c_return")
-"""The events of `sys.setprofile` at the places where a handler can run."""
+"""The events of `sys.setprofile` at which a signal handler can run."""
 
 FINALIZER = "__del__"
 STEPS = {"call": 1, "return": -1}
-"""By how many functions more one is in, after an event of a function of Python."""
+"""The change of the call depth at an event of a Python function."""
 
 TOLD = "the call raises it"
 REPORTED = "Python reports it"
 SWALLOWED = "nobody is told of it"
 NOT_RAISED = "it is not raised"
-"""What becomes of the exception of the handler; or the call raises another one."""
+"""The results for the handler's exception; or the call raises another exception."""
 
 
 class Interrupt(BaseException):
-    """What a handler raises that interrupts a program, as `KeyboardInterrupt` is."""
+    """An exception of a handler that interrupts a program, like `KeyboardInterrupt`."""
 
 
 KINDS: dict[str, tuple[signal.Signals, type[BaseException]]] = {
     "interrupt": (signal.SIGINT, Interrupt),
     "timeout": (signal.SIGALRM, TimeoutError),
 }
-"""The signals that are sent, and what their handlers raise: that of a watchdog is an
-`OSError`, as are those of the system."""
+"""The signals, and the exceptions of their handlers. The handler of a watchdog raises
+an `OSError`, like the system."""
 
 
 class Places:
-    """Counts the places in a call, and interrupts it at the one with a number, from 1.
+    """Counts the places in a call, and interrupts it at the place with a number.
 
     Args:
-        number: that of the place; 0 for none.
+        number: the number of the place, from 1; 0 for none.
         kind: one of the `KINDS`.
     """
 
@@ -67,9 +67,9 @@ class Places:
         self.is_reported = False
 
     def during(self, call: Callable[[], object]) -> str:
-        """Do a call; return what became of the exception of the handler.
+        """Execute a call; return what happened to the exception of the handler.
 
-        What the call raises of its own accord comes out.
+        Other exceptions of the call are raised.
         """
         handler = signal.signal(self.signal, self._raise)
         hook, sys.unraisablehook = sys.unraisablehook, self._at_unraisable
@@ -121,7 +121,7 @@ class Places:
 
 
 def _described(frame: FrameType, what: object) -> str:
-    """Return where in the code a place is."""
+    """Return the position of a place in the code."""
     code = frame.f_code
     called = getattr(what, "__qualname__", None)
     does = f"has called {called}" if called else "begins"
@@ -153,11 +153,11 @@ CALLS: dict[str, Callable[..., Callable[[], object]]] = {
     "share_module": _share_module,
     "put": _put,
 }
-"""The calls that can be interrupted, by name: each returns what does it."""
+"""The calls that can be interrupted, by name; each returns a function."""
 
 
 def places_of(actor: Any, call: str, *arguments: Any) -> int:
-    """Do a call; return how many places it has."""
+    """Execute a call; return the number of its places."""
     places = Places()
     do = CALLS[call](actor, *arguments)
     actor.by_implementation(lambda: places.during(do))
@@ -170,7 +170,7 @@ def interrupt(
     """Interrupt a call at a place.
 
     Returns:
-        What became of the exception, and where it was raised.
+        What happened to the exception, and where it was raised.
     """
     places = Places(number, kind)
     do = CALLS[call](actor, *arguments)
@@ -178,7 +178,7 @@ def interrupt(
 
 
 def written_in_a_child(actor: Any, tensors: list[Any], value: int) -> list[list[Any]]:
-    """Let a forked child write to the last element of each tensor.
+    """Make a forked child write to the last element of each tensor.
 
     Returns:
         For each whether it is shared, as it says, its first and last values, and those

@@ -1,9 +1,8 @@
-"""What the ledger shows more of than before, and how long it is waited for.
+"""Compares the ledger with an earlier one, and waits for the release of objects.
 
-What was dropped may take its time to be given back, so a check waits for it. What has
-stayed once, for the whole time, is not waited for again: later cases of the
-configuration wait for what is left of its kind no longer than anything has ever taken
-here to be given back.
+The release of dropped objects may take time, so a check waits for it. If something of a
+kind was not released after the full wait, later cases of the configuration wait less
+for that kind: no longer than any release has ever taken there.
 """
 
 from __future__ import annotations
@@ -21,46 +20,46 @@ from sharedtensor_conformance.harness.outcomes import LeftBehind
 from sharedtensor_conformance.harness.process_tree import wait_until
 
 SHORT_WAIT = 0.1
-"""Seconds that what is known to stay is waited for at least."""
+"""The minimum wait in seconds for a kind of leak that is known."""
 
 CASES_SHOWN = 8
-"""How many of the cases that left one kind of thing the evidence names."""
+"""How many leaking cases the evidence names for each kind of leak."""
 
 NAMES_SHOWN = 5
-"""How many segments or files of one kind one look names."""
+"""How many segments or files of one kind a reading names."""
 
 SHARING, MACHINERY = "LIFE-7", "LIFE-12"
-"""The clauses that name what stays: shared memory, and what shares it."""
+"""The clauses about leaks: of shared memory, and of the resources that share it."""
 
 COUNTED = (
     ("descriptor", "descriptors", "targets", SHARING),
     ("mapping", "mappings", "mapped", SHARING),
     ("thread", "threads", "", MACHINERY),
 )
-"""What is counted of a process: its name, its count, its kinds, the clause."""
+"""The counted resources of a process: name, count, kinds, clause."""
 
 NAMED = (("segments", "segment", SHARING), ("files", "temporary file", MACHINERY))
-"""What is counted by name."""
+"""The resources that are counted by name."""
 
 Counts = Mapping[str, int]
-"""How many there are of each kind."""
+"""The count of each kind."""
 
 NOTHING: Counts = MappingProxyType({})
 
 Key = tuple[str, str, frozenset[str]]
-"""What two leaks of one kind have in common: the process, the thing, its kinds."""
+"""The key of a kind of leak: process, thing and kinds."""
 
 
 @dataclass(frozen=True)
 class Leak:
-    """One thing that is there and was not before.
+    """A resource that exists now and did not exist before.
 
     Args:
-        clauses: the clauses that name it.
-        thing: what it is, such as ``descriptor``.
-        who: the process that has it; the name, for what has one.
-        count: how many there are more.
-        kinds: how many there are more of each kind.
+        clauses: the clauses about it.
+        thing: the type of resource, for example ``descriptor``.
+        who: the process that has it; the name, for a resource with a name.
+        count: the increase.
+        kinds: the increase for each kind.
     """
 
     clauses: tuple[str, ...]
@@ -71,12 +70,12 @@ class Leak:
 
     @property
     def key(self) -> Key:
-        """What it has in common with others of its kind."""
+        """The key of its kind of leak."""
         return self.thing, ledger.kind(self.who), frozenset(k for k, _ in self.kinds)
 
     @property
     def named(self) -> tuple[str, ...]:
-        """What it is, as expectations name it: the thing, and each kind of it."""
+        """Its names in expectations: the thing with each of its kinds."""
         if self.thing == "process" or self.thing in [thing for _, thing, _ in NAMED]:
             return (f"{self.thing} {ledger.kind(self.who)}",)
         return tuple(f"{self.thing} {kind}" for kind, _ in self.kinds) or (self.thing,)
@@ -94,12 +93,12 @@ class Leak:
 
 @dataclass
 class Growth:
-    """What the ledger shows more of than it did.
+    """The increase of the ledger since an earlier reading.
 
     Args:
-        found: each thing.
-        waited: seconds that it was waited for.
-        known: everything stayed in an earlier case too, which waited to the end.
+        found: the leaks.
+        waited: how long the check waited, in seconds.
+        known: whether earlier cases that waited in full had already leaked all of it.
     """
 
     found: list[Leak] = field(default_factory=list)
@@ -113,19 +112,19 @@ class Growth:
         return "; ".join(map(str, self.found))
 
     def kinds(self) -> set[Key]:
-        """Return what is left by its kinds."""
+        """Return the kinds of the leaks."""
         return {leak.key for leak in self.found}
 
     def add_process(
         self, who: str, held: dict[str, Any], was: Any, allowed: Counts = NOTHING
     ) -> None:
-        """Compare the counts of a process with those that it had, if it was there.
+        """Compare the counts of a process with its earlier counts.
 
         Args:
-            who: its name.
+            who: the name of the process.
             held: its counts.
-            was: those that it had; None where it was not there.
-            allowed: how many more there may be, by what is counted.
+            was: its earlier counts; None if it did not exist.
+            allowed: the permitted increase of each count.
         """
         if was is None:
             self.found.append(Leak((MACHINERY,), "process", who))
@@ -138,7 +137,7 @@ class Growth:
     def add_names(
         self, now: dict[str, Any], was: dict[str, Any], allowed: Counts = NOTHING
     ) -> None:
-        """Compare segments and temporary files with those that were there."""
+        """Compare segments and temporary files with the earlier ones."""
         for counted, thing, clause in NAMED:
             room = allowed.get(counted)
             if room is not None and len(now[counted]) <= len(was[counted]) + room:
@@ -147,10 +146,10 @@ class Growth:
             self.found += [Leak((clause,), thing, one) for one in _some_of_each(new)]
 
     def failure(self, sentence: str = "") -> LeftBehind | None:
-        """Return what is wrong where something is left; None where nothing is.
+        """Return the failure if there are leaks, else None.
 
         Args:
-            sentence: what would hold if nothing were left.
+            sentence: what would hold without leaks.
         """
         if not self:
             return None
@@ -161,12 +160,12 @@ class Growth:
 
 
 def named(found: Iterable[Leak]) -> tuple[str, ...]:
-    """Return what there is of leaks, each kind once."""
+    """Return the names of leaks, each kind once."""
     return tuple(dict.fromkeys(kind for leak in found for kind in leak.named))
 
 
 def _some_of_each(names: Iterable[str]) -> Iterator[str]:
-    """Yield some names of each kind: those of one do not hide another."""
+    """Yield some names of each kind, so that many of one do not hide another."""
     shown: Counter[str] = Counter()
     for name in names:
         shown[ledger.kind(name)] += 1
@@ -177,12 +176,12 @@ def _some_of_each(names: Iterable[str]) -> Iterator[str]:
 def _more(
     now: Mapping[str, int], was: Mapping[str, int]
 ) -> tuple[tuple[str, int], ...]:
-    """Return how many more there are of each kind, the most numerous first."""
+    """Return the increase of each kind, the largest first."""
     return tuple((Counter(now) - Counter(was)).most_common())
 
 
 class LeakWaits:
-    """Waits until nothing is left of what the cases of a configuration dropped."""
+    """Waits until everything that the cases of a configuration dropped is released."""
 
     def __init__(self) -> None:
         self._returned: dict[Key, float] = {}  # seconds after which it was back
@@ -190,9 +189,9 @@ class LeakWaits:
         self._in_full = False
 
     def wait(self, look: Callable[[], Growth], within: float) -> Growth:
-        """Return what `look` still finds after so many seconds, or as soon as nothing.
+        """Return what `look` finds after `within` seconds, or as soon as it is nothing.
 
-        What is known to stay is waited for a short time only.
+        For known kinds of leaks, the wait is short.
         """
         started, now, before = time.monotonic(), Growth(), set[Key]()
 
@@ -211,7 +210,7 @@ class LeakWaits:
 
     @contextmanager
     def in_full(self) -> Iterator[None]:
-        """Wait to the end for everything, known or not: for what confirms a failure."""
+        """Wait in full for all kinds during the block, to confirm a failure."""
         self._in_full = True
         try:
             yield
@@ -219,7 +218,7 @@ class LeakWaits:
             self._in_full = False
 
     def _enough(self, seen: Growth, within: float) -> float:
-        """Return the seconds after which what is left is not waited for any more."""
+        """Return the seconds after which the wait for the rest ends."""
         if not self._stays(seen, within):
             return within
         slowest = max(self._returned.get(key, 0.0) for key in seen.kinds())
@@ -231,24 +230,24 @@ class LeakWaits:
 
 
 def _note(times: dict[Key, float], keys: Iterable[Key], seconds: float) -> None:
-    """Keep the longest time of each kind."""
+    """Store the longest time of each kind."""
     for key in keys:
         times[key] = max(seconds, times.get(key, 0.0))
 
 
 class Leaks:
-    """What stayed after the cases of a configuration, by the clause that names it."""
+    """The leaks of the cases of a configuration, by the clause about them."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[Key, Finding]] = {SHARING: {}, MACHINERY: {}}
 
     def note(self, case: str, growth: Growth, *, failed: bool = False) -> None:
-        """Hold what stayed after a case against the clauses that name it.
+        """Record the leaks of a case for the clauses about them.
 
         Args:
             case: its id; empty for the test that judges these clauses itself.
-            growth: what stayed.
-            failed: the case failed.
+            growth: the leaks.
+            failed: whether the case failed.
         """
         for leak in growth.found:
             for id in leak.clauses:
@@ -258,7 +257,7 @@ class Leaks:
                 finding.cases[case] = failed or finding.cases.get(case, False)
 
     def failure(self, id: str) -> LeftBehind | None:
-        """Return what is held against a clause; None where nothing is."""
+        """Return the failure of a clause because of leaks, or None."""
         found = sorted(self._found[id].values(), key=lambda one: -len(one.cases))
         if not found:
             return None
@@ -273,9 +272,9 @@ class Finding:
     """Leaks of one kind.
 
     Args:
-        leak: the first of them.
-        waited: seconds that it was waited for.
-        cases: the cases after which there was one, and whether they failed.
+        leak: the first leak.
+        waited: how long the check waited for it, in seconds.
+        cases: the leaking cases, with whether they failed.
     """
 
     leak: Leak
@@ -289,12 +288,12 @@ class Finding:
 
 
 def shown(seconds: float) -> str:
-    """Return a time as evidence shows it."""
+    """Return a time as text for evidence."""
     return f"{round(seconds, 1):g} s"
 
 
 def _listed(cases: Mapping[str, bool]) -> list[str]:
-    """Return a line for each case, and for those that are too many."""
+    """Return a line for each case, and one for the rest if there are too many."""
     lines = [
         f"  {id or 'the messages of this test'}{', which failed' * failed}"
         for id, failed in cases.items()

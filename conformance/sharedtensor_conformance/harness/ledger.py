@@ -1,8 +1,8 @@
-"""The ledger: counts what the processes below a supervisor hold, by way of /proc.
+"""The ledger: counts the resources of the processes below a supervisor, from /proc.
 
-Standard library only: the supervisor imports it without site-packages. Nothing here
-asks the implementation; descriptors, mappings, threads, processes, segments and
-temporary files are what the kernel says they are.
+It uses only the standard library, because the supervisor imports it without
+site-packages. It does not use the implementation: descriptors, mappings, threads,
+processes, segments and temporary files are counted as the kernel reports them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.process_tree import SHM
 
 DRIVER = "cuda.shm."
-"""How names begin of files that NVIDIA's driver puts into ``/dev/shm`` for itself."""
+"""The prefix of files in ``/dev/shm`` that NVIDIA's driver makes for itself."""
 
 SHARED_MAPPING = re.compile(
     rb"/dev/shm/(?!cuda\.shm\.)|/memfd:|/dev/zero \(deleted\)|/SYSV"
 )
 SHARED_FILE = re.compile(r"/dev/shm/(?!cuda\.shm\.)|/memfd:")
-"""How the target of a descriptor of shared memory begins."""
+"""The beginning of the target of a shared memory descriptor."""
 
 TEMPORARY = re.compile(r"/\S*/sts-[^/]+/t/")  # the folder of a stage's temporary files
 PARTICULAR = re.compile(
@@ -32,11 +32,11 @@ PARTICULAR = re.compile(
     r"|(?<=pym-)\d+-\w{8}"  # of an arena of `multiprocessing.heap`
     r"|[0-9a-f]{8,}|\d+"
 )
-"""What in a name is another one each time."""
+"""The parts of a name that differ each time."""
 
 
 def account(pid: int) -> dict[str, Any] | None:
-    """Return the counts of one process; None where it has ended."""
+    """Return the counts of one process; None if it has ended."""
     try:
         if process_tree.has_ended(pid):
             return None
@@ -58,7 +58,7 @@ def account(pid: int) -> dict[str, Any] | None:
 
 
 def targets(pid: int) -> list[str]:
-    """Return what the descriptors of a process point to."""
+    """Return the targets of a process's descriptors."""
     found = []
     with suppress(OSError):  # it ended meanwhile
         for fd in os.listdir(f"/proc/{pid}/fd"):
@@ -68,9 +68,9 @@ def targets(pid: int) -> list[str]:
 
 
 def files_open(pid: int) -> list[str]:
-    """Return the files of shared memory that a process has descriptors of, each once.
+    """Return the shared memory files with an open descriptor in a process, each once.
 
-    Two descriptors of one file are one.
+    Two descriptors of one file count once.
     """
     found = set()
     with suppress(OSError):  # it ended meanwhile
@@ -83,7 +83,7 @@ def files_open(pid: int) -> list[str]:
 
 
 def files_mapped(pid: int) -> list[str]:
-    """Return the files of shared memory that a process has mappings of, each once.
+    """Return the shared memory files that a process has mapped, each once.
 
     Raises:
         OSError: there is no such process.
@@ -94,7 +94,7 @@ def files_mapped(pid: int) -> list[str]:
 
 
 def mappings(pid: int) -> list[str]:
-    """Return what the mappings of shared memory of a process are of.
+    """Return the files of all shared memory mappings of a process.
 
     Raises:
         OSError: there is no such process.
@@ -105,7 +105,7 @@ def mappings(pid: int) -> list[str]:
 
 
 def identity(status: os.stat_result) -> str:
-    """Return what tells a file from all others: its device and inode."""
+    """Return the identity of a file: its device and inode."""
     major, minor = os.major(status.st_dev), os.minor(status.st_dev)
     return f"{major:x}:{minor:x}:{status.st_ino}"
 
@@ -120,7 +120,7 @@ def mapped_file(line: bytes) -> str:
 def file_at(pid: int, address: int) -> str:
     """Return the `identity` of the file that a process has mapped there; "" for none.
 
-    What a mapping is called is not looked at: a file may have got its name later.
+    The name of the mapping is not used, because a file may have got its name later.
     """
     with open(f"/proc/{pid}/maps", "rb") as file:
         for line in file:
@@ -132,9 +132,9 @@ def file_at(pid: int, address: int) -> str:
 
 
 def mapped_sizes(pid: int) -> dict[str, int]:
-    """Return how much of each file of shared memory a process has mapped, in bytes.
+    """Return how many bytes of each shared memory file a process has mapped.
 
-    The files are told as by `identity`.
+    The files are identified by `identity`.
     """
     with open(f"/proc/{pid}/maps", "rb") as file:
         lines = [line for line in file if SHARED_MAPPING.search(line)]
@@ -146,7 +146,7 @@ def mapped_sizes(pid: int) -> dict[str, int]:
 
 
 def kinds(names: Iterable[str]) -> dict[str, int]:
-    """Return how many there are of each kind: names without what tells two apart."""
+    """Return the count of each kind of name, without the parts that differ."""
     return dict(Counter(map(kind, names)))
 
 
@@ -161,8 +161,8 @@ def kind(name: str) -> str:
 def semaphores(pid: int) -> set[int]:
     """Return the inodes of the named semaphores that a process has mapped.
 
-    Their names cannot be told from its mappings: glibc makes a semaphore under another
-    name and links it to its own.
+    The mappings do not show their names, because glibc makes a semaphore under a
+    temporary name and links it to its name.
     """
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
@@ -204,10 +204,9 @@ def files_below(folder: str) -> list[str]:
 class Segments:
     """Finds the implementation's files in ``/dev/shm``.
 
-    In a private ``/dev/shm`` every file counts, but for those of NVIDIA's driver. In
-    one that is shared with others, a file counts if it was not there at the start and
-    its name has the implementation's pattern with the pid of a process that was `seen`
-    below this one.
+    In a private ``/dev/shm`` every file counts, except those of NVIDIA's driver. In a
+    shared one, a file counts if it did not exist at the start and its name matches the
+    implementation's pattern with the pid of a process that was `seen` below this one.
     """
 
     def __init__(self, pattern: str, private: bool, seen: Set[int]) -> None:
@@ -226,7 +225,7 @@ class Segments:
     def files(self) -> dict[str, dict[str, Any]]:
         """Return size and identity of the file of each of these names.
 
-        One that is removed meanwhile is left out.
+        A file that is removed meanwhile is left out.
         """
         found = {}
         for name in self.names():
@@ -251,7 +250,7 @@ class Segments:
 def snapshot(
     tree: process_tree.ProcessTree, segments: Segments, folder: str
 ) -> dict[str, Any]:
-    """Return the ledger of everything below this process."""
+    """Return the ledger of all descendants of this process."""
     accounts = {pid: account(pid) for pid in tree.living()}
     processes = {str(pid): held for pid, held in accounts.items() if held}
     return {"processes": processes, **names(segments, folder)}
@@ -260,14 +259,14 @@ def snapshot(
 def overview(
     tree: process_tree.ProcessTree, segments: Segments, folder: str
 ) -> dict[str, Any]:
-    """Return the same with the command lines of the processes alone.
+    """Return the ledger with only the command lines of the processes.
 
-    What each of them holds takes by far the most time to read.
+    Reading the resources of the processes takes most of the time.
     """
     processes = {str(pid): process_tree.command(pid) for pid in tree.living()}
     return {"processes": processes, **names(segments, folder)}
 
 
 def names(segments: Segments, folder: str) -> dict[str, list[str]]:
-    """Return the names that are there: of segments, and of temporary files."""
+    """Return the names of segments and of temporary files."""
     return {"segments": segments.names(), "files": files_below(folder)}

@@ -1,7 +1,7 @@
-"""Lets somebody listen to what a test does, as it is written down to be repeated.
+"""Reports the actions of a test to a listener, which can record them.
 
-A test acts by remote calls, signals, readings of the ledger and checks. Those who do
-these say so here; in a usual run nobody listens, and nothing is kept.
+A test acts by remote calls, signals, readings of the ledger and checks. The code for
+each of these reports to the listener. In a normal run the listener does nothing.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Any
 
 
 class Listener:
-    """Hears what a test does, and does nothing about it."""
+    """Receives the actions of a test; this base class ignores them."""
 
     def began_anew(self) -> None:
-        """What was told so far belongs to another attempt: the story begins here."""
+        """A new attempt begins; earlier events belong to another one."""
 
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
-        """A process was asked for something."""
+        """A request was sent to a process."""
 
     def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:
-        """It answered; `value` is what its answer brings."""
+        """The process answered with `value`."""
 
     def killed(self, actor: Any) -> None:
         """A process was killed."""
 
     def changed(self, what: str) -> None:
-        """What lies below all processes was changed: ``/dev/shm``, or a file in it."""
+        """The system was changed for all processes, for example ``/dev/shm``."""
 
     def read(self, actor: Any, what: str, value: Any) -> None:
-        """The ledger was read, or what `actor` has of it."""
+        """The ledger was read, or the part of `actor`."""
 
     def waited(self, begins: bool) -> None:
-        """A test began to wait for what it reads, or ended it."""
+        """A test began or ended a wait for the value that it reads."""
 
     def failed(
         self, kind: str, sentence: str, actual: Any = None, expected: Any = None
@@ -46,13 +46,13 @@ _listener = _nobody
 
 
 def listener() -> Listener:
-    """Return who listens."""
+    """Return the current listener."""
     return _listener
 
 
 @contextmanager
 def heard_by(somebody: Listener) -> Iterator[None]:
-    """Let `somebody` listen during the block."""
+    """Make `somebody` the listener during the block."""
     global _listener
     _listener = somebody
     try:

@@ -1,9 +1,9 @@
-"""What workers and consumers of a loader do among themselves.
+"""The work of loader processes, for tests of data loading with many batches.
 
-The controller asks once, and the processes go on through hundreds of batches without a
-remote call for each, since what is lost once in a hundred is to be seen.
+The controller makes one request, and the processes exchange hundreds of batches without
+further remote calls, so that a fault in one of a hundred batches is found.
 
-Each action gets the actor first.
+The first argument of each action is the actor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The decorator that ties a test to its clauses and says over what it varies."""
+"""The decorator that declares a test's clauses and the axes over which it varies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Marking:
-    """What `clause` says about a test."""
+    """The data that the decorator `clause` stores in a test."""
 
     clauses: tuple[str, ...]
     profiles: frozenset[str]
@@ -37,12 +37,12 @@ class Marking:
 
     @property
     def starts_processes(self) -> bool:
-        """Whether the test starts processes besides those that cases share."""
+        """Whether the test starts processes in addition to those that cases share."""
         return self.starts or self.isolated
 
     @property
     def sets_strategies(self) -> bool:
-        """Whether the test may use other strategies than that of its configuration."""
+        """Whether the test may use strategies other than that of its configuration."""
         return "strategies" in self.profiles
 
     @property
@@ -75,34 +75,34 @@ def clause(
 
     Args:
         ids: the clauses that the test judges.
-        vary: the axes of the configuration that the test runs over.
-        start_methods: only these.
-        strategies: only these.
-        profiles: claims that the test needs besides the profiles of its clauses.
-        runs_last: the test runs after all others of its configuration.
-        may_corrupt: where the test fails, memory may be corrupt, so the processes are
-            not used again.
-        isolated: the test starts all its processes itself, so its cases can be spread
-            over workers, and wait side by side.
-        pairwise: of all combinations of its configurations and axes, so many that each
-            two values of two of them meet.
-        channels: the channels that it names; all have to be claimed.
-        dtypes: the dtypes that it names; all have to be claimed. What is made without
-            naming one is ``float32``, which every adapter claims.
-        views: the kinds of views that it makes without asking which there are; all
-            have to be claimed.
-        several_strategies: the test is about two strategies, so two have to be claimed.
-        forks: the test forks, under whichever start method it runs.
-        prefers: the start method of a test that does not vary over them and that could
-            run under any.
-        starts: the test starts processes besides those that cases share.
-        mainly: the one of the clauses that a failure breaks which does not say what it
-            is about, such as an exception. Without it that failure breaks all of them.
-        private: the test is about a tensor that nobody has asked to share.
+        vary: the axes of the configuration over which the test varies.
+        start_methods: the only start methods for the test.
+        strategies: the only strategies for the test.
+        profiles: claims that the test needs, other than the profiles of its clauses.
+        runs_last: whether the test runs after all others of its configuration.
+        may_corrupt: whether memory may be corrupt after a failure, so that the
+            processes are not used again.
+        isolated: whether the test starts all its processes itself, so that its cases
+            can run on any worker, in parallel.
+        pairwise: whether the test runs only so many combinations of its configurations
+            and axes that each pair of values occurs.
+        channels: the channels that the test names; all have to be claimed.
+        dtypes: the dtypes that the test names; all have to be claimed. The default
+            dtype is ``float32``, which every adapter claims.
+        views: the kinds of views that the test makes without a check; all have to be
+            claimed.
+        several_strategies: whether the test needs two claimed strategies.
+        forks: whether the test forks, under any start method.
+        prefers: the start method of a test that does not vary over start methods and
+            can run under any.
+        starts: whether the test starts processes in addition to those that cases share.
+        mainly: the clause that is broken by a failure that names no clause, for example
+            an exception. Without it, such a failure breaks all clauses of the test.
+        private: whether the test needs a tensor that was not requested to be shared.
 
     Raises:
         KeyError: the spec has no such clause.
-        ValueError: the test is mainly about a clause that it does not judge.
+        ValueError: `mainly` is not one of the clauses of the test.
     """
     if mainly and mainly not in ids:
         raise ValueError(f"{mainly} is none of the clauses that the test judges")

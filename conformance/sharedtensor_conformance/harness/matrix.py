@@ -1,4 +1,4 @@
-"""The matrix: every axis over which a test can vary, declared in this one place."""
+"""The matrix: declares every axis over which a test can vary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sharedtensor_conformance.adapter import Implementation, Layout
 from sharedtensor_conformance.harness.marking import Marking
 
 DIRECTIONS = ("to_peer", "to_owner")
-"""Who sends: the owner or the peer."""
+"""The directions of messages: the owner or the peer sends."""
 
 BASE = 24
 """The number of elements of the base tensor that `LAYOUTS` are windows on."""
@@ -32,20 +32,20 @@ BACKWARDS = (
     Layout("backwards", offset=22, shape=(7,), strides=(-3,)),
     Layout("flipped", offset=19, shape=(3, 4), strides=(-6, 1)),
 )
-"""More of them, which run backwards."""
+"""More layouts, with negative strides."""
 
 PREFERRED = ("spawn", "forkserver", "fork")
-"""Which start method a test runs under that does not vary over them.
+"""The preferred start methods of a test that does not vary over start methods.
 
-Where one case stands for a clause it is `fork`, if it can be: an import of the
-implementation costs more than most cases do.
+With ``--one-per-clause``, `fork` is preferred, because an import of the implementation
+takes longer than most cases.
 """
 
 PREFERRED_BY_STARTS = ("forkserver", "spawn", "fork")
 """The same for a test that starts processes itself.
 
-They inherit nothing either way, and of those of a fork server none has to import the
-implementation.
+Processes of spawn and of a fork server inherit nothing, but only those of a fork server
+do not have to import the implementation.
 """
 
 
@@ -77,7 +77,7 @@ def kinds_of(layout: Layout) -> frozenset[str]:
 def possible(
     layouts: Sequence[Layout], implementation: Implementation
 ) -> tuple[Layout, ...]:
-    """Return those of the windows that views of an implementation can be."""
+    """Return the windows that an implementation's kinds of views permit."""
     declared = {*implementation.views}
     if implementation.negative_strides:
         declared.add("backwards")
@@ -85,13 +85,13 @@ def possible(
 
 
 def layouts_of(implementation: Implementation) -> tuple[Layout, ...]:
-    """Return the windows that tests vary over, for one implementation."""
+    """Return the windows over which tests vary, for an implementation."""
     return possible(LAYOUTS + BACKWARDS, implementation)
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Where a case runs; `why_not` is set where it cannot."""
+    """Strategy, start method and device of a case; `why_not` if it cannot run."""
 
     strategy: str
     start_method: str
@@ -110,7 +110,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Selection:
-    """What the options of the run choose; an empty tuple chooses everything."""
+    """The selection by the options of a run; an empty tuple selects everything."""
 
     clauses: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class Selection:
 
     @property
     def full(self) -> bool:
-        """Whether nothing was left out but devices."""
+        """Whether everything is selected, except devices."""
         return not (
             self.clauses
             or self.profiles
@@ -134,9 +134,9 @@ class Selection:
 
 
 def matches(id: str, pattern: str) -> bool:
-    """Return whether a case has this id, or one that the pattern matches.
+    """Return whether the pattern matches the id of a case.
 
-    In a pattern ``*`` is anything, and brackets are brackets.
+    In a pattern, ``*`` matches any text, and brackets are literal.
     """
     return id == pattern or fnmatchcase(id, pattern.replace("[", "[[]"))
 
@@ -144,7 +144,8 @@ def matches(id: str, pattern: str) -> bool:
 def may_match(test: str, pattern: str) -> bool:
     """Return whether the pattern may match ids of the cases of a test.
 
-    They begin with it and a bracket; the pattern with what is before a ``*`` or ``?``.
+    Such an id begins with the test and a bracket. The pattern is compared up to its
+    first ``*`` or ``?``.
     """
     begins, plain = f"{test}[", re.split(r"[*?]", pattern, maxsplit=1)[0]
     goes_on = plain != pattern
@@ -154,8 +155,8 @@ def may_match(test: str, pattern: str) -> bool:
 def pairwise(axes: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return rows, one value of each axis, in which all pairs of values occur.
 
-    A fault that needs two values to meet is found so, at the price of the two longest
-    axes and not of the product of all (the idea is older: D. R. Kuhn, D. R. Wallace,
+    This finds a fault that needs a combination of two values. The number of rows is
+    about the product of the two longest axes, not of all (D. R. Kuhn, D. R. Wallace,
     A. M. Gallo, IEEE Transactions on Software Engineering 30(6), 2004).
     """
     if len(axes) < 2:
@@ -166,9 +167,9 @@ def pairwise(axes: Sequence[Sequence[Any]]) -> list[list[Any]]:
     ]
 
 
-@cache  # several tests have the same axes, and each is asked about twice
+@cache  # several tests have the same axes, and each needs them twice
 def _paired_places(lengths: tuple[int, ...]) -> list[list[int]]:
-    """Return such rows for axes of these lengths, by the places of the values."""
+    """Return such rows for axes of these lengths, as positions of the values."""
     from allpairspy import AllPairs  # here: most selections have no such test
 
     return [list(row) for row in AllPairs([list(range(length)) for length in lengths])]
@@ -181,9 +182,10 @@ def _chosen(all_of: tuple[str, ...], *limits: tuple[str, ...] | None) -> list[st
 def configurations(
     marking: Marking, implementation: Implementation, selection: Selection
 ) -> list[Configuration]:
-    """Return where a test with this marking runs; empty where it is not selected.
+    """Return the configurations of a test; none if it is not selected.
 
-    What the implementation does not claim is one configuration that says so.
+    If the implementation lacks a claim, the result is one configuration with the
+    reason.
     """
     if lacking := _lacking(marking, implementation):
         return [Configuration("", "", why_not=lacking, unsupported=True)]
@@ -191,9 +193,9 @@ def configurations(
 
 
 def _lacking(marking: Marking, implementation: Implementation) -> str:
-    """Return what a test needs and the adapter does not claim; empty for nothing.
+    """Return what a test needs and the adapter does not claim; "" if nothing.
 
-    Without it the test would have nothing to judge, or would judge something else.
+    Without it, the test would have nothing to judge, or would judge something else.
     """
     if missing := sorted(marking.profiles - implementation.claims):
         return f"the profile {missing[0]!r} is not claimed"
@@ -242,7 +244,7 @@ def _methods(
     selection: Selection,
     strategy: str,
 ) -> list[str]:
-    """Return the start methods that a test runs under with this strategy."""
+    """Return the start methods of a test for this strategy."""
     possible = _possible_methods(marking, implementation)
     methods = _chosen(possible, selection.start_methods)
     if "start_method" in marking.vary:

@@ -1,8 +1,8 @@
-"""Calls the operations of profile ``core`` once: does the adapter do what it says?
+"""Calls the operations of profile ``core`` once, to find mistakes in the adapter.
 
-It is tried in one process and on one tensor, before anything is judged, so that its
-author learns of a mistake of the adapter's in a sentence. What needs a second process,
-`decode`, is left to the smoke test.
+The trial uses one process and one tensor, before anything is judged, so that the author
+of the adapter gets a clear message about a mistake. `decode` needs a second process and
+is left to the smoke test.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ SHOWN = 80  # characters of a result that is not as it has to be
 
 
 def problems_of_calls(implementation: Implementation, operations: Any) -> list[str]:
-    """Return what is wrong with the results of `operations`, a sentence each.
+    """Return the problems of the results of `operations`, one sentence for each.
 
-    Nothing is tried where the processor's memory is not among the devices.
+    Nothing is tried if ``cpu`` is not among the devices.
     """
     if "cpu" not in implementation.devices:
         return []
@@ -46,7 +46,7 @@ def problems_of_calls(implementation: Implementation, operations: Any) -> list[s
 
 
 class _Trial:
-    """The operations of an adapter, and what was wrong with their results so far."""
+    """The operations of an adapter, and the problems found so far."""
 
     def __init__(self, operations: Any) -> None:
         self.operations = operations

@@ -1,6 +1,7 @@
-"""What another user of the machine may do to an implementation's segments and sockets.
+"""Checks what another user of the machine may do to segments and sockets.
 
-Standard library only: the supervisor, which has the privileges for it, imports it.
+It uses only the standard library, because the supervisor, which has the needed
+privileges, imports it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What can come out of a case, as exceptions: each kind leads to one verdict.
+"""The exceptions that end a case, each of which leads to one verdict.
 
-`CheckFailed` and `RemoteRaised` speak against the implementation (``fail``),
-`ActorDied` is a ``crash``, `DeadlineExceeded` a ``hang``; `HarnessFault` is the suite's
-own fault or the adapter's (``error``), and so is any other exception. `NotRun` and
+`CheckFailed` and `RemoteRaised` are failures of the implementation (``fail``),
+`ActorDied` is a ``crash``, and `DeadlineExceeded` a ``hang``. `HarnessFault` is a fault
+of the suite or the adapter (``error``), and so is any other exception. `NotRun` and
 `Unsupported` judge nothing.
 """
 
@@ -12,27 +12,27 @@ from dataclasses import dataclass, field
 
 
 class Broken(Exception):
-    """What speaks against the implementation.
+    """A failure of the implementation.
 
-    `clauses` are those that the failed statement is about, the nearest first, where a
-    case judges several and the statement only some of them.
+    `clauses` are the clauses that the failed check is about, the most specific first,
+    if the case judges several clauses and the check only some of them.
     """
 
     clauses: tuple[str, ...] = ()
 
 
 class CheckFailed(Broken):
-    """A statement of the test does not hold."""
+    """A check of the test failed."""
 
 
 class LeftBehind(CheckFailed):
-    """Something was not given back.
+    """Something was not released.
 
     Args:
-        sentence: what, and after how long.
-        cases: a case for each kind of it, where other cases have left it.
-        kinds: of what there is more, such as ``descriptor /dev/null``.
-        known: it was waited for in an earlier case, and did not come back then.
+        sentence: what was not released, and after how long.
+        cases: a case for each kind of leak, if other cases caused it.
+        kinds: the kinds of leaks, for example ``descriptor /dev/null``.
+        known: whether an earlier case had already waited for it in vain.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class HarnessFault(Exception):
 
 
 class NotRun(Exception):
-    """The case needs a device, a privilege or a system that is not here."""
+    """The case needs a device, a privilege or a system that this machine lacks."""
 
 
 class Unsupported(Exception):
-    """The implementation has nothing that the clause is about, and so cannot break it.
+    """The implementation has nothing that the clause is about, so it cannot break it.
 
-    What follows from the adapter's claims is known before a case is run: `matrix`.
+    Missing claims are found before a case is run, in `matrix`.
     """
 
 
@@ -68,7 +68,7 @@ class Unsupported(Exception):
 class RemoteError:
     """An exception of the implementation, as it was raised in an actor.
 
-    `errnos` are those of the exception and of what it was raised from.
+    `errnos` are those of the exception and of its causes.
     """
 
     actor: str
@@ -84,7 +84,7 @@ class RemoteError:
 
 
 class RemoteRaised(Broken):
-    """The implementation raised where the test did not ask for a refusal."""
+    """The implementation raised an exception where the test expects no refusal."""
 
     def __init__(self, error: RemoteError, doing: str) -> None:
         super().__init__(f"{error} (while it was asked to {doing})")

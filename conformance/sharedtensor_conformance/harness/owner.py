@@ -2,8 +2,8 @@
 
 With `--template` it is a template process, from which owners are forked.
 
-Under spawn and forkserver a child imports this module again before it unpickles its
-arguments; that is the moment at which a mutant has to act there too.
+Under spawn and forkserver, a child imports this module again before it unpickles its
+arguments. At that moment a mutant has to be applied in the child, too.
 """
 
 from sharedtensor_conformance.harness.setting import Setting

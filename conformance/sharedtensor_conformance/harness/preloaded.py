@@ -1,7 +1,7 @@
-"""Imports the implementation as a side effect: what a fork server preloads.
+"""Imports the implementation as a side effect, for a fork server to preload.
 
-`multiprocessing.set_forkserver_preload` takes names of modules; an owner names this one
-where its adapter declares `preload`.
+`multiprocessing.set_forkserver_preload` takes names of modules. An owner gives it this
+one if its adapter declares `preload`.
 """
 
 from contextlib import suppress

@@ -1,13 +1,14 @@
-"""The template process: has imported the implementation, and forks owners of stages.
+"""The template process: it has imported the implementation, and forks owners of stages.
 
-Importing a framework takes seconds, and every stage needs an owner. Where the adapter
+The import of a framework takes seconds, and every stage needs an owner. If the adapter
 declares `preload`, one process of each run imports the implementation and does nothing
-else, for all workers of pytest-xdist; each owner is forked from it, below a supervisor
-of its own, and goes on as one that was started from a clean interpreter would after its
-imports.
+else, for all workers of pytest-xdist. Each owner is forked from it, under its own
+supervisor, and continues like an owner that was started from a clean interpreter and
+has finished its imports.
 
-The kernel gives a process no new parent. So what is forked from the template forks the
-owner, and then becomes the supervisor's program, which keeps its children (execve(2)).
+The parent of a process cannot be changed. So the process that is forked from the
+template forks the owner, and then becomes the program of the supervisor, which keeps
+its children (execve(2)).
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
 ARGUMENT = "--template"
-"""Followed by the descriptor of a socket: the owner's main program is a template."""
+"""The option that makes an owner's main program a template; a descriptor follows."""
 
 MARK = "SHAREDTENSOR_CONFORMANCE_STAGE"
-"""A variable that is long enough for the path of a stage's folder."""
+"""An environment variable with space for the path of a stage's folder."""
 
 MARK_LENGTH = 256
 
@@ -43,10 +44,10 @@ _ENVIRONMENT_START = 47
 class Template:
     """Answers the controllers; forks a supervisor with an owner for each job.
 
-    The workers of pytest-xdist connect to its `listener`, in a folder of its own.
+    The workers of pytest-xdist connect to its `listener`, in a separate folder.
 
     Args:
-        first: the socket of who started it: it ends with that one.
+        first: the socket of the process that started it; it ends with that process.
     """
 
     def __init__(self, first: socket.socket) -> None:
@@ -55,7 +56,7 @@ class Template:
         self.folder = ""
 
     def serve(self) -> bool:
-        """Return True in each owner, and False here when the first one has gone."""
+        """Return True in each owner; False here when the first controller has ended."""
         process_tree.signal_at_parent_death(signal.SIGKILL)  # the import may hang
         why_not = preload()
         process_tree.signal_at_parent_death(None)
@@ -73,7 +74,7 @@ class Template:
         return False
 
     def remove_folder(self) -> None:
-        """Remove what `serve` made, if it came so far."""
+        """Remove the folder that `serve` made, if it exists."""
         if self.folder:
             stage_folder.remove(self.folder)
 
@@ -82,7 +83,7 @@ class Template:
         self.controllers[controller] = Wire(controller)
 
     def _serve_one(self, controller: socket.socket) -> bool:
-        """Do what a controller asks for; return True in the owner alone."""
+        """Execute a controller's request; return True only in the owner."""
         wire = self.controllers[controller]
         try:
             control = wire.receive_socket()  # that of the supervisor
@@ -105,7 +106,7 @@ class Template:
 
 
 def _reap() -> None:
-    """Let go of the supervisors that have ended; nobody asks how."""
+    """Reap the supervisors that have ended, without reading their status."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -114,8 +115,8 @@ def _reap() -> None:
 def preload() -> str:
     """Import the implementation; return why nothing can be forked from this process.
 
-    What the import prints is thrown away: where it fails, an owner that is started from
-    a clean interpreter fails in the same way, and is heard.
+    The output of the import is discarded. If the import fails, an owner that is started
+    from a clean interpreter fails in the same way, and its output is used.
     """
     before = _descriptors()
     errors = os.dup(2)
@@ -135,7 +136,7 @@ def preload() -> str:
 
 
 def _descriptors() -> dict[str, str]:
-    """Return what the descriptors of this process are."""
+    """Return the targets of this process's descriptors, by number."""
     found = {}
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself
@@ -144,7 +145,7 @@ def _descriptors() -> dict[str, str]:
 
 
 def _why_unfit(before: dict[str, str]) -> str:
-    """Return what a forked process would lack or share; empty where that is nothing."""
+    """Return what a forked process would lack or share; empty if nothing."""
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         return f"the import leaves {threads} threads, and a fork has one of them"
@@ -160,7 +161,7 @@ def _why_unfit(before: dict[str, str]) -> str:
 
 
 def _supervise(job: dict[str, Any], control: socket.socket) -> None:
-    """Fork the owner, and become its supervisor; returns in the owner alone."""
+    """Fork the owner, and become its supervisor; returns only in the owner."""
     owner = -1
     try:
         private = job["private"] and process_tree.mount_private_shm()
@@ -180,7 +181,7 @@ def _supervise(job: dict[str, Any], control: socket.socket) -> None:
 
 
 def _enter(job: dict[str, Any], log: int) -> None:
-    """Make this process an owner as one that was started with the job would be."""
+    """Make this process like an owner that was started with the job."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     for descriptor, source in ((0, null), (1, log), (2, log)):
@@ -199,7 +200,7 @@ def _enter(job: dict[str, Any], log: int) -> None:
 def _mark(root: str) -> None:
     """Show the stage's folder in ``/proc/PID/environ``, where sweeping looks for it.
 
-    Those whom this process forks inherit it, however they cut themselves off.
+    All processes that this process forks inherit it, even if they detach themselves.
     """
     with open("/proc/self/environ", "rb") as file:
         offset = file.read().index(f"{MARK}=".encode()) + len(MARK) + 1
@@ -207,7 +208,7 @@ def _mark(root: str) -> None:
 
 
 def _forget_arguments() -> None:
-    """Let the command line be an owner's, in evidence and in lists of processes."""
+    """Change the command line to that of an owner, for evidence and process lists."""
     with open("/proc/self/cmdline", "rb") as file:
         line = file.read()
     offset = line.index(ARGUMENT.encode())
@@ -215,7 +216,7 @@ def _forget_arguments() -> None:
 
 
 def _overwrite(field: int, offset: int, text: bytes) -> None:
-    """Write where the kernel reads the command line or the environment from."""
+    """Write to the memory that holds the command line or the environment."""
     start = int(process_tree.stat(os.getpid())[field])
     with open("/proc/self/mem", "r+b", buffering=0) as memory:
         memory.seek(start + offset)
@@ -230,7 +231,7 @@ def restore_ignored_signals() -> None:
 
 
 def main(own: Callable[[], None]) -> None:
-    """Serve as the template; in each owner, go on with `own`."""
+    """Run the template; in each owner, continue with `own`."""
     restore_ignored_signals()
     sock = socket.socket(fileno=int(sys.argv[2]))
     sock.set_inheritable(False)

@@ -1,7 +1,7 @@
-"""The controller's handle of one process: its pid, a descriptor of it, its connection.
+"""The controller's handle of one process: its pid, a pidfd and its connection.
 
-A pid can be used again when its process has been waited for; the descriptor says for
-certain whether the process that was started has ended.
+A pid can be reused after its process was waited for. The pidfd shows reliably whether
+the process that was started has ended.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from sharedtensor_conformance.harness.outcomes import ActorDied, CheckFailed
 from sharedtensor_conformance.harness.wire import Wire
 
 NO_PID = (errno.EINVAL, errno.ENOENT)
-"""How the kernel calls the number of a thread, or one that nothing has."""
+"""The errors of the kernel for the id of a thread, or an unused id."""
 
 
 class Process:
-    """A process of a stage; before it is started, and after `close`, it is none."""
+    """A process of a stage; without a process before the start and after `close`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -27,10 +27,10 @@ class Process:
         self.wire: Wire | None = None
 
     def open(self, pid: int) -> None:
-        """Take `pid` for the process, which has just been started.
+        """Use `pid` for the process, which has just been started.
 
         Raises:
-            ActorDied: it has ended already.
+            ActorDied: the process has already ended.
             CheckFailed: no process has this pid.
         """
         self.pid = pid
@@ -44,12 +44,12 @@ class Process:
             raise CheckFailed(f"{self.claimed()}, which no process has") from None
 
     def claimed(self) -> str:
-        """Return half a sentence: which process this is, by the implementation."""
+        """Return a part of a sentence with the pid that the implementation reported."""
         return f"the implementation says that {self.name} has the pid {self.pid}"
 
     @property
     def was_started(self) -> bool:
-        """Whether it was started, though it may have ended since."""
+        """Whether it was started; it may have ended since."""
         return self.pid != 0
 
     def has_ended(self) -> bool:
@@ -59,17 +59,17 @@ class Process:
         return bool(poller.poll(0))
 
     def is_alive(self) -> bool:
-        """Return whether the process runs and can be asked for something."""
+        """Return whether the process runs and can get requests."""
         return self.wire is not None and not self.has_ended()
 
     def disconnect(self) -> None:
-        """Close the connection: the process is not asked for anything any more."""
+        """Close the connection: the process gets no more requests."""
         if self.wire:
             self.wire.close()
             self.wire = None
 
     def close(self) -> None:
-        """Let go of the process; another one can be started in its place."""
+        """Release the process; another one can be started in its place."""
         self.disconnect()
         if self.pidfd >= 0:
             os.close(self.pidfd)

@@ -1,10 +1,11 @@
-"""The processes below this one: found, waited for and ended, as the kernel sees them.
+"""The descendants of this process: finds them, waits for them and ends them.
 
-A process that adopts orphans (PR_SET_CHILD_SUBREAPER) is in the end the parent of
-whatever its descendants leave behind, daemons in sessions of their own included. So a
-`ProcessTree` counts everything and nothing gets away from it.
+A process that adopts orphans (PR_SET_CHILD_SUBREAPER) becomes the parent of all
+processes that its descendants leave behind, including daemons in their own sessions. So
+a `ProcessTree` finds all of them.
 
-Standard library only: the supervisor imports this without site-packages.
+It uses only the standard library, because the supervisor imports it without
+site-packages.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from contextlib import contextmanager, suppress
 
 SHM = "/dev/shm"
 KILL_TIMEOUT = 20.0
-"""Seconds in which everything below that was killed has gone."""
+"""Seconds in which all killed descendants have to end."""
 
 STOP_TIMEOUT = 20.0
-"""Seconds in which all threads of a process have stopped."""
+"""Seconds in which all threads of a process have to stop."""
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
@@ -39,7 +40,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def wait_until(predicate: Callable[[], object], within: float) -> bool:
-    """Return whether `predicate` became true within so many seconds."""
+    """Return whether `predicate` became true within `within` seconds."""
     deadline = time.monotonic() + within
     pause = _PAUSE
     while not predicate():
@@ -127,11 +128,12 @@ def has_ended(pid: int) -> bool:
 def stop(pid: int) -> None:
     """Stop a process; return when all its threads have stopped.
 
-    The signal alone stops nobody: until a thread has taken it, others go on.
+    The signal does not stop all threads at once: until a thread has handled it, the
+    others continue.
 
     Raises:
         OSError: there is no such process.
-        TimeoutError: one of its threads goes on.
+        TimeoutError: one of its threads is still running.
     """
     os.kill(pid, signal.SIGSTOP)
     if not wait_until(lambda: _all_stopped(pid), STOP_TIMEOUT):
@@ -149,8 +151,8 @@ def stopped(pids: Iterable[int]) -> Iterator[None]:
     """Stop processes for the time of the block.
 
     Raises:
-        OSError: one of them is not there.
-        TimeoutError: a thread of one of them goes on.
+        OSError: one of them does not exist.
+        TimeoutError: a thread of one of them is still running.
     """
     chosen = list(pids)
     try:
@@ -180,11 +182,11 @@ def command(pid: int) -> str:
 
 
 class ProcessTree:
-    """Everything below this process, which from now on adopts orphans.
+    """All descendants of this process, which from now on adopts orphans.
 
     Attributes:
-        seen: the processes that were below at some time.
-        statuses: how those ended that were waited for, as exit codes.
+        seen: all processes that have been descendants.
+        statuses: the exit codes of the descendants that were waited for.
     """
 
     def __init__(self) -> None:
@@ -193,9 +195,9 @@ class ProcessTree:
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
 
     def reap(self) -> bool:
-        """Wait for whatever has ended, without blocking; return whether more is there.
+        """Wait for ended processes, without blocking; return whether others exist.
 
-        Whoever is below becomes a child in the end, so nobody is when this says no.
+        Every descendant becomes a child in the end, so none exists if this is False.
         """
         while True:
             try:
@@ -213,7 +215,7 @@ class ProcessTree:
         return self.statuses.get(pid)
 
     def living(self) -> list[int]:
-        """Return what is below and has not ended, parents first."""
+        """Return the descendants that have not ended, parents first."""
         self.reap()
         found = [pid for pid in descendants(os.getpid()) if not has_ended(pid)]
         self.seen.update(found)
@@ -224,9 +226,9 @@ class ProcessTree:
         sparing: Callable[[int], bool] | None = None,
         before: Callable[[int], None] | None = None,
     ) -> list[str]:
-        """Kill all but those to be spared; return the commands of the killed.
+        """Kill all processes except the spared ones; return their command lines.
 
-        Each is handed to `before` first.
+        `before` is called with each pid before the kill.
         """
         killed: dict[int, str] = {}  # each once, though it ends a moment later
         deadline = time.monotonic() + KILL_TIMEOUT
@@ -248,7 +250,7 @@ class ProcessTree:
 
 
 def make_mortal(pid: int) -> None:
-    """Let the kernel kill `pid` first where memory runs short."""
+    """Make the kernel kill `pid` first if memory runs out."""
     with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
         file.write(_MORTAL)
 
@@ -307,13 +309,13 @@ def _mount(source: bytes | None, flags: int) -> None:
 
 
 def uncover_private_shm() -> None:
-    """Let the private ``/dev/shm`` be as before."""
+    """Undo `cover_private_shm`."""
     if _libc.umount2(SHM.encode(), _DETACH) != 0:
         raise OSError(ctypes.get_errno(), "/dev/shm cannot be uncovered")
 
 
 def limit_private_shm(spare: int | None) -> None:
-    """Leave only `spare` bytes free in the private ``/dev/shm``; None: as at first.
+    """Leave only `spare` bytes free in the private ``/dev/shm``; None undoes that.
 
     Raises:
         OSError: it cannot be given another size.

@@ -1,7 +1,7 @@
-"""Records: objects in whose attributes a message has tensors, as programs send them.
+"""Records: objects with tensors in their attributes, as programs send them.
 
-They pickle in the ways in which classes do that say nothing of it. Each has two
-attributes, and stays in its process as one object.
+They are pickled in the default ways, without special methods. Each has two attributes,
+and stays in its process as one object.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Pair(NamedTuple):
-    """A tuple whose places have names."""
+    """A tuple with named fields."""
 
     first: Any
     second: Any
@@ -20,7 +20,7 @@ class Pair(NamedTuple):
 
 @dataclass
 class Batch:
-    """A dataclass, which pickles its dictionary of attributes."""
+    """A dataclass, which is pickled by its ``__dict__``."""
 
     first: Any
     second: Any
@@ -28,14 +28,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class FrozenBatch:
-    """A dataclass without that dictionary, and which cannot be changed."""
+    """A frozen dataclass with slots, without a ``__dict__``."""
 
     first: Any
     second: Any
 
 
 class Holder:
-    """An ordinary object, which pickles its dictionary of attributes."""
+    """An ordinary object, which is pickled by its ``__dict__``."""
 
     def __init__(self, first: Any, second: Any) -> None:
         self.first = first
@@ -48,7 +48,7 @@ RECORDS: dict[str, Callable[[Any, Any], Any]] = {
     "dataclass with slots": FrozenBatch,
     "object": Holder,
 }
-"""The classes of records, by what a test calls them."""
+"""The classes of records, by their names in tests."""
 
 
 def is_record(value: Any) -> bool:
@@ -62,6 +62,6 @@ def changed(record: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def kind_of(record: Any) -> str:
-    """Return what a test calls a record that arrived; its class where it is none."""
+    """Return the name of a received record in tests; of other objects, the class."""
     kinds = {made: kind for kind, made in RECORDS.items()}
     return kinds.get(type(record), type(record).__name__)

@@ -1,6 +1,6 @@
-"""What every process of a stage has to know; small, plain and picklable.
+"""The settings that every process of a stage needs; small, plain and picklable.
 
-It travels to the owner in the environment, since a child that is spawned needs it
+They are passed to the owner in the environment, because a spawned child needs them
 before it has unpickled anything.
 """
 
@@ -18,7 +18,7 @@ VARIABLE = "SHAREDTENSOR_CONFORMANCE_SETTING"
 
 @dataclass(frozen=True)
 class Setting:
-    """The implementation and the configuration that the processes of a stage run."""
+    """The implementation and the configuration of the processes of a stage."""
 
     implementation: str
     strategy: str
@@ -38,11 +38,11 @@ class Setting:
         return cls(implementation, "", (), "", preload=False)
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that carry this setting."""
+        """Return the environment variables with this setting."""
         return {VARIABLE: json.dumps(asdict(self))}
 
     def apply_mutant(self) -> None:
-        """Break the reference where the implementation is ``mutant:NAME``."""
+        """Apply the mutant if the implementation is ``mutant:NAME``."""
         _, _, name = self.implementation.partition("mutant:")
         if name:
             from sharedtensor_conformance.mutants import registry

@@ -1,10 +1,10 @@
 """A stage: one owner with its peers and their supervisor, for one configuration.
 
-The controller's side of the harness, made of parts: what is around the processes
-(`supervision`), how they are started (`starter`) and end (`ends`), what they hold
-(`ledger`), and what the system below them does (`system`). Actors start when a test
-first asks them for something. A stage that was closed can be used again: its actors
-get new processes.
+The stage is the controller's side of the harness and has these parts: `supervision`
+(the environment of the processes), `starter` (starts them), `ends` (waits for their
+ends), `ledger` (their resources), and `system` (changes of the system). An actor is
+started at its first request. A closed stage can be used again: its actors get new
+processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sharedtensor_conformance.harness.template import Template
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
 SETTLE_TIMEOUT = 2.0
-"""Seconds that processes which live on get to let go of what they dropped."""
+"""Seconds for live processes to release what they dropped."""
 
 
 class Stage:
@@ -41,10 +41,10 @@ class Stage:
     Args:
         name: the adapter's name.
         implementation: what the adapter declares.
-        configuration: where the cases run.
+        configuration: the configuration of its cases.
         template: the process from which owners can be forked.
-        isolation: given for a stage of one case, for tests about the birth and death
-            of everybody.
+        isolation: given for an isolated stage of one case, for tests in which all
+            processes start and end.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class Stage:
 
     @property
     def kept(self) -> int:
-        """How many segments may be there that nothing needs: so many a process."""
+        """The number of unused segments that may be kept for each process."""
         living = [actor for actor in self.actors if actor.is_alive()]
         return self.implementation.kept_segments * len(living)
 
     @property
     def in_flight(self) -> int:
-        """How many messages were put and not received by those for whom they are."""
+        """The number of messages that were put and not yet received."""
         return sum(actor.unreceived.total() for actor in self.actors)
 
     @contextlib.contextmanager
@@ -107,7 +107,7 @@ class Stage:
         environment: dict[str, str] | None = None,
         alone: bool = False,
     ) -> Iterator[Stage]:
-        """An isolated stage, for tests about the birth and death of everybody.
+        """Yield an isolated stage, for tests in which all processes start and end.
 
         The arguments are those of `Isolation`.
         """
@@ -131,7 +131,7 @@ class Stage:
     # What processes hold
 
     def holdings(self, *actors: ActorProxy) -> Holdings:
-        """Return what `actors` have open, and the segments that are there."""
+        """Return the resources of `actors`, and the existing segments."""
         for actor in actors:
             actor.ensure_started()
         names = {actor.pid: actor.name for actor in actors}
@@ -142,7 +142,7 @@ class Stage:
     def growth_since(self, before: Holdings, *actors: ActorProxy) -> Growth:
         """Wait until `actors`, and ``/dev/shm``, have no more than `before`.
 
-        Return what they have more of in the end.
+        Returns the increase at the end.
         """
         listener().waited(True)
         growth = self.leak_waits.wait(
@@ -160,7 +160,7 @@ class Stage:
         """Wait until `actors`, and ``/dev/shm``, have no more than `before`.
 
         Raises:
-            LeftBehind: they have; it is not so that `sentence` holds, if there is one.
+            LeftBehind: they have more; `sentence` says what was expected, if given.
         """
         growth = self.growth_since(before, *actors)
         if growth:
@@ -171,10 +171,10 @@ class Stage:
     def check_descriptors(
         self, before: Holdings, more: Mapping[ActorProxy, int], sentence: str
     ) -> None:
-        """Wait until each actor has at most so many `more` descriptors than `before`.
+        """Wait until each actor has at most `more` descriptors in addition to `before`.
 
         Raises:
-            LeftBehind: one of them has; it is not so that `sentence` holds.
+            LeftBehind: an actor has more; `sentence` says what was expected.
         """
         allowed = {actor.name: count for actor, count in more.items()}
         growth = self.holding_waits.wait(
@@ -184,14 +184,14 @@ class Stage:
 
     @contextlib.contextmanager
     def waiting_in_full(self) -> Iterator[None]:
-        """Wait to the end for what was dropped, though its kind is known to stay."""
+        """Wait in full for dropped objects during the block, also for known leaks."""
         with self.leak_waits.in_full(), self.holding_waits.in_full():
             yield
 
     # The end
 
     def kill_all(self) -> set[str]:
-        """Kill all processes at once, managers too; return the names that are left."""
+        """Kill all processes and managers at once; return the remaining names."""
         listener().changed("kill everything")
         names: list[str] = self.supervision.ask("kill_all")
         for actor in self.actors:
@@ -200,16 +200,16 @@ class Stage:
         return set(names)
 
     def start_again(self) -> None:
-        """Start another owner in the surroundings of those that were killed."""
+        """Start another owner in the environment of the killed processes."""
         self.starter.start_again()
 
     def leave_all(self) -> None:
-        """Let all reused processes end normally, the owner last."""
+        """Have all reused processes end normally, the owner last."""
         for actor in reversed(self.actors.running()):
             actor.leave()
 
     def abandon(self) -> None:
-        """Kill everything, from any thread: what waits for these processes ends."""
+        """Kill all processes, from any thread, so that waits for them end."""
         for stage in (*self.isolated, self):
             stage.supervision.abandon()
 
@@ -235,7 +235,7 @@ class Stage:
     def end_extra(self) -> None:
         """End the peers that were started for one case, and their channels.
 
-        What they had put and nobody has received is under way no more.
+        Messages that they put and nobody received are no longer in flight.
         """
         extra = self.actors.extra
         while extra:
@@ -250,10 +250,10 @@ class Stage:
                 other.unreceived.pop(actor.name, None)
 
     def settle(self) -> Growth:
-        """Clean up after a case; return what the ledger shows more of than before.
+        """Clean up after a case; return the increase of the ledger.
 
-        A process that a test kills cannot remove its temporary files: those of cases
-        that start processes of their own do not count.
+        Temporary files of cases that start their own processes do not count, because a
+        process that a test kills cannot remove them.
         """
         counts_files = not self.actors.extra
         self.end_extra()

@@ -25,7 +25,7 @@ class Actors:
         return iter((*self.reused(), *self.extra))
 
     def new(self, name: str) -> ActorProxy:
-        """Return an actor that has no process yet, and is none of these yet."""
+        """Return a new actor without a process, which is not added to the actors."""
         return ActorProxy(self._host, name)
 
     def reused(self) -> tuple[ActorProxy, ...]:
@@ -33,7 +33,7 @@ class Actors:
         return self.owner, self.peer, self.bystander
 
     def running(self) -> list[ActorProxy]:
-        """Return those of them that run."""
+        """Return the actors whose processes run."""
         return [actor for actor in self.reused() if actor.process.wire]
 
     def named(self, name: str) -> ActorProxy:

@@ -1,8 +1,8 @@
-"""The folder of a stage, with the socket on which its controller waits for processes.
+"""The folder of a stage, with the socket on which its controller accepts processes.
 
-The process that will remove the folder is the one that makes it: the supervisor. So
-nothing is left of it, whenever the controller is killed. The controller chooses the
-name, and gets the socket, which listens already when the first process looks for it.
+The supervisor makes the folder, and removes it. So nothing is left of it, even if the
+controller is killed at any time. The controller chooses the name, and gets the socket,
+which already listens when the first process connects.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _BACKLOG = 16
 
 
 def new_path() -> str:
-    """Return where a folder can be made in which sockets can be."""
+    """Return a path for a new folder that is short enough for sockets in it."""
     return os.path.join(place_for_sockets(), f"{_PREFIX}{os.urandom(5).hex()}")
 
 
 def place_for_sockets() -> str:
-    """Return the folder for temporary files, or ``/tmp`` where its path is long."""
+    """Return the folder for temporary files, or ``/tmp`` if its path is too long."""
     usual = tempfile.gettempdir()
     return "/tmp" if len(os.fsencode(usual)) > _SUN_PATH - _ROOM else usual
 
 
 def is_of_a_stage(root: str) -> bool:
-    """Return whether this is the path of such a folder, by its name."""
+    """Return whether this is the path of a stage's folder, by its name."""
     return os.path.basename(root).startswith(_PREFIX)
 
 
@@ -58,10 +58,10 @@ def open_log(root: str) -> int:
 
 
 def listening(root: str) -> socket.socket:
-    """Make the folder alone; return a socket that listens in it.
+    """Make only the folder; return a socket that listens in it.
 
     Raises:
-        OSError: it is there already, or cannot be made.
+        OSError: it exists already, or cannot be made.
     """
     os.mkdir(root, 0o700)
     listener = socket.socket(socket.AF_UNIX)
@@ -74,7 +74,7 @@ def make(root: str, controller: Wire) -> None:
     """Make the folder, and send the controller the socket that listens in it.
 
     Raises:
-        OSError: it is there already, or cannot be made.
+        OSError: it exists already, or cannot be made.
     """
     with listening(root) as listener:
         os.mkdir(temporary(root))
@@ -83,7 +83,7 @@ def make(root: str, controller: Wire) -> None:
 
 
 def remove(root: str) -> None:
-    """Remove the folder, though somebody has made parts of it read-only."""
+    """Remove the folder, even if parts of it are read-only."""
     if not is_of_a_stage(root):
         raise ValueError(f"{root!r} is no folder of a stage: it is not removed")
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""The ledger's view of a stage: what its processes hold, and what was added.
+"""The ledger of a stage: the resources of its processes, and what was added.
 
-The supervisor reads the ledger (``ledger.py``); here it is asked, and compared with
-what was there before.
+The supervisor reads the ledger (``ledger.py``). This module requests it, and compares
+it with an earlier one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import LeftBehind
 
 Ask = Callable[..., Any]
-"""Asks the supervisor for something, by name, and returns its answer."""
+"""Sends a named request to the supervisor and returns its answer."""
 
 
 class StageLedger:
-    """What the processes of a stage hold, by the supervisor's account.
+    """The resources of the processes of a stage, as the supervisor counts them.
 
     Args:
         ask: asks the supervisor.
@@ -35,17 +35,17 @@ class StageLedger:
         self._manager_pattern = manager_pattern
 
     def read(self) -> dict[str, Any]:
-        """Return what all processes of the stage hold."""
+        """Return the resources of all processes of the stage."""
         found: dict[str, Any] = self._ask("ledger")
         return found
 
     def overview(self) -> dict[str, Any]:
-        """Return the command lines of all processes by pid, and the names there are."""
+        """Return the command lines of all processes by pid, and all names."""
         found: dict[str, Any] = self._ask("overview")
         return found
 
     def account(self, pid: int) -> dict[str, Any]:
-        """Return what one process holds."""
+        """Return the resources of one process."""
         held: dict[str, Any] = self.read()["processes"][str(pid)]
         return held
 
@@ -65,11 +65,11 @@ class StageLedger:
         return found
 
     def named_files(self) -> set[str]:
-        """Return the files of these names, each as `ledger.identity` tells it."""
+        """Return the files with these names, by `ledger.identity`."""
         return set(self.sizes_of_files())
 
     def sizes_of_files(self) -> dict[str, int]:
-        """Return how large these files are, each as `ledger.identity` tells it."""
+        """Return the sizes of these files, by `ledger.identity`."""
         return {one["file"]: one["size"] for one in self._ask("files").values()}
 
     def processes(self) -> dict[int, str]:
@@ -78,7 +78,7 @@ class StageLedger:
         return {int(pid): command for pid, command in found.items()}
 
     def details(self, pid: int) -> dict[str, list[str]]:
-        """Return what a process's descriptors point to, and its sockets' paths."""
+        """Return the targets of a process's descriptors and its sockets' paths."""
         found: dict[str, list[str]] = self._ask("details", pid=pid)
         return found
 
@@ -94,7 +94,7 @@ class StageLedger:
         return ", ".join(f"{count} x {kind}" for kind, count in kinds.items())
 
     def managers(self) -> list[dict[str, Any]]:
-        """Return what is known of the managers that run."""
+        """Return the details of the running managers."""
         if not self._manager_pattern:
             return []
         if not any(map(self._is_manager, self.processes().values())):
@@ -119,13 +119,13 @@ class StageLedger:
         }
 
     def left_behind(self) -> list[str]:
-        """Return the segments, temporary files and processes that are there now."""
+        """Return the segments, temporary files and processes that exist now."""
         now = self.overview()
         processes = [f"process {command}" for command in now["processes"].values()]
         return [*now["segments"], *now["files"], *processes]
 
     def failure(self) -> LeftBehind | None:
-        """Return what is wrong where something is there now; None where nothing is."""
+        """Return the failure if something exists now, else None."""
         left = self.left_behind()
         if not left:
             return None
@@ -136,15 +136,15 @@ class StageLedger:
 
 
 class Baseline:
-    """What was there before a case: later readings are compared with it.
+    """The ledger before a case, with which later readings are compared.
 
-    What stays after a case is accepted as long as it is there, so that the next case is
-    not held for it; when it goes, what comes in its place is new.
+    A leak of a case is accepted while it exists, so that it does not count for the next
+    case. When it is gone, a resource in its place is new.
 
     Args:
-        ledger: what is there now.
-        names: returns the names of the processes that have one.
-        kept: returns how many segments may stay for later use.
+        ledger: reads the current state.
+        names: returns the names of the processes with a name.
+        kept: returns how many segments may be kept for later use.
     """
 
     def __init__(
@@ -161,31 +161,31 @@ class Baseline:
 
     @property
     def is_taken(self) -> bool:
-        """Whether there is anything to compare with."""
+        """Whether there is a reading to compare with."""
         return bool(self._seen)
 
     def take(self) -> None:
-        """Compare with what is there now from here on."""
+        """Take the current state as the baseline."""
         self._first = self._ledger.read()
         self._seen = deepcopy(self._first)
 
     def accept(self) -> None:
-        """Compare with what is there now, as long as it is there."""
+        """Accept what exists now, while it exists."""
         now = self._ledger.read()
         for pid, held in now["processes"].items():
             self._first["processes"].setdefault(pid, held)
         self._seen = now
 
     def discard(self) -> None:
-        """Compare with nothing: it is to be taken anew."""
+        """Discard the baseline, so that it is taken again."""
         self._first, self._seen = {}, {}
 
     def accept_files(self) -> None:
-        """Take the temporary files that are there now for those that were before."""
+        """Accept the temporary files that exist now."""
         self._seen["files"] = self._ledger.read()["files"]
 
     def growth(self, *, counts_files: bool = True) -> Growth:
-        """Return what is there now and was not before."""
+        """Return what exists now and did not exist before."""
         now, names, kept = self._ledger.read(), self._names(), self._kept()
         if not counts_files:
             now["files"] = []
@@ -205,7 +205,7 @@ class Baseline:
     def _no_longer_accept(
         self, seen: dict[str, Any], first: dict[str, Any], held: dict[str, Any]
     ) -> None:
-        """Forget what was accepted of a process and has gone meanwhile."""
+        """Stop accepting resources of a process that are gone meanwhile."""
         for _, counted, kinds, _ in COUNTED:
             if first[counted] <= held[counted] < seen[counted]:
                 source = held
@@ -221,7 +221,7 @@ class Baseline:
 
 
 FILES_OF = {"descriptors": "files_open", "mappings": "files_mapped"}
-"""What says which files of shared memory a count is about."""
+"""The field with the files of shared memory for each count."""
 
 
 def _room(kept: int, first: Any, seen: Any, held: Any) -> dict[str, int]:
@@ -249,12 +249,12 @@ def _of_other_files(before: Any, held: Any) -> dict[str, int]:
 
 
 class Holdings:
-    """What some processes have open, and the segments that are there.
+    """The resources of some processes, and the existing segments.
 
     Args:
-        ledger: the reading of all.
+        ledger: the reading of all processes.
         names: the names of the processes, by pid.
-        kept: how many segments may stay for later use.
+        kept: how many segments may be kept for later use.
     """
 
     def __init__(
@@ -267,14 +267,14 @@ class Holdings:
         }
 
     def tell(self, actors: Iterable[Any]) -> None:
-        """Tell who listens what `actors` have, and how many segments there are."""
+        """Report the resources of `actors`, and the segments, to the listener."""
         listener().read(None, "segments", set(self._segments))
         for actor in actors:
             for what in ("descriptors", "mappings"):
                 listener().read(actor, what, self._held[actor.name][what])
 
     def growth_since(self, before: Holdings) -> Growth:
-        """Return what is there now and was not `before`."""
+        """Return what exists now and did not exist `before`."""
         growth = Growth()
         now, was = {"segments": self._segments}, {"segments": before._segments}
         names = {"segments": self._kept}
@@ -289,8 +289,8 @@ class Holdings:
         """Return the descriptors of processes that have more than is `allowed`.
 
         Args:
-            before: what they had.
-            allowed: how many more each may have, by its name.
+            before: their earlier resources.
+            allowed: the permitted increase of each process, by name.
         """
         growth = Growth()
         for name, more in allowed.items():

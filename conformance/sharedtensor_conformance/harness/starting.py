@@ -1,4 +1,4 @@
-"""How the processes of a stage are started, and made ready for the first case."""
+"""Starts the processes of a stage and prepares them for the first case."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from sharedtensor_conformance.harness.supervision import Supervision
 
 @dataclass(frozen=True)
 class Isolation:
-    """How the processes of an isolated stage differ from those that cases share.
+    """The differences of an isolated stage from a stage that cases share.
 
     Args:
         enter: whether the adapter's `enter_child` is called in the owner.
-        environment: variables that the processes have besides.
-        alone: the owner has no child before a test starts one, which could make it
-            start a manager.
+        environment: additional environment variables for the processes.
+        alone: whether the owner has no child before a test starts one, because a child
+            could make it start a manager.
     """
 
     enter: bool = True
@@ -43,11 +43,11 @@ class Starter:
 
     Args:
         supervision: starts the owner, and accepts connections.
-        actors: whose processes these are.
+        actors: the actors of the processes.
         implementation: what the adapter declares.
-        configuration: where the processes run.
-        isolation: how they differ, on an isolated stage.
-        warmed: called when a standing peer was started and used for the first time.
+        configuration: the configuration of the processes.
+        isolation: the differences of an isolated stage.
+        warmed: called after a standing peer was started and used for the first time.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Starter:
         self._uses_all_strategies = False
 
     def reset(self) -> None:
-        """Begin anew when everything has ended."""
+        """Reset the state after all processes have ended."""
         self._numbers = count(1)
         self._uses_all_strategies = False
 
@@ -88,7 +88,7 @@ class Starter:
             self._start_standing(self._actors.named(process.name))
 
     def start_again(self) -> None:
-        """Start another owner where all processes have ended."""
+        """Start another owner after all processes have ended."""
         self._begin(self._supervision.ask("start_again"))
 
     def _start_owner(self) -> None:
@@ -122,7 +122,7 @@ class Starter:
     ) -> Iterator[ActorProxy]:
         """Make a peer for one case; it is started when the block is left.
 
-        It has channels of its own to the owner.
+        It has its own channels to the owner.
         """
         owner = self._actors.owner
         owner.ensure_started()
@@ -169,12 +169,12 @@ class Starter:
         actor.exchange("prepare", enter, deadline=self._implementation.patience)
 
     def _identify(self, process: Process) -> None:
-        """See that an actor is a process of its own, and the one that was told.
+        """Check that an actor has its own process, with the pid that was reported.
 
-        In the process of another it would share everything and prove nothing.
+        Two actors in one process would share everything and prove nothing.
 
         Raises:
-            CheckFailed: it is not.
+            CheckFailed: that is not so.
         """
         assert process.wire is not None, "it was accepted"
         pid = process.wire.process()
@@ -201,10 +201,10 @@ class Starter:
     # First use
 
     def _warm_up(self, peer: ActorProxy) -> None:
-        """Use everything once that is made lazily, so that the ledger has seen it.
+        """Use everything once that is made lazily, so that the ledger includes it.
 
-        Threads that feed queues, sockets that hand out descriptors, and managers are
-        made at the first use and kept; they are no leaks.
+        Feeder threads of queues, sockets that pass descriptors, and managers are made
+        at the first use and kept; they are not leaks.
         """
         others = [actor for actor in self._actors.running() if actor is not peer]
         for channel in self._implementation.channels:
@@ -216,10 +216,10 @@ class Starter:
             actor.unreceived.clear()
 
     def use_all_strategies(self) -> None:
-        """Let the shared processes use every strategy from now on, once each.
+        """Have the shared processes use every strategy once.
 
-        Cases that set strategies need that before, and others do not: a strategy may
-        have processes of its own.
+        Only cases that set strategies need that, because a strategy may have its own
+        processes.
         """
         if self._uses_all_strategies:
             return
@@ -246,7 +246,7 @@ class Starter:
                 tensor.drop()
 
     def _made(self, actor: ActorProxy) -> Remote:
-        """Return a new tensor where the tensors of this configuration live."""
+        """Return a new tensor on the device of this configuration."""
         if self._configuration.device == "cpu":
             return actor.make([1, 0, 1], None, self._implementation.dtypes[0])
         made: Remote = actor.make_on_device([1, 0, 1], "float32")
@@ -255,7 +255,7 @@ class Starter:
     def _exchange_under(
         self, strategy: str, one: ActorProxy, other: ActorProxy
     ) -> None:
-        """Exchange under another strategy; the configuration's own is the last."""
+        """Exchange a tensor under another strategy."""
         own = self._configuration.strategy
         with contextlib.suppress(RemoteRaised):
             for actor in (one, other):

@@ -1,10 +1,10 @@
-"""Storages of every size that come and go, made and judged where they are.
+"""Storages of many sizes that are made and dropped, made and checked in their process.
 
-Each tensor has one value in all of its elements, which no other has. So a storage that
-lies where another one is, or was taken for it, shows; and nothing travels to a test but
-the numbers of those that are wrong.
+Each tensor has one value in all of its elements, and no other tensor has this value. So
+two storages that overlap, or are mixed up, are detected. A test gets only the numbers
+of wrong tensors.
 
-Each action gets the actor first.
+The first argument of each action is the actor.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 
 class Numbered:
-    """Tensors that a process has, by number, which each has in all its elements.
+    """The tensors of a process by number, which is the value of all their elements.
 
-    A process that has received a tensor often has it as often.
+    A tensor that the process received several times occurs several times.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def put_clones(
 def get_clones(
     actor: Any, held: Numbered, count: int, sender: str, channel: str
 ) -> list[int]:
-    """Get so many, and keep them by their numbers, which are returned."""
+    """Get `count` clones, keep them by their numbers, and return these."""
     found = []
     for _ in range(count):
         tensor = actor.do_get(sender, channel)
@@ -75,7 +75,7 @@ def get_clones(
 
 
 def drop_storages(actor: Any, held: Numbered, numbers: list[int]) -> None:
-    """Drop all that the process has of these numbers."""
+    """Drop all tensors with these numbers."""
     for number in numbers:
         for tensor in held.tensors.pop(number, []):
             actor.call("release", tensor)
@@ -93,12 +93,12 @@ def rewrite_storages(
 
 
 def wrong_storages(actor: Any, held: Numbered, added: dict[int, int]) -> list[int]:
-    """Return the numbers of the tensors in which there is something else.
+    """Return the numbers of the tensors with wrong values.
 
     Args:
         actor: the process.
-        held: what it has.
-        added: what was added to both ends of those that were written.
+        held: its tensors.
+        added: the values added to both ends of written tensors.
     """
     wrong = []
     for number, tensors in held.tensors.items():
@@ -113,7 +113,7 @@ def wrong_storages(actor: Any, held: Numbered, added: dict[int, int]) -> list[in
 
 
 def share_storages(actor: Any, held: Numbered) -> None:
-    """Share all that the process has, so that a forked child has the same memory."""
+    """Share all tensors, so that a forked child has the same memory."""
     for tensors in held.tensors.values():
         for tensor in tensors:
             actor.call("share", tensor)

@@ -1,4 +1,4 @@
-"""What surrounds the processes of a stage: a folder, a control socket, a supervisor."""
+"""The environment of the processes of a stage: folder, control socket, supervisor."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from sharedtensor_conformance.harness.template import OWNER, Template
 
 
 class Supervision:
-    """Starts an owner below a supervisor, and ends all that came of it.
+    """Starts an owner below a supervisor, and ends all processes below it.
 
     It can be started again when it was closed.
 
     Args:
         name: the adapter's name.
         implementation: what the adapter declares.
-        configuration: where the processes run.
-        environment: variables that they have besides.
+        configuration: the configuration of the processes.
+        environment: additional environment variables for them.
         template: the process from which owners can be forked.
     """
 
@@ -112,7 +112,7 @@ class Supervision:
         """Return the supervisor's answer.
 
         Raises:
-            HarnessFault: the supervisor failed, or has gone.
+            HarnessFault: the supervisor failed, or has ended.
         """
         assert self._supervisor is not None, "it was started"
         return self._supervisor.ask(do, **details)
@@ -122,7 +122,7 @@ class Supervision:
 
         Args:
             name: that of its actor.
-            check_alive: raises where the process has ended.
+            check_alive: raises if the process has ended.
 
         Raises:
             DeadlineExceeded: it did not connect in time.
@@ -150,7 +150,7 @@ class Supervision:
         return last_line(self.log) if self.folder else ""
 
     def abandon(self) -> None:
-        """Kill everything, from any thread: what waits for these processes ends."""
+        """Kill all processes, from any thread, so that waits for them end."""
         if supervisor := self._supervisor:
             supervisor.abandon()
 

@@ -1,17 +1,17 @@
-"""The supervisor: the process between pytest and an owner, which leaves nothing behind.
+"""The supervisor: the process between pytest and an owner, which cleans up after it.
 
-It runs as a script with the standard library alone. It adopts whatever the owner's
-descendants orphan, so that daemons in sessions of their own are counted and ended too;
-where it is permitted it has a private ``/dev/shm``. When its socket to pytest closes,
-for whatever reason, it kills everything below it.
+It runs as a script with the standard library only. It adopts the orphans of the owner's
+descendants, so that daemons in their own sessions are also counted and ended. If the
+system permits it, it has a private ``/dev/shm``. When its socket to pytest closes, for
+any reason, it kills all its descendants.
 
 Arguments: the descriptor of the socket, and the folder of the stage, by which sweeping
-finds this process; and where a template process has made that folder and has forked the
-owner already, so that it is a child of this process, its pid, and 1 where ``/dev/shm``
-is private by now. The rest is the first message, since every user may read a command
-line: a JSON object with ``argv``, ``environment``, ``root`` (the folder), ``pattern``
-(of segments), ``manager`` (pattern of its command), ``private``. The first answer is
-the socket that listens in the folder.
+finds this process. If a template process has already made the folder and forked the
+owner as a child of this process, two more arguments follow: the pid of the owner, and 1
+if ``/dev/shm`` is already private. All other data is in the first message, because
+every user may read a command line: a JSON object with ``argv``, ``environment``,
+``root`` (the folder), ``pattern`` (of segments), ``manager`` (pattern of its command)
+and ``private``. The first answer contains the socket that listens in the folder.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_tracker(pid: int) -> bool:
 
 
 class Supervisor:
-    """Starts an owner, answers what pytest asks (`do_*`), ends everything."""
+    """Starts an owner, answers pytest's requests (`do_*`), and ends everything."""
 
     def __init__(
         self, wire: Wire, job: dict[str, Any], adopted: tuple[int, bool] | None
@@ -73,7 +73,7 @@ class Supervisor:
         self.tree.seen.add(self.owner)
 
     def start(self) -> int:
-        """Start the owner in a session of its own; its output goes to the log."""
+        """Start the owner in its own session; its output goes to the log."""
         null = os.open(os.devnull, os.O_RDONLY)
         pid = os.posix_spawn(
             self.job["argv"][0],
@@ -91,10 +91,10 @@ class Supervisor:
         process_tree.make_mortal(pid)
         return pid
 
-    # What pytest asks
+    # Requests of pytest
 
     def serve(self) -> None:
-        """Answer until pytest closes the socket or has gone."""
+        """Answer requests until pytest closes the socket or ends."""
         with suppress(WireClosed):
             while True:
                 request = self.next_request()
@@ -105,7 +105,7 @@ class Supervisor:
                 self.wire.send(reply)
 
     def next_request(self) -> dict[str, Any]:
-        """Return the next request; meanwhile the log is kept small."""
+        """Return the next request; limit the size of the log while waiting."""
         while not select.select([self.wire.socket], [], [], _LOG_INTERVAL)[0]:
             self.limit_log()
         self.limit_log()
@@ -113,7 +113,7 @@ class Supervisor:
         return request
 
     def limit_log(self) -> None:
-        """Throw away what was printed where it gets too much."""
+        """Truncate the log if it is too long."""
         if os.fstat(self.log).st_size > _LOG_LIMIT:
             os.ftruncate(self.log, 0)  # they append: their next line is the first
 
@@ -121,7 +121,7 @@ class Supervisor:
         """Do what pytest asks for.
 
         Raises:
-            ValueError: nothing is known of such a request.
+            ValueError: the request is unknown.
         """
         method = getattr(self, f"do_{do}", None)
         if method is None:
@@ -129,15 +129,15 @@ class Supervisor:
         return method(**details)
 
     def do_hello(self) -> dict[str, Any]:
-        """Return who the owner is, and whether ``/dev/shm`` is private."""
+        """Return the pid of the owner, and whether ``/dev/shm`` is private."""
         return {"owner": self.owner, "private": self.segments.private}
 
     def do_ledger(self) -> dict[str, Any]:
-        """Return what everything below holds."""
+        """Return the resources of all descendants."""
         return ledger.snapshot(self.tree, self.segments, self.temporary)
 
     def do_overview(self) -> dict[str, Any]:
-        """Return which processes, segments and temporary files are there."""
+        """Return the existing processes, segments and temporary files."""
         return ledger.overview(self.tree, self.segments, self.temporary)
 
     def do_status(self) -> int | None:
@@ -145,11 +145,11 @@ class Supervisor:
         return self.tree.status_of(self.owner)
 
     def do_saw(self, pid: int) -> None:
-        """Remember a process, which may have ended before anybody looks."""
+        """Remember a process, which may end before the ledger is read."""
         self.tree.seen.add(pid)
 
     def do_details(self, pid: int) -> dict[str, list[str]]:
-        """Return what the descriptors of a process are."""
+        """Return the targets of a process's descriptors."""
         return {"targets": ledger.targets(pid), "sockets": ledger.sockets(pid)}
 
     def do_segment(self, name: str) -> dict[str, int]:
@@ -163,7 +163,7 @@ class Supervisor:
         return self.segments.files()
 
     def do_limit_shm(self, spare: int | None) -> None:
-        """Leave only so many bytes free in ``/dev/shm``; None: as at first."""
+        """Leave only `spare` bytes free in ``/dev/shm``; None undoes that."""
         self.require_private_shm()
         process_tree.limit_private_shm(spare)
 
@@ -173,12 +173,12 @@ class Supervisor:
         process_tree.cover_private_shm(how, self.job["root"])
 
     def do_uncover_shm(self) -> None:
-        """Let ``/dev/shm`` be as before."""
+        """Undo `do_cover_shm`."""
         self.require_private_shm()
         process_tree.uncover_private_shm()
 
     def do_as_nobody(self, action: str, path: str) -> str:
-        """Let another user's process do something; return what came of it."""
+        """Make another user's process do something; return the result."""
         return other_user.as_nobody(action, path, self.temporary)
 
     def do_replace(self, name: str, how: str) -> None:

@@ -1,8 +1,9 @@
-"""The controller's end of a supervisor, and what to do when the supervisor fails.
+"""The controller's end of a supervisor, and the cleanup if the supervisor fails.
 
-A supervisor kills all below it and removes its folder. Where it was stopped or killed,
-as by an implementation that signals its parent, the controller does both: all that was
-started below a supervisor has its folder in the environment or on the command line.
+A supervisor kills all its descendants and removes its folder. If it was stopped or
+killed, for example by an implementation that signals its parent, the controller does
+both: all processes below a supervisor have its folder in their environment or on their
+command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a test changes in the system below the processes of a stage."""
+"""Changes of the operating system's state that a test makes for a stage."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What runs in workers and in groups of processes, and the walk over messages that all
-actors share.
+"""The tasks that run in workers and in groups of processes.
+
+The module also has the traversal of messages that all actors use.
 """
 
 from __future__ import annotations

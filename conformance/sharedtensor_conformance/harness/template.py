@@ -1,7 +1,7 @@
 """The controller's end of the template process, from which owners are forked.
 
-See `preloading` for what runs there. A template that cannot be used says why, and its
-stages start owners from a clean interpreter.
+See `preloading` for the process itself. If a template cannot be used, it gives the
+reason, and its stages start owners from a clean interpreter.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ OWNER = "sharedtensor_conformance.harness.owner"
 
 
 SHUTDOWN_TIMEOUT = 1.0
-"""Seconds in which a template ends that imports nothing any more."""
+"""Seconds in which a template has to end that has finished its import."""
 
 
 class ForkedSupervisor:
-    """A supervisor that is no child of this process; what `Popen` has of it.
+    """A supervisor that is not a child of this process, with methods like `Popen`.
 
-    Its descriptor is closed with the object: `kill` comes from other threads as well,
-    so nobody can say earlier that it is needed no more.
+    Its pidfd is closed when the object is freed, because other threads may call `kill`
+    at any time.
 
     Args:
         pid: its process, which its parent has not waited for.
@@ -45,10 +45,10 @@ class ForkedSupervisor:
         weakref.finalize(self, os.close, self.pidfd)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended; how it did is not known here.
+        """Wait until it has ended; its real exit status is not known here.
 
         Raises:
-            subprocess.TimeoutExpired: it has not ended in so many seconds.
+            subprocess.TimeoutExpired: it has not ended within `timeout` seconds.
         """
         poller = select.poll()
         poller.register(self.pidfd, select.POLLIN)
@@ -63,13 +63,13 @@ class ForkedSupervisor:
 
 
 class Template:
-    """A template process, which starts when it is first needed.
+    """A template process, which is started when it is first needed.
 
     Args:
         name: the adapter's name.
         implementation: what the adapter declares.
-        address: that of one which another process has started; empty where there is
-            none.
+        address: the address of a template that another process has started; empty if
+            there is none.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Template:
         self._mark = f"sts-template-{os.getpid()}-{id(self):x}"
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
-        """Where another process of this run can use it; empty where it does not run."""
+        """The address for other processes of this run; empty if it does not run."""
         self._socket: socket.socket | None = None
 
     def is_ready(self) -> bool:
-        """Start it where that has not been done; return whether it can fork owners."""
+        """Start it if necessary; return whether it can fork owners."""
         if self.why_not or self._socket is not None:
             return not self.why_not
         if not self._use_the_others():
@@ -98,7 +98,7 @@ class Template:
         return not self.why_not
 
     def _use_the_others(self) -> bool:
-        """Connect to the template of another process; return whether it is there."""
+        """Connect to the template of another process; return whether that succeeded."""
         if not self._others:
             return False
         sock = socket.socket(socket.AF_UNIX)
@@ -134,7 +134,7 @@ class Template:
         }
 
     def _refusal(self) -> str:
-        """Return why it cannot be used; empty where it can."""
+        """Return why it cannot be used; empty if it can."""
         patience = self.implementation.patience
         try:
             answer = self._answer(patience)
@@ -171,7 +171,7 @@ class Template:
             ) from None
 
     def close(self) -> None:
-        """End it, if it was started here; what was forked from it goes on."""
+        """End it, if it was started here; processes that it forked continue."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -188,7 +188,7 @@ class Template:
 
 
 def why_not_preloaded(name: str, implementation: Implementation) -> str:
-    """Return why the declared `preload` cannot be used; empty where it can."""
+    """Return why the declared `preload` cannot be used; empty if it can."""
     template = Template(name, implementation)
     try:
         ready = template.is_ready()

@@ -1,7 +1,7 @@
-"""How long the harness waits for an implementation: what its adapter declares.
+"""The time limits of the harness, which the adapter declares.
 
-A deadline covers the slowest operation of a busy machine. Where an answer was waited
-for in vain before, it is not waited for so long again.
+A deadline is long enough for the slowest operation on a busy machine. After an answer
+did not come in time, the harness waits less for later answers.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from sharedtensor_conformance.adapter import Implementation
 
 SHORT = 3.0
-"""Seconds that an answer is waited for where others were waited for in vain."""
+"""Seconds to wait for an answer after earlier waits were in vain."""
 
 
 @dataclass
 class Timeouts:
-    """Seconds that the processes of a stage get.
+    """The time limits for the processes of a stage, in seconds.
 
     Args:
         answer: for the answer to a request.
-        start: to start, and to import the implementation.
+        start: for starting a process and importing the implementation.
         cleanup: until everything that was dropped has to be gone.
     """
 
@@ -33,15 +33,15 @@ class Timeouts:
         self._declared = self.answer
 
     def shorten(self) -> None:
-        """Wait less for answers: others were waited for in vain."""
+        """Wait less for answers, because earlier waits were in vain."""
         self.answer = min(self._declared, SHORT)
 
     def restore(self) -> None:
-        """Wait for answers as long as is declared."""
+        """Wait for answers as long as declared."""
         self.answer = self._declared
 
     @classmethod
     def of(cls, implementation: Implementation) -> Timeouts:
-        """Return those that an implementation declares."""
+        """Return the time limits that an adapter declares."""
         declared = implementation
         return cls(declared.deadline, declared.patience, declared.grace)

@@ -1,9 +1,9 @@
-"""The outer bound: however a case hangs, the run goes on or at least ends.
+"""The outer time limit of a case, which ends a case or the run if anything hangs.
 
-Each request has a deadline of its own, so nothing here should ever happen. A case that
-takes too long all the same loses its processes, which ends whatever waits for them;
-where even that does not help, since it is the suite itself that hangs, the run prints
-where it was and exits. Supervisors end when the run has gone, so nothing is left then.
+Each request has its own deadline, so this limit should never be reached. If a case
+takes too long nevertheless, the watchdog kills its processes, which ends every wait for
+them. If that does not help, because the suite itself hangs, the run prints its stacks
+and exits. Supervisors end when the run has ended, so nothing is left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sharedtensor_conformance.adapter import Implementation
 
 
 def case_limit(implementation: Implementation) -> float:
-    """Return the seconds that a case may take: far more than one can need.
+    """Return the time limit of a case in seconds: far more than a case needs.
 
     A case that hangs is repeated once, so it waits for two starts and two answers.
     """
@@ -25,12 +25,13 @@ def case_limit(implementation: Implementation) -> float:
 
 
 class Watchdog:
-    """Ends what takes too long, by ending the processes that are waited for.
+    """Ends a case that takes too long, by ending its processes.
 
     Args:
-        limit: seconds; after as long again the process exits with status 1.
-        end_processes: does so; called in a thread.
-        stderr: the descriptor to which the exit is explained.
+        limit: the limit in seconds; after twice this time, this process exits with
+            status 1.
+        end_processes: ends the processes of the case; called in a thread.
+        stderr: the descriptor for the message about the exit.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Watchdog:
 
     @property
     def evidence(self) -> str:
-        """What is said of a case whose processes were taken away."""
+        """The evidence of a case whose processes were ended by the watchdog."""
         return (
             f"it took longer than {self.limit:g} s as a whole; the watchdog ended "
             f"its processes"
@@ -51,7 +52,7 @@ class Watchdog:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch over the block."""
+        """Limit the time of the block."""
         self.expired = False
         timer = threading.Timer(self.limit, self._expire)
         timer.daemon = True

@@ -1,8 +1,8 @@
-"""How controller, supervisor and actors talk: JSON with a length, few types.
+"""The protocol between controller, supervisor and actors: length-prefixed JSON.
 
-Plain values travel as themselves. Everything else stays in the process that has it and
-is named by a key (a *reference*), so nothing of an implementation is ever unpickled in
-the pytest process, and a process that lies can at worst send bad JSON.
+Plain values are sent as values. All other objects stay in their process and are named
+by a key (a *reference*). So the pytest process never unpickles objects of an
+implementation, and a faulty process can at worst send invalid JSON.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _ONLY_JSON = frozenset({bool, int, float, str, type(None)})  # what JSON has its
 
 
 def after(seconds: float) -> float:
-    """Return the moment that is so many seconds away, as `receive` wants it."""
+    """Return the deadline in `seconds` seconds, for `receive`."""
     return time.monotonic() + seconds
 
 
 class WireClosed(Exception):
-    """The other end has gone, or sent something that is no message."""
+    """The other end is closed, or sent invalid data."""
 
 
 class WireTimeout(Exception):
-    """No whole message came within the deadline."""
+    """No complete message came within the deadline."""
 
 
 class Wire:
-    """A socket that carries messages."""
+    """A socket for messages."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -67,7 +67,7 @@ class Wire:
         return int(pid)
 
     def limit_sending(self, seconds: float) -> None:
-        """Let `send` fail when the other end has not read for so many seconds."""
+        """Make `send` fail if the other end does not read for `seconds` seconds."""
         interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
 
@@ -77,7 +77,7 @@ class Wire:
         `also` is a descriptor that becomes readable when the other process has ended.
 
         Raises:
-            WireClosed: the other end has gone, or sent no message.
+            WireClosed: the other end is closed, or sent invalid data.
             WireTimeout: the deadline passed.
         """
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size, deadline, also))

@@ -1,4 +1,5 @@
-"""Mutants: the reference with one fault each, to show that the suite can see it.
+"""Mutants: the reference with one fault each, to show that the suite detects the fault.
 
-`registry` knows them, `chapters` has them, and `run` judges the suite by them.
+`registry` has the mutants by name, `chapters` defines them, and `run` runs the suite on
+them.
 """

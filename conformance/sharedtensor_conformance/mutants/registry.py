@@ -1,15 +1,15 @@
-"""Mutants: the reference with one fault each, to show that the suite can see it.
+"""Registers the mutants: the reference with one fault each.
 
-A mutant says which functions of the reference it replaces, and is a function that gets
-the originals and returns what takes their places:
+A mutant names the functions of the reference that it replaces. It is a function that
+gets the originals and returns their replacements:
 
     @mutant("drops_grad", "GRAD-2", replaces="protocol.export_grad")
     def drops_grad(export_grad):
         \"\"\"A grad that is present is not sent.\"\"\"
         return lambda tensor: None
 
-Its decorator also names the clauses that it breaks; a test that cites one of them has
-to fail. One module each chapter.
+The decorator also names the clauses that the mutant breaks. A test that cites one of
+them has to fail. There is one module for each chapter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sharedtensor_conformance.mutants import chapters
 Fault = Callable[..., Any]
 
 ABSENT = object()
-"""What a fault returns for a name that the mutant lacks."""
+"""A fault returns this for a name that the mutant does not have."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Mutant:
 
 
 class UnknownMutant(LookupError):
-    """There is no mutant of that name."""
+    """There is no mutant with this name."""
 
 
 class UnknownTarget(LookupError):
-    """The reference has nothing of the name that a mutant replaces."""
+    """The reference does not have the name that a mutant replaces."""
 
 
 _registry: dict[str, Mutant] = {}
@@ -62,18 +62,18 @@ def mutant(
     replaces: str | tuple[str, ...],
     histories: str = "",
 ) -> Callable[[Fault], Fault]:
-    """Register a fault that breaks `clauses`; its docstring is its sentence.
+    """Register a fault that breaks `clauses`; its docstring describes it.
 
     Args:
         name: its name, after ``mutant:`` in ``--impl``.
         clauses: the clauses that it breaks.
-        replaces: what it replaces, as dotted names below `sharedtensor`; the fault gets
+        replaces: the dotted names below `sharedtensor` that it replaces; the fault gets
             the originals in this order and returns as many replacements.
-        histories: the test of random histories that finds it, where no other test does
-            and it needs more of them than usual.
+        histories: the test of random histories that finds it, if no other test does and
+            it needs more histories than usual.
 
     Raises:
-        ValueError: it replaces nothing, or another fault has the name.
+        ValueError: the fault replaces nothing, or another fault has the same name.
     """
     if not replaces:
         raise ValueError(f"the mutant {name!r} replaces nothing")
@@ -112,7 +112,7 @@ def find(name: str) -> Mutant:
     """Return the mutant `name`.
 
     Raises:
-        UnknownMutant: there is none.
+        UnknownMutant: there is no mutant with this name.
     """
     catalogue()
     if name not in _registry:
@@ -121,10 +121,10 @@ def find(name: str) -> Mutant:
 
 
 def locate(target: str) -> tuple[Any, str]:
-    """Return the module or class that has what `target` names, and its name there.
+    """Return the module or class that contains `target`, and its name there.
 
     Raises:
-        UnknownTarget: the reference has nothing of that name.
+        UnknownTarget: the reference does not have this name.
     """
     *path, attribute = target.split(".")
     holder: Any = importlib.import_module("sharedtensor")
@@ -140,7 +140,7 @@ def locate(target: str) -> tuple[Any, str]:
 
 @cache
 def apply(name: str) -> None:
-    """Break the reference in this process, once."""
+    """Apply a mutant to the reference in this process, once."""
     found = find(name)
     places = [locate(target) for target in found.replaces]
     returned = found.fault(*(getattr(*place) for place in places))

@@ -1,10 +1,10 @@
-"""Runs the suite against mutants: a suite is worth as much as the faults it sees.
+"""Runs the suite on mutants, to measure how well the suite detects faults.
 
-Each mutant is judged by a run of its own, on the clauses that it claims to break, in an
-empty folder and under a time limit. It is killed when a case that cites one of these
-clauses ends in fail, crash or hang. An error of the suite kills nothing.
+Each mutant is judged by a separate run, on the clauses that it claims to break, in an
+empty folder and with a time limit. It is killed if a case that cites one of these
+clauses ends in fail, crash or hang. An error of the suite does not kill a mutant.
 
-How precise the suite is shows in a run of all cases: which other clauses turn red?
+A run of all cases shows the precision of the suite: which other clauses break.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FIRST_FAILURE = (
     *("-q", "-p", "no:cacheprovider", "--no-repetition"),
     *("-p", "no:hypothesispytest"),  # it imports all of Hypothesis at the end of a run
 )
-"""Options for a run whose first failure is all that is asked for."""
+"""Options for a run of which only the first failure is needed."""
 
 
 class Mutant(Protocol):
-    """What is needed to know of a mutant here."""
+    """The properties of a mutant that this module uses."""
 
     @property
     def name(self) -> str:
@@ -45,19 +45,19 @@ class Mutant(Protocol):
 
     @property
     def histories(self) -> str:
-        """The test of random histories that finds it; empty where others do."""
+        """The test of random histories that finds it; empty if other tests do."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one mutant.
+    """The result of a mutant.
 
     Args:
-        fate: ``killed``, ``survived``, or ``unjudged`` where the run came to nothing.
+        fate: ``killed``, ``survived``, or ``unjudged`` if the run gave no result.
         by: the case that killed it.
-        note: why it was not judged, or what else there is to say.
-        also: the other clauses that broke, where their cases were run.
+        note: why it was not judged, or another remark.
+        also: the other clauses that broke, if their cases were run.
     """
 
     name: str
@@ -88,15 +88,15 @@ def run_mutants(
     announce: Callable[[Outcome], None],
     others: str = "",
 ) -> list[Outcome]:
-    """Judge each mutant in a run of its own; return the outcomes by name.
+    """Judge each mutant in a separate run; return the outcomes, sorted by name.
 
     Args:
-        mutants: what to judge.
-        jobs: how many runs go on at the same time.
-        limit: seconds that one run may take.
-        announce: called with each outcome as it comes.
-        others: what to run of the other clauses: ``whole`` for all cases under fork,
-            ``one-per-clause`` for one case of each, or nothing.
+        mutants: the mutants to judge.
+        jobs: how many runs are made in parallel.
+        limit: the time limit of a run in seconds.
+        announce: called with each outcome when it is known.
+        others: which cases of other clauses to run: ``whole`` for all cases under fork,
+            ``one-per-clause`` for one case of each clause, or "" for none.
     """
     runs = Runs()
     outcomes = []
@@ -134,7 +134,7 @@ def _judge(mutant: Mutant, limit: float, runs: Runs, others: str) -> Outcome:
 
 
 def _run(command: Sequence[str], folder: str, limit: float, runs: Runs) -> str:
-    """Run a command; return why it was ended, or else the last that it said."""
+    """Run a command; return why it was ended, or else its last line of output."""
     result = runs.run(command, limit, cwd=folder)
     if result.status is None:
         return f"the run took longer than {limit:g} s"
@@ -142,7 +142,7 @@ def _run(command: Sequence[str], folder: str, limit: float, runs: Runs) -> str:
 
 
 HISTORIES = 1200
-"""So many are taken of a mutant that random histories find."""
+"""The number of histories for a mutant that random histories find."""
 
 CHOSEN = {"whole": ("--start-method=fork",), "one-per-clause": ("--one-per-clause",)}
 
@@ -150,8 +150,8 @@ CHOSEN = {"whole": ("--start-method=fork",), "one-per-clause": ("--one-per-claus
 def command_for(mutant: Mutant, report: Path, which: str = "own") -> list[str]:
     """Return the command that runs `which` cases on `mutant` and writes the `report`.
 
-    Of its ``own`` clauses one killer is enough; ``every`` case of them goes on behind
-    a failure.
+    With ``own``, the run of the mutant's clauses stops at the first failure; with
+    ``every``, it continues.
     """
     clauses = (f"--clause={clause}" for clause in mutant.clauses)
     found_by: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ def _is_whole(report: Path) -> bool:
 
 
 def _also(mutant: Mutant, report: Path) -> tuple[str, ...]:
-    """Return the clauses that broke though the mutant does not name them."""
+    """Return the broken clauses that the mutant does not name."""
     broken = {
         id
         for case in read_report(report).cases
@@ -200,7 +200,7 @@ def _also(mutant: Mutant, report: Path) -> tuple[str, ...]:
 
 
 def killing_case(mutant: Mutant, cases: Iterable[Case]) -> Case | None:
-    """Return the first case that cites a clause of the mutant and saw it broken."""
+    """Return the first broken case that cites a clause of the mutant."""
     for case in cases:
         if case.verdict in KILLING and set(case.clauses) & set(mutant.clauses):
             return case

@@ -1,5 +1,5 @@
-"""The pytest plugin: the options, the matrix of cases, running them, recording them.
+"""The pytest plugin: adds options, makes the cases, runs them and writes the report.
 
-`hooks` is what pytest loads; ``conftest.py`` of a checkout and the entry point `entry`
-of an installed suite both load it.
+pytest loads the module `hooks`: in a checkout through ``conftest.py``, and in an
+environment where the suite is installed through the entry point `entry`.
 """

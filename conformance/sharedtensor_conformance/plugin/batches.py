@@ -1,11 +1,12 @@
-"""Cuts the cases of a configuration into batches, which can run at the same time.
+"""Divides the cases of a configuration into batches that can run at the same time.
 
 The cases of a batch share their processes, so one worker of pytest-xdist runs all of
-them, in order. Where a process takes seconds to start, the cases of one configuration
-can take longer than those of all others; in batches they run wherever a worker is free.
+them, in order. If a process takes seconds to start, the cases of one configuration can
+take longer than those of all others together. Batches of it can run on any free worker.
 
-Cases that run last judge what others left: they run at the end of each batch. Cases of
-one known deviation stay together, since it is shown once by a worker.
+Cases that run last judge what other cases left behind, so they run at the end of each
+batch. Cases of one known deviation are in the same batch, because a worker shows each
+known deviation once.
 """
 
 from __future__ import annotations
@@ -18,34 +19,35 @@ from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 
 PER_WORKER = 2
-"""Of batches of equal length, each worker would get so many."""
+"""How many batches each worker gets, if all batches take the same time."""
 
 SHORTEST = 3.0
-"""Seconds; a shorter batch is not worth processes of its own."""
+"""The minimum duration of a batch in seconds; starting its processes costs time."""
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Which case is in which batch.
+    """The assignment of cases to batches.
 
     Args:
-        numbers: the number of the batch of a case in its configuration, by its id; not
-            of those that run last, which are in each.
-        seconds: how long the batches of a configuration take, by its id.
+        numbers: the batch number of each case in its configuration, by case id. Cases
+            that run last have none, because they are in each batch.
+        seconds: the durations of the batches of each configuration, by its id.
     """
 
     numbers: dict[str, int]
     seconds: dict[str, list[float]]
 
     def count(self, configuration: Configuration) -> int:
-        """Return how many batches a configuration has; one where none of its cases is.
+        """Return how many batches a configuration has.
 
-        So has what cannot run there.
+        It is 1 for a configuration without cases that share processes, and for one that
+        cannot run here.
         """
         return len(self.seconds.get(configuration.id, [0.0]))
 
     def number_of(self, case: PlannedCase) -> int:
-        """Return the batch that a case is in; the first of those that run last."""
+        """Return the batch of a case; for a case that runs last, the first batch."""
         return self.numbers.get(case.id, 0)
 
 
@@ -57,13 +59,13 @@ def batches_of(
 ) -> Batches:
     """Return the batches of the cases that share processes.
 
-    It depends on its arguments alone, so that all workers cut alike.
+    The result depends only on the arguments, so that all workers compute the same.
 
     Args:
         cases: the cases of a run.
-        workers: how many run cases at the same time.
-        seconds: what a case is expected to take.
-        cause: what cases have in common of which only one is run; None for others.
+        workers: how many cases run at the same time.
+        seconds: returns the expected duration of a case.
+        cause: returns a key that the cases of one known deviation share, or None.
     """
     sharing = [case for case in cases if case.shares_processes]
     alone = sum(map(seconds, cases)) - sum(map(seconds, sharing))
@@ -84,7 +86,7 @@ def batches_of(
 
 @dataclass(frozen=True)
 class _Unit:
-    """Cases that stay together."""
+    """Cases that have to be in the same batch."""
 
     ids: tuple[str, ...]
     seconds: float
@@ -95,7 +97,7 @@ def _units(
     seconds: Callable[[PlannedCase], float],
     cause: Callable[[PlannedCase], Hashable | None],
 ) -> dict[str, list[_Unit]]:
-    """Return what stays together, by the id of its configuration."""
+    """Return the units of each configuration, by its id."""
     groups: defaultdict[str, defaultdict[Hashable, list[PlannedCase]]]
     groups = defaultdict(lambda: defaultdict(list))
     for case in cases:

@@ -1,6 +1,6 @@
-"""The batches of a run under pytest-xdist: who runs which case, and in which order.
+"""Assigns the cases of a run to batches, in the controller and workers of pytest-xdist.
 
-Controller and workers ask alike, and come to the same batches.
+All of them compute the same batches, because they use the same plan and durations.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ GROUPS = pytest.StashKey["Groups"]()
 
 
 class Groups:
-    """Which cases one worker has to run, and how long they take.
+    """The groups of cases that have to run on the same worker, with their durations.
 
     Args:
         config: pytest's configuration, of the controller or a worker.
-        workers: how many run cases at the same time.
+        workers: how many cases run at the same time.
     """
 
     def __init__(self, config: pytest.Config, workers: int) -> None:
@@ -45,9 +45,9 @@ class Groups:
         self.batches: Batches = batches_of(cases, workers, self._seconds, cause)
 
     def name(self, nodeid: str) -> str:
-        """Return what the cases have in common that one worker has to run.
+        """Return the name of the group of a case.
 
-        A test that can run anywhere has its own node id in common with no other.
+        A case that can run on any worker is a group of its own, named by its node id.
         """
         case = self._planned(nodeid)
         if case is None or case.marking.isolated:
@@ -57,7 +57,7 @@ class Groups:
         return f"{case.configuration.id}, batch {self._number(case, nodeid)}"
 
     def seconds(self, nodeid: str) -> float:
-        """Return how long all cases take that one worker has to run with this one."""
+        """Return the duration of all cases in the group of this case."""
         case = self._planned(nodeid)
         if case is None:
             return 0.0
@@ -67,14 +67,14 @@ class Groups:
         return taken[self._number(case, nodeid)]
 
     def seconds_of_case(self, nodeid: str) -> float:
-        """Return how long this case takes alone."""
+        """Return the duration of this case."""
         case = self._planned(nodeid)
         return 0.0 if case is None else self._seconds(case)
 
     def in_order(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-        """Return the cases with those of the longest batch first.
+        """Return the cases, those of the longest batch first.
 
-        Each learns which batch it is in.
+        The batch number of each case is stored in its item.
         """
         for item in items:
             case = self.plan.chosen[case_id(item)]
@@ -97,14 +97,14 @@ class Groups:
 
 
 def groups_of(config: pytest.Config, workers: int) -> Groups:
-    """Return the groups of cases of a run; they are made once."""
+    """Return the groups of a run; they are made at the first call."""
     if GROUPS not in config.stash:
         config.stash[GROUPS] = Groups(config, workers)
     return config.stash[GROUPS]
 
 
 def workers_of(config: pytest.Config) -> int:
-    """Return how many workers pytest-xdist has, as one of them knows it; else 0."""
+    """Return the number of xdist workers if this process is a worker, else 0."""
     count: int = getattr(config, "workerinput", {}).get("workercount", 0)
     return count
 
@@ -112,7 +112,7 @@ def workers_of(config: pytest.Config) -> int:
 def in_each_batch(
     config: pytest.Config, marking: Marking, axis: Axis
 ) -> tuple[Sequence[Sequence[Any]], list[str]]:
-    """Return the rows of a test's axis and their ids, once for each batch with them."""
+    """Return the rows and ids of an axis; for cases that run last, for each batch."""
     workers = workers_of(config)
     if not (workers and marking.runs_last and "configuration" in axis.names):
         return axis.rows, axis.ids

@@ -1,4 +1,4 @@
-"""What the plugin reads from pytest's item of a case."""
+"""Reads the properties of a case from pytest's item."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sharedtensor_conformance.harness.matrix import Configuration
 
 BATCH = pytest.StashKey[int]()
 IN_BATCH = re.compile(r"@(\d+)(?=[-\]])")
-"""What is in pytest's name of a case that is run in another batch as well."""
+"""The suffix in pytest's name of a case that also runs in another batch."""
 
 
 def marking_of(function: object) -> Marking | None:
-    """Return what the decorator `clause` says about a test; None for other tests."""
+    """Return what the decorator `clause` stored in a test; None without a decorator."""
     found: Marking | None = getattr(function, "conformance", None)
     return found
 
 
 def configuration_of(item: pytest.Item) -> Configuration:
-    """Return where a case runs."""
+    """Return the configuration of a case."""
     assert isinstance(item, pytest.Function)
     found = item.callspec.params["configuration"]
     assert isinstance(found, Configuration)
@@ -29,7 +29,7 @@ def configuration_of(item: pytest.Item) -> Configuration:
 
 
 def case_id(item: pytest.Item) -> str:
-    """Return the id under which reports know a case."""
+    """Return the id of a case in reports."""
     assert isinstance(item, pytest.Function)
     parameters = f"[{item.callspec.id}]" if hasattr(item, "callspec") else ""
     return f"{item.path.name}::{item.originalname}{IN_BATCH.sub('', parameters)}"
@@ -41,11 +41,11 @@ def is_case(item: pytest.Item) -> bool:
 
 
 def batch_named(nodeid: str) -> int | None:
-    """Return the number of the batch that a node id names, if it names one."""
+    """Return the batch number in a node id, or None if there is none."""
     found = IN_BATCH.search(nodeid)
     return int(found[1]) if found else None
 
 
 def batch_of(item: pytest.Item) -> int:
-    """Return the number of the batch in which a case is run."""
+    """Return the number of the batch in which a case runs."""
     return item.stash.get(BATCH, 0)

@@ -1,4 +1,4 @@
-"""What is done after a case, so that the next one finds processes as good as new."""
+"""Cleans up after a case, so that the next one starts in a known state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sharedtensor_conformance.report.verdicts import Verdict
 
 
 def judges_leaks_as_advice(case: Case) -> bool:
-    """Return whether all that a case judges is what is left, by no MUST."""
+    """Return whether a case judges only leaks, and only by SHOULD clauses."""
     clauses = [load_clauses()[id] for id in case.clauses]
     return all(c.level != "MUST" and c.observes == "lifetime" for c in clauses)
 
@@ -25,7 +25,7 @@ class Cleanup:
 
     Args:
         stages: the processes.
-        entry_of: returns the entry that expects what a case came to.
+        entry_of: returns the expectation that covers the verdict of a case, if any.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Cleanup:
         self._entry_of = entry_of
 
     def after_failure(self, case: Case, *, may_corrupt: bool) -> Growth | None:
-        """End the processes unless they are as good as new; return what it left."""
+        """Settle the stage or end its processes; return what the case left behind."""
         unrun = (Verdict.FOLLOWS, Verdict.UNSUPPORTED, Verdict.BLOCKED)
         if case.verdict in unrun and not case.remote_calls:
             return None
@@ -45,13 +45,14 @@ class Cleanup:
         return left
 
     def left_by(self, case: Case, *, may_corrupt: bool) -> Growth | None:
-        """Return what a failed case left, None where nobody can tell.
+        """Return what a failed case left behind, or None if that cannot be judged.
 
-        After a crash, a hang, and with a message under way, what is there says nothing
-        of the implementation. What an expected failure leaves is evidence of its cause
-        and not held against LIFE-7 and LIFE-12 as well, unless it is no leak of those
-        that the expectation names; nor is what a SHOULD judges by itself, which could
-        break these MUSTs otherwise.
+        It cannot be judged after a crash or a hang, or while a message is in flight.
+
+        The leaks of an expected failure are not counted for LIFE-7 and LIFE-12 if its
+        expectation names them, because they have the same cause. Leaks of a case that
+        judges only leaks by SHOULD clauses are not counted either, because they would
+        break these MUST clauses.
         """
         stage = self._started()
         judged = case.verdict in (Verdict.FAIL, Verdict.PASS) and not may_corrupt
@@ -59,7 +60,7 @@ class Cleanup:
             return None
         try:
             left = stage.settle()
-        except Exception:  # it cannot be cleaned up: the next case gets new processes
+        except Exception:  # cleaning up failed: the next case gets new processes
             return None
         unexpected = self._unexpected(case, left)
         if unexpected and not judges_leaks_as_advice(case):
@@ -68,7 +69,7 @@ class Cleanup:
         return left
 
     def _unexpected(self, case: Case, left: Growth) -> Growth:
-        """Return what a case left that nobody expects of it."""
+        """Return what a case left behind and no expectation covers."""
         entry = self._entry_of(case) if case.expected else None
         if entry is None:
             return left if not case.expected else replace(left, found=[])
@@ -78,10 +79,10 @@ class Cleanup:
         return replace(left, found=found)
 
     def after_pass(self, case: Case) -> None:
-        """Clean up; what stays is held against LIFE-7.
+        """Clean up; what remains is counted for LIFE-7.
 
         Raises:
-            Exception: whatever a process does that cannot be cleaned up.
+            Exception: any error of a process while it is cleaned up.
         """
         stage = self._started()
         if stage is None:

@@ -1,4 +1,4 @@
-"""From tests to pytest's cases: their parameters, the selection, the order of a run."""
+"""Makes pytest's cases from the tests: parameters, selection and order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sharedtensor_conformance.plugin.plan import Plan, durations_of, plan_of
 from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
 
 INDIRECT = ("configuration", "direction")
-"""Axes whose values reach a test through a fixture."""
+"""Axes whose values a test gets through a fixture."""
 
 
 # From tests to cases
@@ -34,7 +34,7 @@ INDIRECT = ("configuration", "direction")
 def pytest_pycollect_makeitem(
     collector: pytest.Module, obj: Any
 ) -> list[pytest.Item] | None:
-    """Leave out the tests that have no chosen case, before cases are made of them."""
+    """Skip tests without a chosen case before pytest makes cases from them."""
     if marking_of(obj) is None:
         return None
     plan = _plan(collector.config)
@@ -42,7 +42,7 @@ def pytest_pycollect_makeitem(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make the cases of a test from its axes."""
+    """Parametrize a test with its axes."""
     marking = marking_of(metafunc.function)
     if marking is None:
         return
@@ -72,16 +72,17 @@ def _plan(config: pytest.Config) -> Plan:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Keep the selected cases; order them by configuration, those that run last last.
+    """Keep the selected cases and order them by configuration.
 
-    It does so after all others, such as a plugin that shuffles them.
+    In each configuration, cases that are marked to run last are at the end. The hook
+    runs after the same hook of other plugins, for example one that shuffles tests.
     """
     markings = {item: marking_of(getattr(item, "function", None)) for item in items}
     others = [item for item in items if not markings[item]]
     marked = [(item, marking) for item, marking in markings.items() if marking]
     plan = _plan(config)
     if unknown := {case_id(item) for item, _ in marked} - plan.known:
-        raise RuntimeError(f"pytest has cases that are not enumerated: {min(unknown)}")
+        raise RuntimeError(f"pytest has cases that were not planned: {min(unknown)}")
     marked = [one for one in marked if case_id(one[0]) in plan.chosen]
     groups = [configuration_of(item).id for item, _ in marked]
     order = {id: place for place, id in enumerate(dict.fromkeys(groups))}
@@ -96,7 +97,7 @@ def pytest_collection_modifyitems(
 def _known_deviations_first(
     config: pytest.Config, marked: list[tuple[pytest.Item, Marking]]
 ) -> list[tuple[pytest.Item, Marking]]:
-    """Let the cheapest case show a known deviation: the others follow from it."""
+    """Move the cheapest case of each known deviation before the others of it."""
     runner = config.stash[RUNNER]
     if runner.all_cases:
         return marked

@@ -1,8 +1,8 @@
-"""How long a case takes, as far as earlier runs tell.
+"""Estimates how long a case takes, from the durations of earlier runs.
 
-Shards are balanced by it, and the progress of a run says how much time is left. Nothing
-is judged by it. What ships was taken from committed reports by ``ci/durations.py``; a
-report of one's own tells more (``--timings``).
+The estimates balance shards and batches, and predict the remaining time of a run. No
+verdict depends on them. ``ci/durations.py`` made the shipped durations from committed
+reports. ``--timings`` reads a report of the user's own machine instead.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.report.records import Case, read_report
 
 DEFAULT = "reference"
-"""Whose durations stand for those of an implementation without any."""
+"""The implementation whose durations are used if there are none of the judged one."""
 
 UNKNOWN = 0.1
-"""Seconds for a case where nothing at all is known."""
+"""Seconds for a case if no durations are known at all."""
 
 Table = Mapping[str, Mapping[str, float]]
-"""Seconds of a case, by its test and then by its configuration."""
+"""Seconds of a case, by test and then by configuration."""
 
 
 class Durations:
-    """Estimates what a case takes from what cases took."""
+    """Estimates the duration of a case."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -42,14 +42,14 @@ class Durations:
 
     @property
     def tests(self) -> frozenset[str]:
-        """The tests of which something is known."""
+        """The tests with a known duration."""
         return frozenset(self._table)
 
     def seconds(self, case: PlannedCase) -> float:
-        """Return what a case takes.
+        """Return the estimated duration of a case, in seconds.
 
-        A test that is known elsewhere takes as long as it does there; one that is not
-        known takes what tests take in its configuration.
+        If the test is known only in other configurations, the result is their mean. If
+        the test is unknown, it is the mean of all tests in the same configuration.
         """
         if case.configuration.why_not:
             return 0.0
@@ -62,7 +62,7 @@ class Durations:
 
 
 def table_of(cases: Iterable[Case]) -> dict[str, dict[str, float]]:
-    """Return what the cases of a report took, on average."""
+    """Return the mean duration of each test in each configuration of a report."""
     took: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for case in cases:
         if "strategy" in case.axes:
@@ -76,7 +76,7 @@ def table_of(cases: Iterable[Case]) -> dict[str, dict[str, float]]:
 
 
 def load_durations(implementation: str, report: str | None) -> Durations:
-    """Return the durations of a report, else those that ship.
+    """Return the durations of a report; without a report, the shipped ones.
 
     Raises:
         ReportError: the report cannot be read.

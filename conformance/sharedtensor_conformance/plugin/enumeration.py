@@ -1,8 +1,8 @@
-"""Which cases the suite has, without pytest's collection of them.
+"""Enumerates the cases of the suite without pytest's collection.
 
-Who cuts a selection into shards, or asks whether pytest left something out of it, has
-to know all cases: also where pytest was told to collect a part of them, and in the
-controller of xdist, which collects nothing. pytest gets its cases from the same axes.
+Sharding, and the check whether pytest deselected cases, need all cases: also if pytest
+collects only some of them, and in the controller of xdist, which collects nothing.
+pytest gets its cases from the same axes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
 DIRECTED = frozenset({"sender", "receiver"})
-"""The fixtures that need a direction."""
+"""The fixtures that need the axis ``direction``."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class PlannedCase:
     """A case before it is run.
 
     Args:
-        id: the id under which reports know it.
+        id: the id that reports use.
         test: the test's file and name.
-        marking: what ties it to its clauses.
-        configuration: where it runs.
-        axes: what else it varies over, as reports say it.
+        marking: the test's clauses and other properties, from its decorator.
+        configuration: the configuration in which it runs.
+        axes: its values on the other axes, as in reports.
     """
 
     id: str
@@ -60,11 +60,11 @@ class PlannedCase:
 
     @property
     def shares_processes(self) -> bool:
-        """Whether it runs with the processes of other cases of its configuration."""
+        """Whether it uses the same processes as other cases of its configuration."""
         return not (self.marking.isolated or self.configuration.why_not)
 
     def as_case(self) -> Case:
-        """Return the line of the report before anything is known."""
+        """Return the case's line in the report, before it has a verdict."""
         return Case(
             id=self.id,
             test=self.test,
@@ -84,18 +84,18 @@ class PlannedCase:
 
 @dataclass(frozen=True)
 class Axis:
-    """Parameters of a test that vary together: their names, and a row for each case."""
+    """Parameters of a test that vary together: their names, and rows of values."""
 
     names: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
 
     @property
     def ids(self) -> list[str]:
-        """What ids of cases say of each row."""
+        """The part of a case id for each row."""
         return ["-".join(map(_id, row)) for row in self.rows]
 
     def of(self, row: Sequence[Any]) -> dict[str, str]:
-        """Return what reports say of a row: each value, by its name."""
+        """Return the values of a row by name, as in reports."""
         named = zip(self.names, row, strict=True)
         return {name: _id(value) for name, value in named if name != "configuration"}
 
@@ -109,7 +109,7 @@ def _id(value: Any) -> str:
 def where(
     marking: Marking, implementation: Implementation, selection: Selection
 ) -> list[Configuration]:
-    """Return where a test runs; empty where it is not selected."""
+    """Return the configurations of a test; none if it is not selected."""
     if not _selects(selection, marking):
         return []
     return configurations(marking, implementation, selection)
@@ -132,7 +132,7 @@ def axes_of(
     places: list[Configuration],
     implementation: Implementation,
 ) -> list[Axis]:
-    """Return what a test varies over besides its own parameters, in their order."""
+    """Return the axes of a test, in order, without its own ``parametrize`` marks."""
     names = set(inspect.signature(function).parameters)
     if names & DIRECTED:
         names.add("direction")
@@ -141,7 +141,7 @@ def axes_of(
         if name in names:
             axes[name] = values[:1] if places[0].why_not else values
     if marking.pairwise:
-        # Of the kinds of views that are declared: each two values have to meet.
+        # Only declared kinds of views. Each pair of values has to occur in a row.
         return [Axis(tuple(axes), pairwise(list(axes.values())))]
     if absent := list(_absent_views(axes, implementation)):
         return [Axis(tuple(axes), [*product(*axes.values()), *absent])]
@@ -151,9 +151,9 @@ def axes_of(
 def _absent_views(
     axes: Mapping[str, Sequence[Any]], implementation: Implementation
 ) -> Iterator[list[Any]]:
-    """Yield a row for each window that no view of the implementation can be.
+    """Yield a row for each layout that needs a kind of view that is not claimed.
 
-    Those that run backwards are left out: few libraries have such views.
+    Layouts with negative strides are left out, because few libraries have such views.
     """
     if "layout" not in axes or axes["configuration"][0].why_not:
         return
@@ -180,7 +180,7 @@ def all_cases(
 ) -> Iterator[PlannedCase]:
     """Yield the cases of the chosen clauses, profiles and configurations.
 
-    Tests of which no case can be chosen by its id are left out.
+    Tests without any case that ``--case`` can match are left out.
     """
     for file, function in suite_tests():
         marking, test = marking_of(function), f"{file}::{function.__name__}"
@@ -194,7 +194,7 @@ def all_cases(
 
 @cache
 def suite_tests() -> tuple[tuple[str, Callable[..., Any]], ...]:
-    """Return all tests of the suite, each with its file."""
+    """Return all tests of the suite, each with its file name."""
     names = [module.name for module in pkgutil.iter_modules(chapters.__path__)]
     return tuple(
         (f"{name}.py", function)
@@ -205,9 +205,9 @@ def suite_tests() -> tuple[tuple[str, Callable[..., Any]], ...]:
 
 
 def id_in_report(nodeid: str) -> str:
-    """Return the id under which reports know what pytest knows by `nodeid`.
+    """Return the case id that reports use, for pytest's `nodeid`.
 
-    It names no file where pytest was given a module outside its root folder.
+    A node id has no file if pytest was given a module outside its root folder.
     """
     path, mark, rest = nodeid.partition("::")
     case = IN_BATCH.sub("", rest)
@@ -245,7 +245,7 @@ def _cases_of(
 
 
 def _own_axes(function: Callable[..., Any]) -> Iterator[Axis]:
-    """Yield the parameters that a test brings itself, each named by its id."""
+    """Yield an axis for each ``parametrize`` mark of a test."""
     for mark in getattr(function, "pytestmark", []):
         if mark.name == "parametrize":
             name, values = mark.args

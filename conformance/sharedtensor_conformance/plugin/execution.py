@@ -1,4 +1,4 @@
-"""What one execution of a case came to: from an exception to a verdict."""
+"""Converts the result of one execution of a case, or its exception, to a verdict."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ VERDICT_OF: dict[type[Exception], Verdict] = {
 }
 
 MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What a test's line raises when it gets None, say, where a tensor was due."""
+"""Exceptions of a test's own line if it received, for example, None for a tensor."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one execution of a story came to.
+    """The result of one execution of a case.
 
     Args:
-        leaking: cases that left what the ledger found, where that is judged.
+        leaking: the cases that left behind what the ledger found.
         left: the kinds of what the ledger found.
-        known: nothing but what an earlier case has left, too, was found.
-        clauses: those that the failure is about, where the case judges others besides;
-            the first of them that it does judge is broken.
+        known: whether earlier cases had already left everything that was found.
+        clauses: the clauses that the failure is about. The first of them that the case
+            cites is broken; if there is none, all clauses of the case are.
     """
 
     verdict: Verdict
@@ -59,9 +59,9 @@ class Outcome:
 
     @classmethod
     def of_story_that_returned(cls) -> Outcome:
-        """Return a pass, or the fault of a test that checked nothing.
+        """Return a pass, or an error if the test made no check or no remote call.
 
-        So is one that never left its process: it would pass on any implementation.
+        Such a test would pass on any implementation.
         """
         for what in ("checks", "remote_calls"):
             if getattr(tally, what) == 0:
@@ -70,7 +70,7 @@ class Outcome:
 
     @classmethod
     def of_error(cls, error: Exception) -> Outcome:
-        """Return the outcome that an exception stands for."""
+        """Return the outcome for an exception that a test raised."""
         verdict = VERDICT_OF.get(type(error), Verdict.ERROR)
         evidence = str(error)
         if isinstance(error, MISSHAPEN) and _raised_in_a_test(error):
@@ -91,7 +91,7 @@ class Outcome:
         return cls(verdict, evidence, tally.checks, tally.remote_calls)
 
     def of_a_test_mainly_about(self, *clauses: str) -> Outcome:
-        """Return it with what it is about where it names no clause of the test."""
+        """Return the outcome with these clauses after the ones that it names itself."""
         if self.verdict.broken:
             return replace(self, clauses=(*self.clauses, *clauses))
         return self
@@ -112,7 +112,7 @@ class Outcome:
 
 
 def _raised_in_a_test(error: Exception) -> bool:
-    """Return whether a test's own line raised: one that holds for the reference."""
+    """Return whether a line of a test raised the error, and not the harness."""
     frames = traceback.extract_tb(error.__traceback__)
     name = Path(frames[-1].filename).name if frames else ""
     return name.startswith("test_") or name == "stories.py"

@@ -1,7 +1,7 @@
-"""What a test of the suite names: its processes, and where it runs.
+"""The fixtures for the tests of the suite: processes, configuration and directions.
 
-The actors of a stage stay the same when its processes are replaced, so what a fixture
-returns holds for each execution of a case.
+The actor objects of a stage stay the same when its processes are replaced. So the value
+of a fixture stays valid for each execution of a case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sharedtensor_conformance.plugin.state import RUNNER
 
 @pytest.fixture
 def configuration(request: pytest.FixtureRequest) -> Configuration:
-    """Where the case runs."""
+    """The configuration of the case."""
     found: Configuration = request.param
     return found
 
@@ -49,7 +49,7 @@ def device(configuration: Configuration) -> str:
 
 @pytest.fixture
 def implementation(request: pytest.FixtureRequest) -> Implementation:
-    """What the implementation says about itself."""
+    """What the adapter declares about the implementation."""
     return request.config.stash[RUNNER].implementation
 
 
@@ -80,19 +80,19 @@ def bystander(stage: Stage) -> ActorProxy:
 
 @pytest.fixture
 def direction(request: pytest.FixtureRequest) -> str:
-    """Who sends."""
+    """The direction of the message: ``to_peer`` or ``to_owner``."""
     return str(request.param)
 
 
 @pytest.fixture
 def sender(owner: ActorProxy, peer: ActorProxy, direction: str) -> ActorProxy:
-    """The owner or the peer, whoever sends."""
+    """The process that sends: the owner or the peer."""
     return owner if direction == "to_peer" else peer
 
 
 @pytest.fixture
 def receiver(owner: ActorProxy, peer: ActorProxy, direction: str) -> ActorProxy:
-    """The other one."""
+    """The process that receives: the peer or the owner."""
     return peer if direction == "to_peer" else owner
 
 
@@ -100,7 +100,7 @@ def receiver(owner: ActorProxy, peer: ActorProxy, direction: str) -> ActorProxy:
 def histories(
     stage: Stage, request: pytest.FixtureRequest
 ) -> Callable[[list[str]], None]:
-    """A function that lets the processes take random histories of such steps."""
+    """A function that runs random histories of the given kinds of steps."""
     given = request.config.option
     seed = _seed(given, stage)
     return lambda kinds: search(stage, kinds, given.histories, seed)
@@ -108,10 +108,11 @@ def histories(
 
 @pytest.fixture
 def lifetimes(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """A function that takes random histories of a family, each in new processes."""
+    """A function that runs random histories of a family, each in new processes."""
     given = request.config.option
 
-    def take(family: str) -> None:  # where nothing can run there is no start method
+    def take(family: str) -> None:
+        # Not outside: a case that cannot run has no start method.
         cost = lifetime_histories.COST[stage.configuration.start_method]
         count = max(1, given.histories // cost)
         lifetime_histories.search(stage, family, count, _seed(given, stage))
@@ -120,5 +121,5 @@ def lifetimes(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], N
 
 
 def _seed(given: argparse.Namespace, stage: Stage) -> int:
-    """Return the seed of histories: each configuration takes others."""
+    """Return the seed of the histories; it differs between configurations."""
     return int(given.history_seed) + crc32(stage.configuration.id.encode())

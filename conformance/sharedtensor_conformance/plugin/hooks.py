@@ -1,8 +1,9 @@
-"""The suite as pytest sees it: a run is configured, and each case is run.
+"""The main hooks of the pytest plugin: configures a run and runs each case.
 
-Loaded by ``conftest.py``, or by ``entry.py`` for an installed suite, and with it the
-options, the collection and the fixtures. Nothing depends on the settings of the project
-in which the suite is run, and nothing of the implementation is imported here.
+``conftest.py`` loads this module, or ``entry.py`` if the suite is installed. This
+module loads the options, the collection and the fixtures. It does not depend on the
+pytest settings of the project in which the suite runs, and it does not import the
+implementation.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ pytest_plugins = [
 ]
 
 SHARED = "sharedtensor_conformance"
-"""The name under which the controller tells xdist workers what it found out."""
+"""The key of the data that the controller sends to the xdist workers."""
 
 MOST_WORKERS = 16
-"""With ``-n auto``; the longest batch takes as long with more of them."""
+"""The limit for ``-n auto``: more workers do not shorten the longest batch."""
 
 
 # Start and end of a run
@@ -49,7 +50,7 @@ MOST_WORKERS = 16
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Resolve the adapter and the selection; wrong use ends here, with status 4."""
+    """Load the adapter and make the selection; a usage error exits with status 4."""
     if config.option.help or config.option.markers:
         return
     worker = getattr(config, "workerinput", None)
@@ -60,14 +61,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _configure_controller(config: pytest.Config) -> None:
-    """Learn what workers need as well; then report, and judge, for all of them."""
+    """Load the adapter, run the smoke test and start recording, for all workers."""
     implementation = _described(config)
     selection = selection_of(config, implementation)
     recorder = Recorder(config, implementation, selection)
     config.stash[RECORDER] = recorder
     config.pluginmanager.register(recorder, "conformance-recorder")
     if config.option.timings:
-        durations_of(config, implementation)  # wrong use, before anything is run
+        durations_of(config, implementation)  # to report a usage error early
     shared = {
         "name": config.option.impl,
         "implementation": implementation.as_data(),
@@ -81,11 +82,11 @@ def _configure_controller(config: pytest.Config) -> None:
         shared["blocked"], recorder.private_shm = found.blocked, found.private_shm
         recorder.why_not_preloaded = stages.template.why_not
     if config.getoption("dist", "no") != "no":
-        stages.retire()  # its workers have processes of their own, but for the template
+        stages.retire()  # workers start their own processes, but share the template
         shared["template"] = stages.template.address
     _configure(config, shared, stages)
     if config.option.tbstyle == "auto" and not selection.cases:
-        config.option.tbstyle = "no"  # the end of the run says what is broken
+        config.option.tbstyle = "no"  # the end of the run shows what is broken
     if config.option.reportchars == "fE":  # pytest's default
         config.option.reportchars = ""
 
@@ -94,7 +95,7 @@ def _described(config: pytest.Config) -> Implementation:
     """Return what the adapter declares.
 
     Raises:
-        pytest.UsageError: it cannot be loaded, or is malformed.
+        pytest.UsageError: the adapter cannot be loaded, or is malformed.
     """
     name, timeout = config.option.impl, config.option.patience
     try:
@@ -104,7 +105,7 @@ def _described(config: pytest.Config) -> Implementation:
     if description.problems:
         raise pytest.UsageError(
             f"the adapter {name!r} is malformed: {description.problems[0]} "
-            f"(`shared-tensor-spec check-adapter {name}` says all)"
+            f"(`shared-tensor-spec check-adapter {name}` lists all problems)"
         )
     declared = description.implementation
     return replace(declared, patience=timeout) if timeout else declared
@@ -116,7 +117,7 @@ def _stages(shared: dict[str, Any]) -> Stages:
 
 
 def _configure(config: pytest.Config, shared: dict[str, Any], stages: Stages) -> None:
-    """Do what controller and workers both do."""
+    """Set up the selection and the runner, in the controller and in each worker."""
     implementation = stages.implementation
     config.stash[SELECTION] = selection_of(config, implementation)
     config.stash[RUNNER] = Runner(
@@ -137,7 +138,7 @@ def _limit_of(config: pytest.Config, implementation: Implementation) -> float:
 
 
 def _real_stderr(config: pytest.Config) -> int:
-    """Return a descriptor of what stderr is when pytest does not capture it."""
+    """Return a descriptor of the stderr that pytest does not capture."""
     capture: Any = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         return os.dup(2)
@@ -145,17 +146,17 @@ def _real_stderr(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker what the controller found out."""
+    """Send the data of the controller to an xdist worker."""
     node.workerinput[SHARED] = node.config._conformance_shared
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return how many workers ``-n auto`` has: two for each processor, as cases wait.
+    """Return the number of workers for ``-n auto``: two for each processor.
 
-    It has four where one case stands for a clause: more of those wait in full, for what
-    is known to hang or to stay. Where xdist's own environment variable says how many,
-    that holds.
+    Cases mostly wait, so more workers than processors are faster. With
+    ``--one-per-clause`` there are four for each processor, because a larger part of
+    these cases waits for a full timeout. xdist's environment variable takes precedence.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
@@ -172,7 +173,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what is judged."""
+    """Return the header lines of the run."""
     recorder = config.stash.get(RECORDER, None)
     return recorder.header() if recorder else []
 
@@ -188,7 +189,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a case, and give pytest the outcome that goes with its verdict."""
+    """Run a case, and report its verdict to pytest as an outcome."""
     marking = marking_of(pyfuncitem.function)
     if marking is None:
         return None
@@ -196,7 +197,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
 
     def test() -> None:
-        if "bystander" in arguments:  # before any tensor is there: it could inherit it
+        if "bystander" in arguments:  # before there are tensors that it could inherit
             arguments["bystander"].ensure_started()
         pyfuncitem.obj(**arguments)
 

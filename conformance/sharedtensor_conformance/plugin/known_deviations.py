@@ -1,9 +1,9 @@
-"""Known deviations are shown once: what has the same cause follows and is not run.
+"""Confirms each known deviation with one case, and skips the others, to save time.
 
-An expected deviation is confirmed by one case in each configuration, the cheapest. Once
-that has failed as expected, the other cases that the same entry of the expectations is
-about get the verdict ``follows``, which is never a pass. If it holds after all, they
-are run. A worker of xdist knows only what it has seen itself.
+In each configuration, the cheapest case of a known deviation runs first. If it fails as
+expected, the other cases of the same entry in the expectations are not run and get the
+verdict ``follows``, which is never a pass. If it passes, the others are run. Each xdist
+worker uses only the results of its own cases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place = tuple[int, str]
 
 
 class KnownDeviations:
-    """What has been confirmed so far.
+    """The known deviations that have been confirmed so far.
 
     Args:
         expected: the expected deviations.
@@ -32,13 +32,13 @@ class KnownDeviations:
     def __init__(self, expected: Expectations, version: str) -> None:
         self._expected = expected
         self._version = version
-        # To compare versions takes long, and all cases are asked about.
+        # Computed once: comparing versions is slow, and this is used for every case.
         self._applying = expected.applying_to(version)
         self._confirmed: dict[Place, list[Case]] = {}
         self._hung: set[tuple[str, str]] = set()  # causes, each in a configuration
 
     def confirm(self, case: Case, configuration: str) -> None:
-        """Take in a case: if it failed as expected, others follow from it."""
+        """Note a case's result; others follow from it if it failed as expected."""
         entry = self._expected.covers(case, self._version)
         if case.verdict.broken and entry is not None:
             self._confirmed.setdefault((entry.number, configuration), []).append(case)
@@ -46,10 +46,10 @@ class KnownDeviations:
                 self._hung.add((entry.cause, configuration))
 
     def outcome(self, case: Case, configuration: str) -> Outcome | None:
-        """Return the outcome of a case that follows; None where it has to be run.
+        """Return the outcome of a case that follows, or None if it has to be run.
 
-        All its clauses have to be broken by a case of the same cause already, so that
-        their verdicts are the same as if it were run and failed.
+        A case of the same cause must have broken all its clauses already. So the
+        verdicts of these clauses are the same as if the case were run and failed.
         """
         for place in self.places(case, configuration):
             for shown in self._confirmed.get(place, ()):
@@ -59,16 +59,16 @@ class KnownDeviations:
         return None
 
     def has_hung(self, case: Case, configuration: str) -> bool:
-        """Return whether a case of the same cause hung here, as was expected."""
+        """Return whether a case of the same cause hung here, as expected."""
         about = self._about(case)
         return any((entry.cause, configuration) in self._hung for entry in about)
 
     def places(self, case: Case, configuration: str) -> list[Place]:
-        """Return the entries that a case is about, each in its configuration."""
+        """Return the entries that concern a case, each with the configuration."""
         return [(entry.number, configuration) for entry in self._about(case)]
 
     def _about(self, case: Case) -> list[Expectation]:
-        """Return the entries that a case is about, whatever its verdict will be."""
+        """Return the entries that concern a case, for any verdict."""
         return [entry for entry in self._applying if entry.concerns(case)]
 
 
@@ -77,12 +77,12 @@ def cheapest_first(
     places: Callable[[Item], Sequence[Place]],
     price: Callable[[Item], float],
 ) -> list[Item]:
-    """Return the cases with the cheapest one of each known deviation before the others.
+    """Return the cases, the cheapest one of each known deviation before the others.
 
     Args:
-        items: the cases, in their order.
-        places: the entries that a case is about, each in its configuration.
-        price: what a case costs.
+        items: the cases, in order.
+        places: returns the entries that concern a case, each with its configuration.
+        price: returns the cost of a case.
     """
     members: dict[Place, list[int]] = {}
     for number, item in enumerate(items):

@@ -1,7 +1,7 @@
-"""Chooses one case for each clause: a look at the whole spec in seconds.
+"""Chooses one case for each clause, for a quick check of the whole spec.
 
-Where a fault is looked for that is not known to be there, and for a mutant, which has
-to leave the other clauses alone, one case of each clause says most for its price.
+This is the cheapest way to look for unknown faults, and to check that a mutant breaks
+no other clauses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sharedtensor_conformance.harness.matrix import Configuration
 Case = TypeVar("Case")
 
 FEW = 4
-"""A case that cites more clauses than this stands for none that another stands for."""
+"""A case that cites more clauses than this is chosen only if no other case is left."""
 
 
 def one_per_clause(
@@ -26,15 +26,16 @@ def one_per_clause(
 ) -> list[Case]:
     """Return one case for each clause that the cases cite, in their order.
 
-    A case that stands for one of its clauses stands for all of them. Of a clause's
-    cases the cheapest is taken: under `fork`, with the processes of the others. One
-    that cites many breaks the nearest alone, so it comes behind those that cite few.
+    A chosen case counts for all clauses that it cites. Of the cases of a clause, the
+    cheapest is chosen: one under `fork` that shares its processes with other cases. A
+    case that cites many clauses breaks only one of them when it fails, so cases that
+    cite few clauses are preferred.
 
     Args:
-        cases: anything that stands for a case.
-        marking_of: what ties it to its clauses.
-        configuration_of: where it runs.
-        asked_for: the clauses to represent; empty: all of them.
+        cases: objects of any type that represent cases.
+        marking_of: returns the test's clauses and other properties of a case.
+        configuration_of: returns the configuration of a case.
+        asked_for: the clauses that need a case; empty means all of them.
     """
 
     def price(place: int) -> tuple[bool, bool, bool, int]:

@@ -1,4 +1,4 @@
-"""The options of the suite: a table, and the selection that they come to."""
+"""Defines the options of the suite, and makes the selection of a run from them."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def seconds(text: str) -> float:
     """Return a positive number of seconds.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is not such a number.
     """
     found = float(text)
     if not 0 < found < 1e6:
-        raise ValueError(f"{text} is no positive number of seconds")
+        raise ValueError(f"{text} is not a positive number of seconds")
     return found
 
 
 def positive(text: str) -> int:
-    """Return a positive number.
+    """Return a positive integer.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is not such a number.
     """
     count = int(text)
     if count < 1:
-        raise ValueError(f"{text} is no positive number")
+        raise ValueError(f"{text} is not a positive number")
     return count
 
 
@@ -45,13 +45,13 @@ class Option:
     """One option.
 
     Args:
-        name: its name, such as ``--clause``.
-        help: what ``--help`` says.
-        metavar: what stands there for its value; None: it has no value.
-        repeats: it may be given several times.
-        type: makes the value of the text, and raises where it cannot.
-        choices: all its values, where they are few.
-        default: the value where it is not given.
+        name: the name, for example ``--clause``.
+        help: the text that ``--help`` shows.
+        metavar: the name of the value in ``--help``; None if the option has no value.
+        repeats: whether the option may be repeated.
+        type: converts the text to the value; raises an exception if it cannot.
+        choices: all permitted values, if there are few.
+        default: the value if the option is not given.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Option:
         return self.name.removeprefix("--").replace("-", "_")
 
     def add_to(self, group: pytest.OptionGroup) -> None:
-        """Add the option to pytest's."""
+        """Add the option to a group of pytest's options."""
         if self.choices:
             given: dict[str, Any] = {"choices": list(self.choices)}
         elif self.metavar:
@@ -87,14 +87,15 @@ class Option:
 OPTIONS = (
     Option(
         "--impl",
-        f"implementation to judge: a shipped adapter ({', '.join(SHIPPED)}), an "
-        "entry point, mutant:NAME, or package.module[:attribute]",
+        "the implementation to judge (default: reference): a shipped adapter "
+        f"({', '.join(SHIPPED)}), the name of an entry point, "
+        "package.module[:attribute], or mutant:NAME",
         "NAME",
         default="reference",
     ),
     Option(
         "--clause",
-        "judge only this clause, such as GRAD-3 (may be repeated)",
+        "judge only this clause, for example GRAD-3 (may be repeated)",
         "ID",
         repeats=True,
     ),
@@ -106,119 +107,124 @@ OPTIONS = (
     ),
     Option(
         "--strategy",
-        "only under this sharing strategy (may be repeated)",
+        "run cases only with this sharing strategy (may be repeated)",
         "NAME",
         repeats=True,
     ),
     Option(
         "--start-method",
-        "only under this start method (may be repeated)",
+        "run cases only with this start method (may be repeated)",
         "NAME",
         repeats=True,
     ),
     Option(
         "--device",
-        "where tensors live (may be repeated; default: cpu and simulated); "
-        "simulated and emulated results never count as CUDA",
+        "the device of the tensors (may be repeated; default: cpu and simulated); "
+        "results of simulated and emulated devices never count as CUDA",
         repeats=True,
         choices=("cpu", "simulated", "emulated", "cuda"),
     ),
     Option(
         "--case",
-        "only the case with this id, as a report names it; * matches anything",
+        "run only the case with this id from a report; * matches any text (may be "
+        "repeated)",
         "ID",
         repeats=True,
     ),
     Option(
         "--one-per-clause",
-        "only one case for each clause, under fork where that is claimed: a look at "
-        "the whole spec in seconds",
+        "run only one case of each clause, with the start method fork if it is "
+        "claimed: a quick check of the whole spec in seconds",
     ),
     Option(
         "--shard",
-        "only part I of N parts of about the same duration, such as 2/8, for N "
-        "machines; `shared-tensor-spec merge` makes one report of theirs",
+        "run only part I of N parts of similar duration, for example 2/8 on the second "
+        "of 8 machines; `shared-tensor-spec merge` merges their reports",
         "I/N",
         type=shard,
     ),
     Option(
         "--all-cases",
-        "run all cases of known deviations, not one for each in a configuration",
+        "run all cases of each known deviation (default: one in each configuration)",
     ),
     Option(
         "--report",
-        "write the report, JSON Lines, as the run goes on",
+        "write the report to this file during the run (JSON Lines)",
         "FILE",
     ),
     Option(
         "--timings",
-        "a report whose durations balance --shard and tell the time left (default: "
-        "what was recorded of the implementation, else of the reference)",
+        "estimate durations, for --shard and for the remaining time, from this report "
+        "(default: recorded durations of the implementation, or of the reference)",
         "REPORT",
     ),
     Option(
         "--expectations",
-        "expected deviations (default: those shipped for the implementation)",
+        "the file of expected deviations (default: the one shipped for the "
+        "implementation)",
         "FILE",
     ),
     Option(
         "--patience",
-        "seconds that the adapter may take to load, and a process to start and to "
-        "import the implementation (default: what the adapter says)",
+        "time limit for loading the adapter, and for starting a process and importing "
+        "the implementation in it (default: the adapter's value)",
         "SECONDS",
         type=seconds,
     ),
     Option(
         "--case-limit",
-        "seconds after which a case loses its processes, whatever hangs; after as "
-        "long again the run exits (default: far more than a case can need)",
+        "time limit of a case: the suite then kills the processes of the case, and "
+        "after the same time again exits (default: far more than a case needs)",
         "SECONDS",
         type=seconds,
     ),
     Option(
         "--histories",
-        "random histories that a case about them takes (default: %(default)s)",
+        "how many random histories each case of test_histories.py runs; fewer if each "
+        "of them needs new processes (default: %(default)s)",
         "COUNT",
         type=positive,
         default=60,
     ),
     Option(
         "--history-seed",
-        "which histories are taken (default: 0, so always the same)",
+        "the seed of the random histories (default: %(default)s, the same histories "
+        "in every run)",
         "NUMBER",
         type=int,
         default=0,
     ),
-    Option("--no-expectations", "expect no deviation at all"),
+    Option("--no-expectations", "ignore the file of expected deviations"),
     Option(
         "--no-repetition",
-        "do not repeat a failure in fresh processes: it is told sooner, and not "
-        "whether it depends on what ran before",
+        "do not repeat failures in fresh processes: faster, but the report cannot say "
+        "whether a failure depends on earlier cases",
     ),
 )
 
 REPEATED = tuple(option for option in OPTIONS if option.repeats)
-"""The options that select cases: a report names what was given for them."""
+"""The options that select cases; a report records their values."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the suite.
 
-    ``--strict`` is pytest's own; here it also lets SHOULD clauses decide.
+    ``--strict`` is an option of pytest; the suite uses it for SHOULD clauses as well.
     """
     group = parser.getgroup(
         "conformance",
-        "shared-tensor conformance (with pytest's --strict, SHOULD clauses decide too)",
+        "shared-tensor conformance (with pytest's --strict, a broken SHOULD clause "
+        "also fails the run)",
     )
     for option in OPTIONS:
         option.add_to(group)
 
 
 def selection_of(config: pytest.Config, implementation: Implementation) -> Selection:
-    """Return what the options choose.
+    """Return the selection that the options make.
 
     Raises:
-        pytest.UsageError: they name what is not there.
+        pytest.UsageError: an option names something that does not exist.
     """
     given = config.option
     name = implementation.name
@@ -245,7 +251,7 @@ def _known(what: str, given: list[str], known: list[str]) -> tuple[str, ...]:
     for value in given:
         if value not in known:
             hint = _closest(value, known)
-            raise pytest.UsageError(f"there is no {what} {value!r}: {hint}")
+            raise pytest.UsageError(f"{value!r} is not a {what}: {hint}")
     return tuple(given)
 
 
@@ -253,4 +259,4 @@ def _closest(value: str, known: list[str]) -> str:
     for spelling in (value, value.upper(), value.lower()):
         if close := get_close_matches(spelling, known, n=1):
             return f"did you mean {close[0]}?"
-    return f"known are {', '.join(known)}"
+    return f"choose one of {', '.join(known)}"

@@ -1,6 +1,7 @@
-"""One result of a case that is run at the end of each batch of its configuration.
+"""Combines the results of a case that runs in several batches into one result.
 
-pytest has a result for each of its items; the report has one for each case.
+A case that runs last is run at the end of each batch of its configuration. pytest has a
+result for each batch, but the report has one line for each case.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from sharedtensor_conformance.report.merge import as_one
 from sharedtensor_conformance.report.records import Case
 
 Result = tuple[pytest.TestReport, Case]
-"""What pytest reports of a case in one batch, and the case that it is about."""
+"""pytest's report of a case in one batch, and the case."""
 
 
 def case_in(report: pytest.TestReport | pytest.CollectReport) -> Case | None:
-    """Return the case that pytest's report is about, None where it is about none."""
+    """Return the case in pytest's report, or None if the report is not of a case."""
     found = dict(getattr(report, "user_properties", ())).get("case")
     return Case.from_data(json.loads(str(found))) if found else None
 
 
 @dataclass
 class Parts:
-    """The results of cases of which more are to come.
+    """The results of cases that still have results to come.
 
     Args:
-        awaited: how many results a case has, by its id.
+        awaited: how many results each case has in total, by its id.
     """
 
     awaited: Counter[str] = field(default_factory=Counter)
@@ -40,13 +41,13 @@ class Parts:
     )
 
     def expect(self, nodeids: Iterable[str]) -> None:
-        """Learn which results there will be."""
+        """Note which results to expect."""
         self.awaited = Counter(map(id_in_report, nodeids))
 
     def add(self, report: pytest.TestReport, case: Case) -> Case | None:
-        """Return the case where this is the last of its results.
+        """Return the combined case if this is its last result, else None.
 
-        The report then says what the worst of them says.
+        pytest's report is then changed to the worst of the results.
         """
         results = self._results[case.id]
         results.append((report, case))
@@ -56,20 +57,20 @@ class Parts:
         return _made_one(results)
 
     def are_missing(self, id: str) -> bool:
-        """Return whether a case has results, and there are more to come."""
+        """Return whether a case has some results but not all."""
         return id in self._results
 
     def left(self) -> list[Case]:
-        """Return the broken cases of which results are missing.
+        """Return the broken cases with missing results.
 
-        Whatever the others would have been, these are broken.
+        A case with one broken result is broken, whatever the missing results are.
         """
         made = [_made_one(results) for results in self._results.values()]
         return [case for case in made if case.verdict.broken]
 
 
 def _made_one(results: list[Result]) -> Case:
-    """Return the case, and let the last report say what the worst one says."""
+    """Return the combined case, and change the last report to the worst result."""
     last, case = results[-1]
     if len(results) == 1:
         return case

@@ -1,4 +1,4 @@
-"""What a run is to judge: the cases that its options choose, and its shard of them."""
+"""Makes the plan of a run: the cases that its options select, and its shard of them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Plan:
     """The cases of a run, by their ids.
 
     Args:
-        known: all cases of the chosen clauses, profiles and configurations, but for
-            those of tests of which none is chosen.
-        chosen: what is to be judged of them.
-        shard: which part of the selection they are; None: all of it.
+        known: all cases of the chosen clauses, profiles and configurations, except
+            those of tests that have no chosen case.
+        chosen: the cases to judge.
+        shard: the part of the selection that they are; None means all of it.
     """
 
     known: frozenset[str]
@@ -44,7 +44,7 @@ PLAN = pytest.StashKey[Plan]()
 def plan_of(
     config: pytest.Config, selection: Selection, implementation: Implementation
 ) -> Plan:
-    """Return the plan of a run; it is made once, when it is needed.
+    """Return the plan of a run; it is made once, at the first call.
 
     Raises:
         pytest.UsageError: the report with the durations cannot be read.
@@ -72,10 +72,10 @@ def _made(
 
 
 def durations_of(config: pytest.Config, implementation: Implementation) -> Durations:
-    """Return what cases are expected to take.
+    """Return the expected durations of cases.
 
     Raises:
-        pytest.UsageError: the report that was named cannot be read.
+        pytest.UsageError: the report given with ``--timings`` cannot be read.
     """
     try:
         return load_durations(implementation.name, config.option.timings)

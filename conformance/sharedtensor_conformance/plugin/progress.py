@@ -1,9 +1,9 @@
-"""The progress of a run, in one line that is written again and again.
+"""Shows the progress of a run in one line that is updated in place.
 
-Pytest's dots say how many cases are done; a run of half an hour is asked other
-questions. The line says how many clauses hold and are broken so far, how much time is
-left, and where cases run now. It takes the place of the dots on a terminal and nowhere
-else; with ``-q`` or ``-v`` pytest writes what it always does.
+The line says how many clauses held and were broken so far, how many cases are done, how
+much time is left, and in which configurations cases are running. On a terminal it
+replaces pytest's dots, which only show how many cases are done. If the output is not a
+terminal, or with ``-q`` or ``-v``, pytest's own output is unchanged.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
 PRIOR = 10.0
-"""Seconds of recorded durations that count as done in that time at the beginning."""
+"""The estimate starts as if cases of this recorded duration had taken exactly that."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Show the progress where somebody can see it."""
+    """Register the progress line if the output is a terminal."""
     config = session.config
     recorder = config.stash.get(RECORDER, None)
     reporter = config.pluginmanager.get_plugin("terminalreporter")
@@ -48,7 +48,7 @@ def is_shown(config: pytest.Config, reporter: pytest.TerminalReporter) -> bool:
 
 
 class Clauses:
-    """What has become of the clauses so far.
+    """Counts the clauses by their state so far.
 
     Args:
         strict: SHOULD clauses decide too.
@@ -60,7 +60,7 @@ class Clauses:
         self._unexpected: set[str] = set()
 
     def add(self, case: Case) -> None:
-        """Take in a case."""
+        """Count a case."""
         for id in case.clauses:
             self._verdicts[id].add(case.verdict)
             if not case.expected:
@@ -81,7 +81,7 @@ class Clauses:
 
 
 class Clock:
-    """How much time is left, by what cases took when they were recorded.
+    """Estimates the remaining time from recorded durations.
 
     Args:
         seconds: the recorded duration of each case.
@@ -94,13 +94,14 @@ class Clock:
         self._workers = workers
 
     def done(self, id: str) -> None:
-        """Take in that a case has ended."""
+        """Note that a case has ended."""
         self._remaining.pop(id, None)
 
     def left(self, elapsed: float) -> float:
-        """Return the seconds that are left, `elapsed` after the first case began.
+        """Return the remaining seconds, `elapsed` seconds after the first case began.
 
-        What was done so far tells how this machine compares to the recorded one.
+        The cases that have ended show how fast this machine is, compared with the one
+        on which the durations were recorded.
         """
         remaining = sum(self._remaining.values())
         done = self._total - remaining
@@ -109,7 +110,7 @@ class Clock:
 
 
 def told(seconds: float) -> str:
-    """Return a duration as somebody who waits wants to know it."""
+    """Return a rounded duration with its unit."""
     if seconds < 55:
         return f"{max(5, 5 * round(seconds / 5))} s"
     minutes = max(1, round(seconds / 60))
@@ -117,7 +118,7 @@ def told(seconds: float) -> str:
 
 
 class Progress:
-    """Writes the line while cases run. A pytest plugin object of the controller."""
+    """Writes the line while cases run; a pytest plugin object in the controller."""
 
     def __init__(self, recorder: Recorder, reporter: pytest.TerminalReporter) -> None:
         self.recorder = recorder
@@ -131,7 +132,7 @@ class Progress:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """Take the place of the dots, and leave an empty line."""
+        """Replace pytest's dots during the run, and clear the line at the end."""
         self.reporter._show_progress_info = False  # the percentage beside the dots
         self.reporter.showfspath = False
         self._active = True
@@ -145,14 +146,14 @@ class Progress:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> Generator[None, tuple[str, object, object], tuple[str, object, object]]:
-        """Leave the dot of a case out."""
+        """Suppress the dot of a case."""
         category, letter, word = yield
         if self._active and "case" in dict(report.user_properties):
             return category, "", ""
         return category, letter, word
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say where a case begins."""
+        """Show the configuration of a case that begins."""
         case = self.recorder.awaited.get(id_in_report(nodeid))
         if case:
             self._began = self._began or time.monotonic()
@@ -160,7 +161,7 @@ class Progress:
             self._draw()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count what the recorder has just taken in."""
+        """Count the case that the recorder has just received."""
         if report.when == "call":
             self._running.pop(id_in_report(report.nodeid), None)
             self._draw()
@@ -193,7 +194,7 @@ class Progress:
         width = self.reporter._tw.fullwidth
         self.reporter.rewrite(text[: width - 1], erase=True)
         if text:
-            self.reporter.currentfspath = -2  # who writes next begins a line
+            self.reporter.currentfspath = -2  # the next writer begins a new line
         else:
             self.reporter._tw.write("\r")
             self.reporter.currentfspath = None

@@ -1,7 +1,7 @@
-"""The controller's memory of a run: collects cases, writes the report, judges.
+"""Collects the cases of a run, writes the report and judges the run.
 
-A pytest plugin object, registered in the controller alone, so that under xdist there is
-one report and one judgement.
+The recorder is a pytest plugin object that is registered only in the controller. So
+there is one report and one verdict under xdist, too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NOTHING_SELECTED = 4
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back Ctrl-C for the block, so that report and memory stay equal."""
+    """Delay Ctrl-C during the block, so that report and memory have the same cases."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -64,7 +64,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 class Recorder:
-    """Collects what a run finds out."""
+    """Collects the cases of a run."""
 
     def __init__(
         self, config: pytest.Config, implementation: Implementation, chosen: Selection
@@ -94,7 +94,7 @@ class Recorder:
     # The run
 
     def header(self) -> list[str]:
-        """Return what is judged, in a line or two."""
+        """Return the header lines: implementation, claims and expectations."""
         judged = self.implementation
         expected = self.expectations_file
         lines = [
@@ -103,14 +103,14 @@ class Recorder:
             f"expectations: {Path(expected).name if expected else 'none'}",
         ]
         if judged.preload and self.why_not_preloaded:
-            lines.append(f"preload: not used, since {self.why_not_preloaded}")
+            lines.append(f"preload: not used, because {self.why_not_preloaded}")
         return lines
 
     def begin(self, nodeids: Iterable[str]) -> None:
-        """Begin the report: say how many cases there will be.
+        """Write the first line of the report, with the number of planned cases.
 
-        pytest may have left out some of the plan, and have tests that are not the
-        suite's.
+        pytest may have deselected planned cases, and may have collected tests that do
+        not belong to the suite.
         """
         plan = plan_of(self.config, self.chosen, self.implementation)
         self.parts.expect(nodeids)
@@ -131,7 +131,7 @@ class Recorder:
         self.writer.write(self.run)
 
     def add(self, case: Case) -> None:
-        """Take in one case."""
+        """Add a case, and write it to the report."""
         with uninterrupted():
             self.cases.append(case)
             self.writer.write(case)
@@ -140,18 +140,18 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the case to the report, before anybody hears of it."""
+        """Write the case to the report before other plugins see it."""
         found = case_in(report)
         if report.when == "call" and found:
             if case := self.parts.add(report, found):
                 self.add(case)
         elif report.failed:
-            self.failed_elsewhere = True  # in setup, or a test that is not the suite's
+            self.failed_elsewhere = True  # in setup, or in a test outside the suite
 
     def pytest_report_teststatus(
         self, report: pytest.TestReport | pytest.CollectReport
     ) -> tuple[str, str, str] | None:
-        """Count by the words of the table what pytest has no word for."""
+        """Count verdicts that pytest does not have, with the words of the table."""
         case = case_in(report)
         if report.when != "call" or not case:
             return None
@@ -165,23 +165,23 @@ class Recorder:
         return ("expected", "x", "EXPECTED") if known else ("advisory", "a", "ADVISORY")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Learn how many results there will be."""
+        """Note which results to expect."""
         self.begin(item.nodeid for item in session.items if is_case(item))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        """Learn how many results there will be, under xdist."""
+        """Note which results to expect, under xdist."""
         self.begin(ids)
 
     def pytest_keyboard_interrupt(
         self, excinfo: pytest.ExceptionInfo[BaseException]
     ) -> None:
-        """Learn why the run stops: by Ctrl-C, or as pytest was told to."""
+        """Note why the run stops: Ctrl-C, or an option of pytest."""
         self.stopped = str(excinfo.value) or "interrupted"
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Judge the run; the exit status is the suite's, not pytest's."""
+        """Judge the run; replace pytest's exit status by the suite's."""
         _silence_hypothesis(self.config.pluginmanager)
         if self.config.option.collectonly:
             return
@@ -195,7 +195,7 @@ class Recorder:
         self.summary = self._summarise()
         self.writer.write(self.summary)
         self.writer.close()
-        # With workers, pytest calls it an interruption when it stops for failures.
+        # With workers, pytest reports a stop after failures as an interruption.
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         if ended or self.stopped.startswith("stopping after"):
             session.exitstatus = self.summary.exit_status or self.failed_elsewhere
@@ -218,7 +218,7 @@ class Recorder:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
     ) -> None:
-        """End with the table by chapter and what is broken."""
+        """Print the table by chapter and the broken clauses."""
         if self.empty:
             terminalreporter.write_line(f"ERROR: {self._why_empty()}", red=True)
         if self.summary and self.run:
@@ -234,16 +234,16 @@ class Recorder:
         plan = plan_of(self.config, self.chosen, self.implementation)
         if plan.shard and plan.shard.cases and not plan.chosen:
             return (
-                f"the shard {plan.shard} is empty: the selection has "
-                f"{plural(plan.shard.cases, 'case')}; cut it into fewer shards"
+                f"the shard {plan.shard} is empty: the selection has only "
+                f"{plural(plan.shard.cases, 'case')}; use fewer shards"
             )
         return (
-            "nothing was selected: no case of this implementation matches these "
-            "options together; drop one, or look with --collect-only"
+            "nothing was selected: no case of this implementation matches all these "
+            "options; remove one of them, or list the cases with --collect-only"
         )
 
 
 def _silence_hypothesis(plugins: pytest.PytestPluginManager) -> None:
-    """Let its plugin not import all of Hypothesis to say that nothing used it."""
+    """Unregister Hypothesis' plugin: it would import Hypothesis to report no use."""
     if "hypothesis" not in sys.modules and plugins.hasplugin("hypothesispytest"):
         plugins.unregister(name="hypothesispytest")

@@ -1,4 +1,4 @@
-"""The first line of a report: what is judged, where, by which options."""
+"""Makes the first line of a report: implementation, machine and options of the run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from sharedtensor_conformance.plugin.plan import Plan
 from sharedtensor_conformance.report import records
 
 LIMITS = ("--patience", "--case-limit", "--histories", "--history-seed")
-"""The options with a number on which verdicts may depend."""
+"""The options with a number that verdicts may depend on."""
 
 
 def now() -> str:
-    """Return the time, in UTC, as the report writes it."""
+    """Return the current time in UTC, in the format of the report."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def expectations_file(
     config: pytest.Config, implementation: Implementation
 ) -> str | None:
-    """Return the file with the expected deviations, if there is one."""
+    """Return the file of expected deviations, if there is one."""
     if config.option.no_expectations:
         return None
     if given := config.option.expectations:
@@ -54,7 +54,7 @@ def run_record(
     private_shm: bool,
     planned: int,
 ) -> records.Run:
-    """Return the record of a run that begins now: `planned` cases of the `plan`."""
+    """Return the record of a run that starts now with `planned` cases of the `plan`."""
     left_out = len(plan.chosen) - planned
     return records.Run(
         implementation=records.Subject.of(implementation, implementation.version),
@@ -86,7 +86,7 @@ def run_record(
 
 
 def _cuda_of(chosen: Selection) -> records.Cuda | None:
-    """Return what a run on a device meets; None where no such device is asked for."""
+    """Return the facts about CUDA, or None if no CUDA device was requested."""
     if not {"cuda", "emulated"}.intersection(chosen.devices):
         return None
     found = cuda_facts.found_by()
@@ -94,7 +94,7 @@ def _cuda_of(chosen: Selection) -> records.Cuda | None:
 
 
 def _command(config: pytest.Config) -> tuple[str, ...]:
-    """Return how the suite was started, up to its options."""
+    """Return the command that started the suite, without its options."""
     by_module = Path(sys.argv[0]).name == "__main__.py"  # python -m pytest
     program = ("python", "-m", "pytest") if by_module else ("pytest",)
     invocation = config.invocation_params
@@ -105,7 +105,7 @@ def _command(config: pytest.Config) -> tuple[str, ...]:
 
 
 def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
-    """Return the options that say what is judged."""
+    """Return the options that decide what is judged."""
     given = [f"--impl={config.option.impl}"]
     for option in REPEATED:
         values = getattr(config.option, option.key)
@@ -126,7 +126,7 @@ def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
 
 
 def selecting_options(config: pytest.Config) -> Iterator[str]:
-    """Yield what was given to pytest that selects cases; paths by their last part."""
+    """Yield the arguments of pytest that select cases; paths without their folders."""
     given = config.option
     for name, value in (("-k", given.keyword), ("-m", given.markexpr)):
         if value:

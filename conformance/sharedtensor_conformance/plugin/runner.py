@@ -1,10 +1,10 @@
-"""Runs a case: from a test's story to a verdict, with everything cleaned up after it.
+"""Runs a case, determines its verdict and cleans up after it.
 
-Peers are reused between cases. They retire after a crash, a hang, an error, a message
-that was never received, and a failure after which memory may be corrupt or the ledger
-is not as before. The first failure of a test in a configuration that nobody expected is
-repeated once in fresh processes; one that vanishes there is state-dependent, which is
-never a pass.
+Processes are reused between cases. They are ended after a crash, a hang, an error, a
+message that was never received, and a failure after which memory may be corrupt or the
+ledger has changed. The first unexpected failure of a test in a configuration is
+repeated once in fresh processes. A failure that vanishes there is state-dependent,
+which is never a pass.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from sharedtensor_conformance.report.signatures import ALSO_LEFT, STATE_DEPENDEN
 from sharedtensor_conformance.report.verdicts import Verdict
 
 FAILED_STARTS = 2
-"""After so many failed starts in a row, a configuration is blocked."""
+"""A configuration is blocked after this number of failed starts in a row."""
 
 MANY_HANGS = 3
-"""After so many hangs that nobody expected: short deadlines and no repetitions."""
+"""After this number of unexpected hangs: short deadlines and no repetitions."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Story:
     """A case that is to be run.
 
     Args:
-        planned: what is known of it before it is run.
+        planned: the case as it was planned.
         test: calls the test function.
         batch: the number of its batch in its configuration.
     """
@@ -59,27 +59,27 @@ class Story:
 
     @property
     def marking(self) -> Marking:
-        """What ties it to its clauses."""
+        """The test's clauses and other properties, from its decorator."""
         return self.planned.marking
 
     @property
     def configuration(self) -> Configuration:
-        """Where it runs."""
+        """The configuration in which it runs."""
         return self.planned.configuration
 
     def as_case(self) -> Case:
-        """Return the line of the report before anything is known."""
+        """Return the case's line in the report, before it has a verdict."""
         return self.planned.as_case()
 
 
 @dataclass
 class Track:
-    """What the cases of a configuration have come to so far.
+    """The state of a configuration after the cases that have run so far.
 
     Args:
-        why_not: the outcome of all further cases, where none can be run.
-        failed_starts: how often its processes could not be started, in a row.
-        hangs: how many cases hung that nobody expected to.
+        why_not: the outcome of all further cases, if they cannot run.
+        failed_starts: how many starts of its processes failed in a row.
+        hangs: how many cases hung unexpectedly.
         confirmed: the tests that failed in fresh processes too.
     """
 
@@ -90,7 +90,7 @@ class Track:
 
     @property
     def hangs_often(self) -> bool:
-        """Whether so many cases hung that the next ones are not waited for long."""
+        """Whether so many cases hung that the next ones get short deadlines."""
         return self.hangs >= MANY_HANGS
 
 
@@ -99,13 +99,13 @@ class Runner:
 
     Args:
         stages: the processes.
-        blocked: why no case can be judged; empty where they can.
-        expectations: the file with expected deviations.
-        strict: SHOULD clauses decide too.
-        all_cases: all cases of known deviations are run.
-        repeats: unexpected failures are repeated.
-        limit: seconds that a case may take.
-        stderr: the descriptor to which the watchdog writes.
+        blocked: why no case can be judged; empty if cases can be judged.
+        expectations: the file of expected deviations.
+        strict: whether SHOULD clauses also decide the exit status.
+        all_cases: whether all cases of known deviations are run.
+        repeats: whether unexpected failures are repeated.
+        limit: the time limit of a case, in seconds.
+        stderr: the descriptor that the watchdog writes to.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Runner:
     # Verdicts
 
     def run(self, story: Story) -> Case:
-        """Run a case and return its line of the report."""
+        """Run a case and return its line in the report."""
         started = time.perf_counter()
         with self.watchdog.watching():
             case = self._judge(story)
@@ -173,7 +173,7 @@ class Runner:
         return case
 
     def _foregone(self, story: Story) -> Outcome | None:
-        """Return the outcome of a case that needs no execution."""
+        """Return the outcome of a case that does not have to be run, else None."""
         configuration = story.configuration
         if configuration.why_not:
             kind = Verdict.UNSUPPORTED if configuration.unsupported else Verdict.NOT_RUN
@@ -183,7 +183,7 @@ class Runner:
         return self._track_of(story).why_not or self._following(story)
 
     def _following(self, story: Story) -> Outcome | None:
-        """Return the outcome of a case of which the cause is known and confirmed."""
+        """Return the outcome of a case whose known cause is confirmed, else None."""
         if self.all_cases or story.marking.runs_last:
             return None
         return self.known.outcome(story.as_case(), story.configuration.id)
@@ -219,14 +219,14 @@ class Runner:
         return Outcome.of_story_that_returned()
 
     def _is_going_to_hang(self, story: Story) -> bool:
-        """Return whether there were hangs enough to wait less for an answer."""
+        """Return whether the case will probably hang and gets short deadlines."""
         configuration = story.configuration.id
         known = self.known.has_hung(story.as_case(), configuration)
         return known or self._track_of(story).hangs_often
 
     def _failed_start(self, track: Track, outcome: Outcome) -> Outcome:
         track.failed_starts += 1
-        self.stages.retire()  # what did start is not used
+        self.stages.retire()  # processes that did start are not used
         if outcome.verdict is Verdict.NOT_RUN:
             track.why_not = outcome
         elif track.failed_starts >= FAILED_STARTS:
@@ -264,7 +264,7 @@ class Runner:
     # Cleaning up
 
     def _clean_up_failure(self, case: Case, story: Story) -> Growth | None:
-        # One that was expected says nothing of cases of other causes.
+        # An expected hang says nothing about cases with other causes.
         new = case.verdict is Verdict.HANG and not case.expected
         self._track_of(story).hangs += new
         return self._cleanup.after_failure(case, may_corrupt=story.marking.may_corrupt)
@@ -284,7 +284,7 @@ def _make_ready(stage: Stage, marking: Marking) -> None:
     if marking.sets_strategies:
         stage.starter.use_all_strategies()
     stage.peer.ensure_started()
-    if not stage.baseline.is_taken:  # else nobody knows what its first case adds
+    if not stage.baseline.is_taken:  # else the growth of its first case is unknown
         stage.baseline.take()
 
 

@@ -1,11 +1,11 @@
-"""Cuts a selection into shards that run on machines of their own.
+"""Divides a selection into shards that run on different machines.
 
-pytest-split and pytest-shard put each test into one shard by itself, but here the cases
-of a configuration share processes, and those that run last have to be in each shard
-that runs some of them.
+pytest-split and pytest-shard assign each test to a shard independently. Here, the cases
+of a configuration share processes, and the cases that run last have to be in each shard
+with cases that they judge.
 
-Every machine cuts alike: it depends on the cases, their recorded durations and the
-number of shards alone.
+Every machine computes the same shards, because they depend only on the cases, their
+recorded durations and the number of shards.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from hashlib import sha256
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 
 PIECES = 4
-"""The cases of a configuration that stay together are at most this part of a shard.
+"""A group of cases of one configuration takes at most this fraction of a shard: 1/4.
 
-One worker runs all cases of a configuration, so a shard with two workers needs two.
+One worker runs such a group, so a shard needs several groups to keep workers busy.
 """
 
 
 def shard(text: str) -> tuple[int, int]:
-    """Return which shard an option names, from 1, and how many there are.
+    """Return the number of a shard, from 1, and the number of shards.
 
     Raises:
-        argparse.ArgumentTypeError: it names none.
+        argparse.ArgumentTypeError: the text has another form.
     """
     found = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no shard: say which one of how many, such as 2/8"
+            f"{text!r} is not a shard: give I/N, for example 2/8"
         )
     return int(found[1]), int(found[2])
 
 
 @dataclass
 class _Load:
-    """What a shard has so far; `cost` is in milliseconds, so that sums are exact."""
+    """The cases of a shard so far; `cost` is in milliseconds, for exact sums."""
 
     number: int
     cost: int = 0
@@ -56,7 +56,7 @@ class _Load:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Cases of a configuration that stay together, with those that judge them."""
+    """Cases of a configuration that stay together, with the cases that judge them."""
 
     configuration: str
     number: int
@@ -67,10 +67,10 @@ class _Piece:
 def shards_of(
     cases: Sequence[PlannedCase], count: int, seconds: Callable[[PlannedCase], float]
 ) -> list[tuple[PlannedCase, ...]]:
-    """Return the cases of each shard, in their order.
+    """Return the cases of each shard, in order.
 
-    Each case is in one shard, but for those that run last: they are wherever cases are
-    that they judge.
+    Each case is in one shard, except those that run last: they are in each shard with
+    cases that they judge.
     """
     costs = {case.id: max(1, round(1000 * seconds(case))) for case in cases}
     loads = [_Load(number) for number in range(count)]
@@ -129,7 +129,7 @@ def _parts(
 
 
 def digest(shards: Iterable[Iterable[PlannedCase]]) -> str:
-    """Return what is the same where the same cases are in the same shards."""
+    """Return a digest of which cases are in which shard."""
     lines = (
         f"{number} {case.id}\n"
         for number, cases in enumerate(shards, 1)

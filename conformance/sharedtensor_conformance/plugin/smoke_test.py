@@ -1,8 +1,8 @@
-"""The smoke test: before anything is judged, one tensor is sent once, values only.
+"""Runs the smoke test: sends one tensor before any case runs, and checks its values.
 
-It says nothing of sharing, so an implementation that copies is judged and not merely
-blocked. Where it fails, every case is ``blocked`` and says why. The processes in which
-it held are those of the first cases, where these run in the same pytest process.
+If it fails, every case gets the verdict ``blocked`` with the reason. The smoke test
+does not check sharing, so that an implementation that copies is still judged. The first
+cases use the processes of the smoke test, if they run in the same pytest process.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sharedtensor_conformance.plugin.stages import Stages
 
 @dataclass(frozen=True)
 class SmokeTest:
-    """What it found out: why nothing can be judged, and how stages are kept."""
+    """The result: why no case can be judged, and whether /dev/shm is private."""
 
     blocked: str
     private_shm: bool
 
 
 def run_smoke_test(stages: Stages, selection: Selection, limit: float) -> SmokeTest:
-    """Send one tensor; ``blocked`` is empty where everything can be judged.
+    """Send one tensor; ``blocked`` is empty if cases can be judged.
 
-    It takes at most `limit` seconds, which the watchdog sees to. What was started goes
-    on in `stages` where it held, and is ended where it did not.
+    The watchdog limits it to `limit` seconds. If it succeeds, its processes stay in
+    `stages` for the first cases; else they are ended.
     """
     stage = stages.of(_first_configuration(stages.implementation, selection))
     watchdog = Watchdog(limit, stages.abandon)
@@ -56,7 +56,7 @@ def _first_configuration(
 
 
 def _send_one(stage: Stage) -> str:
-    """Return what is wrong with what arrives; empty where nothing is."""
+    """Return what is wrong with the received tensor; empty if it is right."""
     channel = stage.implementation.channels[0]
     dtype = stage.implementation.dtypes[0]
     tensor = stage.owner.make([1, 0, 1], None, dtype)

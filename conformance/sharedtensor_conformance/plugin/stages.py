@@ -1,4 +1,4 @@
-"""The stages of a run, one for each batch of cases; one at a time has processes."""
+"""Manages the stages of a run: one for each batch, of which one has processes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sharedtensor_conformance.harness.template import Template
 
 
 class Stages:
-    """Has a stage for each batch of a configuration; the processes of one are kept.
+    """Holds a stage for each batch; only the current stage has processes.
 
     Args:
         name: the adapter's name.
         implementation: what the adapter declares.
-        template: the address of a template that another process has started.
+        template: the address of a template process that another process started.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Stages:
         self._known: dict[tuple[Configuration, int], Stage] = {}
 
     def of(self, configuration: Configuration, batch: int = 0) -> Stage:
-        """Return the stage of a batch; the processes of another are ended."""
+        """Return the stage of a batch, and end the processes of the previous one."""
         place = configuration, batch
         if place not in self._known:
             made = Stage(self.name, self.implementation, configuration, self.template)
@@ -44,7 +44,7 @@ class Stages:
             self.current.close()
 
     def close(self) -> None:
-        """End all processes, the template too."""
+        """End all processes, including the template."""
         self.retire()
         self.template.close()
 

@@ -1,4 +1,4 @@
-"""What the parts of the plugin keep for one another in pytest's configuration."""
+"""The keys of the objects that the plugin stores in pytest's configuration."""
 
 from __future__ import annotations
 

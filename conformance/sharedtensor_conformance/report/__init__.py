@@ -1,5 +1,5 @@
-"""Reports: what a run found, how it is judged, and the forms in which it is shown.
+"""Reads, writes, judges and shows the reports of runs.
 
-`records` defines the file; `verdicts`, `judge`, `expectations`, `gate` and `diff`
-decide what it means; `terminal`, `markdown` and `junit` render it.
+`records` defines the file. `verdicts`, `judge`, `expectations`, `gate` and `diff`
+evaluate it. `terminal`, `page`, `markdown`, `junit` and `badge` show it.
 """

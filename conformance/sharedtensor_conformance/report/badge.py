@@ -1,6 +1,6 @@
-"""A badge for the page of a project: what a run said, in a few words.
+"""Makes a badge for a project's web page from a report.
 
-It has two forms: a picture, and the JSON from which services for badges draw one.
+A badge has two formats: an SVG image, and JSON from which a badge service draws one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ COLOURS = {
     "red": "#b3261e",
     "lightgrey": "#5c5f66",
 }
-"""The colours, by the names that services know; white can be read on each."""
+"""The colours by the names that badge services use; white text is legible on each."""
 
 CHARACTER = 6.6
-"""The width of a character of the badge, in pixels; the text is stretched to it."""
+"""The width of a character in pixels; the text of the badge is stretched to it."""
 
 
 def message(run: Run, summary: Summary) -> tuple[str, str]:
-    """Return the words of the badge, and the name of its colour."""
+    """Return the text of the badge and the name of its colour."""
     counts = standings(run, summary)
     broken = sum(
         counts[one] for one in (Standing.BROKEN, Standing.ADVISORY, Standing.EXPECTED)
@@ -45,14 +45,14 @@ def message(run: Run, summary: Summary) -> tuple[str, str]:
 
 
 def badge_json(run: Run, summary: Summary) -> str:
-    """Return the badge as services for badges read it (shields.io, "endpoint")."""
+    """Return the badge as JSON for badge services (shields.io, "endpoint")."""
     text, colour = message(run, summary)
     data = {"schemaVersion": 1, "label": LABEL, "message": text, "color": colour}
     return json.dumps(data) + "\n"
 
 
 def badge_svg(run: Run, summary: Summary) -> str:
-    """Return the badge as a picture."""
+    """Return the badge as an SVG image."""
     text, colour = message(run, summary)
     left, right = (round(len(words) * CHARACTER) + 10 for words in (LABEL, text))
     content = {

@@ -1,11 +1,13 @@
-"""What a report of a deviation to its project needs beside the program that shows it.
+"""Reads the files that explain the programs in ``expectations/causes``.
 
-A program in ``expectations/causes`` shows a deviation in plain code of a project.
-Beside the folder of its programs lies a file, such as ``causes/torch.toml``, that says
-of each one which promise of the project's own documentation it breaks, or why it breaks
-none, what was expected, and where in the sources it comes from. ``causes.schema.json``
-has the form of the file. What only earlier releases show is not reported: their
-programs lie in a folder ``earlier``, and the file is not about them.
+Each program shows one deviation of a project in plain code of that project. The file
+beside the folder of the programs, for example ``causes/torch.toml``, has what a bug
+report needs in addition: the promise of the project's documentation that is broken, or
+why there is none, the expected behaviour, and the place in the sources. The schema of
+the file is ``causes.schema.json``.
+
+Deviations of earlier releases only are not reported. Their programs are in a folder
+``earlier``, and the file does not mention them.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 OF_THE_SITE = re.compile(r"P\d{2}")
-"""The names of the promises that clauses answer; the page of promises says them."""
+"""The names of the promises on the site's page of promises."""
 
 
 class CausesError(Exception):
-    """A file of causes is malformed; the sentence names the file and the key."""
+    """A file of causes is malformed; the message names the file and the key."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What a project's documentation says, in our words, and its address."""
+    """A promise of a project's documentation, in our words, and its address."""
 
     says: str
     source: str
@@ -40,13 +42,13 @@ class Promise:
 
 @dataclass(frozen=True)
 class Cause:
-    """What is known of one program.
+    """The explanation of one program.
 
     Args:
-        promises: the names of those that it breaks; none where `no_promise` says why.
-        expected: what the program would show if they were kept.
-        where: places, each a file and a function, such as ``pool.py: Pool.join``.
-        related: addresses of threads about something near it.
+        promises: the names of the broken promises; if none, `no_promise` says why.
+        expected: what the program would show if the promises were kept.
+        where: places, each a file and a function, for example ``pool.py: Pool.join``.
+        related: addresses of related discussions.
     """
 
     where: tuple[str, ...]
@@ -58,19 +60,19 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """What is known of the programs of one project, by their names."""
+    """The explanations of the programs of one project, by program name."""
 
     causes: Mapping[str, Cause]
     promises: Mapping[str, Promise]
 
 
 def load_causes(path: Path) -> Causes:
-    """Return what the file `path` says.
+    """Return the content of the file `path`.
 
     Raises:
-        CausesError: it cannot be read, or violates its schema; it is not about exactly
-            the programs in the folder beside it; or it names a promise that is neither
-            in it nor one of the site.
+        CausesError: the file cannot be read or violates its schema; its programs are
+            not exactly those in the folder beside it; or it names a promise that is
+            neither in it nor on the site.
     """
     data = _parsed(path)
     _validate(data, path)
@@ -82,7 +84,7 @@ def load_causes(path: Path) -> Causes:
             if promise not in promises and not OF_THE_SITE.fullmatch(promise):
                 raise CausesError(
                     f"{path}: causes.{name}: the promise {promise!r} is not known: "
-                    f"write [promises.{promise}], or use one of the site, such as P02"
+                    f"write [promises.{promise}], or use one of the site, like P02"
                 )
     return Causes(causes, promises)
 

@@ -1,4 +1,4 @@
-"""Compares two reports: what is newly broken, and what newly holds."""
+"""Compares two reports: finds what is newly broken, no longer judged or newly held."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
 @dataclass(frozen=True)
 class Change:
-    """A clause or a case whose verdict has changed; None where there was none."""
+    """A clause or case whose verdict changed; None means: not in the report."""
 
     id: str
     before: Verdict | None
@@ -19,27 +19,27 @@ class Change:
 
     @property
     def newly_broken(self) -> bool:
-        """Whether it is broken and was not."""
+        """Whether it is broken now and was not before."""
         return _broken(self.after) and not _broken(self.before)
 
     @property
     def newly_held(self) -> bool:
-        """Whether it was broken, or judged by nothing, and holds."""
+        """Whether it holds now, and was broken or not judged before."""
         return self.after is Verdict.PASS
 
     @property
     def no_longer_judged(self) -> bool:
-        """Whether it was judged and is no more."""
+        """Whether it was judged before and is not judged now."""
         return _judged(self.before) and not (_judged(self.after) or _broken(self.after))
 
     def __str__(self) -> str:
-        before, after = self.before or "not there", self.after or "not there"
+        before, after = self.before or "absent", self.after or "absent"
         return f"{self.id}: {before}, now {after}"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed from one report to another."""
+    """The changes from one report to another."""
 
     clauses: tuple[Change, ...]
     cases: tuple[Change, ...]
@@ -50,7 +50,7 @@ class Comparison:
         return any(change.newly_broken for change in (*self.clauses, *self.cases))
 
     def render(self) -> str:
-        """Return the changes as text, the bad ones first."""
+        """Return the changes as text, newly broken ones first."""
         blocks = []
         for kind in ("newly_broken", "no_longer_judged", "newly_held"):
             for what, changes in (("clauses", self.clauses), ("cases", self.cases)):
@@ -58,11 +58,11 @@ class Comparison:
                 if chosen:
                     head = f"{what} {kind.replace('_', ' ')} ({len(chosen)})"
                     blocks.append("\n  ".join([head, *chosen]))
-        return "\n\n".join(blocks) or "nothing was newly broken or newly held"
+        return "\n\n".join(blocks) or "nothing is newly broken, unjudged or held"
 
 
 def compare(before: Report, after: Report) -> Comparison:
-    """Return what changed from `before` to `after`, judged by their cases."""
+    """Return the changes of clauses and cases from `before` to `after`."""
     return Comparison(
         _changes(_clause_verdicts(before.cases), _clause_verdicts(after.cases)),
         _changes(_case_verdicts(before.cases), _case_verdicts(after.cases)),
@@ -78,7 +78,7 @@ def _changes(
 
 
 def _differs(change: Change) -> bool:
-    """Return whether anything is known to have changed; what follows was not run."""
+    """Return whether the verdict changed; a case that follows was not run."""
     both = (change.before, change.after)
     return change.before != change.after and Verdict.FOLLOWS not in both
 

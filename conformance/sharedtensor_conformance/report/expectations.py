@@ -1,11 +1,11 @@
-"""Expectations: the deviations of an implementation that are known, each with a cause.
+"""Reads expectations: the known deviations of an implementation, each with a cause.
 
-They live beside the suite in ``expectations/<implementation>.toml`` and never change a
-verdict: a case that fails as expected has failed. They only say that nobody needs to be
-alarmed. To keep them true they are strict in both directions. In a full selection an
-entry that matches nothing, or whose cases all pass, is stale, and the run fails.
+They are in ``expectations/<implementation>.toml``. An expectation never changes a
+verdict: a case that fails as expected has failed. But an expected failure does not
+decide the exit status. In a run of the full selection, an entry that matches no case or
+whose cases all pass is stale, and fails the run. So an outdated file is noticed.
 
-A file can take entries over ``from`` another one that lies beside it, with their causes
+An entry can copy entries ``from`` another file in the same folder, with their causes
 and programs.
 """
 
@@ -30,13 +30,13 @@ from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
 OUTCOMES = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG, Verdict.BLOCKED})
-"""What can be expected: a verdict ``error`` is the suite's own fault and cannot be."""
+"""The verdicts that can be expected; ``error`` is a fault of the suite or adapter."""
 
 LEDGER = frozenset({"LIFE-7", "LIFE-12"})
-"""The clauses that judge whatever is left: of theirs each kind has to be expected."""
+"""The clauses that judge all leaks; for them, each kind of leak has to be listed."""
 
 REPRODUCERS = "causes"
-"""The folder beside the expectations that holds their reproducers."""
+"""The folder with the reproducers, in the folder of the expectations."""
 
 _KEYS = (
     "clause",
@@ -58,7 +58,7 @@ _TEST = re.compile(r"[^:\[\]]+\.py::[^:\[\]]+")
 
 
 class ExpectationsError(Exception):
-    """A file of expectations is malformed; the sentence names file, entry and key."""
+    """A file of expectations is malformed; the message names file, entry and key."""
 
 
 class _Malformed(Exception):
@@ -73,12 +73,12 @@ class Expectation:
     """One known deviation.
 
     Args:
-        number: its place in the file, from 1.
-        applies: whether its ``when`` is true here.
+        number: its position in the file, from 1.
+        applies: whether its condition ``when`` is true on this machine.
         versions: the versions of the implementation that it is about.
-        leaks: patterns of what is left where that is the failure, such as
-            ``descriptor /dev/shm/*``; None expects whatever is left, but in a case of
-            the clauses that judge all leaks.
+        leaks: patterns of expected leaks, for example ``descriptor /dev/shm/*``. None
+            means that every leak is expected, except in cases of the clauses that judge
+            all leaks.
     """
 
     number: int
@@ -96,20 +96,20 @@ class Expectation:
     leaks: tuple[str, ...] | None = None
 
     def expects(self, case: Case) -> bool:
-        """Return whether it expects the verdict of a case that it concerns."""
+        """Return whether it expects the verdict of `case`, which it has to concern."""
         if case.verdict not in self.outcomes:
             return False
         named = self.leaks is not None or not LEDGER.intersection(case.clauses)
         return not case.left or (named and all(map(self.expects_left, case.left)))
 
     def expects_left(self, kind: str) -> bool:
-        """Return whether what is left is of a kind that it expects."""
+        """Return whether it expects leaks of this kind."""
         patterns = ("*",) if self.leaks is None else self.leaks
         return any(fnmatchcase(kind, pattern) for pattern in patterns)
 
     @property
     def is_long(self) -> bool:
-        """Whether it is about a clause that is judged only when it is asked for."""
+        """Whether its clause is in a long profile, which runs only on request."""
         clause = load_clauses().get(self.clause)
         return clause is not None and clause.profile in LONG_PROFILES
 
@@ -119,7 +119,7 @@ class Expectation:
         return self.clause or self.test
 
     def applies_to(self, version: str) -> bool:
-        """Return whether it applies here, to an implementation of this `version`.
+        """Return whether it applies on this machine to this `version`.
 
         A version that cannot be compared matches no specifier.
         """
@@ -132,14 +132,14 @@ class Expectation:
         return self.applies and self.versions.contains(known, prereleases=True)
 
     def concerns(self, case: Case) -> bool:
-        """Return whether `case` is one that this is about, whatever its verdict."""
+        """Return whether it is about `case`, for any verdict."""
         named = self.clause in case.clauses if self.clause else case.test == self.test
         return named and all(
             case.axes.get(axis) in allowed for axis, allowed in self.axes.items()
         )
 
     def occurs(self, cases: Iterable[Case]) -> bool:
-        """Return whether there is a value of each of its axes in some of `cases`."""
+        """Return whether some value of each of its axes occurs in `cases`."""
         occurring = {pair for case in cases for pair in case.axes.items()}
         return all(
             any((axis, value) in occurring for value in allowed)
@@ -163,16 +163,16 @@ class Expectations:
         return None
 
     def applying_to(self, version: str) -> tuple[Expectation, ...]:
-        """Return the entries that apply here, to an implementation of this version."""
+        """Return the entries that apply on this machine to this version."""
         return tuple(entry for entry in self.entries if entry.applies_to(version))
 
     def stale(self, cases: Sequence[Case], version: str) -> list[str]:
-        """Return a sentence for each entry that is no longer true.
+        """Return a sentence for each stale entry.
 
-        To be asked after a full selection only: a part of the cases says nothing of an
-        entry. An entry whose conditions or axis values do not occur here, or none of
-        whose cases were judged here, is not stale; nor is one about a long profile that
-        was not asked for.
+        Call this only after a full selection, because some of the cases are not enough
+        to judge an entry. An entry is not stale if its condition or axis values do not
+        occur on this machine, if none of its cases was judged, or if it is about a long
+        profile that was not requested.
         """
         sentences = []
         for entry in self.entries:
@@ -200,10 +200,10 @@ def _staleness(entry: Expectation, cases: Iterable[Case]) -> str:
 def load_expectations(
     path: str | Path | None, machine: Mapping[str, str] | None = None
 ) -> Expectations:
-    """Return the expectations in the file `path`; none at all where it is None.
+    """Return the expectations in the file `path`; none if `path` is None.
 
-    The reproducers that a file names lie in the folder ``causes`` beside it. `machine`
-    has the values of environment markers where they are not those of this process.
+    The reproducers that a file names are in the folder ``causes`` beside it. `machine`
+    has the values of environment markers if they differ from those of this process.
 
     Raises:
         ExpectationsError: the file cannot be read, or an entry is malformed.
@@ -214,12 +214,12 @@ def load_expectations(
     data = _parsed(path)
     if unknown := sorted(set(data) - {"expect"}):
         raise ExpectationsError(
-            f"{path}: the key {unknown[0]!r} is not known; entries begin with "
+            f"{path}: the key {unknown[0]!r} is not known; each entry begins with "
             f"[[expect]]"
         )
     tables = data.get("expect", [])
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        raise ExpectationsError(f"{path}: entries have to begin with [[expect]]")
+        raise ExpectationsError(f"{path}: each entry has to begin with [[expect]]")
     entries = []
     for number, table in enumerate(tables, 1):
         try:
@@ -231,10 +231,10 @@ def load_expectations(
 
 
 def _taken_over(table: dict[str, Any], path: Path) -> list[dict[str, Any]]:
-    """Return the entry, or those that it takes over ``from`` a file beside its own.
+    """Return the entry, or the entries that it copies ``from`` another file.
 
-    It takes over all of the same clause or test, and of the same reproducer where it
-    names one; a key that it has itself replaces theirs.
+    It copies all entries with the same clause or test, and with the same reproducer if
+    it names one. Its own keys replace those of the copied entries.
     """
     name = _string(table, "from")
     if not name:
@@ -293,7 +293,7 @@ def _cause(table: dict[str, Any]) -> str:
         raise _Malformed(
             "cause",
             f"is empty: write why {table.get('clause') or table.get('test')} does not "
-            "hold; a deviation that nobody has explained is not an expected one",
+            "hold; only a deviation with an explanation can be expected",
         )
     return _string(table, "cause")
 
@@ -303,7 +303,7 @@ def _string(table: dict[str, Any], key: str) -> str:
         return ""
     value = table[key]
     if not isinstance(value, str) or not value.strip():
-        raise _Malformed(key, f"has to be a string with something in it, not {value!r}")
+        raise _Malformed(key, f"has to be a non-empty string, not {value!r}")
     return value.strip()
 
 
@@ -312,9 +312,9 @@ def _subject(table: dict[str, Any]) -> tuple[str, str]:
     if bool(clause) == bool(test):
         raise _Malformed("clause", "exactly one of 'clause' and 'test' has to be given")
     if clause and not _CLAUSE.fullmatch(clause):
-        raise _Malformed("clause", f"{clause!r} is no clause such as GRAD-2")
+        raise _Malformed("clause", f"{clause!r} is not a clause id like GRAD-2")
     if test and not _TEST.fullmatch(test):
-        raise _Malformed("test", f"{test!r} is no test such as test_grad.py::test_name")
+        raise _Malformed("test", f"{test!r} is not a test like test_grad.py::test_name")
     return clause, test
 
 
@@ -334,7 +334,7 @@ def _outcomes(table: dict[str, Any]) -> frozenset[Verdict]:
 def _axes(table: dict[str, Any]) -> dict[str, frozenset[str]]:
     axes = table.get("axes", {})
     if not isinstance(axes, dict):
-        raise _Malformed("axes", 'has to be a table such as { strategy = "name" }')
+        raise _Malformed("axes", 'has to be a table, for example { strategy = "name" }')
     allowed = {}
     for axis, values in axes.items():
         listed = values if isinstance(values, list) else [values]
@@ -350,7 +350,7 @@ def _leaks(table: dict[str, Any]) -> tuple[str, ...] | None:
         return None
     if not isinstance(leaks, list) or not all(isinstance(one, str) for one in leaks):
         raise _Malformed(
-            "leaks", 'has to be a list of patterns such as "descriptor /dev/shm/*"'
+            "leaks", 'has to be a list of patterns like "descriptor /dev/shm/*"'
         )
     return tuple(leaks)
 
@@ -374,7 +374,7 @@ def _date(table: dict[str, Any]) -> datetime.date:
     date = table.get("date")
     # A datetime is a date in Python, but its time of day means nothing here.
     if not isinstance(date, datetime.date) or isinstance(date, datetime.datetime):
-        raise _Malformed("date", "has to be a date such as 2026-11-21, without quotes")
+        raise _Malformed("date", "has to be a date without quotes, like 2026-11-21")
     return date
 
 
@@ -397,7 +397,7 @@ def _marker_holds(table: dict[str, Any], machine: Mapping[str, str] | None) -> b
         return Marker(when).evaluate(dict(machine or {}))
     except (InvalidMarker, UndefinedEnvironmentName) as error:
         problem = str(error).splitlines()[0]
-        raise _Malformed("when", f"{when!r} is no marker: {problem}") from error
+        raise _Malformed("when", f"{when!r} is not a marker: {problem}") from error
 
 
 def _versions(table: dict[str, Any]) -> SpecifierSet:
@@ -405,4 +405,4 @@ def _versions(table: dict[str, Any]) -> SpecifierSet:
     try:
         return SpecifierSet(wanted)
     except InvalidSpecifier as error:
-        raise _Malformed("version", f"{wanted!r} is no version specifier") from error
+        raise _Malformed("version", f"{wanted!r} is not a version specifier") from error

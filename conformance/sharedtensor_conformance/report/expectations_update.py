@@ -1,9 +1,10 @@
-"""Brings a file of expectations up to what a recorded run has found.
+"""Updates a file of expectations from the report of a run.
 
-What has gone is removed, or narrowed to where it still occurs; what is new gets an
-entry without a cause, which nobody can load before somebody has written the cause. Only
-what the run covered changes, and the rest of the file stays as it was, to the letter:
-comments, causes, order and form.
+An entry whose deviation is gone is removed, or narrowed to the axis values for which it
+still occurs. A new deviation gets an entry with an empty cause. The file cannot be
+loaded until somebody has written the cause. Only entries that the run covered change;
+the rest of the text stays exactly as it was, with comments, causes, order and
+formatting.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sharedtensor_conformance.sanitize import printable
 
 UNJUDGED = frozenset({Verdict.NOT_RUN, Verdict.UNSUPPORTED})
 DEVIATIONS = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
-"""What gets an entry: who is blocked has shown nothing of its own."""
+"""The verdicts that get an entry; a blocked case has shown no deviation of its own."""
 
 WIDTH = 88
 _HEADER = re.compile(r"\s*\[\[\s*expect\s*\]\]\s*(#.*)?")
@@ -39,7 +40,7 @@ class UpdateError(Exception):
 
 @dataclass(frozen=True)
 class Update:
-    """A file as it should be, and a sentence for each thing that is different."""
+    """The new text of a file, and a sentence for each change."""
 
     text: str
     removed: tuple[str, ...] = ()
@@ -50,12 +51,12 @@ class Update:
 def update(
     text: str, expectations: Expectations, report: Report, clauses: Mapping[str, Clause]
 ) -> Update:
-    """Return the file `text`, which holds `expectations`, as `report` leaves it.
+    """Return the update of the file `text`, which has the `expectations`.
 
     Raises:
-        UpdateError: the report is cut short, is of another text of the spec, of one
-            shard, or of single cases, so that it cannot tell what has gone; or the file
-            cannot be edited.
+        UpdateError: the report cannot show which deviations are gone, because it is cut
+            short, of another text of the spec, of one shard or of single cases; or the
+            file cannot be edited.
     """
     _require_whole(report, clauses)
     coverage = Coverage.of(report.run, clauses)
@@ -84,32 +85,32 @@ def _require_whole(report: Report, clauses: Mapping[str, Clause]) -> None:
     selection = report.run.selection
     if not report.complete:
         raise UpdateError(
-            f"{report.source} is of a run that was cut short: what it lacks could "
-            f"break as before; run it to its end"
+            f"the run of {report.source} was cut short: missing cases may still "
+            f"deviate; run the suite to its end"
         )
     if selection.shard:
         raise UpdateError(
             f"{report.source} is shard {selection.shard} of a run: merge all shards "
-            f"(shared-tensor-spec merge), and update from what comes of that"
+            f"(shared-tensor-spec merge), and update from the merged report"
         )
     if selection.left_out:
         raise UpdateError(
-            f"{report.source} lacks {selection.left_out} of the cases that were "
-            f"chosen, so it cannot tell whether a deviation has gone: run it again "
-            f"without {', '.join(selection.left_out_by) or 'plugins that select'}"
+            f"{report.source} lacks {selection.left_out} of the selected cases, so it "
+            f"cannot show that a deviation is gone: run the suite again without "
+            f"{', '.join(selection.left_out_by) or 'plugins that select cases'}"
         )
     if any(case.verdict is Verdict.FOLLOWS for case in report.cases):
         raise UpdateError(
-            f"{report.source} has cases that were not run since they follow from known "
-            f"deviations: run the suite again with --all-cases"
+            f"{report.source} has cases that were not run because they follow from "
+            f"known deviations: run the suite again with --all-cases"
         )
     installed = {id: clause.hash for id, clause in clauses.items()}
     judged = report.run.spec.hashes
     for id in sorted({*installed, *judged}):
         if installed.get(id) != judged.get(id):
             raise UpdateError(
-                f"{report.source} judged another text of {id} than the installed "
-                f"spec has: run the suite again"
+                f"{report.source} was made with another text of {id} than the "
+                f"installed spec has: run the suite again"
             )
 
 
@@ -118,13 +119,13 @@ def _require_whole(report: Report, clauses: Mapping[str, Clause]) -> None:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What a run covered: the cases of some clauses, in some configurations.
+    """The clauses and configurations that a run covered.
 
     Args:
-        full: whether nothing was left out.
-        clauses: the clauses all of whose tests were selected.
-        axes: the values of each axis that was restricted.
-        known: all values of these axes that the implementation has.
+        full: whether the run covered everything.
+        clauses: the clauses whose tests were all selected.
+        axes: the selected values of each restricted axis.
+        known: all values of these axes that the implementation declares.
     """
 
     full: bool
@@ -134,10 +135,10 @@ class Coverage:
 
     @classmethod
     def of(cls, run: Run, clauses: Mapping[str, Clause]) -> Coverage:
-        """Return what `run` covered.
+        """Return the coverage of `run`.
 
         Raises:
-            UpdateError: its report does not say, or it took single cases.
+            UpdateError: the run selected single cases, or the report does not say.
         """
         given: dict[str, set[str]] = {}
         for option in run.selection.options:
@@ -148,7 +149,7 @@ class Coverage:
         if single or not (run.selection.full or chosen):
             raise UpdateError(
                 "the report is of single cases (--case, --one-per-clause), so it "
-                "cannot tell whether a deviation has gone: run whole clauses (--clause)"
+                "cannot show that a deviation is gone: run whole clauses (--clause)"
             )
         ids, profiles = given.get("--clause"), given.get("--profile")
         subject = run.implementation
@@ -172,14 +173,14 @@ class Coverage:
         )
 
     def names(self, entry: Expectation) -> bool:
-        """Return whether the tests were selected that an entry is about.
+        """Return whether the tests of an entry's clause were selected.
 
-        Of a test all is selected or nothing, so its cases say so (see `_revised`).
+        For an entry about a test, `_revised` looks for cases of the test instead.
         """
         return not entry.clause or entry.clause in self.clauses
 
     def rest(self, entry: Expectation) -> dict[str, frozenset[str]]:
-        """Return the values of restricted axes that an entry has and no case took."""
+        """Return the values of an entry on restricted axes that were not covered."""
         rest = {
             axis: entry.axes.get(axis, self.known[axis]) - taken
             for axis, taken in self.axes.items()
@@ -192,7 +193,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Revision:
-    """What becomes of an entry (None: it goes), and why."""
+    """The new form of an entry, or None if it is removed, and the reason."""
 
     entry: Expectation | None
     reason: str = ""
@@ -220,22 +221,22 @@ def _revised(
 def _without_what_was_covered(
     entry: Expectation, rest: Mapping[str, frozenset[str]]
 ) -> Revision:
-    """Return what is left of an entry all of whose cases passed where they ran."""
+    """Return what remains of an entry whose cases all passed where they ran."""
     if not rest:
         return Revision(None, "expects a deviation, but all its cases pass")
-    if len(rest) > 1:  # what is left is no product of values
+    if len(rest) > 1:  # what remains is not a product of values
         return Revision(entry)
     ((axis, values),) = rest.items()
     left = replace(entry, axes={**entry.axes, axis: values})
-    return Revision(left, f"holds for {axis} {_listed(values)} alone: others pass")
+    return Revision(left, f"applies only to {axis} {_listed(values)}: the others pass")
 
 
 def _narrowed(
     entry: Expectation, judged: Sequence[Case], rest: Mapping[str, frozenset[str]]
 ) -> Revision:
-    """Return an entry without the listed axis values for which its cases pass.
+    """Return an entry without the axis values for which its cases pass.
 
-    Its outcomes stay: in which of them a deviation ends may be chance.
+    Its outcomes stay, because the outcome of a deviation may vary by chance.
     """
     axes, reasons = dict(entry.axes), []
     for axis, values in entry.axes.items():
@@ -262,7 +263,7 @@ def _listed(values: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Deviation:
-    """An entry for cases that broke and that nothing expects; it has no cause yet."""
+    """A new entry, without a cause, for broken cases that no entry expects."""
 
     entry: Expectation
     cases: tuple[Case, ...]
@@ -270,7 +271,7 @@ class Deviation:
 
     @property
     def summary(self) -> str:
-        """How many cases, how they ended, and where."""
+        """The number of cases, their outcomes and their axis values."""
         ends = _listed(self.entry.outcomes)
         where = [f"{axis} {_listed(v)}" for axis, v in self.entry.axes.items()]
         count = f"{len(self.cases)} case{'s' * (len(self.cases) != 1)}"
@@ -280,7 +281,7 @@ class Deviation:
         """Return the entry as TOML, below comments with a case and its evidence."""
         first = self.cases[0]
         said = printable(first.evidence).strip().splitlines()
-        about = [f"{self.summary}, such as", first.id, *said[:1]]
+        about = [f"{self.summary}, for example", first.id, *said[:1]]
         kind = "clause" if self.entry.clause else "test"
         pairs = {kind: self.entry.subject, "outcomes": sorted(self.entry.outcomes)}
         if self.version:
@@ -310,7 +311,7 @@ def _inline(axes: Mapping[str, frozenset[str]]) -> str:
 
 
 def _deviations(report: Report, known: Expectations) -> Iterator[Deviation]:
-    """Yield an entry for each clause, or else test, that broke unexpectedly."""
+    """Yield an entry for each clause, or else test, that is broken unexpectedly."""
     version = report.run.implementation.version
     left = [
         case
@@ -328,9 +329,9 @@ def _deviations(report: Report, known: Expectations) -> Iterator[Deviation]:
 def _entry_for(
     broken: Sequence[Case], cases: Sequence[Case], date: datetime.date
 ) -> Expectation:
-    """Return what expects the first of the broken cases, and others like it.
+    """Return an entry for the first of the broken cases, and others like it.
 
-    It is about a clause if that has no case there that holds, else about the test.
+    The entry is for a clause if no case of that clause passes there, else for the test.
     """
     first = broken[0]
 
@@ -349,7 +350,7 @@ def _entry_for(
 def _fitted(
     entry: Expectation, broken: Iterable[Case], cases: Iterable[Case]
 ) -> Expectation:
-    """Return the entry with the outcomes that occur, for the axis values that break."""
+    """Return the entry with the outcomes and axis values of the broken cases."""
     broken = list(filter(entry.concerns, broken))
     judged = [c for c in cases if entry.concerns(c) and c.verdict not in UNJUDGED]
     axes = {}
@@ -366,7 +367,7 @@ def _fitted(
 
 
 def _specifier(version: str) -> str:
-    """Return a specifier for the releases that are like this one, as far as it goes."""
+    """Return a specifier for the releases with the same major and minor version."""
     try:
         major, minor = (*Version(version).release, 0)[:2]
     except InvalidVersion:
@@ -378,10 +379,10 @@ def _specifier(version: str) -> str:
 
 
 class _File:
-    """The text of a file: its head, then entries with what stands between them.
+    """The text of a file: its head, then entries with the gaps between them.
 
-    An entry has the comments right above its header; blank lines and other comments
-    make the gap after an entry, which stays when the entry goes.
+    The comments directly above the header of an entry belong to it. Blank lines and
+    other comments form the gap after an entry, which stays if the entry is removed.
     """
 
     def __init__(self, text: str, count: int) -> None:
@@ -390,7 +391,7 @@ class _File:
         if len(headers) != count:
             raise UpdateError(
                 f"the file has {count} entries and {len(headers)} lines [[expect]]: "
-                f"write each header on a line of its own"
+                f"write each header on its own line"
             )
         begins = [_first_above(lines, header, _is_comment) for header in headers]
         bounds = [*begins, len(lines)]
@@ -403,11 +404,11 @@ class _File:
             self.gaps.append("".join(lines[end:following]))
 
     def remove(self, number: int) -> None:
-        """Remove an entry; what its gap says stays."""
+        """Remove an entry; the gap after it stays."""
         self.entries[number - 1] = ""
 
     def narrow(self, entry: Expectation) -> None:
-        """Leave an entry only the axis values that it still has."""
+        """Remove the axis values that an entry no longer has."""
         document = tomlkit.parse(self.entries[entry.number - 1])
         table: Any = document["expect"][0]
         for axis, values in entry.axes.items():
@@ -442,7 +443,7 @@ def _joined(before: str, after: str) -> str:
 def _first_above(
     lines: Sequence[str], place: int, belongs: Callable[[str], bool]
 ) -> int:
-    """Return where the lines above `place` begin that belong to what is there."""
+    """Return the first of the lines directly above `place` that belong to it."""
     while place and belongs(lines[place - 1]):
         place -= 1
     return place

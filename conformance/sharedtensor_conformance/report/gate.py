@@ -1,9 +1,9 @@
-"""The gate: may a change go in, judging by reports that other jobs have written.
+"""Decides from several reports whether profiles hold, so that CI can accept a change.
 
-A run has an exit status of its own. The gate is for the place where several come
-together: it trusts no summary but judges the cases again, it asks for whole runs of the
-very text that is installed, and it lets the result of one machine (with a GPU, say)
-complete that of another.
+Each run has its own exit status. The gate combines several reports: for example, the
+report of a machine with a GPU completes that of a machine without one. It judges the
+cases again instead of trusting the summaries, and it requires full runs of the
+installed text of the spec.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Verdict, of_cla
 
 
 class GateError(Exception):
-    """The gate was asked for something that cannot be; the message is a sentence."""
+    """The arguments of the gate are invalid; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the gate says.
+    """The decision of the gate.
 
     Args:
-        held: the clauses that were required and held.
-        tolerated: a sentence for each clause whose expected deviation was let through,
-            or that cannot be judged where there is one device.
-        missing: a sentence for everything that keeps the gate closed.
+        held: the required clauses that held.
+        tolerated: a sentence for each clause that is tolerated: it has an expected
+            deviation, or needs two devices where there is only one.
+        missing: a sentence for each reason why the gate is closed.
     """
 
     held: tuple[str, ...]
@@ -44,14 +44,14 @@ class Decision:
 
 
 def required_profiles(names: str) -> tuple[str, ...]:
-    """Return the profiles in a list with commas.
+    """Return the profiles in a comma-separated list.
 
     Raises:
-        GateError: there is none, or one that does not exist.
+        GateError: the list is empty, or a profile does not exist.
     """
     profiles = tuple(name.strip() for name in names.split(",") if name.strip())
     if not profiles:
-        raise GateError("no profile is required, so the gate could only be open")
+        raise GateError("no profile is required: name at least one")
     for profile in profiles:
         if profile not in PROFILES:
             raise GateError(
@@ -70,9 +70,9 @@ def decide(
 ) -> Decision:
     """Return whether the `reports` together show that the `profiles` hold.
 
-    An expected deviation is a deviation: without `allow_expected` it keeps the gate
-    closed. A result of a simulated or emulated device never counts for the profile
-    ``cuda``. Most runners have one GPU: what needs two is let through, and said.
+    Without `allow_expected`, an expected deviation closes the gate. A result of a
+    simulated or emulated device never counts for the profile ``cuda``. A case that
+    needs two GPUs is tolerated, because most runners have one; a sentence says so.
     """
     missing = list(_unusable(reports))
     held: list[str] = []
@@ -102,13 +102,13 @@ def _unusable(reports: Sequence[Report]) -> Iterator[str]:
         other = report.run.implementation
         if (other.name, other.version) != (subject.name, subject.version):
             yield (
-                f"{report.source} is about {other} and {first.source} about {subject}, "
-                f"so they do not add up"
+                f"{report.source} is of {other} and {first.source} is of {subject}, so "
+                f"they cannot be combined"
             )
         if not report.complete:
             yield (
-                f"{report.source} is not complete: {len(report.cases)} of "
-                f"{report.run.planned} planned cases are in it"
+                f"{report.source} is not complete: it has {len(report.cases)} of "
+                f"{report.run.planned} planned cases"
             )
         if report.run.selection.shard:
             yield (
@@ -117,8 +117,8 @@ def _unusable(reports: Sequence[Report]) -> Iterator[str]:
             )
         elif not report.run.selection.full:
             yield (
-                f"{report.source} is of a partial selection: run it again without "
-                f"options that select"
+                f"{report.source} is of a partial selection: run the suite again "
+                f"without options that select cases"
             )
 
 
@@ -127,8 +127,8 @@ def _unrequirable(
 ) -> Iterator[str]:
     if not required:
         yield (
-            f"the profile {profile} has no clause that could be required, so nothing "
-            f"can be said of it"
+            f"the profile {profile} has no clause that can be required, so the gate "
+            f"cannot decide about it"
         )
     if not any(
         profile in {"core", *report.run.implementation.claims} for report in reports
@@ -144,8 +144,8 @@ def _other_text(
         other = [c.id for c in required if hashes.get(c.id) != c.hash]
         if other:
             yield (
-                f"{report.source} judged another text than the installed spec has for "
-                f"{', '.join(other)} (profile {profile})"
+                f"{report.source} was made with another text of {', '.join(other)} "
+                f"(profile {profile}) than the installed spec has: run the suite again"
             )
 
 
@@ -155,7 +155,7 @@ def _problem(clause: Clause, cases: Sequence[Case]) -> tuple[str, bool]:
     verdict = of_clause(case.verdict for case in counting)
     name = f"{clause.id} ({clause.title})"
     if verdict is Verdict.PASS:
-        in_part = f"{name} was judged in part on CUDA: {ONE_DEVICE}"
+        in_part = f"{name} was judged only in part on CUDA: {ONE_DEVICE}"
         return in_part if _lacks_a_device(clause, cases) else "", False
     if verdict.broken:
         is_expected = verdict is not Verdict.ERROR and all(
@@ -180,9 +180,9 @@ def _why_not_on_cuda(cases: Sequence[Case]) -> str:
 
 
 def _lacks_a_device(clause: Clause, cases: Sequence[Case]) -> bool:
-    """Return whether all that keeps cases from being judged is a second device.
+    """Return whether all cases that did not pass need a second device.
 
-    A case that needs two has passed where another report is of a machine with two.
+    A case that needs two devices counts as passed if any of the reports has it passed.
     """
     counting = [case for case in cases if _counts(clause, case)]
     passed = {case.id for case in counting if case.verdict is Verdict.PASS}

@@ -1,8 +1,9 @@
-"""Broken clauses by their common cause, the most basic clause of each group first.
+"""Groups broken cases by their probable cause, with the most basic clause first.
 
-One fault breaks dozens of clauses. Their cases fall into groups: those that are
-expected by their cause, others by the signature of their evidence. What a clause rests
-on is declared here, so that whoever reads a report begins with the most basic clause.
+One fault can break dozens of clauses. Expected failures are grouped by their cause, and
+other failures by the signature of their evidence. This module declares which clauses
+depend on which others, so that the reader of a report can start with the most basic
+one.
 """
 
 from __future__ import annotations
@@ -42,23 +43,23 @@ CHAPTERS = (
     "FAULT",
     "CUDA",
 )
-"""The chapters of the spec, the most basic first."""
+"""The chapters of the spec, from the most basic one."""
 
 RESTS_ON = {
     "values": ("SHARE-3",),
     "sharing": ("SHARE-3", "SHARE-1", "SHARE-2"),
 }
-"""The clauses without which none can hold that observes this."""
+"""The clauses that a clause depends on, by what it observes."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Broken cases that look as if they had one cause.
+    """Broken cases that probably have the same cause.
 
     Args:
-        clauses: the clauses that they break, the most basic first.
+        clauses: the clauses that they break, from the most basic one.
         cases: the cases.
-        rests: some are in the group since they rest on its first clause.
+        rests: whether some clauses are in the group because they depend on its others.
     """
 
     clauses: tuple[str, ...]
@@ -72,7 +73,7 @@ class Group:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The clauses besides the most basic one."""
+        """The clauses other than the most basic one."""
         return self.clauses[1:]
 
     @property
@@ -82,12 +83,12 @@ class Group:
 
     @property
     def cause(self) -> str:
-        """The known cause of the deviation; empty where nothing was expected."""
+        """The known cause of the deviation; empty if it was not expected."""
         return self.cases[0].cause
 
     @property
     def shown(self) -> Case:
-        """The case that shows the most basic clause broken best."""
+        """The case that shows best how the most basic clause is broken."""
         return shortest(case for case in self.cases if self.first in case.clauses)
 
 
@@ -96,8 +97,8 @@ def groups_of(
 ) -> list[Group]:
     """Return the broken cases in groups.
 
-    Unexpected ones come before expected ones, a MUST before a SHOULD, and then the most
-    basic first.
+    The order is: unexpected before expected groups, then MUST before SHOULD, then from
+    the most basic clause.
     """
     cases = list(cases)
     found: dict[tuple[object, ...], list[Case]] = {}
@@ -111,15 +112,16 @@ def groups_of(
 
 
 def basic_first(ids: Iterable[str], results: Mapping[str, ClauseResult]) -> list[str]:
-    """Return clauses in the order in which they are to be looked at."""
+    """Return clauses in the order in which a reader should look at them."""
     return sorted(ids, key=_Order(results).of_clause)
 
 
 def shortest(cases: Iterable[Case]) -> Case:
-    """Return the case that shows a broken clause best.
+    """Return the case that shows best how a clause is broken.
 
-    An unexpected one before an expected one, one that fails every time before one that
-    depends on state, the worst verdict, and then the shortest evidence there is.
+    An unexpected failure is better than an expected one, a failure that always occurs
+    is better than a state-dependent one, then the worst verdict, and then the shortest
+    evidence.
     """
     return min(
         cases,
@@ -135,7 +137,7 @@ def shortest(cases: Iterable[Case]) -> Case:
 
 
 class _Order:
-    """The order of clauses: by level, then core first, then by chapter and number."""
+    """The order of clauses: by level, profile (core first), chapter and number."""
 
     def __init__(self, results: Mapping[str, ClauseResult]) -> None:
         self._results = results
@@ -160,7 +162,7 @@ def _place(name: str, known: Sequence[str]) -> int:
 
 
 def _kind(case: Case) -> tuple[object, ...]:
-    """Return what the cases of one group have in common."""
+    """Return the key of the group of a case."""
     if case.expected:
         return True, case.cause or case.clauses
     return False, signature(case) if case.evidence else case.clauses
@@ -178,7 +180,7 @@ def _joined(
     clauses: Mapping[str, Clause],
     order: _Order,
 ) -> list[Group]:
-    """Return the groups, those that rest on another put into it."""
+    """Return the groups; a group that depends on another is merged into it."""
     joined: list[Group] = []
     for group in groups:
         place = next(
@@ -196,10 +198,11 @@ def _joined(
 def _rests(
     group: Group, base: Group, cases: Sequence[Case], clauses: Mapping[str, Clause]
 ) -> bool:
-    """Return whether what is broken in `group` cannot hold while `base` is broken.
+    """Return whether the failures in `group` follow from those in `base`.
 
-    Both found other values than there should be, the first clause of `group` rests on
-    one of `base`, and that one held nowhere where `group` is broken.
+    That is so if both found wrong values, the first clause of `group` depends on a
+    clause of `base`, and that clause held in no configuration in which `group` is
+    broken.
     """
     if group.expected or base.expected:
         return False

@@ -1,11 +1,12 @@
-"""Judges a run: from the verdicts of its cases to those of its clauses and its own.
+"""Judges a run: computes the results of clauses and the exit status from the cases.
 
-Nothing here looks at a file, a clock or a process. The rules in short: a clause decides
-when it is a MUST (under ``--strict`` also a SHOULD) of ``core`` or of a claimed
-profile, and its device was asked for. A clause that decides has to hold. It holds when
-its cases passed, or when all that is broken was expected. Where a full selection was
-run to its end, it also has to have been judged at all. A verdict ``error``, a stale
-expectation or a planned case without a verdict spoils any run.
+A clause decides the exit status if it is a MUST (with ``--strict``, also a SHOULD) of
+``core`` or of a claimed profile, and its device was requested. A clause that decides
+has to hold: its cases passed, or all its failures were expected. After a complete run
+of the full selection, it also has to be judged by at least one case. A verdict
+``error``, a stale expectation or a planned case without a verdict makes any run fail.
+
+The functions here use no file, clock or process.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
 
 class JudgingError(Exception):
-    """The cases and the clauses do not belong together; the message is a sentence."""
+    """The cases and the clauses do not belong together; the message is one sentence."""
 
 
 class Standing(StrEnum):
-    """What became of a clause; all views of a report count clauses by it."""
+    """The result of a clause in a run; all views of a report count clauses by it."""
 
     HELD = "held"
-    BROKEN = "broken"  # it decides, and nobody expected it
-    ADVISORY = "advisory"  # broken, and the exit status does not depend on it
+    BROKEN = "broken"  # it decides the exit status, and was not expected
+    ADVISORY = "advisory"  # broken, but does not decide the exit status
     EXPECTED = "expected"  # broken as a known deviation
     UNSUPPORTED = "unsupported"
     NOT_RUN = "not run"
@@ -38,13 +39,13 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Shortfalls:
-    """What stands between a run and exit status 0; everything empty: nothing does.
+    """The reasons why the exit status of a run is not 0; all empty if it is 0.
 
     Args:
-        broken: clauses that decide and are broken in ways nobody expected.
-        unjudged: clauses that decide and that no case judged, in a full selection
-            that was run to its end.
-        errors: the number of cases in which the suite or the adapter failed itself.
+        broken: clauses that decide and are broken unexpectedly.
+        unjudged: clauses that decide and that no case judged, in a complete run of the
+            full selection.
+        errors: the number of cases with a fault of the suite or the adapter.
         stale: the number of stale expectations.
         cut_short: whether planned cases, or the end of the report, are missing.
     """
@@ -75,17 +76,16 @@ def judge(
 ) -> Summary:
     """Return the summary of `run`.
 
-    Cases that are missing could be those that judge a clause, or that an expectation is
-    about. So nothing is said of what is stale or was not judged until all are there;
-    `stopped` says why they are not.
+    If cases are missing, stale expectations and unjudged clauses are not reported,
+    because the missing cases might concern them. `stopped` says why cases are missing.
 
-    The caller reads the clock: without `finished` and `seconds` the run ended when it
-    started and took as long as its cases together.
+    The caller provides the time: without `finished` and `seconds`, the run ends when it
+    started, and took the sum of the durations of its cases.
 
-    `conforms` asks for more than exit status 0: a full and complete selection in which
-    no clause that decides is broken, expected or not. It speaks of the device that was
-    asked for only: a run on the CPU says nothing of the profile ``cuda``, and a run on
-    device memory alone is none in which anybody conforms.
+    `conforms` requires more than exit status 0: a full and complete selection in which
+    no clause that decides is broken, expected or not. It applies only to the requested
+    device: a run on the CPU does not judge the profile ``cuda``, and a run on device
+    memory alone never conforms.
 
     Raises:
         JudgingError: a case cites a clause that is not among `clauses`.
@@ -108,7 +108,7 @@ def judge(
 
 
 def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Shortfalls:
-    """Return what stands between the run and exit status 0."""
+    """Return the reasons why the exit status of the run is not 0."""
     results = summary.clauses.items()
     deciding = [(id, r) for id, r in results if decides(run, r, strict=strict)]
     whole = full and summary.complete
@@ -127,7 +127,7 @@ def shortfalls(run: Run, summary: Summary, *, strict: bool, full: bool) -> Short
 
 
 def standing(run: Run, result: ClauseResult, *, strict: bool) -> Standing:
-    """Return what became of a clause with this `result`."""
+    """Return the standing of a clause with this `result`."""
     if result.verdict.broken:
         if result.expected:
             return Standing.EXPECTED
@@ -142,8 +142,8 @@ def standing(run: Run, result: ClauseResult, *, strict: bool) -> Standing:
 def decides(run: Run, result: ClauseResult, *, strict: bool) -> bool:
     """Return whether the exit status depends on a clause with this `result`.
 
-    Device memory, host memory and long profiles that nobody asked for, and that nothing
-    judged, are no part of a run.
+    Clauses on device memory, on host memory and of long profiles do not count if they
+    were not requested and no case judged them.
     """
     on_cpu = run.selection.device == "cpu"
     if result.profile == "cuda" and on_cpu and not result.devices:
@@ -162,10 +162,10 @@ def required_levels(*, strict: bool) -> frozenset[str]:
 
 
 def verdict_on(clause: Clause, device: str, cases: Iterable[Case]) -> Verdict:
-    """Return the verdict of `clause` from its `cases` where `device` was asked for.
+    """Return the verdict of `clause` from its `cases` if `device` was requested.
 
-    For a clause of the profile ``cuda`` that is to be judged on the device ``cuda``, a
-    case that passed on a simulated or emulated device counts as not run.
+    If the device is ``cuda``, a case of the profile ``cuda`` that passed on a simulated
+    or emulated device counts as not run.
     """
     on_cuda = clause.profile == "cuda" and device == "cuda"
     return of_clause(

@@ -1,4 +1,4 @@
-"""A report as JUnit XML, for the CI systems that show test results in that form."""
+"""Converts a report to JUnit XML, for CI systems that show test results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def junit_xml(report: Report) -> str:
     """Return the report as JUnit XML.
 
-    Unexpected deviations are failures, faults of the suite are errors; what was
-    expected, not run or not claimed is skipped and says so. A report that was cut short
-    has one more test case, an error, so that nobody takes it for a whole one.
+    Unexpected deviations are failures, and faults of the suite are errors. Cases that
+    failed as expected, were not run or are not claimed are skipped, with the reason. An
+    incomplete report gets an additional test case, an error, so that it cannot be
+    mistaken for a complete one.
     """
     name = f"shared-tensor-spec {report.run.implementation}"
     root = ElementTree.Element("testsuites", name=_clean(name))
@@ -73,7 +74,7 @@ def _add_case(suite: ElementTree.Element, case: Case) -> None:
     if case.cause:
         message += f" (expected: {case.cause})"
     if case.state_dependent:
-        message += " (state-dependent: it held when repeated in a fresh pair)"
+        message += " (state-dependent: it held when repeated in fresh processes)"
     attributes = {"message": _clean(message)}
     if tag != "skipped":
         attributes["type"] = str(case.verdict)
@@ -111,5 +112,5 @@ def _count(suite: ElementTree.Element) -> None:
 
 
 def _clean(text: str) -> str:
-    # XML has no place for control characters, not even escaped ones.
+    # XML 1.0 does not permit control characters, not even as character references.
     return _NOT_XML.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

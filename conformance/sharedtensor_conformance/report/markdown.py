@@ -1,4 +1,4 @@
-"""A report as Markdown, for the summary page that CI systems show beside a job."""
+"""Converts a report to Markdown, for the job summaries of CI systems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sharedtensor_conformance.report.terminal import (
 def markdown(
     run: Run, cases: Sequence[Case], summary: Summary, clauses: Mapping[str, Clause]
 ) -> str:
-    """Return the end of a run as Markdown: sentence, table, and what is broken."""
+    """Return the verdict, the table and the broken clauses as Markdown."""
     blocks = [
         f"### Conformance of {_escaped(str(run.implementation))}",
         _escaped(verdict_sentence(run, summary)),

@@ -1,8 +1,8 @@
-"""Merges the reports of all shards of a run into one, judged as if it had been one run.
+"""Merges the reports of all shards of a run into one, and judges it like one run.
 
-Shards belong together if they judged parts of the same selection in the same way: the
-same implementation, text, suite, options and kind of machine, cut by the same plan.
-Verdicts of clauses, and what is stale, are made of all cases anew.
+Shards belong together if they have the same implementation, spec text, suite, options,
+kind of machine and division into shards. The verdicts of clauses and the stale
+expectations are computed again from all cases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sharedtensor_conformance.report.records import (
 from sharedtensor_conformance.report.verdicts import WORST_FIRST, Verdict
 
 SAME_MACHINE = ("python", "platform", "privileged", "private_shm")
-"""What decides which cases can be run, and which expectations apply."""
+"""The facts about a machine that decide which cases run and what is expected."""
 
 
 class MergeError(Exception):
@@ -34,16 +34,16 @@ def merge(
     clauses: Mapping[str, Clause],
     expectations: Expectations,
 ) -> Report:
-    """Return the report of the run that the shards `reports` are parts of.
+    """Return the report of the run whose shards have these `reports`.
 
     Args:
         reports: the report of each shard, in any order.
         clauses: the clauses of the installed spec.
-        expectations: what the shards expected, as it applies on their machines.
+        expectations: the expectations of the shards, as they apply on their machines.
 
     Raises:
-        MergeError: they do not belong together, one of them is missing or was cut
-            short, or the clauses or expectations are not those of the shards.
+        MergeError: the reports do not belong together, one is missing or was cut short,
+            or the clauses or expectations are not those of the shards.
     """
     shards = [_shard_of(report) for report in reports]
     first, *others = reports
@@ -77,13 +77,12 @@ def _shard_of(report: Report) -> Shard:
     shard = report.run.selection.shard
     if shard is None:
         raise MergeError(
-            f"{report.source} is no shard: it is of a run without --shard, which needs "
-            f"no merging"
+            f"{report.source} is not of a shard: its run had no --shard and does not "
+            f"need merging"
         )
     if not report.complete:
         raise MergeError(
-            f"{report.source} is of a run that was cut short: run the shard {shard} "
-            f"again"
+            f"the run of {report.source} was cut short: run the shard {shard} again"
         )
     if left_out := report.run.selection.left_out:
         raise MergeError(
@@ -100,18 +99,18 @@ def _require_alike(first: Report, other: Report) -> None:
         one, another = known.get(what, "none"), found.get(what, "none")
         if one != another:
             raise MergeError(
-                f"{other.source} and {first.source} are not of one run: they differ in "
-                f"{what} ({another} and {one})"
+                f"{other.source} and {first.source} are not shards of one run: they "
+                f"differ in {what} ({another} and {one})"
             )
 
 
 def _facts(run: Run) -> dict[str, object]:
-    """Return what has to be equal; what explains a difference comes first."""
+    """Return the facts that have to be equal; those that explain others come first."""
     selection, shard = run.selection, run.selection.shard
     assert shard is not None
     return {
         "the implementation": str(run.implementation),
-        "what the adapter declares": run.implementation,
+        "the declarations of the adapter": run.implementation,
         "the version of the suite": run.suite,
         "the version of the spec": run.spec.version,
         **{f"the text of {id}": hash for id, hash in run.spec.hashes.items()},
@@ -121,7 +120,7 @@ def _facts(run: Run) -> dict[str, object]:
         "the device": selection.device,
         "the expectations": selection.expectations,
         "the number of shards": shard.count,
-        "how they were cut, for other cases or other durations": f"plan {shard.plan}",
+        "the division into shards, by cases and durations": f"plan {shard.plan}",
     }
 
 
@@ -151,8 +150,8 @@ def _require_text(report: Report, clauses: Mapping[str, Clause]) -> None:
     for id in sorted(installed.keys() | judged.keys()):
         if installed.get(id) != judged.get(id):
             raise MergeError(
-                f"{report.source} judged another text of {id} than the installed spec "
-                f"has: merge where the suite is installed that ran the shards"
+                f"{report.source} was made with another text of {id} than the "
+                f"installed spec has: merge with the suite that ran the shards"
             )
 
 
@@ -165,19 +164,19 @@ def _require_expectations(
         known = expectations.covers(case, run.implementation.version)
         if bool(known) != case.expected or (known and known.cause != case.cause):
             raise MergeError(
-                f"the shards did not have these expectations: for {case.id} they say "
-                f"something else; name the file that the shards had (--expectations)"
+                f"the shards used other expectations: these differ for {case.id}; give "
+                f"the file that the shards used with --expectations"
             )
 
 
-# What comes of it
+# The merged report
 
 
 def merged_cases(shards: Iterable[Iterable[Case]]) -> list[Case]:
     """Return the cases of all shards, each once.
 
-    A case that runs last is in each shard that has cases which it judges. It is as bad
-    as in the worst of them, as it is where one run has them all.
+    A case that runs last is in each shard with cases that it judges. The merged case
+    has the worst of its verdicts, like the case of a run without shards.
     """
     found: dict[str, list[Case]] = {}
     for cases in shards:
@@ -187,7 +186,7 @@ def merged_cases(shards: Iterable[Iterable[Case]]) -> list[Case]:
 
 
 def as_one(parts: Sequence[Case]) -> Case:
-    """Return a case from what it came to in several places: as bad as in the worst."""
+    """Return one case from its results in several places, with the worst verdict."""
     broken = [case for case in parts if case.verdict.broken]
     held = [case for case in parts if case.verdict is Verdict.PASS]
     counting = broken or held or parts

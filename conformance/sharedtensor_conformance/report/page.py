@@ -1,8 +1,8 @@
-"""A report as one page of HTML that needs nothing else: no network, no script, no site.
+"""Converts a report to one self-contained HTML page without scripts or network access.
 
-It shows what the end of a run shows in the terminal, by the same judging: the sentence,
-the table, what is broken by cause. It has room for more: all evidence, the steps of the
-test, the machine, the slowest cases.
+The page shows what a run prints at its end: the verdict, the table, and what is broken,
+by cause. In addition, it shows all evidence, the steps of the tests, the machine and
+the slowest cases.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sharedtensor_conformance.report.verdicts import Verdict
 from sharedtensor_conformance.sanitize import printable
 
 SLOWEST = 10
-"""How many of the slowest cases are shown."""
+"""The number of slowest cases to show."""
 
 UNKNOWN = "(not in the installed spec)"
 
@@ -45,7 +45,7 @@ FIGURES = {
     Standing.UNSUPPORTED: ("·", "unsupported"),
     Standing.NOT_RUN: ("○", "not run"),
 }
-"""What became of clauses, by sign and words, in the order in which they are shown."""
+"""The sign and the words for each standing of clauses, in the order of the page."""
 
 
 def page(
@@ -85,21 +85,21 @@ def page(
 
 
 def _style() -> Any:
-    """Return the style sheet; it is ours, so it is not escaped."""
+    """Return the style sheet; it is a file of this package, so it is not escaped."""
     from markupsafe import Markup
 
     return Markup(source("palette.css") + source("report.css"))
 
 
 def _colour(run: Run, summary: Summary) -> str:
-    """Return the class of the sentence; what is broken as expected is not green."""
+    """Return the CSS class of the verdict; with expected failures it is not green."""
     if summary.exit_status:
         return "no"
     return "known" if standings(run, summary)[Standing.EXPECTED] else "ok"
 
 
 def _when(run: Run, summary: Summary) -> str:
-    """Return what was run, and when, in one line."""
+    """Return one line with the selection, the duration and the date of the run."""
     day = run.started.partition("T")[0]
     cases = plural(summary.cases, "case")
     spec = f"specification {run.spec.version}"
@@ -107,7 +107,7 @@ def _when(run: Run, summary: Summary) -> str:
 
 
 def _figures(run: Run, summary: Summary) -> list[dict[str, Any]]:
-    """Return how many clauses became what."""
+    """Return the number of clauses of each standing."""
     counts = standings(run, summary)
     return [
         {"standing": str(one), "sign": sign, "words": words, "count": counts[one]}
@@ -125,7 +125,7 @@ def _group(
     number: int,
     group: Group,
 ) -> dict[str, Any]:
-    """Return what the template needs of the group with a `number`."""
+    """Return the data of group `number` for the template."""
     case, id = group.shown, group.first
     sentences = (
         others_sentence(group) if group.others else "",
@@ -154,7 +154,7 @@ def _first_line(evidence: str) -> str:
 
 
 def _group_facts(run: Run, summary: Summary, group: Group) -> str:
-    """Return what is said of a group's clause, and what its own cases ended in."""
+    """Return the facts about a group's clause and the verdicts of the group's cases."""
     result = summary.clauses[group.first]
     found = Counter(str(case.verdict) for case in group.cases)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
@@ -162,7 +162,7 @@ def _group_facts(run: Run, summary: Summary, group: Group) -> str:
 
 
 def _facts(run: Run, summary: Summary) -> list[tuple[str, str]]:
-    """Return what was run, and where, as terms with their meanings."""
+    """Return facts about the run and the machine, as terms with their values."""
     selection = run.selection
     return [
         ("Specification", run.spec.version),
@@ -184,7 +184,7 @@ def _machine(machine: Machine) -> str:
         f"kernel {machine.kernel}",
         processors,
         "privileged" if machine.privileged else "not privileged",
-        f"{'its own' if machine.private_shm else 'the shared'} /dev/shm",
+        f"{'private' if machine.private_shm else 'shared'} /dev/shm",
     ]
     return ", ".join(said)
 

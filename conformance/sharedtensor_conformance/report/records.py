@@ -1,9 +1,10 @@
-"""The report of a run: JSON Lines, written as it happens and checked when it is read.
+"""Reads and writes the report of a run, a file in JSON Lines format.
 
-The first line says what is run and how many cases there will be, then comes a line for
-each case, and the last line sums up. A run that is cut short leaves a report without a
-last line; it can still be read, and it says so (`Report.complete` is False). The shape
-of the lines is in ``report.schema.json``, which other tools may use as well.
+The first line describes the run and the number of planned cases. Then there is a line
+for each case, written as soon as the case ends. The last line is the summary. The
+report of a run that was cut short has no summary. It can be read, and its
+`Report.complete` is False. The schema of the lines is ``report.schema.json``, which
+other tools can use as well.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from sharedtensor_conformance.report.verdicts import Verdict
 SCHEMA_VERSION = 1
 
 STAND_INS = frozenset({"simulated", "emulated"})
-"""Devices that stand in for a real one: results on them never count as CUDA."""
+"""Devices that replace a real one; results on them never count as CUDA."""
 
 
 class ReportError(Exception):
@@ -36,7 +37,7 @@ class ReportError(Exception):
 
 @dataclass(frozen=True)
 class Subject:
-    """The implementation that was judged, as far as a report needs it."""
+    """The implementation that was judged, as a report records it."""
 
     name: str
     version: str
@@ -49,7 +50,7 @@ class Subject:
 
     @classmethod
     def of(cls, implementation: Implementation, version: str) -> Subject:
-        """Return the subject for `implementation`, with its `version` looked up."""
+        """Return the subject for `implementation`, with its actual `version`."""
         return cls(
             name=implementation.name,
             version=version,
@@ -67,7 +68,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class SpecRecord:
-    """The text that was judged: the version, and the hash of each clause."""
+    """The text of the spec that was judged: its version and the hash of each clause."""
 
     version: str
     hashes: dict[str, str]
@@ -80,7 +81,7 @@ class SpecRecord:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that the run could see."""
+    """A GPU that was visible to the run, with its memory in MiB."""
 
     name: str
     mib: int
@@ -91,15 +92,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Cuda:
-    """What a run on device memory met.
+    """The CUDA environment of a run on device memory.
 
     Args:
-        emulated: whether all of it is the emulated runtime.
-        driver: the release of the driver; empty where it is not known.
-        cuda: the newest CUDA that the driver can serve.
-        runtimes: the CUDA of each library that has a runtime of its own.
-        libraries: their versions, by the name of the distribution.
-        gpus: in the order in which processes see them.
+        emulated: whether it is the emulated runtime.
+        driver: the release of the driver; empty if unknown.
+        cuda: the newest CUDA version that the driver supports.
+        runtimes: the CUDA version of each library with its own CUDA runtime.
+        libraries: the versions of the libraries, by distribution name.
+        gpus: the GPUs, in the order in which processes see them.
     """
 
     emulated: bool
@@ -118,7 +119,7 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it ran; `cuda` is None where no device of CUDA was asked for."""
+    """The machine of a run; `cuda` is None if no CUDA device was requested."""
 
     python: str
     platform: str
@@ -137,12 +138,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of a selection was run, so that the parts can be merged.
+    """The part of a selection that was run, so that the parts can be merged.
 
     Args:
         number: the number of the part, from 1.
         count: how many parts there are.
-        cases: how many cases all parts have together.
+        cases: the number of cases of all parts together.
         plan: a digest of which case is in which part.
         full: whether the parts together are the full selection.
     """
@@ -159,18 +160,18 @@ class Shard:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was asked for.
+    """What was selected for a run.
 
     Args:
-        full: whether everything was judged but for devices that nobody asked for.
-        options: the options of the suite that say what is judged.
-        device: the device that was asked for.
-        strict: SHOULD clauses decide too.
-        expectations: the name of the file with expected deviations.
-        left_out: how many cases that these options choose pytest did not select.
-        left_out_by: the options of pytest that left them out.
-        shard: the part of the selection that was run; None: all of it.
-        command: how the suite was started, up to its options.
+        full: whether everything was selected, except devices that were not requested.
+        options: the options of the suite that decide what is judged.
+        device: the device that was requested.
+        strict: whether SHOULD clauses also decide the exit status.
+        expectations: the name of the file of expected deviations.
+        left_out: how many of the selected cases pytest deselected.
+        left_out_by: the options of pytest that deselected them.
+        shard: the part of the selection that was run; None means all of it.
+        command: the command that started the suite, without its options.
     """
 
     full: bool
@@ -185,7 +186,7 @@ class Selection:
 
     @property
     def host(self) -> bool:
-        """Whether host memory was asked for: no device is named, or ``cpu`` is."""
+        """Whether host memory was requested: no device is given, or ``cpu`` is."""
         named = [one for one in self.options if one.startswith("--device=")]
         return not named or "--device=cpu" in named
 
@@ -200,7 +201,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Run:
-    """The first line: what is run, on what, and how many cases there will be."""
+    """The first line: implementation, machine, selection and how many cases follow."""
 
     implementation: Subject
     suite: str
@@ -233,10 +234,10 @@ class Case:
     Args:
         expected: False only for a broken verdict that no expectation covers.
         cause: the text of the expectation that covers it.
-        repeated: whether a failure was the ``same`` in a fresh pair of processes, or
-            ``vanished`` there; None where nothing was repeated.
-        leaking: the cases after which the ledger found what this case judges.
-        left: the kinds of what it found left, such as ``descriptor /dev/null``.
+        repeated: whether a failure was the ``same`` in fresh processes or ``vanished``
+            there; None if it was not repeated.
+        leaking: the cases after which the ledger found the leaks that this case judges.
+        left: the kinds of leaks that it found, for example ``descriptor /dev/null``.
     """
 
     id: str
@@ -257,7 +258,7 @@ class Case:
 
     @property
     def state_dependent(self) -> bool:
-        """Whether it failed once and held in a fresh pair of processes."""
+        """Whether it failed once and held when it was repeated in fresh processes."""
         return self.repeated == "vanished"
 
     def as_data(self) -> dict[str, Any]:
@@ -274,7 +275,7 @@ class Case:
 
 @dataclass(frozen=True)
 class ClauseResult:
-    """What the cases of one clause amount to."""
+    """The result of a clause, from its cases."""
 
     verdict: Verdict
     level: str
@@ -293,11 +294,11 @@ class ClauseResult:
 
 @dataclass(frozen=True)
 class Summary:
-    """The last line: what the cases amount to, clause by clause and together.
+    """The last line: the result of each clause and of the whole run.
 
     Args:
         complete: whether all planned cases have a verdict.
-        stopped: why the run ended before; empty where it did not, or nobody knows.
+        stopped: why the run ended early; empty if it did not, or if that is unknown.
     """
 
     cases: int
@@ -343,10 +344,10 @@ class Report:
 
 
 class ReportWriter:
-    """Writes the lines of a report as they come, each one flushed at once.
+    """Writes the lines of a report during a run, and flushes each line at once.
 
     Args:
-        path: the file to write; its parent folders are made. None writes nothing.
+        path: the file to write; its parent folders are created. None writes nothing.
 
     Raises:
         ReportError: the path cannot be written.
@@ -366,7 +367,7 @@ class ReportWriter:
         """Write one line: the run first, then cases, the summary last.
 
         Raises:
-            ReportError: the file can no longer be written, say for want of space.
+            ReportError: the file can no longer be written, for example on a full disk.
         """
         if self._file is None:
             return
@@ -377,7 +378,7 @@ class ReportWriter:
             raise self._refused(error) from error
 
     def close(self) -> None:
-        """Close the file; closing twice does no harm."""
+        """Close the file; closing it twice is allowed."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -401,10 +402,10 @@ class ReportWriter:
 def read_report(path: str | Path) -> Report:
     """Return the report in the file `path`.
 
-    A last line that stops in the middle is dropped: its run was cut short.
+    An incomplete last line is ignored, because its run was cut short.
 
     Raises:
-        ReportError: the file cannot be read, or what it holds is no report.
+        ReportError: the file cannot be read, or is not a report.
     """
     reading = _Reading(str(path))
     for number, data in _parsed_lines(path):
@@ -416,7 +417,7 @@ def read_report(path: str | Path) -> Report:
 
 
 class _Reading:
-    """Puts a report together line by line and refuses lines out of order."""
+    """Builds a report from its lines, and refuses lines in the wrong order."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -426,13 +427,13 @@ class _Reading:
 
     def add(self, line: Line) -> None:
         if self.summary is not None:
-            raise ReportError("comes after the summary, which has to be the last")
+            raise ReportError("comes after the summary, which has to be last")
         if isinstance(line, Run):
             if self.run is not None:
-                raise ReportError("is a second run line; a report has one")
+                raise ReportError("is a second run line; a report has only one")
             self.run = line
         elif self.run is None:
-            raise ReportError("comes before the run line, which has to be the first")
+            raise ReportError("comes before the run line, which has to be first")
         elif isinstance(line, Summary):
             self.summary = line
         elif line.id in self.cases:
@@ -456,7 +457,7 @@ def _parsed_lines(path: str | Path) -> Iterator[tuple[int, Any]]:
     try:
         source = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ReportError(f"{path} is no report: it is not UTF-8 text") from error
+        raise ReportError(f"{path} is not a report: it is not UTF-8 text") from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise ReportError(f"the report {path} cannot be read: {reason}") from error
@@ -467,22 +468,22 @@ def _parsed_lines(path: str | Path) -> Iterator[tuple[int, Any]]:
         except (ValueError, RecursionError) as error:
             raise ReportError(f"{path}: line {number} is not JSON: {error}") from error
     if cut_short and not lines:
-        raise ReportError(f"{path} is no report: it has no whole line")
+        raise ReportError(f"{path} is not a report: it has no complete line")
 
 
 def _no_number(constant: str) -> Any:
-    raise ValueError(f"{constant} is a number in Python only")
+    raise ValueError(f"{constant} is not a number in JSON")
 
 
 AGAIN = "run the suite again, or read it with the release that wrote it"
-"""What to do with a report that this suite cannot read."""
+"""The advice for a report that this suite cannot read."""
 
 
 def line_from(data: Any) -> Line:
     """Return the line of a report that was parsed from JSON.
 
     Raises:
-        ReportError: it is no line of a report; the sentence goes on after a place.
+        ReportError: it is not a line of a report; the message is to follow a place.
     """
     kinds: dict[str, type[Run] | type[Case] | type[Summary]] = {
         "run": Run,
@@ -502,14 +503,14 @@ def line_from(data: Any) -> Line:
 
 
 def _other_version(run: Mapping[str, Any]) -> str:
-    """Return what is said of a report in another version of its form, if it is one."""
+    """Return the message for a report in another version of its form, else ""."""
     version, suite = run.get("schema"), run.get("suite")
     if type(version) is not int or version == SCHEMA_VERSION:
         return ""
     wrote = f"shared-tensor-spec {suite}" if isinstance(suite, str) else "the suite"
     return (
-        f"is of version {version} of the form of reports, and this suite reads version "
-        f"{SCHEMA_VERSION}: use {wrote}, which wrote it"
+        f"has version {version} of the form of reports, but this suite reads version "
+        f"{SCHEMA_VERSION}: use {wrote}, which wrote the report"
     )
 
 
@@ -523,7 +524,7 @@ def _validators() -> dict[str, Draft202012Validator]:
 
 
 def _inlined(schema: Any, shared: Mapping[str, Any]) -> Any:
-    # Following references takes most of the time of reading a long report.
+    # Without this, resolving references takes most of the time of reading a report.
     if isinstance(schema, list):
         return [_inlined(item, shared) for item in schema]
     if not isinstance(schema, dict):

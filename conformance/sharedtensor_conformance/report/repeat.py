@@ -1,4 +1,4 @@
-"""The command that repeats a case alone, in the way in which its run was started."""
+"""Makes the command that repeats a single case with the options of its run."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ CARRIED = (
     "--patience",
     "--case-limit",
 )
-"""The options of a run that repeating one case of it needs."""
+"""The options of a run that are needed to repeat a case of it."""
 
 OF_HISTORIES = ("--histories", "--history-seed")
-"""Those that only a case about histories needs."""
+"""The options that are needed only for a case about histories."""
 
 HISTORIES = "test_histories.py::"
 
 MOST_LEAKING = 3
-"""How many of the cases that left something are repeated before it is judged."""
+"""How many of the leaking cases are repeated before the case that judges them."""
 
 
 def repeat_command(run: Run, clause: str, case: Case) -> str:
     """Return the command that repeats one case.
 
-    What the ledger found is shown again by the cases that left it, and the case that
-    judges it. A failure that vanished in fresh processes needs what ran before it: its
-    whole configuration.
+    A leak is repeated with the cases that leaked and the case that judges the leak. A
+    failure that vanished in fresh processes depends on earlier cases, so its whole
+    configuration is repeated.
     """
     words = [*run.selection.command, *_carried(run, case)]
     if case.leaking:
@@ -50,7 +50,7 @@ def program_command(file: str, case: Case) -> str:
 
 
 def _carried(run: Run, case: Case) -> list[str]:
-    """Return the options of the run that its case needs, with the implementation."""
+    """Return the options of the run that the case needs, including ``--impl``."""
     names = CARRIED + (OF_HISTORIES if case.test.startswith(HISTORIES) else ())
     given = run.selection.options
     kept = [option for option in given if option.partition("=")[0] in names]

@@ -1,6 +1,6 @@
-"""What a run covered, in words: a selection, a shard of one, and how far it came.
+"""Describes what a run covered: its selection, its shard, and whether it was complete.
 
-A part of the suite must not be taken for all of it, so whatever shows a report says it.
+All views of a report show this, so that nobody mistakes a partial run for a full one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from sharedtensor_conformance.report.records import Cuda, Run, Summary
 
 
 def selected(run: Run) -> str:
-    """Return what was selected, in a few words."""
+    """Return a short description of the selection."""
     selection = run.selection
     if selection.shard:
         of = "full" if selection.shard.full else "partial"
@@ -22,7 +22,7 @@ def selected(run: Run) -> str:
 
 
 def notes(run: Run, summary: Summary) -> Iterator[str]:
-    """Yield sentences about a run: the GPUs, and what is missing but by its options."""
+    """Yield sentences about the GPUs of a run and about missing cases."""
     selection = run.selection
     if run.machine.cuda:
         yield met(run.machine.cuda)
@@ -32,21 +32,21 @@ def notes(run: Run, summary: Summary) -> Iterator[str]:
         yield f"Of {chosen} chosen cases, {selection.left_out} were left out by {who}."
     if selection.shard:
         yield (
-            "One shard says nothing of the whole: shared-tensor-spec merge judges all "
-            "of them together."
+            "This is only one shard of a run: shared-tensor-spec merge judges all "
+            "shards together."
         )
     if not summary.complete:
         yield f"The run was {cut_short(run, summary)}."
 
 
 def cut_short(run: Run, summary: Summary) -> str:
-    """Return how far a run came that did not reach its end, and why it did not."""
+    """Return after how many cases an incomplete run ended, and why."""
     why = f" ({summary.stopped})" if summary.stopped else ""
     return f"cut short after {summary.cases} of {run.planned} planned cases{why}"
 
 
 def met(cuda: Cuda) -> str:
-    """Return the GPUs, the driver and the libraries that a run met, in one sentence."""
+    """Return the GPUs, the driver and the libraries of a run, in one sentence."""
     gpus = ", ".join(map(str, cuda.gpus)) or "none"
     driver = " ".join(filter(None, ("driver", cuda.driver)))
     said = [f"{driver} for CUDA {cuda.cuda or '?'}"]

@@ -1,8 +1,7 @@
-"""What the evidence of a failure has in common with that of others of the same cause.
+"""Computes signatures of failures, to group cases that probably have the same cause.
 
-One fault breaks many clauses, each with numbers, names and processes of its own. The
-signature of a case is its evidence without these, so that cases with one signature can
-be told together.
+One fault breaks many cases, and their evidence differs only in numbers, names and
+processes. The signature of a case is its evidence without these.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
 STATE_DEPENDENT = "state-dependent (it held in fresh processes): "
-"""How the evidence of a failure begins that vanished when it was repeated."""
+"""The beginning of the evidence of a failure that vanished when it was repeated."""
 
 ALSO_LEFT = "\nit also left: "
-"""What separates the evidence of a failed case from what the case has left."""
+"""Separates the evidence of a failed case from the leaks of the case."""
 
 _LEAK = re.compile(r"\d+ more ([a-z ]+?)s?(?: \(([^)]*)\))?(?=[,;:.\n]|$)")
 _NAME_LEFT = re.compile(r"the (segment|temporary file|process) \S+")
@@ -32,7 +31,7 @@ _PARTICULAR = (
 
 
 def signature(case: Case) -> str:
-    """Return the evidence of `case` without what is particular to the case."""
+    """Return the evidence of `case` without numbers, names and processes."""
     text = main_evidence(case)
     if leaks := leak_kinds(text):
         return f"left: {', '.join(leaks)}"
@@ -49,13 +48,13 @@ def main_evidence(case: Case) -> str:
 
 
 def is_mismatch(case: Case) -> bool:
-    """Return whether other values were found in `case` than there should be."""
+    """Return whether `case` failed because of wrong values."""
     failed = case.verdict is Verdict.FAIL
     return failed and _MISMATCH.search(main_evidence(case)) is not None
 
 
 def leak_kinds(text: str) -> list[str]:
-    """Return the kinds of what is left, by the words of the ledger's `Leak`."""
+    """Return the kinds of leaks in a text, in the words of the ledger's `Leak`."""
     if not text.startswith("not back"):
         return []
     counted = {f"{kind} {target}".strip() for kind, target in _LEAK.findall(text)}

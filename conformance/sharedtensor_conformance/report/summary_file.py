@@ -1,7 +1,7 @@
-"""A report without its cases: what was run, and what that says of each clause.
+"""Reads and writes summaries: reports without their cases.
 
-A whole report is large. Where many runs are kept to be compared, such as those of the
-releases of a library, the first and the last line of each are enough.
+A complete report is large. To compare many runs, for example of all releases of a
+library, the first and the last line of each report are enough.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from sharedtensor_conformance.report.records import (
 
 @dataclass(frozen=True)
 class SummaryFile:
-    """The first and the last line of a report whose run reached its end."""
+    """The first and the last line of the report of a complete run."""
 
     run: Run
     summary: Summary
 
 
 def summary_text(report: Report) -> str:
-    """Return the summary of a report as JSON, to be written into a file.
+    """Return the summary of a report as JSON, for a file.
 
     Raises:
-        ReportError: its run was cut short, so it says nothing of some clauses.
+        ReportError: the run was cut short, so that results of clauses are missing.
     """
     if report.summary is None or not report.complete:
         raise ReportError(
-            f"{report.source} is of a run that was cut short, which has no summary: "
-            f"run the suite again"
+            f"the run of {report.source} was cut short and has no summary: run the "
+            f"suite again"
         )
     return "\n".join(_lines(report.run.as_data(), report.summary.as_data()))
 
 
 def _lines(run: dict[str, Any], summary: dict[str, Any]) -> Iterator[str]:
-    """Yield lines of JSON, one for each clause: a change is then seen in a diff."""
+    """Yield lines of JSON, one for each clause, so that diffs show changed clauses."""
     clauses = summary.pop("clauses")
     yield f'{{"run": {json.dumps(run)},'
     yield f'"summary": {json.dumps(summary)[:-1]}, "clauses": {{'
@@ -54,10 +54,10 @@ def _lines(run: dict[str, Any], summary: dict[str, Any]) -> Iterator[str]:
 
 
 def read_summary(path: str | Path) -> SummaryFile:
-    """Return what the file `path` holds.
+    """Return the summary in the file `path`.
 
     Raises:
-        ReportError: the file cannot be read, or what it holds is no summary.
+        ReportError: the file cannot be read, or is not a summary.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -65,13 +65,13 @@ def read_summary(path: str | Path) -> SummaryFile:
         reason = error.strerror or str(error)
         raise ReportError(f"the summary {path} cannot be read: {reason}") from error
     except ValueError as error:
-        raise ReportError(f"{path} is no summary: it is not JSON: {error}") from error
+        raise ReportError(f"{path} is not a summary: no JSON: {error}") from error
     if not isinstance(data, dict) or set(data) != {"run", "summary"}:
-        raise ReportError(f"{path} is no summary: it has no run and no summary alone")
+        raise ReportError(f"{path} is not a summary: its keys are not run and summary")
     try:
         run, summary = line_from(data["run"]), line_from(data["summary"])
     except ReportError as error:
         raise ReportError(f"{path} {error}") from error
     if not (isinstance(run, Run) and isinstance(summary, Summary)):
-        raise ReportError(f"{path} is no summary: its two lines are of other types")
+        raise ReportError(f"{path} is not a summary: its two lines have wrong types")
     return SummaryFile(run, summary)

@@ -1,4 +1,4 @@
-"""The table at the end of a run: the clauses of each chapter by what became of them."""
+"""Makes the table at the end of a run: how many clauses of each chapter held."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sharedtensor_conformance.report.records import (
 )
 
 ONLY_WHERE_ANY = ("advisory", "expected")
-"""The columns that are left out where there is nothing in them."""
+"""The columns that are not shown if they are empty."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a chapter's clauses by what became of them.
+    """One line of the table: the number of clauses of a chapter in each standing.
 
-    `cases` and `seconds` are of the cases whose first clause is of the chapter, so that
-    they add up to those of the run.
+    `cases` and `seconds` count the cases whose first clause is of the chapter, so that
+    their sums over all chapters are those of the run.
     """
 
     chapter: str
@@ -43,12 +43,12 @@ class Row:
         return Row(self.chapter, **sums)
 
     def text(self, column: str) -> str:
-        """Return what a cell of the table shows."""
+        """Return the text of a cell."""
         return f"{self.seconds:.1f}" if column == "seconds" else str(vars(self)[column])
 
 
 def chapter_rows(run: Run, summary: Summary, cases: Iterable[Case]) -> list[Row]:
-    """Return the rows of the table, a chapter each, in the order of their names."""
+    """Return the rows of the table, one for each chapter, sorted by name."""
     rows: dict[str, Row] = {}
     for id, result in summary.clauses.items():
         _add(rows, _chapter(id), _of_clause(run, _chapter(id), result))

@@ -1,7 +1,7 @@
-"""Fills in the templates of a report: everything that a run said is escaped.
+"""Fills in the templates of a report, and escapes all text that comes from a run.
 
-Jinja2 is imported where a page is written and nowhere else, since a run of the suite
-needs no page.
+Jinja2 is imported only when a page is written, because a run of the suite does not need
+it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FOLDER = "templates"
 
 
 def filled(template: str, content: dict[str, Any]) -> str:
-    """Return what a template makes of `content`."""
+    """Return a template, filled in with `content`."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
@@ -27,6 +27,6 @@ def filled(template: str, content: dict[str, Any]) -> str:
 
 
 def source(name: str) -> str:
-    """Return the text of a file beside the templates."""
+    """Return the text of a file in the folder of the templates."""
     folder = files("sharedtensor_conformance.report") / FOLDER
     return (folder / name).read_text(encoding="utf-8")

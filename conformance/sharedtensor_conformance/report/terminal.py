@@ -1,7 +1,7 @@
-"""The end of a run in the terminal: a table, what is broken, and one sentence.
+"""Shows a report as text: a table, the broken clauses, and the verdict in one sentence.
 
-Plain text by default. What it shows comes from the report alone, so that a run and
-``shared-tensor-spec report`` on its file end with the same words.
+The text depends only on the report, so that a run and ``shared-tensor-spec report``
+print the same. It has colours only on a terminal.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from sharedtensor_conformance.report.table import Row, chapter_rows, columns
 from sharedtensor_conformance.report.verdicts import Verdict
 
 EVIDENCE_LINES = 20
-"""How many lines of evidence a group gets; the report has all of them."""
+"""How many lines of evidence a group shows; the report has all of them."""
 
 FAULT_LINES = 6
-"""How many lines of a traceback a fault of the suite or of an adapter gets."""
+"""How many lines of a traceback are shown for a fault of the suite or the adapter."""
 
 IN_FULL = 10
-"""How many groups are shown with their evidence; of others, the command is."""
+"""How many groups are shown with evidence; the others only with their command."""
 
 WITH_TITLES = 10
-"""So many clauses that were judged by no case are shown with their titles."""
+"""Unjudged clauses are shown with their titles if there are at most this many."""
 
 _RED, _GREEN, _YELLOW, _BOLD = "31", "32", "33", "1"
 
@@ -58,16 +58,16 @@ def render(
     colour: bool = False,
     file: str | None = None,
 ) -> str:
-    """Return the end of a run as text of at most `width` columns where words allow.
+    """Return the report as text of at most `width` columns, unless a word is longer.
 
     Args:
-        run: what was judged.
+        run: the first line of the report.
         cases: its cases.
-        summary: what became of its clauses.
-        clauses: those of the installed spec.
-        width: columns of the terminal.
-        colour: whether the terminal has colours.
-        file: the report, where there is one.
+        summary: its summary.
+        clauses: the clauses of the installed spec.
+        width: the number of columns of the terminal.
+        colour: whether to use colours.
+        file: the file of the report, if there is one.
     """
     paint = _Paint(colour)
     groups = groups_of(cases, summary, clauses)
@@ -107,7 +107,7 @@ def _heading(
 
 
 def _follow(summary: Summary) -> str:
-    """Return how many cases were not run since they follow from known deviations."""
+    """Return how many cases were not run because they follow from known deviations."""
     count = summary.verdicts.get(Verdict.FOLLOWS, 0)
     if not count:
         return ""
@@ -145,7 +145,7 @@ def _group_blocks(
     width: int,
     paint: _Paint,
 ) -> Iterator[str]:
-    """Yield a block for each clause that is the most basic one of a group."""
+    """Yield a block for each clause that is the most basic one of its group."""
     told = 0
     by_clause = groupby(groups, key=lambda group: (group.first, group.expected))
     for (id, expected), its_groups in by_clause:
@@ -163,11 +163,11 @@ def _group_blocks(
 def _program_block(
     groups: Sequence[Group], file: str | None, width: int
 ) -> Iterator[str]:
-    """Say how the first failure that nobody expected becomes a program of its own."""
+    """Yield the command that writes the first unexpected failure as a program."""
     cases = [group.shown for group in groups if not group.expected]
     cases = [case for case in cases if case.verdict is not Verdict.ERROR]
     if file and cases:
-        said = "The first of these failures as a program that needs no suite:"
+        said = "To write the first of these failures as a stand-alone program:"
         yield "\n".join(
             [*wrapped(said, width, "", ""), f"  {program_command(file, cases[0])}"]
         )
@@ -187,7 +187,7 @@ def _group_lines(run: Run, group: Group, width: int, *, in_full: bool) -> Iterat
     for sentence in (cause, others, state_sentence(group)):
         if sentence:
             yield from wrapped(sentence, width, "  ", "    ")
-    if in_full and not group.cause:  # a known cause says more than evidence
+    if in_full and not group.cause:  # a known cause explains more than evidence
         yield from _evidence(group.shown, width)
     yield f"  {repeat_command(run, group.first, group.shown)}"
 
@@ -198,14 +198,14 @@ def facts(run: Run, result: ClauseResult, *, expected: bool) -> str:
     Args:
         run: the run.
         result: what became of the clause.
-        expected: what is told of it are known deviations.
+        expected: whether the failures are known deviations.
     """
     counts = ", ".join(f"{n} {verdict}" for verdict, n in result.cases.items())
     return f"{label(run, result, expected=expected)}: {counts}"
 
 
 def label(run: Run, result: ClauseResult, *, expected: bool) -> str:
-    """Return level, profile and standing of a broken clause, as `facts` does."""
+    """Return level, profile and standing of a broken clause."""
     strict = run.selection.strict
     advisory = standing(run, result, strict=strict) is Standing.ADVISORY
     known = "expected" if expected else "not expected" + ", advisory" * advisory
@@ -215,34 +215,34 @@ def label(run: Run, result: ClauseResult, *, expected: bool) -> str:
 
 
 def others_sentence(group: Group) -> str:
-    """Return which other clauses are broken by what seems to be the same cause."""
+    """Return which other clauses are broken, probably by the same cause."""
     count = len(group.others)
     fail = "fails" if count == 1 else "fail"
     how = "for the same cause" if group.cause else "in the same way"
     if group.rests:
-        how += ", or rest on it" if count > 1 else ", or rests on it"
+        how += ", or depend on it" if count > 1 else ", or depends on it"
     others = plural(count, "other clause")
     return f"start with {group.first}: {others} {fail} {how}: {', '.join(group.others)}"
 
 
 def state_sentence(group: Group) -> str:
-    """Return how many of the cases vanished when they were repeated, if any did.
+    """Return how many failures vanished when they were repeated, or "" if none did.
 
-    The command that repeats such a group runs more than its cases, so one is named.
+    The command that repeats such a group runs other cases, too, so one case is named.
     """
     vanished = [case for case in group.cases if case.state_dependent]
     if not vanished:
         return ""
     return (
         f"state-dependent: {len(vanished)} of "
-        f"{plural(len(group.cases), 'broken case')} held when repeated in a fresh "
-        f"pair; what ran before matters, or timing: {vanished[0].id}"
+        f"{plural(len(group.cases), 'broken case')} held when repeated in fresh "
+        f"processes, so earlier cases or timing matter; for example {vanished[0].id}"
     )
 
 
 def _evidence(case: Case, width: int) -> Iterator[str]:
     lines = case.evidence.splitlines() or ["(no evidence was recorded)"]
-    fault = case.verdict is Verdict.ERROR  # its last lines say where it happened
+    fault = case.verdict is Verdict.ERROR  # the last lines say where it happened
     shown = lines[-FAULT_LINES:] if fault else lines[:EVIDENCE_LINES]
     for line in shown:
         yield from wrapped(_printable(line), width, "    | ", "    | ")
@@ -251,7 +251,7 @@ def _evidence(case: Case, width: int) -> Iterator[str]:
 
 
 def _printable(line: str) -> str:
-    # Evidence is whatever a judged process said; it must not steer the terminal.
+    # Evidence can contain output of a judged process: escape control characters.
     return re.sub(
         r"[\x00-\x1f\x7f-\x9f]",
         lambda found: f"\\x{ord(found[0]):02x}",
@@ -292,7 +292,7 @@ def _final(run: Run, summary: Summary, width: int, paint: _Paint) -> str:
 
 
 def verdict_sentence(run: Run, summary: Summary) -> str:
-    """Return what the run says of the implementation, in one sentence."""
+    """Return the verdict of the run on the implementation, in one sentence."""
     return f"{_verdict(run, summary)}{_device_note(run, summary)}."
 
 
@@ -300,7 +300,7 @@ def _verdict(run: Run, summary: Summary) -> str:
     name = str(run.implementation)
     if _ended_early(run, summary):
         said = f"{scope.cut_short(run, summary)}, so far {_tallied(run, summary)}"
-        return f"{name} was not judged to the end: {said}"
+        return f"{name} was not judged completely: {said}"
     if summary.exit_status:
         return f"{name} does not pass: {_reasons(run, summary)}"
     if not run.selection.full:
@@ -333,7 +333,7 @@ def _tallied(run: Run, summary: Summary) -> str:
 
 
 def standings(run: Run, summary: Summary) -> Counter[Standing]:
-    """Return how many clauses there are of each standing."""
+    """Return the number of clauses of each standing."""
     strict = run.selection.strict
     return Counter(standing(run, r, strict=strict) for r in summary.clauses.values())
 
@@ -360,7 +360,7 @@ def _reasons(run: Run, summary: Summary) -> str:
 
 
 def _advice(broken: Sequence[str], summary: Summary) -> str:
-    """Return where to start, where there is a choice."""
+    """Return which clause to start with if several are broken, else ""."""
     if len(broken) < 2:
         return ""
     return f"; start with {basic_first(broken, summary.clauses)[0]}"
@@ -384,7 +384,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def wrapped(text: str, width: int, first: str, others: str) -> list[str]:
-    """Return `text` in lines of at most `width` columns; words are never cut."""
+    """Return `text` in lines of at most `width` columns; words are never split."""
     return textwrap.wrap(
         text,
         max(width, 20),

@@ -1,7 +1,7 @@
 """Writes a failing case as a program that needs only the implementation and Python.
 
-The case is run once more while somebody listens (`recording`), which gives its story:
-who was asked for what, and which check failed (`story`). The operations of the adapter
-are read from its source (`operations`) and written, with the story's values in their
-places, into one program (`program`), which is executed before it is shown (`running`).
+`running` runs the case again while `recording` records its events: the requests to each
+process, and the check that failed. `story` reads these events. `operations` takes the
+operations of the adapter from its source, and `program` writes them with the recorded
+values into one program. `running` then executes the program before it is shown.
 """

@@ -1,4 +1,4 @@
-"""The channels of a story, and what a program calls them."""
+"""The channels that the recorded events use, and their names in the program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAKERS = {
 }
 PIPES = {"pipe": "context.Pipe()", "one-way pipe": "context.Pipe(duplex=False)"}
 BETWEEN = ("put", "get", "has_message")
-"""What two actors do by a channel between them; the others name theirs."""
+"""Requests that use the channel between two actors; other requests name theirs."""
 
 
 @dataclass
@@ -27,10 +27,10 @@ class Channel:
     """A channel, with the names of its ends.
 
     Args:
-        kind: as in `MAKERS` and `PIPES`.
-        ends: the name of the end of each process; of a queue that of ``""`` alone.
+        kind: one of `MAKERS` and `PIPES`.
+        ends: the name of the end of each process; a queue has only one, for ``""``.
         maker: the process that makes it.
-        users: the processes that have it.
+        users: the processes that use it.
     """
 
     kind: str
@@ -40,46 +40,46 @@ class Channel:
 
     @property
     def making(self) -> str:
-        """The line that makes it."""
+        """The line of source that makes it."""
         maker = MAKERS.get(self.kind) or PIPES[self.kind]
         return f"{', '.join(self.ends.values())} = {maker}"
 
     def end_of(self, process: str, *, puts: bool) -> str:
-        """Return the name of the end by which a process puts, or gets."""
+        """Return the name of the end with which a process puts or gets."""
         if self.kind == "one-way pipe":
             return self.ends["put" if puts else "get"]
         return self.ends.get(process) or self.ends[""]
 
     def names_for(self, process: str) -> list[str]:
-        """Return the names of the ends that a process has."""
+        """Return the names of the ends of a process."""
         if self.kind == "pipe":
             return [self.ends[process]]
         return list(self.ends.values())
 
     def putting(self, process: str, message: str) -> str:
-        """Return the source by which a process puts a message."""
+        """Return the source with which a process puts a message."""
         method = "send" if self.kind in PIPES else "put"
         return f"{self.end_of(process, puts=True)}.{method}({message})"
 
     def getting(self, process: str) -> str:
-        """Return the source by which a process gets a message."""
+        """Return the source with which a process gets a message."""
         method = "recv" if self.kind in PIPES else "get"
         return f"{self.end_of(process, puts=False)}.{method}()"
 
     def asking(self, process: str) -> str:
-        """Return the source by which a process asks whether a message is there."""
+        """Return the source with which a process checks whether a message is there."""
         end = self.end_of(process, puts=False)
         return f"{end}.poll(0)" if self.kind in PIPES else f"not {end}.empty()"
 
 
 class Channels:
-    """All channels of a story."""
+    """All channels of the recorded events."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.named: dict[str, Channel] = {}
         self._between: dict[tuple[str, ...], Channel] = {}
         self._names: set[str] = set()
-        acting = {event.process for event in events}  # others are not started
+        acting = {event.process for event in events}  # other processes are not started
         for event in events:
             if event.do == "open_channel":
                 self._open(event)
@@ -92,22 +92,22 @@ class Channels:
                 self._note_users(event)
 
     def between(self, event: Event) -> Channel:
-        """Return the channel by which an event puts or gets."""
+        """Return the channel that an event uses."""
         return self._between[_key(event)]
 
     def made_for(self, process: str, others: Iterable[str]) -> Iterator[Channel]:
-        """Return what has to be there when a process is started after these others."""
+        """Yield the channels to make before a process is started after the others."""
         started = {OWNER, *others}
         for channel in self._between.values():
             if process in channel.users and not channel.users & (started - {OWNER}):
                 yield channel
 
     def alone(self) -> Iterator[Channel]:
-        """Return the channels that only the owner has."""
+        """Yield the channels that only the owner uses."""
         return (c for c in self._between.values() if c.users == {OWNER})
 
     def names_for(self, process: str) -> list[str]:
-        """Return the names that a process has to be given."""
+        """Return the names of the channel ends that a process gets as arguments."""
         channels = [*self._between.values(), *self.named.values()]
         used = (c for c in channels if process in c.users and process != c.maker)
         return [name for channel in used for name in channel.names_for(process)]
@@ -117,7 +117,7 @@ class Channels:
         if not event.is_answered or event.raised:
             raise Untranslatable(f"no channel of the kind {kind} could be made")
         if kind != "pipe" and kind not in MAKERS:
-            raise Untranslatable(f"a program here has no channel of the kind {kind}")
+            raise Untranslatable(f"a program cannot have a channel of the kind {kind}")
         if kind == "pipe":
             ends = {"get": self._name("reader"), "put": self._name("writer")}
             made = Channel("one-way pipe", ends, event.process)
@@ -126,7 +126,7 @@ class Channels:
         self.named[event.returned["channel"]] = made
 
     def _drop(self, event: Event) -> None:
-        """Let later channels have the names, once the maker has dropped them."""
+        """Free the names for later channels after the maker has dropped a channel."""
         channel = self.named[str(event.given[0])]
         if channel.maker == event.process:
             self._names -= set(channel.ends.values())
@@ -171,7 +171,7 @@ def _plain(name: str) -> str:
 
 
 def unused(wanted: str, names: set[str]) -> str:
-    """Return `wanted`, with a number where it is among `names` already."""
+    """Return `wanted`, with a number if it is already in `names`."""
     name, number = wanted, 1
     while name in names:
         number += 1

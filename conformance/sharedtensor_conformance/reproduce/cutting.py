@@ -1,9 +1,9 @@
-"""Ends the story of a leak early, where everything was given back for the first time.
+"""Shortens the program for a leak: it ends where all objects were released first.
 
-A test that looks for leaks goes through many ways in which one could come about, and
-looks once, at its end. The ledger has to be as before at each place in between where
-nobody has more than before and no message is under way. So a program may end there,
-if it shows the failure there.
+A test for leaks tries many ways in which a leak could occur, and compares the ledger
+once, at its end. But the ledger has to be as before at each earlier point at which no
+process holds more objects than before and no message is in flight. If the program shows
+the failure at such a point, it can end there.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import replace
 from sharedtensor_conformance.reproduce.story import Event, Story, references_in
 
 MOST = 8
-"""So many places are looked at."""
+"""The maximum number of points to try."""
 
 
 def cut(story: Story) -> Iterator[Story]:
-    """Yield stories that end earlier with the same readings, the shortest first."""
+    """Yield stories that end earlier, with the same readings, the shortest first."""
     if story.failure.kind != "growth" or story.baseline is None:
         return
     begin, end = story.groups[story.baseline][-1].number, story.groups[-1][0].number
@@ -41,7 +41,7 @@ def _ended(story: Story, last: int, readings: int) -> Story:
 
 
 class State:
-    """What the processes have, and how many messages are under way."""
+    """The objects that processes hold, and the number of messages in flight."""
 
     def __init__(self) -> None:
         self.has_sent = False
@@ -49,12 +49,12 @@ class State:
         self._under_way: Counter[str] = Counter()
 
     def now(self) -> tuple[dict[str, set[str]], dict[str, int]]:
-        """Return what there is now."""
+        """Return the current objects and messages."""
         held = {who: set(keys) for who, keys in self._held.items() if keys}
         return held, {where: n for where, n in self._under_way.items() if n}
 
     def take_in(self, event: Event) -> None:
-        """Learn what an event has changed."""
+        """Apply the changes of an event."""
         if event.kind == "kill" or event.do == "leave" or event.given[:1] == ("end",):
             self._held.pop(event.process, None)
         elif event.kind == "call":
@@ -79,7 +79,7 @@ def _dropped(event: Event) -> set[str]:
 
 
 def _way(event: Event, *, sends: bool) -> str:
-    """Return what a message takes: a channel, or a kind of it between two processes."""
+    """Return the way of a message: a channel, or a kind between two processes."""
     if event.do.startswith("channel"):
         return str(event.given[0]["channel"])
     ends = [event.process, str(event.given[0])]

@@ -1,7 +1,7 @@
-"""How a program ends: it does what shows the failure, and says what it saw.
+"""Writes the end of a program: the step that shows the failure, and what is printed.
 
-Each ending adds to the steps of a `Translation` the last ones, and returns the lines
-with which the owner concludes.
+Each kind of failure has a function here. It adds the last steps to a `Translation`, and
+returns the last lines of the owner.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from sharedtensor_conformance.reproduce.story import OWNER, Event, references_in
 from sharedtensor_conformance.reproduce.translation import Translation
 
 LONGEST = 75
-"""Characters of a sentence that is printed by one line."""
+"""The length of a sentence that is printed with a statement of one line."""
 
 READINGS = {
     "segments": "segments()",
     "descriptors": 'len(os.listdir(f"/proc/{{{pid}}}/fd"))',
     "mappings": "mappings({pid})",
 }
-"""What is read of the ledger; of several that grew, the first of these is shown."""
+"""The readings of the ledger; if several grew, the first of these is shown."""
 
 
 def ending(translation: Translation) -> list[str]:
-    """Return the lines that conclude the program.
+    """Return the last lines of the program.
 
     Raises:
         Untranslatable: the failure cannot be shown by a program.
@@ -38,7 +38,7 @@ def ending(translation: Translation) -> list[str]:
     kind = translation.story.failure.kind
     end = ENDINGS.get(kind)
     if end is None:
-        raise Untranslatable("what failed is not the answer to a single request")
+        raise Untranslatable("the failure is not the answer to a single request")
     return end(translation)
 
 
@@ -49,7 +49,7 @@ def _value(translation: Translation) -> list[str]:
     failure, event = translation.story.failure, translation.story.shown_by
     shown, returned = translation.shown(event), event.returned
     if failure.kind == "condition" and any(references_in(returned)):
-        shown, returned = f"{shown} is None", False  # what is there, and should not be
+        shown, returned = f"{shown} is None", False  # a value that should not be there
     found = f"repr({shown})" if failure.as_text else shown
     sentence = f"not so: {_escaped(failure.sentence)}: got {_shown('found', returned)}"
     if failure.kind == "condition":
@@ -63,7 +63,7 @@ def _value(translation: Translation) -> list[str]:
 
 
 def _compared_values(translation: Translation, process: str, found: str) -> list[str]:
-    """Return the lines after which the owner has what was found and expected."""
+    """Return the lines that give the owner the found and the expected value."""
     if translation.expects_an_address:
         both = f"{found}, expected"
         return _observed(translation, process, "found, expected", both)
@@ -73,14 +73,14 @@ def _compared_values(translation: Translation, process: str, found: str) -> list
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return what an f-string needs to show a value, of a long one the beginning."""
+    """Return the part of an f-string that shows a value, or the start of a long one."""
     return f"{{{name}!r:.{SHOWN}}}" if len(repr(value)) > SHOWN else f"{{{name}!r}}"
 
 
 def _observed(
     translation: Translation, process: str, name: str, source: str
 ) -> list[str]:
-    """Return the lines after which the owner has a value of a process."""
+    """Return the lines that give the owner a value of a process."""
     if process == OWNER:
         return [f"{name} = {source}"]
     translation.steps.append(Turn(process, (), result=source, into=name))
@@ -88,7 +88,7 @@ def _observed(
 
 
 def _concluded(gone: str, sentence: str) -> list[str]:
-    """Return the lines that end with 1 where the deviation is `gone`, or tell it."""
+    """Return lines that exit with 1 if the deviation is `gone`, or print it."""
     text = sentence.replace("\\", "\\\\").replace('"', '\\"')
     said = f'{"f" * ("{" in text)}"{text}"'
     fits = len(said) < LONGEST
@@ -112,9 +112,9 @@ def _exception(translation: Translation) -> list[str]:
 
 
 def _known(raised: str) -> str:
-    """Return what a program can catch for an exception; nothing for one of a library.
+    """Return the exception class for a program to catch; "" for one of a library.
 
-    Which error a system call ends with, where a process has gone, may be chance.
+    The error of a system call may vary if another process has ended.
     """
     kind = getattr(builtins, raised, None)
     return "OSError" if kind and issubclass(kind, OSError) else raised * bool(kind)
@@ -129,7 +129,7 @@ def _refusal(translation: Translation) -> list[str]:
 
 
 def _attempt(translation: Translation, event: Event, caught: str = "Exception") -> None:
-    """Let a process note in `raised` what the event raises."""
+    """Make a process store in `raised` what the event raises."""
     shown = textwrap.indent(translation.shown(event), "    ")
     lines = (
         'raised = ""',
@@ -162,9 +162,9 @@ def _crash(translation: Translation) -> list[str]:
 
 
 def ended_otherwise(translation: Translation) -> list[str]:
-    """Return the lines that see whether the process died as it did in the case.
+    """Return the lines that check whether the process died as in the case.
 
-    One that raised what nobody caught has ended with status 1, and did not crash.
+    A process with an uncaught exception exits with status 1, which is not a crash.
     """
     found = re.search(r"exited with status (\d+)", translation.story.failure.sentence)
     gone = f"status != {found[1]}" if found else "status is None or status >= 0"
@@ -172,7 +172,7 @@ def ended_otherwise(translation: Translation) -> list[str]:
 
 
 def _begun(translation: Translation, event: Event) -> None:
-    """Let a process begin what it does not end, if it has not begun."""
+    """Make a process begin the call that does not return, if it has not begun yet."""
     if not translation.goes_on:
         line = translation.shown(event)
         translation.steps.append(Turn(event.process, (line,), "tell"))
@@ -200,9 +200,9 @@ def _hang(translation: Translation) -> list[str]:
 def _growth(translation: Translation) -> list[str]:
     story = translation.story
     if not story.groups:
-        raise Untranslatable("what it waits for is not read from the ledger")
+        raise Untranslatable("the value that it waits for is not read from the ledger")
     if story.baseline is None:
-        raise Untranslatable("what is left is not more than was there before")
+        raise Untranslatable("the leak is not more than was there before")
     place = translation.readings[story.baseline]
     return _compared(translation, place, min(story.grew, key=_plainness))
 
@@ -215,7 +215,7 @@ def _plainness(event: Event) -> int:
 
 
 def _compared(translation: Translation, place: int, grew: Event) -> list[str]:
-    """Read what grew at a place of the story, and in the end, and compare."""
+    """Read the value that grew before and at the end, and compare."""
     translation.needs |= {"growth", grew.do}
     pid = translation.of(grew.process).pid if grew.process else ""
     reading = READINGS[grew.do].format(pid=pid).replace('f"/proc/{os.getpid()}/', OWN)

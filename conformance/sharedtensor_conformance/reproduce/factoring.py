@@ -1,7 +1,7 @@
-"""Takes steps that occur more than once out of functions, as one would write them.
+"""Moves repeated steps of a program into a function, as a programmer would.
 
-A test that looks for leaks does everything once to warm up and then again, in the owner
-and often in its peer too. In a program that is one function, which is called.
+A test for leaks does everything once to warm up and then again, in the owner and often
+in its peer. In the program, these steps are one function that is called several times.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 NAME = "repeated"
 SHORTEST = 6
-"""Lines that a part has to have, to be worth a function."""
+"""The number of lines from which on a part becomes a function."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Body:
 
 
 def factored(bodies: Sequence[Body]) -> tuple[tuple[str, ...], list[Body]]:
-    """Return the part that occurs most often and is longest, and bodies that call it.
+    """Return the part whose function saves most lines, and bodies that call it.
 
-    The part is empty where nothing is worth it.
+    The part is empty if no function would save lines.
     """
     best: tuple[str, ...] = ()
     for part in _candidates(bodies):
@@ -38,7 +38,7 @@ def factored(bodies: Sequence[Body]) -> tuple[tuple[str, ...], list[Body]]:
 
 
 def _candidates(bodies: Sequence[Body]) -> Iterator[tuple[str, ...]]:
-    """Yield the parts that occur twice and could be functions."""
+    """Yield the parts that occur at least twice and can be functions."""
     seen: set[tuple[str, ...]] = set()
     for body in bodies:
         count = len(body.lines)
@@ -56,7 +56,7 @@ def _length(part: Sequence[str]) -> int:
 
 
 def _saved(part: tuple[str, ...], bodies: Sequence[Body]) -> int:
-    """Return by how many lines a program is shorter with this part as a function."""
+    """Return how many lines a function for this part saves."""
     if not part:
         return 0
     times = sum(list(_calling(b.lines, part)).count(f"{NAME}()") for b in bodies)
@@ -64,7 +64,7 @@ def _saved(part: tuple[str, ...], bodies: Sequence[Body]) -> int:
 
 
 def _is_closed(part: tuple[str, ...], body: Body) -> bool:
-    """Return whether a part needs no name of its function, and leaves none there."""
+    """Return whether a part neither uses nor defines names of the code around it."""
     nodes = list(ast.walk(ast.parse("\n".join(part))))
     if any(isinstance(node, ast.Yield | ast.Global) for node in nodes):
         return False
@@ -82,7 +82,7 @@ def _names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> set[str
 
 
 def _calling(lines: tuple[str, ...], part: tuple[str, ...]) -> Iterator[str]:
-    """Yield the lines, with calls where the part was."""
+    """Yield the lines with calls in place of the part."""
     place = 0
     while place < len(lines):
         if lines[place : place + len(part)] == part:

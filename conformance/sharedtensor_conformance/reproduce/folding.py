@@ -1,8 +1,8 @@
-"""Puts steps that are repeated into a loop, as one would write them.
+"""Writes repeated steps of a program as a loop, as a programmer would.
 
-A test that looks for leaks does the same twenty times. In a story that is twenty times
-the same steps with other numbers; in a program it is a loop, with the numbers of the
-first time.
+A test for leaks repeats the same steps, for example twenty times. The recorded events
+have them twenty times, with different numbers. In the program they are a loop with the
+numbers of the first time.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from dataclasses import dataclass
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?\b")
 FEWEST = 3
-"""So many times in a row are a loop."""
+"""The number of repetitions in a row from which on steps become a loop."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What the owner does."""
+    """A line of the owner."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What another process does when it is told to, up to its next ``yield``.
+    """A turn of another process: what it does up to its next ``yield``.
 
     Args:
-        process: whose turn it is.
-        lines: what it does.
-        how: ``go_on``; ``tell`` where the owner does not wait for the end of the turn,
-            and ``wait`` for where it does so later.
-        result: what it yields.
-        into: the owner's name for that.
+        process: the process.
+        lines: its lines.
+        how: ``go_on``; or ``tell`` if the owner does not wait for the end of the turn,
+            and ``wait`` where it does so later.
+        result: the value that it yields.
+        into: the owner's name for that value.
     """
 
     process: str
@@ -56,7 +56,7 @@ Step = Line | Turn | Loop
 
 
 def folded(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps, with loops for what is repeated and turns in one piece."""
+    """Return the steps, with loops for repeated steps and with joined turns."""
     found: list[Step] = []
     place = 0
     while place < len(steps):
@@ -71,7 +71,7 @@ def folded(steps: Sequence[Step]) -> list[Step]:
 
 
 def _loop(times: int, body: list[Step]) -> Step:
-    """Return a loop; where one process alone acts, it is a part of its turn."""
+    """Return a loop; if only one process acts in it, the loop is part of its turn."""
     match body:
         case [Turn(process, lines, "go_on", "", "")]:
             inside = textwrap.indent("\n".join(with_joined_dels(lines)), "    ")
@@ -80,7 +80,7 @@ def _loop(times: int, body: list[Step]) -> Step:
 
 
 def with_joined_dels(lines: Iterable[str]) -> list[str]:
-    """Return the lines, with one ``del`` for those that follow each other."""
+    """Return the lines, with one ``del`` for several in a row."""
     found: list[str] = []
     for line in lines:
         if line.startswith("del ") and found and found[-1].startswith("del "):
@@ -91,9 +91,10 @@ def with_joined_dels(lines: Iterable[str]) -> list[str]:
 
 
 def _repetition(steps: Sequence[Step], start: int) -> tuple[int, int]:
-    """Return how often the steps from `start` come in a row, and how many they are.
+    """Return how often the steps from `start` are repeated, and how many they are.
 
-    Of all ways to see it the one that covers most, and of these the shortest.
+    Among several possibilities, the result is the one that covers most steps, and then
+    the one with the shortest body.
     """
     shapes = [_shape(step) for step in steps[start:]]
     best = (1, 1)
@@ -112,7 +113,7 @@ def _shape(step: Step) -> str:
 
 
 def joined(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps, with turns of one process that follow each other as one."""
+    """Return the steps, with consecutive turns of a process joined into one."""
     found: list[Step] = []
     for step in steps:
         last = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""The small functions that programs have in common, as source."""
+"""The source of helper functions that generated programs use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TURNS = """\
 """
 
 TURNS_AND_LEAVE = """\
-    global running  # what it holds, it holds until the process has ended
+    global running  # so that its objects live until the process ends
     running = steps(*given)
     with suppress(EOFError):  # until the process that started it has ended
         turns.send("it runs")
@@ -65,7 +65,7 @@ IN_TWO = """
 
 STUCK = '''
 def until_it_waits(process):
-    """Return once a process only waits: it sleeps, and nobody wakes it."""
+    """Return when a process is waiting: it sleeps and is not woken any more."""
     deadline, before, same = time.monotonic() + TIMEOUT, [], 0
     while same < 10:
         with open(f"/proc/{process.pid}/status") as file:
@@ -79,21 +79,21 @@ def until_it_waits(process):
 
 SEGMENTS = '''
 def segments():
-    """Return how many segments there are that these processes made."""
+    """Return the number of existing segments of these processes."""
     ours = PATTERN.replace("{pid}", f"({'|'.join(map(str, PIDS))})")
     return sum(bool(re.match(ours, name)) for name in os.listdir("/dev/shm"))
 '''
 
 MAPPINGS = '''
 def mappings(pid):
-    """Return how many mappings of shared memory a process has."""
+    """Return the number of shared memory mappings of a process."""
     with open(f"/proc/{pid}/maps") as file:
         return sum("/dev/shm/" in line or "/memfd:" in line for line in file)
 '''
 
 DESCRIPTORS_TAKEN = '''
 def take_descriptors(spare):
-    """Take all descriptors that this process may have, but for a few."""
+    """Open descriptors until only `spare` more are permitted."""
     taken = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
     with suppress(OSError):
@@ -106,7 +106,7 @@ def take_descriptors(spare):
 
 TOO_LATE = '''
 def too_late(number, frame):
-    """Do not wait for ever."""
+    """Interrupt a call that does not return."""
     raise TimeoutError
 '''
 
@@ -148,4 +148,4 @@ NEEDED = {
     "unreceivable": UNRECEIVABLE,
     "cycle": CYCLE,
 }
-"""What a program has where its steps need it."""
+"""The helpers by name; a program contains those that its steps need."""

@@ -1,8 +1,8 @@
-"""Writes operations of an adapter with the values of a story in their places.
+"""Translates calls of an adapter's operations to plain code of the implementation.
 
-Most operations are one line of plain code of the implementation, and that line is what
-a program needs: ``share(t)`` becomes ``t.share_memory_()``. An operation of more lines
-becomes a function of the program, and brings along what it uses of its module.
+Most operations have one line of code, which replaces the call in the program:
+``share(t)`` becomes ``t.share_memory_()``. An operation with more lines becomes a
+function of the program, together with the names of its module that it uses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sharedtensor_conformance.reproduce.source import (
 
 OURS = "sharedtensor_conformance"
 DROP_IN = "mp"
-"""What a program calls the drop-in module."""
+"""The name of the drop-in module in a program."""
 
 LAYOUT = "Layout"
 CONTRACT = read_module("sharedtensor_conformance.adapter")
@@ -35,7 +35,7 @@ CONTRACT = read_module("sharedtensor_conformance.adapter")
 
 @dataclass(frozen=True)
 class Method:
-    """A method of the adapter's class, its module, and what it overrides."""
+    """A method of the adapter's class, with its module and the method it overrides."""
 
     node: ast.FunctionDef
     module: Module
@@ -78,8 +78,8 @@ class Operations:
         node = module.definitions.get(name)
         if not isinstance(node, ast.ClassDef):
             raise Untranslatable(
-                f"{self.target} is no class at the top of its module, whose operations "
-                f"could be read"
+                f"{self.target} is not a class at the top level of its module, so its "
+                f"operations cannot be read"
             )
         for base in reversed(node.bases):
             if isinstance(base, ast.Name) and base.id != "object":
@@ -92,7 +92,7 @@ class Operations:
                 self.attributes[part.targets[0].id] = part.value, module
 
     def _read_initialiser(self) -> None:
-        """Learn what ``self`` has; what else the initialiser does is set up."""
+        """Read the attributes that the initialiser sets; other lines are the setup."""
         for name, part in list(self.methods.items()):
             if any("propert" in ast.unparse(d) for d in part.node.decorator_list):
                 self._read_property(name, self.methods.pop(name))
@@ -114,7 +114,7 @@ class Operations:
         for statement in statements:
             match statement:
                 case ast.Import() | ast.ImportFrom():
-                    continue  # it is brought where it is used
+                    continue  # it is added where it is used
                 case ast.Assign(targets=[ast.Attribute(ast.Name("self"), name)]):
                     self.attributes[name] = statement.value, method.module
                 case ast.Expr(ast.Call(ast.Attribute(ast.Call(ast.Name("super"))))):
@@ -136,10 +136,10 @@ class Operations:
     # Expressions and statements
 
     def written(self, name: str, *arguments: str) -> str:
-        """Return the source that does the operation `name`; empty if it does nothing.
+        """Return the source of the operation `name`; empty if it does nothing.
 
         Raises:
-            Untranslatable: the operation cannot be taken out of its adapter.
+            Untranslatable: the operation cannot be separated from its adapter.
         """
         if name not in self.methods:
             raise Untranslatable(f"the adapter has no operation {name!r}")
@@ -156,7 +156,7 @@ class Operations:
         return f"{name}({', '.join(arguments)})"
 
     def entrance(self, strategy: str) -> list[str]:
-        """Return the lines that prepare a process, one for each of the adapter's."""
+        """Return the lines that prepare a process, as ``enter_child`` does."""
         method = self.methods["enter_child"]
         (parameter,) = method.parameters
         given: dict[str, ast.expr] = {parameter: ast.Constant(strategy)}
@@ -167,7 +167,7 @@ class Operations:
         return [self._written(statement, method) for statement in filled]
 
     def does_nothing(self, name: str) -> bool:
-        """Return whether an operation has no statement, or returns its argument."""
+        """Return whether an operation is empty or only returns its argument."""
         method = self.methods[name]
         for statement in method.body:
             match statement:
@@ -186,13 +186,13 @@ class Operations:
         name = _module_named_by(value, module)
         if name is None:
             raise Untranslatable(
-                f"it is not seen which module the drop-in is: `multiprocessing` is set "
-                f"to `{ast.unparse(value)}`, which no import binds to a module"
+                f"the drop-in module is unknown: `multiprocessing` is set to "
+                f"`{ast.unparse(value)}`, which no import binds to a module"
             )
         return name
 
     def _written(self, node: ast.AST, method: Method) -> str:
-        """Return a piece of a method as source of the program."""
+        """Return a part of a method as source of the program."""
         done = _simple(_Unbound(self, method).visit(node))
         self._bring(names_in(done), method.module)
         if isinstance(done, ast.Return | ast.Expr):
@@ -200,7 +200,7 @@ class Operations:
         return ast.unparse(ast.fix_missing_locations(done))
 
     def attribute(self, name: str) -> ast.expr:
-        """Return what takes the place of ``self.name``."""
+        """Return the replacement of ``self.name``."""
         if name == "multiprocessing":
             self._import(f"import {self.drop_in()} as {DROP_IN}", DROP_IN)
             return ast.Name(DROP_IN, ast.Load())
@@ -213,12 +213,12 @@ class Operations:
             return deepcopy(value)
         if name in self.methods:
             return self.define(name, self.methods[name])
-        raise Untranslatable(f"an operation uses self.{name}, which nobody sets")
+        raise Untranslatable(f"an operation uses self.{name}, which is never set")
 
     # What they need
 
     def define(self, name: str, method: Method) -> ast.expr:
-        """Let the program have a method as a function of this name."""
+        """Add a method to the program as a function with this name."""
         if name in self.definitions:
             return ast.Name(name, ast.Load())
         self.definitions[name] = ""  # it may call itself
@@ -233,7 +233,7 @@ class Operations:
         return ast.Name(name, ast.Load())
 
     def _bring(self, names: set[str], module: Module) -> None:
-        """Let the program have what some names stand for in a module."""
+        """Add the definitions of names of a module to the program."""
         for name in sorted(names):
             if name in module.imports:
                 self._bring_import(module.imports[name], name, module)
@@ -241,7 +241,7 @@ class Operations:
                 self.definitions[name] = ""
                 node = bare(module.definitions[name])
                 self._bring(names_in(node) - {name}, module)
-                # after what it needs, since classes and constants need it at once
+                # after its dependencies, which classes and constants need at once
                 self.definitions.pop(name)
                 self.definitions[name] = ast.unparse(node)
 
@@ -256,7 +256,7 @@ class Operations:
 
 
 def _shorten_docstring(node: ast.FunctionDef) -> None:
-    """Keep the first line of a docstring; the others `ast` would indent wrongly."""
+    """Keep only the first line of a docstring, as `ast` indents the others wrongly."""
     match node.body[0]:
         case ast.Expr(ast.Constant(str(text)) as docstring):
             docstring.value = text.strip().splitlines()[0]
@@ -283,7 +283,7 @@ def _imported(value: ast.expr) -> str | None:
 
 
 def _module_named_by(value: ast.expr, module: Module) -> str | None:
-    """Return the name of the module that an expression gives; None where it is none."""
+    """Return the module that an expression evaluates to, or None if it is none."""
     match value:
         case ast.Name(name):
             return module_imported_by(module.imports.get(name))
@@ -301,7 +301,7 @@ def _expression(text: str) -> ast.expr:
 
 
 def _joined(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """Put values that are named, and used once, where they are used."""
+    """Replace names that are used once by their values."""
     kept = [bare(statement) for statement in statements]
     kept = [statement for statement in kept if not isinstance(statement, ast.Assert)]
     while len(kept) > 1:
@@ -320,7 +320,7 @@ def _uses(statements: list[ast.stmt], name: str) -> int:
 
 
 def _fits(statement: ast.stmt, given: dict[str, ast.expr]) -> bool:
-    """Return whether a statement can stand where a call of it would."""
+    """Return whether a statement can replace a call."""
     if not isinstance(statement, ast.Return | ast.Expr | ast.Assign):
         return False
     if any(isinstance(n, ast.comprehension | ast.Lambda) for n in ast.walk(statement)):
@@ -331,7 +331,7 @@ def _fits(statement: ast.stmt, given: dict[str, ast.expr]) -> bool:
 
 
 class _Filled(ast.NodeTransformer):
-    """Puts values in the places of names."""
+    """Replaces names by values."""
 
     def __init__(self, values: dict[str, ast.expr]) -> None:
         self.values = values
@@ -341,7 +341,7 @@ class _Filled(ast.NodeTransformer):
 
 
 class _Unbound(ast.NodeTransformer):
-    """Puts what ``self`` has in the places of its attributes."""
+    """Replaces attributes of ``self`` by their values."""
 
     def __init__(self, operations: Operations, method: Method) -> None:
         self.operations = operations
@@ -354,7 +354,7 @@ class _Unbound(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Write a helper of one line, such as ``self._dtype(name)``, in its place."""
+        """Replace a call of a one-line helper, ``self._dtype(name)``, by its code."""
         match node.func:
             case ast.Attribute(ast.Name("self"), name):
                 method = self.operations.methods.get(name)
@@ -385,7 +385,7 @@ class _Unbound(ast.NodeTransformer):
 
 
 class _Simpler(ast.NodeTransformer):
-    """Writes an expression as one would by hand, now that its values are known."""
+    """Simplifies an expression whose values are known, as a programmer would."""
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
@@ -412,7 +412,7 @@ class _Simpler(ast.NodeTransformer):
 
 
 def _has_shape(made: ast.Call, shape: ast.expr) -> bool:
-    """Return whether a call is given a plain list that has this shape already."""
+    """Return whether the argument of a call is a list that already has this shape."""
     match made.args, shape:
         case [ast.List(values), *_], ast.Tuple([ast.Constant(int(count))]):
             return len(values) == count and count > 0

@@ -1,4 +1,4 @@
-"""Puts a program together: what it says of itself, what it needs, who does what."""
+"""Assembles a program: its docstring, imports, helpers and processes."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from sharedtensor_conformance.reproduce.translation import Process, Translation
 
 WIDTH = 88
 LONGEST = 300
-"""Lines that a program may have; most have fewer than a hundred."""
+"""The maximum number of lines of a program; most have fewer than a hundred."""
 
 EVIDENCE = 160
-"""Characters of the evidence that a program tells of itself."""
+"""The maximum length of the evidence in the docstring of a program."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What a program is about.
+    """The case that a program shows.
 
     Args:
-        case: the case as it ended.
-        clause: the first of its clauses.
-        implementation: what the adapter declares, with the version that is installed.
-        machine: where it ran.
+        case: the case with its verdict.
+        clause: its first clause.
+        implementation: what the adapter declares, with the installed version.
+        machine: the machine on which it ran.
     """
 
     case: Case
@@ -55,15 +55,15 @@ class Subject:
 
 
 def write_program(subject: Subject, story: Story, *, whole: bool) -> str:
-    """Return the program that tells a story.
+    """Return the program for the recorded events of a case.
 
     Args:
-        subject: what it is about.
-        story: the story.
-        whole: also what only looks at something is done as in the test.
+        subject: the case.
+        story: its recorded events.
+        whole: whether to include operations that only read.
 
     Raises:
-        Untranslatable: there can be none.
+        Untranslatable: the events cannot be written as a program.
     """
     axes = subject.case.axes
     translation = Translation(
@@ -78,13 +78,13 @@ def write_program(subject: Subject, story: Story, *, whole: bool) -> str:
     steps = folded(translation.steps)
     text = _Text(subject, translation, steps, last).text()
     if (lines := text.count("\n")) > LONGEST:
-        raise Untranslatable(f"it would have {lines} lines, too many to be read")
+        raise Untranslatable(f"it would have {lines} lines, which is too long to read")
     return text
 
 
 @dataclass
 class _Text:
-    """The parts of a program, from above."""
+    """The parts of a program, from top to bottom."""
 
     subject: Subject
     translation: Translation
@@ -129,7 +129,7 @@ class _Text:
             *_filled(f"Seen: {evidence}"),
             *_filled(f"With: {versions}; {_axes(case)}."),
             f"Case: {case.id}",
-            "Exit status: 0 where the deviation shows, 1 where it does not.",
+            "Exit status: 0 if the deviation shows, 1 if it does not.",
         )
         body = "\n".join(said).replace("\\", "\\\\").replace('"""', "'''")
         return f'"""{body}\n"""'
@@ -180,7 +180,7 @@ class _Text:
         in_two = any(".tell()" in line or ".wait()" in line for line in self._said())
         turns = helpers.TURNS_AND_LEAVE if "leave" in needs else helpers.TURNS
         parts = {
-            # Daemons cannot have children, and the others are ended with their owner.
+            # A daemon cannot have children; other processes are ended with their owner.
             "{daemon}": "steps is not owner_steps" if "crash" in needs else "True",
             "{methods}": helpers.IN_TWO if in_two else helpers.IN_ONE,
             "{noted}": helpers.NOTED if "segments" in needs else "",
@@ -193,7 +193,7 @@ class _Text:
         return peer
 
     def _entrance_of_all(self) -> list[str]:
-        """Return how those begin that take turns; nothing where they differ."""
+        """Return the first lines of all peers; none if they differ."""
         peers = [p for p in self.translation.processes.values() if p.name != OWNER]
         entrances = [process.entrance for process in peers]
         same = all(entrance == entrances[0] for entrance in entrances)
@@ -242,7 +242,7 @@ class _Text:
 
 
 def quoted(code: str) -> str:
-    """Return the code with double quotes around strings, as in the rest of it."""
+    """Return the code with double quotes around strings."""
     lines = code.splitlines(keepends=True)
     tokens = list(tokenize.generate_tokens(io.StringIO(code).readline))
     for token in reversed(tokens):
@@ -264,7 +264,7 @@ def _filled(text: str) -> list[str]:
 
 
 def _sorted(lines: Iterable[str]) -> list[str]:
-    """Return imports as they are usually written: those of Python, then the others."""
+    """Return imports in the usual order: the standard library first."""
     unique = sorted(dict.fromkeys(lines), key=lambda line: (line[0] == "f", line))
     root = {line: line.split()[1].partition(".")[0] for line in unique}
     own = [line for line in unique if root[line] in sys.stdlib_module_names]
@@ -273,7 +273,7 @@ def _sorted(lines: Iterable[str]) -> list[str]:
 
 
 def _lines_of(steps: Sequence[Step], name: str) -> Iterator[str]:
-    """Return the lines of a process that takes turns."""
+    """Yield the lines of a peer."""
     for step in steps:
         match step:
             case Turn(process=process) if process == name:

@@ -1,7 +1,7 @@
-"""Writes down the story of one case while pytest runs it.
+"""Records the events of one case while pytest runs it.
 
-A plugin of pytest, which the command loads with ``-p`` for a run of one case. What a
-test does between its first line and the check that fails is the story.
+This is a pytest plugin that ``reproduce`` loads with ``-p`` for a run of one case. It
+records what the test does between its first line and the check that fails.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.harness.proxies.calls import Requester
 
 FILE = "SHAREDTENSOR_CONFORMANCE_STORY"
-"""The variable that names the file for the story."""
+"""The environment variable with the file for the recorded events."""
 
 UNTOLD = "untold"
-"""The kind of a failure that is not that of one answer."""
+"""The kind of a failure that does not depend on a single answer."""
 
 PLAIN = (bool, int, str, bytes, type(None))
-"""Values that are one object wherever they occur."""
+"""Types whose values may be the same object in different places."""
 
 Event = dict[str, Any]
 
 
 class Story(Listener):
-    """Collects the events of a story until a check fails."""
+    """Collects the events of a case until a check fails."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -51,29 +51,29 @@ class Story(Listener):
         self._waiting = False
 
     def as_data(self) -> dict[str, Any]:
-        """Return the story as JSON-ready data."""
+        """Return the events as JSON-ready data."""
         return {"events": self.events, "failure": self.failure}
 
     # Events
 
     def began_anew(self) -> None:
-        """Forget what came before, with its failure."""
+        """Discard all earlier events, and their failure."""
         self.events.clear()
         self.values.clear()
         self._open.clear()
         self.failure = {}
 
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
-        """Write down what a process was asked for."""
+        """Record a request to a process."""
         if self.failure:
             return
         self._open[id(actor)] = len(self.events)
         self._add(actor, "call", do=message["do"], given=message["with"])
 
     def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:
-        """Write down its answer."""
+        """Record the answer of a process."""
         number = self._open.pop(id(actor), None)
-        if number is None:  # it was asked before the story began
+        if number is None:  # the request was made before the recording began
             return
         event = self.events[number]
         if "ok" in message:
@@ -84,20 +84,20 @@ class Story(Listener):
         self.values[number] = value
 
     def killed(self, actor: Any) -> None:
-        """Write down that it was killed."""
+        """Record that a process was killed."""
         self._add(actor, "kill")
 
     def changed(self, what: str) -> None:
-        """Write down what was changed below all processes."""
+        """Record a change of the system that all processes see."""
         self._add(None, "system", do=what)
 
     def read(self, actor: Any, what: str, value: Any) -> None:
-        """Write down how much there was."""
+        """Record a reading of the ledger."""
         count = len(value) if isinstance(value, set) else value
         self._add(actor, "read", what=what, count=count, waiting=self._waiting)
 
     def waited(self, begins: bool) -> None:
-        """Note that what follows is asked again and again."""
+        """Note that the following requests are repeated until a condition holds."""
         self._waiting = begins
 
     def _add(self, actor: Any, kind: str, **details: Any) -> None:
@@ -113,7 +113,7 @@ class Story(Listener):
     def _stage_of(self, host: Any) -> int:
         if id(host) not in self._stages:
             self._stages[id(host)] = len(self._stages)
-            self._hosts.append(host)  # so that no other gets its id
+            self._hosts.append(host)  # so that its id is not used again
         return self._stages[id(host)]
 
     # The failure
@@ -121,7 +121,7 @@ class Story(Listener):
     def failed(
         self, kind: str, sentence: str, actual: Any = None, expected: Any = None
     ) -> None:
-        """Write down what failed first; the story ends there."""
+        """Record the first failure, and stop recording."""
         if self.failure:
             return
         self.failure = {"kind": kind, "sentence": sentence, "event": self._last()}
@@ -131,7 +131,7 @@ class Story(Listener):
             self.failure["kind"] = UNTOLD
 
     def _compared(self, actual: Any, expected: Any) -> None:
-        """Say which answer is wrong, and what it should have been."""
+        """Record which answer is wrong, and what it should have been."""
         actual, expected = _first_difference(actual, expected)
         number, as_text = self._source_of(actual)
         if number is None:
@@ -146,8 +146,7 @@ class Story(Listener):
     def _source_of(self, actual: Any) -> tuple[int | None, bool]:
         """Return the event that answered `actual`, and whether it is shown as text.
 
-        A container is known again wherever it came from, a plain value only if nothing
-        happened since.
+        A container is recognised in any event, but a plain value only in the last one.
         """
         last = self._latest_answer()
         if isinstance(actual, PLAIN):
@@ -161,7 +160,7 @@ class Story(Listener):
         return max(known, default=None), False
 
     def _is_about_the_answer(self, condition: Condition | None) -> bool:
-        """Return whether a condition is made of the answer that came last."""
+        """Return whether a condition depends on the last answer."""
         last = self._latest_answer()
         if last is None or condition is None:
             return False
@@ -171,7 +170,7 @@ class Story(Listener):
         return any(_is_the_same(named, value) for named in condition.named)
 
     def _latest_answer(self) -> int | None:
-        """Return the number of the last event, if that was answered."""
+        """Return the number of the last event, if it was answered."""
         if not self.events or "returned" not in self.events[-1]:
             return None
         return len(self.events) - 1
@@ -183,15 +182,15 @@ class Story(Listener):
 
 @dataclass(frozen=True)
 class Condition:
-    """What a test checks: the values that it names, and of whom it asks something."""
+    """The condition of a check: the values in it, and the actors that it asks."""
 
     named: tuple[Any, ...]
     asked: tuple[Any, ...]
 
 
 def _condition() -> Condition | None:
-    """Return the condition that the test is checking, read from its source."""
-    frame = sys._getframe(3)  # behind `failed` and the check is who checks
+    """Return the condition of the current check, from the source of the test."""
+    frame = sys._getframe(3)  # the caller of the check, above `failed` and the check
     found = inspect.getframeinfo(frame, context=1).positions
     if found is None or found.lineno is None or found.end_lineno is None:
         return None
@@ -251,7 +250,7 @@ def _refer(value: Any) -> dict[str, Any]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
-    """Listen while the test of the case runs; write the story down after it."""
+    """Record while the test runs, and write the events to the file afterwards."""
     test, story = pyfuncitem.obj, Story()
 
     @functools.wraps(test)

@@ -1,7 +1,8 @@
-"""Runs a case to hear its story, and a program to see what it shows.
+"""Runs a case to record its events, and runs the generated program to check it.
 
-A program has a supervisor, as the processes of the suite have: nothing of it is left,
-whatever it starts, and where that is permitted it has a ``/dev/shm`` of its own.
+A program runs under a supervisor, like the processes of the suite. The supervisor ends
+all processes that the program started, and removes what they left behind. If the system
+permits it, the program has a private ``/dev/shm``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ OPTIONS = (
     *("--no-repetition", "--no-expectations"),
 )
 ANSWER_TIMEOUT = 30.0
-"""Seconds that the supervisor of a program may take to answer."""
+"""The time limit for an answer of a program's supervisor, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Recorded:
     """A case that was run again.
 
     Args:
-        report: the report of that run, with this case alone.
-        events: what was written down of its story.
+        report: the report of that run, with only this case.
+        events: the recorded events.
     """
 
     report: Report
@@ -48,10 +49,10 @@ class Recorded:
 
 
 def record(case: str, options: Sequence[str], limit: float) -> Recorded:
-    """Run one case, and return what is known of it then.
+    """Run one case and return its report and its events.
 
     Raises:
-        Untranslatable: it could not be run.
+        Untranslatable: the case could not be run.
     """
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         report, story = Path(folder, "report.jsonl"), Path(folder, "story.json")
@@ -70,11 +71,11 @@ def record(case: str, options: Sequence[str], limit: float) -> Recorded:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a program did.
+    """The result of a program.
 
     Args:
-        status: its exit status; None where it took too long.
-        output: what it printed.
+        status: its exit status; None if it took too long.
+        output: its output.
     """
 
     status: int | None
@@ -82,7 +83,7 @@ class Shown:
 
 
 def execute(program: str, implementation: Implementation, limit: float) -> Shown:
-    """Run a program for at most `limit` seconds, and end all that is left of it."""
+    """Run a program for at most `limit` seconds, and end all its processes."""
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         file, root = Path(folder, "program.py"), stage_folder.new_path()
         file.write_text(program, encoding="utf-8")
@@ -98,7 +99,7 @@ def execute(program: str, implementation: Implementation, limit: float) -> Shown
 
 
 def _path() -> str:
-    """Return where modules are found: also here, as by pytest."""
+    """Return the module search path, including the current folder as in pytest."""
     given = os.environ.get("PYTHONPATH")
     return os.pathsep.join([os.getcwd(), given] if given else [os.getcwd()])
 

@@ -1,6 +1,7 @@
-"""Finds Python source without importing what it belongs to.
+"""Finds and reads the source of Python modules without importing them.
 
-An adapter may import, and crash, the implementation; its text can be read by anybody.
+To import an adapter could import the implementation and crash this process. To read its
+source is safe.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BUILTINS = frozenset(dir(builtins))
 
 
 class Untranslatable(Exception):
-    """A story cannot become a program; the message is one sentence."""
+    """A case cannot be written as a program; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class Module:
 
 @cache
 def read_module(name: str) -> Module:
-    """Return what a module binds at its top level.
+    """Return the names that a module binds at its top level.
 
     Raises:
-        Untranslatable: it has no source.
+        Untranslatable: the module has no source.
     """
     found = _locate(name)
     if found is None or not found.origin or not found.origin.endswith(".py"):
-        raise Untranslatable(f"the module {name} has no source that can be read")
+        raise Untranslatable(f"the module {name} has no readable source")
     text = Path(found.origin).read_text(encoding="utf-8")
     inside = found.submodule_search_locations is not None
     tree = _Absolute(name if inside else name.rpartition(".")[0]).visit(ast.parse(text))
@@ -60,7 +61,7 @@ def read_module(name: str) -> Module:
 
 
 class _Absolute(ast.NodeTransformer):
-    """Names what is imported so that a program outside the package can import it."""
+    """Makes imports absolute, so that a program outside the package can use them."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -73,7 +74,7 @@ class _Absolute(ast.NodeTransformer):
 
 
 def module_imported_by(node: Import | None) -> str | None:
-    """Return the module to which an import binds its name; None where it is none."""
+    """Return the module that an import binds to its name, or None if it is none."""
     match node:
         case ast.Import([ast.alias(name, None)]):
             return name.partition(".")[0]
@@ -88,9 +89,9 @@ def module_imported_by(node: Import | None) -> str | None:
 
 
 def _locate(name: str) -> ModuleSpec | None:
-    """Return where a module is; nothing but the finders of its root is run."""
+    """Return where a module is; this runs no code of the module or its package."""
     root, *rest = name.split(".")
-    here = [str(Path.cwd())]  # where pytest finds modules, too
+    here = [str(Path.cwd())]  # pytest finds modules there, too
     found = importlib.util.find_spec(root) or PathFinder.find_spec(root, here)
     path = root
     for part in rest:
@@ -107,7 +108,7 @@ def _targets_of(node: ast.Assign | ast.AnnAssign) -> list[str]:
 
 
 def bound_by(node: Import) -> dict[str, Import]:
-    """Return the names that an import binds, each with an import of it alone."""
+    """Return the names that an import binds, each with an import of only that name."""
     return {_bound(alias): _only(node, alias) for alias in node.names}
 
 
@@ -122,7 +123,7 @@ def _only(node: Import, alias: ast.alias) -> Import:
 
 
 def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of a function that do something."""
+    """Return the statements of a function without its docstring."""
     first = body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
         return body[1:]
@@ -130,7 +131,7 @@ def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 class _Bare(ast.NodeTransformer):
-    """Takes away annotations, which would need their types to be imported."""
+    """Removes annotations, because their types would have to be imported."""
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         return ast.copy_location(ast.arg(node.arg), node)
@@ -142,7 +143,7 @@ class _Bare(ast.NodeTransformer):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
         dataclass = any("dataclass" in ast.unparse(d) for d in node.decorator_list)
-        if not dataclass:  # whose annotations are its fields
+        if not dataclass:  # in a dataclass, annotations define the fields
             self.generic_visit(node)
         node.bases = [
             b.value if isinstance(b, ast.Subscript) else b for b in node.bases
@@ -162,6 +163,6 @@ def bare(node: ast.stmt) -> Any:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Return the names that a piece of source reads."""
+    """Return the names that an AST node reads."""
     read = (n for n in ast.walk(node) if isinstance(n, ast.Name))
     return {name.id for name in read if isinstance(name.ctx, ast.Load)} - BUILTINS

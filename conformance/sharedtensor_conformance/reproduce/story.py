@@ -1,7 +1,7 @@
-"""The story of a case: its events up to the failure, and what failed.
+"""The recorded events of a case up to its failure, called a story in the code.
 
-It is read from what `recording` wrote down, and made ready to be told again: events of
-other stages are left out, and so is what only polls.
+They are read from the file that `recording` wrote. Events of other stages, and repeated
+polls, are removed.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from sharedtensor_conformance.reproduce.source import Untranslatable
 
 OWNER = "owner"
 LONGEST = 2000
-"""More events than that are no story for a program of one page."""
+"""The maximum number of events; more do not fit into a readable program."""
 
 LONG = 8
-"""A list of so many numbers is written as a range where it is one."""
+"""A list of at least this many consecutive numbers is written as a range."""
 
 AROUND = frozenset({"make_pairs", "make_peer", "close_pairs", "drop_all", "join"})
-"""What the suite asks for around a story."""
+"""Requests of the suite itself, not of a test."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that a test did.
+    """One action of a test.
 
     Args:
-        number: its place in the story.
-        kind: ``call``, ``kill``, ``read`` for a reading of the ledger, ``system`` for
-            what changed below all processes.
-        process: whom it concerns.
-        do: what the process was asked for, or what was read.
+        number: its position in the story.
+        kind: ``call``, ``kill``, ``read`` for a reading of the ledger, or ``system``
+            for a change of the system that all processes see.
+        process: the process that it concerns.
+        do: the request to the process, or what was read.
         given: the arguments of a call, as `harness.wire` encodes them.
-        returned: what it answered; None where it gave none.
-        raised: the type of the exception that it answered.
-        is_answered: whether it answered.
+        returned: the returned value; None if there is none.
+        raised: the type of the exception in the answer.
+        is_answered: whether the process answered.
         ends: the number of the event before which the answer came.
-        count: what a reading said.
-        polls: it was repeated until something came true.
+        count: the value of a reading.
+        polls: whether it was repeated until a condition became true.
     """
 
     number: int
@@ -61,22 +61,22 @@ class Event:
 
     @property
     def overlaps(self) -> bool:
-        """Whether others acted before the answer came."""
+        """Whether other processes acted before the answer came."""
         return not self.is_answered or self.ends > self.number + 1
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What failed.
+    """The failure of a case.
 
     Args:
         kind: ``equality``, ``condition``, ``refusal``, ``growth``, ``raised``,
-            ``crash`` or ``hang``; ``untold`` where it is not that of one answer.
-        sentence: what should have been so.
-        event: the number of the call that shows it.
-        expected: what it should have answered, encoded.
-        expected_event: the call whose answer that is, where it is one of the story's.
-        as_text: what is compared is what `repr` makes of the answer.
+            ``crash`` or ``hang``; ``untold`` if it does not depend on one answer.
+        sentence: the expected state.
+        event: the number of the call that shows the failure.
+        expected: the expected answer, encoded.
+        expected_event: the call that returned the expected answer, if there is one.
+        as_text: whether the `repr` of the answer is compared.
     """
 
     kind: str
@@ -97,10 +97,10 @@ class Story:
 
     @classmethod
     def of(cls, data: dict[str, Any], case: Case) -> Story:
-        """Return the story that was written down.
+        """Return the story from recorded data.
 
         Raises:
-            Untranslatable: there is none, or it is too long.
+            Untranslatable: there are no events, or too many.
         """
         numbered = list(enumerate(data["events"]))
         stage = next((e["stage"] for _, e in numbered[::-1] if e["process"]), None)
@@ -115,7 +115,7 @@ class Story:
             raise Untranslatable("the case failed before its test did anything")
         if len(events) > LONGEST:
             raise Untranslatable(
-                f"the story of this case has {len(events)} events, too many for one "
+                f"this case has {len(events)} recorded events, too many for a readable "
                 f"program"
             )
         return cls(events, _failure(data["failure"], events, case), enters)
@@ -126,17 +126,17 @@ class Story:
         for event in self.events:
             if event.number == self.failure.event:
                 return event
-        raise Untranslatable("the failure is not that of a single call")
+        raise Untranslatable("the failure does not depend on a single call")
 
     @property
     def groups(self) -> list[list[Event]]:
-        """The readings of the ledger that follow each other, together."""
+        """The readings of the ledger, in groups that follow each other directly."""
         grouped = itertools.groupby(self.events, lambda event: event.kind == "read")
         return [list(group) for is_read, group in grouped if is_read]
 
     @property
     def grew(self) -> list[Event]:
-        """The last readings that say more than the same at the `baseline`."""
+        """The last readings that are higher than at the `baseline`."""
         if self.baseline is None:
             return []
         before, now = self.groups[self.baseline], self.groups[-1]
@@ -145,7 +145,7 @@ class Story:
 
     @cached_property
     def baseline(self) -> int | None:
-        """The number of the latest group of readings that says less than the last."""
+        """The number of the latest group of readings that is lower than the last."""
         groups = self.groups
         for number in range(len(groups) - 2, -1, -1):
             pairs = list(zip(groups[number], groups[-1], strict=False))
@@ -181,7 +181,7 @@ def _event(number: int, data: dict[str, Any]) -> Event:
 
 
 def _without_polls(events: list[Event]) -> Iterator[Event]:
-    """Leave out of what was polled all but the last of each."""
+    """Yield the events with only the last one of each poll."""
     for place, event in enumerate(events):
         later = events[place + 1 :]
         same = (e for e in later if (e.process, e.do) == (event.process, event.do))
@@ -218,7 +218,7 @@ def _failure(found: dict[str, Any], events: tuple[Event, ...], case: Case) -> Fa
 def source_of(data: Any, refer: Callable[[dict[str, Any]], str]) -> str:
     """Return the source of a value that `harness.wire` encoded.
 
-    `refer` returns that of a reference.
+    `refer` returns the source of a reference.
     """
     match data:
         case float() if not math.isfinite(data):
@@ -249,7 +249,7 @@ def source_of(data: Any, refer: Callable[[dict[str, Any]], str]) -> str:
 
 
 def _is_range(data: list[Any]) -> bool:
-    """Return whether many whole numbers follow each other."""
+    """Return whether the list has many consecutive integers."""
     if len(data) < LONG or any(type(number) is not int for number in data):
         return False
     return data == list(range(data[0], data[0] + len(data)))
@@ -260,7 +260,7 @@ def _tuple(value: Any) -> Any:
 
 
 def references_in(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Return each reference in a value, with the way to it: ``("3", "[0]['two']")``."""
+    """Yield each reference in a value with its path, like ``("3", "[0]['two']")``."""
     match data:
         case {"reference": key}:
             yield key, path

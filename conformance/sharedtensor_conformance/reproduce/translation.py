@@ -1,8 +1,8 @@
-"""Translates the events of a story into the lines of its processes.
+"""Translates recorded events into the lines of the program's processes.
 
-The owner is the program itself. Another process does its part in turns, as a generator:
-the owner lets it go on, and it yields when its part is done. So each process reads from
-top to bottom, and the order of everything is that of the test.
+The owner is the program itself. Every other process is a generator: the owner resumes
+it, and it yields when its turn is done. So the code of each process reads from top to
+bottom, and all steps happen in the order of the test.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMES = {
     "detach": "detached",
     "forge": "forged",
 }
-"""What a program calls the result of an operation; others after the operation."""
+"""The names of results in a program; other results are named after the operation."""
 
 OBSERVING = frozenset(
     [
@@ -44,7 +44,7 @@ OBSERVING = frozenset(
         *("requires_grad", "is_leaf", "is_parameter", "device_values", "device_of"),
     ]
 )
-"""Operations that change nothing: a program makes only those that show the failure."""
+"""Operations that only read; a program has only those that show the failure."""
 
 
 @dataclass
@@ -52,14 +52,14 @@ class Process:
     """A process of the program.
 
     Args:
-        name: its name in the story.
-        variable: what the owner calls it.
-        given: the names of its parameters, and what the owner gives for them.
+        name: its name in the events.
+        variable: its name in the owner.
+        given: the names of its parameters, with the owner's arguments for them.
         sources: the source of each object that it has, by key.
-        names: the names that are taken.
-        entrance: what it does first.
-        arguments: what it was started with, encoded.
-        inherits: whether these were not sent.
+        names: the names that it already uses.
+        entrance: its first lines.
+        arguments: the arguments with which it was started, encoded.
+        inherits: whether it inherited the arguments, so that they were not sent.
     """
 
     name: str
@@ -84,18 +84,18 @@ class Process:
 
 
 class Translation:
-    """The lines of the processes of a story.
+    """The lines of all processes of a program.
 
     Args:
-        story: the story.
-        operations: those of the adapter.
+        story: the recorded events.
+        operations: the operations of the adapter.
         strategy: the sharing strategy of the case.
-        start_method: its start method.
-        whole: do as the test did what only looks at something, too.
+        start_method: the start method of the case.
+        whole: whether to include operations that only read.
 
-    `readings` are the places of the steps at which the ledger is read,
-    `goes_on` says whether what shows the failure began before other things happened,
-    `inherited` names what the owner holds when it forks another process.
+    `readings` are the positions of the steps at which the ledger is read. `goes_on` is
+    true if the call that shows the failure began before other events. `inherited` has
+    the names that the owner holds when it forks another process.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Translation:
         self._begin()
 
     def tell(self) -> None:
-        """Tell the story up to the event that shows the failure."""
+        """Translate the events before the one that shows the failure."""
         last = self.story.failure.event
         waiting: list[Event] = []
         for event in self.story.events:
@@ -142,7 +142,7 @@ class Translation:
                 waiting.append(event)
 
     def _is_last(self, event: Event) -> bool:
-        """Return whether nothing happens after what shows the failure began."""
+        """Return whether nothing else happens after an event began."""
         if self.story.failure.kind == "growth":
             return False
         others = event.process != OWNER and event is not self.story.events[-1]
@@ -168,7 +168,7 @@ class Translation:
 
     def _start(self, name: str, method: str, arguments: Any) -> None:
         if method != self.start_method:
-            raise Untranslatable("it starts processes in more than one way")
+            raise Untranslatable("it uses more than one start method")
         for channel in self.channels.made_for(name, self.processes):
             self.add(OWNER, channel.making)
         made = Process(name, self._variable(name), arguments=arguments)
@@ -185,9 +185,9 @@ class Translation:
         made.entrance += self._entrance(name)
 
     def _let_go_of_what_it_inherits(self, made: Process) -> None:
-        """Let a forked process drop at once what its parent holds, as in the test.
+        """Make a forked process drop at once what its parent holds, as in the test.
 
-        So the names of the parent are global.
+        For this, the names of the parent are global.
         """
         held = [s for s in self.of(OWNER).sources.values() if s.isidentifier()]
         if made.inherits and held:
@@ -203,7 +203,7 @@ class Translation:
     # Lines
 
     def add(self, process: str, text: str) -> None:
-        """Let a process do a line."""
+        """Add a line to a process."""
         if not text:
             return
         if process == OWNER:
@@ -212,14 +212,14 @@ class Translation:
             self.steps.append(Turn(process, (text,)))
 
     def lines(self, process: str, texts: list[str]) -> None:
-        """Let a process do several lines."""
+        """Add several lines to a process."""
         for text in texts:
             self.add(process, text)
 
     def of(self, process: str) -> Process:
-        """Return a process, which was started before."""
+        """Return a process that was started before."""
         if process not in self.processes:
-            raise Untranslatable(f"the process {process} was not started by the story")
+            raise Untranslatable(f"the test did not start the process {process}")
         return self.processes[process]
 
     # Events
@@ -254,7 +254,7 @@ class Translation:
 
     @property
     def expects_an_address(self) -> bool:
-        """Whether what is expected is an address, which differs from run to run."""
+        """Whether the expected value is an address, which differs between runs."""
         expected = self._expected_event
         if expected is None or expected.given[:1] != ("address",):
             return False
@@ -279,7 +279,7 @@ class Translation:
     def _end(self, event: Event, how: str) -> None:
         if event.process == OWNER:
             raise Untranslatable(
-                "the owner ends in it, and a program is the owner of its processes"
+                "the owner ends in it, and in a program the owner is the program itself"
             )
         self.add(OWNER, how)
         self.add(OWNER, f"{self.of(event.process).variable}.process.join(TIMEOUT)")
@@ -291,10 +291,10 @@ class Translation:
         self.add(event.process, f"while not ({is_there}):\n    time.sleep(0.01)")
 
     def told(self, event: Event) -> list[str]:
-        """Return the lines that do what a process was asked for.
+        """Return the lines for a request to a process.
 
         Raises:
-            Untranslatable: a program cannot do that.
+            Untranslatable: the request cannot be translated.
         """
         tell = getattr(self, f"_tell_{event.do}", None)
         if tell is None:
@@ -303,7 +303,7 @@ class Translation:
         return [line for line in lines if line]
 
     def shown(self, event: Event) -> str:
-        """Return the source of what shows the failure, without a name for it."""
+        """Return the source of the event that shows the failure, without a name."""
         whole, self.whole, self._names_results = self.whole, True, False
         try:
             return "\n".join(self.told(event))
@@ -321,13 +321,13 @@ class Translation:
                 return ", ".join(channel.names_for(process))
             sources = self.of(process).sources
             if found["reference"] not in sources:
-                raise Untranslatable("it uses an object from before its beginning")
+                raise Untranslatable("it uses an object from before the recording")
             return sources[found["reference"]]
 
         return source_of(data, refer)
 
     def _message(self, process: str, payload: Any, inherits: bool = False) -> str:
-        """Return the source of a message, its tensors encoded."""
+        """Return the source of a message with encoded tensors."""
         if inherits or self.operations.does_nothing("encode"):
             return self.source(process, payload)
 
@@ -336,7 +336,7 @@ class Translation:
 
         def refer(found: dict[str, Any]) -> str:
             key = found["reference"]
-            if key in encoded:  # what occurs twice is encoded once
+            if key in encoded:  # an object that occurs twice is encoded once
                 return encoded[key]
             source = self.operations.written("encode", self.source(process, found))
             if keys.count(key) == 1:
@@ -349,7 +349,7 @@ class Translation:
     def _bound(
         self, event: Event, wanted: str, source: str, decodes: bool
     ) -> list[str]:
-        """Return the lines that keep what an event brought, and learn their names."""
+        """Return the lines that store the result of an event, and note its names."""
         process = self.of(event.process)
         new = [
             (key, path)
@@ -440,7 +440,7 @@ class Translation:
         if source is None:
             return
         if not source.isidentifier():
-            raise Untranslatable("it drops a part of a message")
+            raise Untranslatable("it drops only a part of a message")
         if not self.operations.does_nothing("release"):
             yield self.operations.written("release", source)
         process.names.discard(source)
@@ -549,7 +549,7 @@ class Translation:
 
     def _act_hide(self, event: Event, key: str, where: str) -> list[str]:
         if where != "a cycle":
-            raise Untranslatable(f"it hides tensors where a program does not: {where}")
+            raise Untranslatable(f"it hides tensors as a program cannot: {where}")
         self.needs.add("cycle")
         source = self.of(event.process).sources[key]
         return [f"Cycle({source})", *self._dropped(event.process, key)]
@@ -568,26 +568,26 @@ class Translation:
     # Readings of the ledger
 
     def _read(self) -> None:
-        """Note where the ledger is read; readings that follow each other are one."""
+        """Note where the ledger is read; consecutive readings count as one."""
         if not self._reads:
             self.readings.append(len(self.steps))
         self._reads = True
 
 
 def _limited(kind: str, value: str) -> str:
-    """Return the line that sets a limit of a process."""
+    """Return the line that sets a resource limit of a process."""
     limit = f"resource.RLIMIT_{kind}"
     return f"resource.setrlimit({limit}, ({value}, resource.RLIM_INFINITY))"
 
 
 def _dropping_names(message: str) -> list[str]:
-    """Return the line that lets go of what a message has given names."""
+    """Return the line that deletes the names bound to a message."""
     names = re.findall(r"\((\w+) := ", message)
     return [f"del {', '.join(names)}"] if names else []
 
 
 def _is_flat(data: Any, new: list[tuple[str, str]]) -> bool:
-    """Return whether a value is a list of different new objects and nothing else."""
+    """Return whether a value is a list of different new objects only."""
     keys = [item.get("reference") for item in data if isinstance(item, dict)]
     flat = isinstance(data, list) and len(keys) == len(data)
     return flat and keys == [key for key, _ in new] and len(set(keys)) == len(keys)

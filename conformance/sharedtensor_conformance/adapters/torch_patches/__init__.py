@@ -1,8 +1,9 @@
-"""Fixes of PyTorch in Python: a proof that it can meet the clauses, not a product.
+"""Fixes of PyTorch in Python, which show that it can meet the clauses; not a product.
 
 Each fix is a function that replaces functions of PyTorch, or of the standard library
-where PyTorch uses its channels, in the process that calls it. `install` applies them;
-`FIXES` lists them in their order, since a later one may wrap what an earlier one made.
+where PyTorch uses its channels, in the process that calls it. `install` applies the
+fixes. `FIXES` lists them in order, because a later fix may wrap the result of an
+earlier one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A storage under an array is not moved."""
+"""Fix: a storage is not moved while a NumPy array uses its memory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What travels with a message, and who has to give it back.
+"""The resources of a message, and which process has to release them.
 
-A message has descriptors, and names of segments in which its sender has counted it.
-Until it is sent they belong to the sender; what a receiver has not taken when it has
-rebuilt the message, or has failed to, it gives back.
+A message has descriptors, and names of segments in which its sender counted the
+message. Until the message is sent, they belong to the sender. When a receiver has
+rebuilt the message, or has failed to, it releases those that it did not take.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A process begins with its parent's strategy; what it fails of is told, and no file
-for that stays.
-"""
+"""Fix: a child starts with its parent's strategy, and its failures are reported."""
 
 from __future__ import annotations
 

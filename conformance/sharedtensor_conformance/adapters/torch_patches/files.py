@@ -1,4 +1,4 @@
-"""A file that is made is the user's to open; one that is refused leaves nothing."""
+"""Fix: a new file can be opened only by its user; a refused one leaves nothing."""
 
 from __future__ import annotations
 

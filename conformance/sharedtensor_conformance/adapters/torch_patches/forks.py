@@ -1,4 +1,4 @@
-"""A forked child is counted, has locks of its own, and gives back what it holds."""
+"""Fix: a forked child is counted, has its own locks, and releases what it holds."""
 
 from __future__ import annotations
 

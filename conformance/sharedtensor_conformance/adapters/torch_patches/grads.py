@@ -1,4 +1,4 @@
-"""A tensor is sent with its grad."""
+"""Fix: a tensor is sent with its grad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shared storage refuses to grow before anything has changed."""
+"""Fix: a shared storage refuses to grow before anything is changed."""
 
 from __future__ import annotations
 

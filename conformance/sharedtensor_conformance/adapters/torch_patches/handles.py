@@ -1,4 +1,4 @@
-"""A handle is believed only as far as its segment bears it out."""
+"""Fix: a handle is checked against its segment before it is used."""
 
 from __future__ import annotations
 

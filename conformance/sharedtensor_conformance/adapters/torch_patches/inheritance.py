@@ -1,4 +1,4 @@
-"""A program that is started has no descriptor of a storage."""
+"""Fix: a program that a process starts inherits no descriptor of a storage."""
 
 from __future__ import annotations
 

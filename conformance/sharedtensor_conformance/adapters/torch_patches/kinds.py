@@ -1,4 +1,4 @@
-"""A tensor arrives with what it is read by: signs, scales, and one buffer."""
+"""Fix: a tensor arrives with its signs, its scales, and one common buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manager starts with nothing of the process that starts it."""
+"""Fix: the manager inherits nothing from the process that starts it."""
 
 from __future__ import annotations
 

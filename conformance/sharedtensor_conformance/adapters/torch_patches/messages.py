@@ -1,4 +1,4 @@
-"""A message carries its descriptors."""
+"""Fix: a message contains its descriptors."""
 
 from __future__ import annotations
 

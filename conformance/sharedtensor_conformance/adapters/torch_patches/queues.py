@@ -1,4 +1,4 @@
-"""A queue pickles in `put`, and is read without a lock."""
+"""Fix: a queue pickles in `put`, and is read without a lock."""
 
 from __future__ import annotations
 

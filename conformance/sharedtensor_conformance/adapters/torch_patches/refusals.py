@@ -1,4 +1,4 @@
-"""A message that is not sent, or not rebuilt, is counted in no segment."""
+"""Fix: a message that is not sent, or not rebuilt, is not counted in any segment."""
 
 from __future__ import annotations
 

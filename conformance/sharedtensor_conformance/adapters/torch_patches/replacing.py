@@ -1,4 +1,4 @@
-"""How a function of PyTorch is replaced: the new one gets the one that was there."""
+"""Replaces a function of PyTorch by one that can call the original."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The files of `file_system`: which storages have one, and how each is counted.
+"""The files of `file_system`: which storages have a file, and the count in each file.
 
-A file begins with the number of those that hold it or are to receive it, in 64 bytes;
-the storage follows.
+A file begins with the number of its holders and future receivers, in 64 bytes; the
+storage follows.
 """
 
 from __future__ import annotations

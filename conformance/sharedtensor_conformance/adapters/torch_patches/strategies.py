@@ -1,6 +1,6 @@
-"""A storage is sent as it was shared, whatever the strategy is by now.
+"""Fix: a storage is sent under the strategy under which it was shared.
 
-And whoever asks for the strategies gets a set of its own.
+It also returns a new set of strategies to each caller, so that a caller can change it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a test holds: actors, tensors, channels and pools, by remote call.
+"""The remote objects that a test uses: actors, tensors, channels and pools.
 
-Nothing here knows what a tensor is. Plain results are returned as they are; everything
-else stays in its process and comes back as a `Remote`.
+This code does not depend on what a tensor is. Plain results are returned as values; all
+other objects stay in their process and are returned as a `Remote`.
 """
 
 from __future__ import annotations

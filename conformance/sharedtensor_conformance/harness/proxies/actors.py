@@ -1,7 +1,7 @@
 """An actor as a test sees it: it makes tensors, sends and receives, and starts others.
 
-What concerns one side of its process alone has a part of its own: the drop-in module,
-and the process as the system sees it.
+Two aspects have their own classes: the drop-in module, and the process as the operating
+system sees it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class ActorProxy(Requester):
 
     @contextmanager
     def getting(self, sender: ActorProxy, channel: str = "") -> Iterator[Pending]:
-        """Let the process wait for a message from another actor during the block.
+        """Make the process wait for a message from another actor during the block.
 
         The block must not ask this process for anything; the message is in `payload`
         after it.
@@ -195,7 +195,7 @@ class ActorProxy(Requester):
         self.request("act", "collect_garbage")
 
     def doing(self, action: str, *arguments: Any) -> Pending:
-        """Let the process do an action, while the test goes on to ask others."""
+        """Make the process do an action, while the test goes on to ask others."""
         return Pending(self, "act", action, *arguments)
 
     # Processes that it starts
@@ -289,12 +289,12 @@ class ActorProxy(Requester):
         return bool(self.request("forked_from") == parent.pid)
 
     def leave(self) -> int | None:
-        """Let the process end normally; return its exit code."""
+        """Make the process end normally; return its exit code."""
         self.begin_to_leave()
         return self.wait_for_exit()
 
     def begin_to_leave(self) -> None:
-        """Let the process end normally, and do not wait for its end."""
+        """Make the process end normally, and do not wait for its end."""
         self.ensure_started()
         self.exchange("leave")
 
@@ -317,13 +317,13 @@ class ActorProxy(Requester):
         return self.host.ends.wait(self.process)
 
     def end(self, how: str) -> int | None:
-        """Let the process end ``by os._exit``, ``by an exception``, ``by SIGTERM``."""
+        """Make the process end ``by os._exit``, ``by an exception``, ``by SIGTERM``."""
         self.ensure_started()
         self.ask("act", "end", how)
         return self.host.ends.wait(self.process)
 
     def write_and_end(self, tensor: Remote, value: Any, how: str) -> int | None:
-        """Let the process write to all elements of a tensor, and end at once.
+        """Make the process write to all elements of a tensor, and end at once.
 
         `how` is as for `end`; or ``by SIGKILL``, or ``by returning``.
         """
@@ -333,7 +333,7 @@ class ActorProxy(Requester):
 
     @contextmanager
     def as_a_program(self) -> Iterator[None]:
-        """Let the process replace itself by another program, which is killed after."""
+        """Make the process replace itself by another program, which is killed after."""
         self.ensure_started()
         self.ask("act", "become_a_program")
         with suppress(wire.WireClosed):

@@ -1,7 +1,7 @@
-"""Remote calls: a request to the process of an actor, and what it answers.
+"""Remote calls: a request to the process of an actor, and its answer.
 
-A request names what its process has, and an answer brings such names: a `Remote` is an
-object of one process, a `ChannelProxy` a channel that several processes can have.
+Requests and answers contain references to objects: a `Remote` is an object of one
+process, and a `ChannelProxy` is a channel that several processes can have.
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ class ChannelProxy:
         self.name = name
 
     def put(self, actor: Requester, payload: Any) -> None:
-        """Let an actor put a payload."""
+        """Make an actor put a payload."""
         actor.request("channel_put", self, payload)
 
     def get(self, actor: Requester) -> Any:
@@ -324,11 +324,11 @@ class ChannelProxy:
         return actor.request("channel_get", self)
 
     def waiting(self, actor: Requester) -> Pending:
-        """Let an actor wait for a payload."""
+        """Make an actor wait for a payload."""
         return Pending(actor, "channel_get", self)
 
     def offer(self, actor: Requester, payload: Any, how: Any = None) -> bool:
-        """Let an actor put a payload on a queue if it has room, and say if it had."""
+        """Make an actor put a payload on a queue if it has room, and say if it had."""
         return bool(actor.request("channel_offer", self, payload, how))
 
     def get_as(self, actor: Requester, how: dict[str, Any]) -> list[Any]:
@@ -344,7 +344,7 @@ class ChannelProxy:
         return found
 
     def waiting_within(self, actor: Requester, seconds: float) -> Pending:
-        """Let an actor wait so long for a payload: a list, empty if none came."""
+        """Make an actor wait so long for a payload: a list, empty if none came."""
         return Pending(actor, "channel_get_within", self, seconds)
 
     def has_message(self, actor: Requester) -> bool:
@@ -352,31 +352,31 @@ class ChannelProxy:
         return bool(actor.request("channel", self, "has_message"))
 
     def close_writer(self, actor: Requester) -> None:
-        """Let an actor close its writing end, where this is a pipe."""
+        """Make an actor close its writing end, where this is a pipe."""
         actor.request("channel", self, "close_writer")
 
     def close_reader(self, actor: Requester) -> None:
-        """Let an actor close its other end, where this is a pipe."""
+        """Make an actor close its other end, where this is a pipe."""
         actor.request("channel", self, "close_reader")
 
     def flush(self, actor: Requester) -> None:
-        """Let an actor close a queue when all that it has put was written."""
+        """Make an actor close a queue when all that it has put was written."""
         actor.request("channel", self, "flush")
 
     def cancel_join_thread(self, actor: Requester) -> None:
-        """Let an actor end though nobody receives what it has put."""
+        """Make an actor end though nobody receives what it has put."""
         actor.request("channel", self, "cancel_join_thread")
 
     def joining(self, actor: Requester) -> Pending:
-        """Let an actor wait until all messages have been dealt with."""
+        """Make an actor wait until all messages have been dealt with."""
         return Pending(actor, "channel", self, "join")
 
     def put_bytes(self, actor: Requester, text: str) -> None:
-        """Let an actor send a text as bare bytes, where this is a pipe."""
+        """Make an actor send a text as bare bytes, where this is a pipe."""
         actor.request("channel", self, "put_bytes", text)
 
     def waiting_for_bytes(self, actor: Requester) -> Pending:
-        """Let an actor wait for bare bytes, where this is a pipe."""
+        """Make an actor wait for bare bytes, where this is a pipe."""
         return Pending(actor, "channel", self, "get_bytes")
 
     def get_bytes(self, actor: Requester) -> str:
@@ -400,17 +400,17 @@ class ChannelProxy:
         return int(actor.request("channel", self, "size"))
 
     def task_done(self, actor: Requester) -> None:
-        """Let an actor say that a message has been dealt with."""
+        """Make an actor say that a message has been dealt with."""
         actor.request("channel", self, "task_done")
 
     def join(self, actor: Requester) -> None:
-        """Let an actor wait until all messages have been dealt with."""
+        """Make an actor wait until all messages have been dealt with."""
         actor.request("channel", self, "join")
 
     def close(self, actor: Requester) -> None:
-        """Let an actor close all that it has of the channel."""
+        """Make an actor close all that it has of the channel."""
         actor.request("channel", self, "close")
 
     def drop(self, actor: Requester) -> None:
-        """Let an actor forget the channel."""
+        """Make an actor forget the channel."""
         actor.request("drop_channel", self.name)

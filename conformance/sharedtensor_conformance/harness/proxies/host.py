@@ -1,7 +1,7 @@
-"""What an actor needs of its stage: to be started, and to learn how its process ended.
+"""The interface that an actor needs of its stage: starting and ending its process.
 
-A stage has actors and not the other way round, so what they need is declared here, and
-the stage provides it.
+A stage has actors, and not the other way round. So the interface is declared here, and
+the stage implements it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The drop-in module in the process of an actor."""
+"""The drop-in module in the process of an actor, as a test sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of an actor as the system sees it, and what a test does to it."""
+"""The process of an actor as the operating system sees it, for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sharedtensor_conformance.harness.proxies.calls import Requester
 
 @dataclass
 class Interrupted:
-    """How often a process was interrupted; known when that is over."""
+    """The number of interruptions of a process; known at the end."""
 
     times: int = 0
 
@@ -29,15 +29,15 @@ class SystemProxy:
     # What it holds
 
     def descriptors(self) -> int:
-        """Return how many descriptors the process has open."""
+        """Return the number of open descriptors of the process."""
         return self._count("descriptors")
 
     def mappings(self) -> int:
-        """Return how many mappings of shared memory the process has."""
+        """Return the number of shared memory mappings of the process."""
         return self._count("mappings")
 
     def targets(self) -> list[str]:
-        """Return what the descriptors of the process point to, such as a pipe."""
+        """Return the targets of the process's descriptors, for example a pipe."""
         self.actor.ensure_started()
         return self.actor.host.ledger.details(self.actor.pid)["targets"]
 
@@ -51,7 +51,7 @@ class SystemProxy:
 
     @contextmanager
     def exhausted(self, what: str, spare: int = 0) -> Iterator[None]:
-        """Leave the process only `spare` more of something for a while.
+        """Leave the process only `spare` more of a resource during the block.
 
         `what` is ``"descriptors"`` or ``"mappings"`` (an even number of them);
         ``"memory"``, bytes by which its address space may grow; or ``"file_size"``,
@@ -68,7 +68,7 @@ class SystemProxy:
 
     @contextmanager
     def interrupted(self, interval: float = 0.0005) -> Iterator[Interrupted]:
-        """Let a signal with a Python handler arrive in the process all the time."""
+        """Send signals with a Python handler to the process during the block."""
         found = Interrupted()
         self.actor.request("interrupt", interval)
         try:
@@ -78,11 +78,11 @@ class SystemProxy:
                 found.times = self.actor.request("stop_interrupting")
 
     def ignore_signal(self, number: int) -> None:
-        """Let the process live on when it gets this signal."""
+        """Make the process ignore this signal."""
         self.actor.request("ignore_signal", number)
 
     def let_be_interrupted(self) -> None:
-        """Let SIGINT raise `KeyboardInterrupt` in the process, as where it starts."""
+        """Make SIGINT raise `KeyboardInterrupt` in the process, as by default."""
         self.actor.request("act", "let_be_interrupted")
 
     def interrupt(self) -> None:
@@ -106,7 +106,7 @@ class SystemProxy:
     # The environment that its children have
 
     def variable(self, name: str) -> str | None:
-        """Return a variable of the environment; None where it is not set."""
+        """Return a variable of the environment; None if it is not set."""
         found: str | None = self.actor.request("act", "variable", name)
         return found
 
@@ -128,7 +128,7 @@ class SystemProxy:
         return int(self.actor.request("act", "own_pid"))
 
     def forbid_memfd_create(self, error: str) -> None:
-        """Let `memfd_create` fail in the process and in children that it starts."""
+        """Make `memfd_create` fail in the process and in its later children."""
         self._confine("forbid_memfd_create", error)
 
     @contextmanager
@@ -142,7 +142,7 @@ class SystemProxy:
                 self._confine("leave_pid_namespace")
 
     def mount_own_shm(self) -> None:
-        """Give the process a ``/dev/shm`` of its own."""
+        """Mount a private ``/dev/shm`` for the process."""
         self._confine("mount_own_shm")
 
     def _confine(self, action: str, *arguments: object) -> None:
@@ -153,7 +153,7 @@ class SystemProxy:
 
     @contextmanager
     def program(self) -> Iterator[int]:
-        """Let the process start another program, which waits; its pid."""
+        """Make the process start another program, which waits; yield its pid."""
         pid = int(self.actor.request("act", "start_a_program"))
         try:
             yield pid

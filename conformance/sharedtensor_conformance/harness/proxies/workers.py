@@ -1,4 +1,4 @@
-"""Processes of the implementation that run tasks for an actor: pools and groups."""
+"""Pools and groups: processes that run tasks for an actor."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class PoolProxy:
     def write_and_return(
         self, payload: Any, index: int | tuple[int, ...], value: Any
     ) -> Any:
-        """Let a worker write one element of every tensor; return its result."""
+        """Make a worker write one element of every tensor; return its result."""
         return self._run("write_and_return", payload, index_tuple(index), value)
 
     def add_and_return(self, way: str, payloads: list[Any]) -> Any:
-        """Let workers add 1 to the first element of all tensors, each a task."""
+        """Make workers add 1 to the first element of all tensors, each a task."""
         timeout = self.actor.host.timeouts.start
         return self.actor.request(
             "run_tasks", self.name, way, payloads, deadline=timeout
@@ -44,12 +44,12 @@ class PoolProxy:
         return str(self.actor.request("strategy_in_pool", self.name, deadline=timeout))
 
     def look_and_write(self, bundle: Remote, with_grads: bool = False) -> list[Any]:
-        """Let a worker write to a bundle; return its result, and what it saw of it."""
+        """Make a worker write to a bundle; return its result, and what it saw of it."""
         found: list[Any] = self._run("look_and_write", bundle, with_grads)
         return found
 
     def targets_of_a_program(self, payload: list[Any]) -> list[str]:
-        """Let the worker, with the payload, start a program; what that has open."""
+        """Make the worker, with the payload, start a program; what that has open."""
         found: list[str] = self._run("targets_of_a_program", payload)
         return found
 
@@ -59,7 +59,7 @@ class PoolProxy:
         self.actor.request("leave_pool", self.name, payloads, deadline=timeout)
 
     def make_and_keep(self, values: list[Any], dtype: str = "float32") -> Remote:
-        """Let the worker make a tensor, keep it and return it."""
+        """Make the worker make a tensor, keep it and return it."""
         made: Remote = self._run("make_and_keep", values, dtype)
         return made
 
@@ -68,12 +68,12 @@ class PoolProxy:
         return self._run("read_kept", index_tuple(index))
 
     def write_kept(self, index: int | tuple[int, ...], value: Any) -> None:
-        """Let the worker write one value of the tensor that it keeps."""
+        """Make the worker write one value of the tensor that it keeps."""
         self._run("write_kept", index_tuple(index), value)
 
 
 class GroupProxy:
-    """Processes that an actor has started together, each with its index."""
+    """Processes that an actor started together, each with an index."""
 
     def __init__(self, context: Remote) -> None:
         self.context = context
@@ -99,13 +99,13 @@ class GroupProxy:
         return found
 
     def is_ready(self, count: int, timeout: float | None = None) -> bool:
-        """Wait until so many of them run the task; return whether they do."""
+        """Wait until `count` of them run the task; return whether they do."""
         if timeout is None:
             timeout = self.context.actor.host.timeouts.start
         return bool(self._request("group_is_ready", count, timeout, slower=2))
 
     def join_in_a_thread(self) -> Any:
-        """Let another thread than the one that started them join them."""
+        """Join them in another thread than the one that started them."""
         actor = self.context.actor
         deadline = actor.host.timeouts.start
         what = ("in_a_thread", "act", "join_group", self.context, None, None)
