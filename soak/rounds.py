@@ -37,7 +37,7 @@ COUNTED = ("descriptors", "mappings", "threads")
 MEASURED = ("memory", "heap")
 BOUND = 1024  # KiB over the second half of the samples
 WARM_UP = 200  # rounds; a tenth of the run if that is less
-DEADLINE = 120.0  # seconds between two samples
+DEADLINE = 600.0  # seconds between two samples, on a machine that is busy as well
 GRACE = 5.0  # seconds until everything has to be gone
 
 Samples = dict[str, Any]

@@ -292,11 +292,20 @@ def run_owner(options: dict[str, Any]) -> None:
             break
         if stops:
             tell(round=this.number, owner=os.getpid(), peer=peer.pid)
-            said = sys.stdin.readline().strip() or GO_ON
+            said = answer_of_the_observer()
             side.say(said)
             if said == THE_LAST:
                 break
     peer.join()
+
+
+def answer_of_the_observer() -> str:
+    """Wait for a line; return whether there is another round.
+
+    At the end of the input the observer has gone, and nobody would end this process.
+    """
+    line = sys.stdin.readline()
+    return (line.strip() or GO_ON) if line else THE_LAST
 
 
 def told(error: Exception) -> str:

@@ -35,6 +35,7 @@ def judged(scripts, tmp_path):
     def judge_cases(*cases, status=0, unprivileged=False):
         report = tmp_path / "report.jsonl"
         common = {"type": "case", "id": "a", "evidence": "", "repeated": None}
+        common["device"] = "cpu"
         lines = [{"type": "run"}, *({**common, **case} for case in cases)]
         report.write_text("".join(json.dumps(line) + "\n" for line in lines))
         made = {"status": status, "idle": 0.0, "unprivileged": unprivileged}
@@ -69,11 +70,19 @@ def test_what_needs_privileges_is_no_flaw_of_another_user(judged):
         judged(passed, {"verdict": "fail"}, refused, status=1, unprivileged=True)
 
 
+def test_what_needs_a_real_device_is_no_flaw_of_a_simulated_one(judged):
+    passed = {"verdict": "pass"}
+    never_run = {"verdict": "not-run", "device": "simulated"}
+    assert "all 1 cases" in judged(passed, never_run)
+    with pytest.raises(Exception, match="1 not run, first a"):
+        judged(passed, never_run, {"verdict": "not-run"})
+
+
 def test_a_run_that_is_ended_early_keeps_what_is_complete(scripts, monkeypatch):
     import loaded
 
     complete = {"status": 0, "idle": 0.0, "unprivileged": False, "others": []}
-    complete |= {"verdicts": {"pass": 3}}
+    complete |= {"verdicts": {"pass": 3}, "refused": []}
 
     def ended(count):
         def run_all(given, runs):

@@ -1,5 +1,9 @@
 """Rounds that hold, and rounds on a reference that is broken."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 
@@ -36,6 +40,22 @@ def test_rounds_on_a_broken_reference_do_not_hold(run, mutant, sentence):
     assert sentence in done.record["sentence"]
     assert not done.record["held"]
     assert done.left == []
+
+
+def test_a_pair_whose_observer_has_gone_ends(scripts):
+    import rounds_pair
+
+    options = {"rounds": sys.maxsize, "every": 5, "strategy": "file_descriptor"}
+    options |= {"start_method": "fork", "seed": 1, "mutant": ""}
+    command = [sys.executable, rounds_pair.__file__, json.dumps(options)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as pair:
+        try:
+            assert json.loads(pair.stdout.readline())["round"] == 5
+            pair.stdin.close()
+            assert pair.wait(60) == 0
+        finally:
+            pair.kill()
 
 
 def test_the_plan_of_a_round_is_its_seed_and_number(scripts):
