@@ -101,7 +101,7 @@ class Page:
         if not found:
             return [paragraph("Nothing: each clause that was judged held.")]
         causes = "cause" if len(found) == 1 else "causes"
-        text = f"{len(found)} {causes}, that of the most basic clause first."
+        text = f"{len(found)} {causes}, from the most basic clause."
         return [paragraph(text), *found]
 
     def not_shown(self) -> Iterator[nodes.Element]:
