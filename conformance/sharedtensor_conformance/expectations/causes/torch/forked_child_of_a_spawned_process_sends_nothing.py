@@ -1,0 +1,40 @@
+"""A forked child of a spawned process loses what it puts on a queue.
+
+The spawned process has received the queue and used it, and has a thread that writes.
+That thread is not started anew in the child, so what the child puts is never written.
+"""
+
+import multiprocessing
+import queue
+import sys
+
+import torch
+import torch.multiprocessing as mp
+
+
+def send_here_and_in_a_child(tensors):
+    """Send a tensor, and another one from a forked child, which ends normally."""
+    tensors.put(torch.zeros(2))
+    fork = multiprocessing.get_context("fork")
+    child = fork.Process(target=tensors.put, args=(torch.ones(2),))
+    child.start()
+    child.join()
+    sys.exit(child.exitcode)
+
+
+if __name__ == "__main__":
+    mp.set_sharing_strategy("file_system")  # where tensors outlive their sender
+    context = mp.get_context("spawn")
+    tensors = context.Queue()
+    process = context.Process(target=send_here_and_in_a_child, args=(tensors,))
+    process.start()
+    tensors.get(timeout=60)
+    process.join()
+    if process.exitcode != 0:
+        sys.exit("the child did not end normally")
+    try:
+        tensors.get(timeout=3)
+    except queue.Empty:
+        print("the child ended normally, and its message is not received")
+    else:
+        sys.exit(1)
