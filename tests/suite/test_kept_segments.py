@@ -79,6 +79,7 @@ def stage_with(segments, kept, processes=1):
         kept=kept * processes,
         ledger=SimpleNamespace(segments=lambda: set(segments)),
         grace=0.01,
+        owner=SimpleNamespace(deadline=0.01),
     )
 
 
