@@ -12,9 +12,10 @@ import torch
 import torch.multiprocessing as mp
 
 
-def send_here_and_in_a_child(tensors):
-    """Send a tensor, and another one from a forked child, which ends normally."""
+def send_here_and_in_a_child(tensors, is_received):
+    """Send a tensor, and then another one from a forked child, which ends normally."""
     tensors.put(torch.zeros(2))
+    is_received.wait()  # so its thread has no lock when the child is forked
     fork = multiprocessing.get_context("fork")
     child = fork.Process(target=tensors.put, args=(torch.ones(2),))
     child.start()
@@ -25,10 +26,12 @@ def send_here_and_in_a_child(tensors):
 if __name__ == "__main__":
     mp.set_sharing_strategy("file_system")  # where tensors outlive their sender
     context = mp.get_context("spawn")
-    tensors = context.Queue()
-    process = context.Process(target=send_here_and_in_a_child, args=(tensors,))
+    tensors, is_received = context.Queue(), context.Event()
+    arguments = (tensors, is_received)
+    process = context.Process(target=send_here_and_in_a_child, args=arguments)
     process.start()
     tensors.get(timeout=60)
+    is_received.set()
     process.join()
     if process.exitcode != 0:
         sys.exit("the child did not end normally")
