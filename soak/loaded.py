@@ -290,9 +290,10 @@ def is_flawless(run: dict[str, Any]) -> bool:
 
     The exit status may be 1, because a clause that no case could judge causes that.
     """
-    if run["refused"] and not run["unprivileged"]:
+    refused = run.get("refused", run["verdicts"].get("not-run", 0))
+    if refused and not run["unprivileged"]:
         return False
-    ended_well = run["status"] == (1 if run["refused"] else 0)
+    ended_well = run["status"] == (1 if refused else 0)
     return ended_well and not run["others"] and bool(run["verdicts"].get("pass"))
 
 
