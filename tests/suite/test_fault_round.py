@@ -42,9 +42,9 @@ class SlowQueue:
     def __init__(self):
         self.told = []
         self.owner = self.peer = self
-        self.grace, self.name, self.pid = 5, "owner", 0
+        self.deadline, self.name, self.pid = 5, "owner", 0
 
-    def has_message(self, owner):
+    def has_message(self, owner, channel):
         self.told.append("looked")
         return len(self.told) > 2
 

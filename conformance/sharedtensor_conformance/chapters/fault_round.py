@@ -23,6 +23,7 @@ from sharedtensor_conformance.chapters.fault_table import (
     SHORTAGES,
     Cell,
 )
+from sharedtensor_conformance.chapters.stories import is_sent
 from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.checks import check, eventually, wait_until
 from sharedtensor_conformance.harness.outcomes import (
@@ -136,10 +137,9 @@ class FaultRound:
 
     def messages_have_left(self) -> None:
         """Wait until a message that was put has left the owner, if there is one."""
-        owner, peer = self.stage.owner, self.stage.peer
         if self.messages:
-            waiting = lambda: peer.has_message(owner)  # noqa: E731
-            eventually(waiting, "what was put can be received", self.stage.grace)
+            sentence = "what was put can be received"
+            is_sent(self.stage.owner, self.stage.peer, sentence=sentence)
 
     def _take(self, arrived: Remote) -> None:
         check(isinstance(arrived, Remote), "what arrives is a tensor")

@@ -150,6 +150,17 @@ def machinery(stage: Any, *actors: Any) -> list[int]:
     return counts + [one["threads"] for one in held]
 
 
+def is_sent(
+    sender: Any,
+    receiver: Any,
+    channel: str = "",
+    sentence: str = "the message can be received",
+) -> None:
+    """Wait until a message has left its sender, where a thread may write it."""
+    there = lambda: receiver.has_message(sender, channel)  # noqa: E731
+    eventually(there, sentence, receiver.deadline)
+
+
 def each_storage_has_a_segment(stage: Any) -> None:
     """See that a segment comes and goes with its storage, and has no other.
 

@@ -14,6 +14,7 @@ import pytest
 from sharedtensor_conformance.chapters.stories import (
     direct,
     each_sees_the_writes_of_the_others,
+    is_sent,
     sender_and_receiver,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
@@ -32,8 +33,8 @@ def works_or_is_refused(tensor, values, sender, receiver, channel):
     check.equal(tensor.values(), values, "the sender's has its values")
     if refused is not None:
         return False
-    come = lambda: receiver.has_message(sender, channel)  # noqa: E731
-    eventually(come, "what put accepted can be received", within=receiver.deadline)
+    sentence = "what put accepted can be received"
+    is_sent(sender, receiver, channel, sentence)
     return received_or_refused(tensor, receiver, sender, channel)
 
 

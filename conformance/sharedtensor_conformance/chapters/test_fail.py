@@ -11,6 +11,7 @@ from sharedtensor_conformance.chapters.stories import (
     ROUNDS,
     direct,
     each_sees_the_writes_of_the_others,
+    is_sent,
     nothing_is_added,
     opened,
 )
@@ -94,9 +95,8 @@ def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
     _, refused = attempt(lambda: sender.put(tensors, receiver, channel))
     if refused is None:
         # While the shortage lasts: a thread may still have to write the message.
-        arrives = lambda: receiver.has_message(sender, channel)  # noqa: E731
         sentence = "what put accepted can be received"
-        eventually(arrives, sentence, within=receiver.deadline)
+        is_sent(sender, receiver, channel, sentence)
         arrived = receiver.get(sender, channel)
         have_values(arrived, rows, "what put accepted arrives")
         for tensor, one in zip(tensors, arrived, strict=True):
@@ -250,8 +250,8 @@ def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
             _, refused = attempt(lambda t=tensor: sender.put(t, receiver, channel))
             check.equal(tensor.values(), values, "the sender's has its values")
             if refused is None:
-                come = lambda: receiver.has_message(sender, channel)  # noqa: E731
-                eventually(come, "what put accepted arrives", within=receiver.deadline)
+                sentence = "what put accepted arrives"
+                is_sent(sender, receiver, channel, sentence)
                 arrived.append(receiver.get(sender, channel))
                 check.equal(arrived[-1].values(), values, "it arrives with its values")
                 can_be_written(arrived[-1], values)
@@ -401,14 +401,14 @@ def test_signals_disturb_no_message(sender, receiver, channel):
 
 
 @clause("FAIL-9", vary=("strategy",))
-def test_signals_do_not_end_the_wait_for_a_message(sender, receiver, channel, stage):
+def test_signals_do_not_end_the_wait_for_a_message(sender, receiver, channel):
     """The receiver waits and is interrupted; then the sender, interrupted, sends."""
     tensor = sender.make([91, 92, 93])
     with sender.system.interrupted(), receiver.system.interrupted():
         with receiver.getting(sender, channel) as pending:
             before = pending.times_woken()
             woken = lambda: pending.times_woken() > before + 5  # noqa: E731
-            eventually(woken, "the waiting receiver is interrupted", stage.grace)
+            eventually(woken, "the waiting receiver is interrupted", receiver.deadline)
             sender.put(tensor, receiver, channel)
         check.equal(pending.payload.values(), [91, 92, 93], "the tensor arrives")
 

@@ -7,6 +7,7 @@ from sharedtensor_conformance.chapters.stories import (
     ROUNDS,
     each_sees_the_writes_of_the_others,
     file_of,
+    is_sent,
     shared_after_another,
     shared_apart,
 )
@@ -411,8 +412,8 @@ def goes_there_and_back(sender, receiver, channel):
     made = [sender.make([number, 71, 72]) for number in range(4)]
     sender.put(made[0], receiver, channel)
     made[0].drop()
-    there = lambda: receiver.has_message(sender, channel)  # noqa: E731
-    eventually(there, "the receiver can look for a message", within=receiver.deadline)
+    sentence = "the receiver can look for a message"
+    is_sent(sender, receiver, channel, sentence)
     arrived = [receiver.get(sender, channel)]
     check.equal(arrived[0].values(), [0, 71, 72], "the tensor arrives")
     arrived += sender.send(made[1:], receiver, channel)

@@ -14,6 +14,7 @@ from sharedtensor_conformance.chapters.stories import (
     each_sees_the_writes_of_the_others,
     file_of,
     hold_other_tensors,
+    is_sent,
     machinery,
     nothing_is_added,
     opened,
@@ -221,20 +222,12 @@ def test_message_between_peers_survives_the_exit_of_its_sender(stage, channel):
         keeps_its_values(fresh.bystander.get(fresh.peer, channel), [46, 47, 48])
 
 
-def is_sent(sender, receiver, channel, stage):
-    """Wait until a message has left its sender, where a thread may write it."""
-    sentence = "the message can be received"
-    eventually(lambda: receiver.has_message(sender, channel), sentence, stage.grace)
-
-
 @clause("LIFE-6")
-def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(
-    owner, channel, stage
-):
+def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(owner, channel):
     """A child sends a message and is killed; the owner receives."""
     child = owner.start_peer()
     child.put(child.make([51, 52, 53]), owner, channel)
-    is_sent(child, owner, channel, stage)
+    is_sent(child, owner, channel)
     child.kill()
     arrived, raised = attempt(lambda: owner.get(child, channel))
     if raised is None:
@@ -249,7 +242,7 @@ def test_receiving_from_a_child_that_ended_gives_the_data_or_an_exception(
     for how in ENDS:
         child = owner.start_peer()
         child.put(child.make([57, 58, 59]), owner, channel)
-        is_sent(child, owner, channel, stage)
+        is_sent(child, owner, channel)
         child.end(how)
         arrived, raised = attempt(lambda child=child: owner.get(child, channel))
         if raised is None:
@@ -262,7 +255,7 @@ def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, cha
     """The owner sends a message to the peer and is killed; the peer receives."""
     with stage.fresh() as fresh:
         fresh.owner.put(fresh.owner.make([54, 55, 56]), fresh.peer, channel)
-        is_sent(fresh.owner, fresh.peer, channel, stage)
+        is_sent(fresh.owner, fresh.peer, channel)
         fresh.owner.kill()
         arrived, raised = attempt(lambda: fresh.peer.get(fresh.owner, channel))
         if raised is None:

@@ -338,7 +338,7 @@ class ActorProxy(Requester):
         self.ask("act", "become_a_program")
         with suppress(wire.WireClosed):
             assert self.process.wire is not None, "it was asked"
-            answer = self.process.wire.receive(wire.after(self.host.timeouts.answer))
+            answer = self.process.wire.receive(wire.after(self.deadline))
             self.result(answer, "become another program")
         tally.remote_calls += 1
         try:

@@ -130,7 +130,7 @@ class Requester:
         """Return the next message of the process."""
         connection = self.process.wire
         assert connection is not None, "it was asked"
-        limit = deadline or self.host.timeouts.answer
+        limit = deadline or self.deadline
         try:
             also = self.process.pidfd
             message: dict[str, Any] = connection.receive(wire.after(limit), also=also)
