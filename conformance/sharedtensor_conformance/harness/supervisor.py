@@ -231,8 +231,12 @@ class Supervisor:
         return killed + kill(before=self.note_semaphores)
 
     def note_semaphores(self, pid: int) -> None:
-        """Remember the semaphores of a process that is about to be killed."""
-        self.semaphores |= ledger.semaphores(pid)
+        """Remember the semaphores of a process that is about to be killed.
+
+        Those in a private ``/dev/shm`` need not be removed, since it goes as a whole.
+        """
+        if not self.segments.private:
+            self.semaphores |= ledger.semaphores(pid)
 
     def cleans_up(self, pid: int) -> bool:
         """Return whether a process removes what others who were killed have left."""

@@ -7,8 +7,9 @@ import time
 import torch
 import torch.multiprocessing as mp
 
-FORKING = 60  # seconds: it takes a few forks, or hundreds on a busy machine
+FORKING = 60  # seconds: the first fork mostly shows it
 LIMIT = 5
+THREADS = 8  # so that nearly always one of them holds the lock
 
 
 def share_one():
@@ -17,7 +18,7 @@ def share_one():
 
 
 def share_until(stopped):
-    """Go on with that until told to stop."""
+    """Share one tensor after the other until told to stop."""
     while not stopped.is_set():
         share_one()
 
@@ -38,14 +39,18 @@ if __name__ == "__main__":
     share_one()
     sys.setswitchinterval(1e-6)
     stopped = threading.Event()
-    sharing = threading.Thread(target=share_until, args=(stopped,))
-    sharing.start()
+    sharing = [
+        threading.Thread(target=share_until, args=(stopped,)) for _ in range(THREADS)
+    ]
+    for thread in sharing:
+        thread.start()
     end = time.monotonic() + FORKING
     hangs = False
     while not hangs and time.monotonic() < end:
         hangs = forked_child_hangs(context)
     stopped.set()
-    sharing.join()
+    for thread in sharing:
+        thread.join()
     if not hangs:
         sys.exit(1)
     print("a child that was forked while a thread shared does not end")
