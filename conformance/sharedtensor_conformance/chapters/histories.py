@@ -1,14 +1,15 @@
-"""Random histories: what any sequence of sends, views, writes and drops comes to.
+"""Runs random histories of sends, views, writes and drops, and compares the values.
 
-A history is a list of steps that three processes take in turn. Beside the tensors of
-the implementation goes a model, in which a tensor is a window on a list of numbers, and
-what was sent is a window on the same list. After every step each tensor has to hold
-what the model says. Hypothesis invents the histories and shrinks one that fails; what
-is left is printed in the words of a test, so that it can be pasted into one.
+A history is a list of steps, which three processes perform one after another. A model
+performs the same steps. In the model a tensor is a window on a list of numbers, and a
+tensor that was sent arrives as a window on the same list. After the steps that can
+change or reveal a value (`CHECKED_AFTER`), every tensor must have the values of the
+model. `history_search` shortens a history that fails. Its report shows it as lines that
+can be pasted into a test.
 
-A step is data: a kind, and numbers that pick a tensor, a process, a channel among those
-that are there. So every part of a history is a history too, which is what shrinking
-needs; a step that nothing fits is no step.
+A step is data: a kind, and numbers that pick among the present tensors, processes and
+channels. If nothing fits, the step does nothing. So every part of a history is a
+history too, and can be tried when a history is shortened.
 """
 
 from __future__ import annotations
@@ -47,42 +48,48 @@ NEEDED = {
     "take_grad": "grad",
     "clear_grad": "grad",
 }
-"""The kinds of steps and the profile whose operations each one needs.
-
-The first is the simplest, which shrinking puts in the place of any other.
-"""
+"""The kinds of steps, and the profile whose operations each one needs."""
 
 FREQUENT = ("send", "send", "send", "write", "write", "drop")
-"""Kinds that are taken more often than others: what they do, the others may spoil."""
+"""Kinds of steps that `kinds_for` lists again, so that they are drawn more often.
+
+They show whether the other steps have disturbed the sharing.
+"""
 
 NUMBERS = 60
-"""What a step picks by is below this."""
+"""The numbers of a step are below this."""
 
 STEPS = (14, 28)
-"""How many steps a history has, those that nothing fits among them."""
+"""The smallest and largest number of steps, including those that do nothing."""
 
 CHECKED_AFTER = frozenset({"write", "get", "send", "send_two"})
-"""Kinds after which every tensor is read."""
+"""Kinds of steps after which the values of every tensor are checked."""
 
 MAX_LIVE = 6
-"""Tensors that are alive at once: few, so that the same are met again and again."""
+"""Tensors that exist at once. They are few, so that steps often pick the same one."""
 
 IN_FLIGHT = 6
-"""Messages on their way at once: a channel need not hold more."""
+"""Messages in flight at once, in all channels. No channel has to contain more."""
 
 
 THREADED = 4
-"""One message of so many is put, and one received, by a new thread."""
+"""One in this many messages is put by a new thread, and one is received by one."""
 
 
 def is_in_a_thread(number: int) -> bool:
-    """Return whether a number picks a new thread."""
+    """Return whether a number of a step selects a new thread."""
     return number % THREADED == THREADED - 1
 
 
 @dataclass
 class Memory:
-    """The model of a storage: what it holds, and whether it has moved for certain."""
+    """The model of a storage.
+
+    Attributes:
+        values: the values of its elements.
+        moved: whether it is in shared memory for certain, and no longer moves.
+        in_flight: the number of messages that carry it.
+    """
 
     values: list[int]
     moved: bool = False
@@ -90,17 +97,17 @@ class Memory:
 
     @property
     def settled(self) -> bool:
-        """Whether it stays where it is.
+        """Whether no `put` can still be moving it into shared memory.
 
-        What is put on a channel for the first time may move at any moment until it
-        arrives; what a program may do meanwhile is the matter of clause CHAN-7.
+        An implementation that breaks clause CHAN-7 may move a storage after `put` has
+        returned, until the message arrives. Other tests judge that clause.
         """
         return self.moved or not self.in_flight
 
 
 @dataclass
 class Window:
-    """The model of a tensor: places in a memory, and the grad."""
+    """The model of a tensor: the indices of its elements in a memory, and its grad."""
 
     memory: Memory
     places: list[int]
@@ -108,18 +115,19 @@ class Window:
 
     @property
     def whole(self) -> bool:
-        """Whether it is the whole memory, in order."""
+        """Whether it has all elements of the memory, in their order."""
         return self.places == list(range(len(self.memory.values)))
 
     def values(self) -> list[int]:
-        """Return what a tensor with this window holds."""
+        """Return the values that the tensor must have."""
         return [self.memory.values[place] for place in self.places]
 
     def sent(self, message: dict[int, Window]) -> Window:
-        """Return the window of a tensor that arrives where this one was sent.
+        """Return the window of the tensor that arrives when this one is sent.
 
-        `message` has what else is in the same message, by the identity of its window:
-        a tensor that is named twice, such as a grad beside its tensor, arrives as one.
+        `message` maps the identity of each sent window of the same message to the
+        arriving one. A tensor that is in a message twice, for example also as the grad
+        of another, arrives as one tensor.
         """
         if id(self) not in message:
             arrives = message[id(self)] = Window(self.memory, self.places)
@@ -127,20 +135,20 @@ class Window:
         return message[id(self)]
 
     def memories(self) -> Iterator[Memory]:
-        """Return the memories that travel with it."""
+        """Yield its memory, that of its grad, and so on."""
         yield self.memory
         if self.grad:
             yield from self.grad.memories()
 
     @property
     def settled(self) -> bool:
-        """Whether nothing that belongs to it may be moving."""
+        """Whether none of its memories can still be moving."""
         return all(memory.settled for memory in self.memories())
 
 
 @dataclass
 class HeldTensor:
-    """A tensor that a process holds: its name in the script, and its model."""
+    """A tensor in a process, with its name in the script and its model."""
 
     name: str
     actor: Any
@@ -150,7 +158,7 @@ class HeldTensor:
 
 @dataclass
 class Message:
-    """A message in flight: the windows it carries, and whether it is a list."""
+    """A message in flight, with its windows; `is_list` if it is a list of tensors."""
 
     windows: list[Window]
     is_list: bool
@@ -158,13 +166,29 @@ class Message:
 
 @dataclass
 class History:
-    """Takes steps, on the implementation and on the model."""
+    """Runs one history, in the processes and in the model.
+
+    Args:
+        actors: the processes.
+        channels: the kinds of channels that they use.
+        outlives: whether a tensor may be dropped while another process or a message
+            has its memory. Only the profile `lifetime` permits this.
+        grads: whether the grads of all tensors are checked at the end.
+        gaps: whether a view may leave out elements.
+
+    Attributes:
+        messages: the messages in flight, by index of sender, index of receiver, and
+            channel.
+        lines: the script.
+        numbers: the last number that an element got.
+        names: how many tensors got a name.
+    """
 
     actors: tuple[Any, ...]
     channels: tuple[str, ...]
     outlives: bool
     grads: bool
-    gaps: bool = True  # whether views may have some between their elements
+    gaps: bool = True
     held: list[HeldTensor] = field(default_factory=list)
     messages: dict[tuple[int, int, str], deque[Message]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -172,15 +196,15 @@ class History:
     names: int = 0
 
     def take(self, steps: list[Step]) -> None:
-        """Take the steps, and drop everything at the end.
+        """Run the steps, and drop everything at the end.
 
         Raises:
-            HistoryFailed: a tensor does not hold what it has to, or a process fails.
+            HistoryFailed: a check, a process or the suite failed.
         """
         try:
             for kind, *picks in steps:
                 if not self.held and kind != "rest":
-                    kind = "make"  # nothing else can be done
+                    kind = "make"  # no other step is possible
                 getattr(self, f"step_{kind}")(*picks)
                 if kind in CHECKED_AFTER:
                     self.verify()
@@ -190,7 +214,7 @@ class History:
             raise HistoryFailed(error, script) from error
 
     def verify(self) -> None:
-        """Check what every tensor holds."""
+        """Check the values of every settled tensor."""
         for tensor in self.held:
             if tensor.window.settled:
                 found, due = tensor.remote.values(), tensor.window.values()
@@ -198,7 +222,7 @@ class History:
                 check.equal(found, due, sentence)
 
     def finish(self) -> None:
-        """Receive what is in flight, check for the last time, and drop everything."""
+        """Receive all messages, check all tensors and grads, and drop everything."""
         self.receive_all()
         self.verify()
         if self.grads:
@@ -208,13 +232,13 @@ class History:
         self.drop_all()
 
     def receive_all(self) -> None:
-        """Receive what is in flight."""
+        """Receive all messages in flight."""
         for route in sorted(self.messages):
             while self.messages[route]:
                 self.receive(route)
 
     def drop_all(self) -> None:
-        """Drop what is alive."""
+        """Drop all tensors."""
         while self.held:
             self.held.pop().remote.drop()
 
@@ -223,12 +247,12 @@ class History:
     def pick(
         self, number: int, fits: Callable[[HeldTensor], object]
     ) -> HeldTensor | None:
-        """Return one of the tensors that fit; None where there is none."""
+        """Return one of the settled tensors that fit; None if there is none."""
         fitting = [t for t in self.held if t.window.settled and fits(t)]
         return fitting[number % len(fitting)] if fitting else None
 
     def route(self, sender: Any, number: int) -> tuple[int, int, str]:
-        """Return who sends to whom on which channel."""
+        """Return the indices of the sender and of a receiver, and a channel."""
         start = self.actors.index(sender)
         others = [i for i in range(len(self.actors)) if i != start]
         receiver = others[number % len(others)]
@@ -236,16 +260,22 @@ class History:
         return start, receiver, channel
 
     def new_numbers(self, count: int) -> list[int]:
-        """Return numbers that are nowhere yet; few enough to be exact in any dtype."""
+        """Return `count` numbers that no element has had before.
+
+        A history needs so few of them that they are exact in any dtype.
+        """
         first = self.numbers + 1
         self.numbers += count
         return list(range(first, self.numbers + 1))
 
     def hold(self, actor: Any, remote: Any, window: Window) -> str:
-        """Add a tensor to those that are alive; return its name.
+        """Add a tensor to the held ones, and return its name.
 
-        An object that is there already, such as a grad that was taken twice, goes by
-        its new name from now on.
+        If the same object is held already, such as a grad that was read twice, the new
+        name replaces the old one.
+
+        Raises:
+            CheckFailed: `remote` is not a tensor.
         """
         name = f"t{self.names}"
         check(isinstance(remote, Remote), f"{name} is a tensor")
@@ -259,10 +289,10 @@ class History:
     # Steps
 
     def step_rest(self, _: int, __: int, ___: int) -> None:
-        """Nobody does anything."""
+        """Do nothing."""
 
     def step_make(self, who: int, length: int, _: int) -> None:
-        """A process makes a tensor."""
+        """Let a process make a tensor."""
         if len(self.held) >= MAX_LIVE:
             return
         actor = self.actors[who % len(self.actors)]
@@ -275,7 +305,7 @@ class History:
         self.lines.append(f"{name} = {actor.name}.make({values})")
 
     def step_write(self, which: int, where: int, _: int) -> None:
-        """A process writes one element."""
+        """Let a process write one element."""
         if tensor := self.pick(which, lambda t: True):
             index = where % len(tensor.window.places)
             (value,) = self.new_numbers(1)
@@ -284,14 +314,14 @@ class History:
             tensor.window.memory.values[tensor.window.places[index]] = value
 
     def step_share(self, which: int, _: int, __: int) -> None:
-        """A process shares a tensor; its grad goes with it or not."""
+        """Let a process share a tensor; its grad may be shared with it or not."""
         if tensor := self.pick(which, lambda t: True):
             self.lines.append(f"{tensor.name}.share()")
             tensor.remote.share()
             tensor.window.memory.moved = True
 
     def step_clone(self, which: int, _: int, __: int) -> None:
-        """A process clones a tensor: the values, in a memory of their own."""
+        """Let a process clone a tensor, which copies its values to another memory."""
         tensor = self.pick(which, lambda t: len(self.held) < MAX_LIVE)
         if tensor:
             values = tensor.window.values()
@@ -300,7 +330,7 @@ class History:
             self.lines.append(f"{name} = {tensor.name}.clone()")
 
     def step_view(self, which: int, offset: int, step: int) -> None:
-        """A process takes every element, or every second, from an offset on."""
+        """Let a process make a view: all elements from an offset, or every second."""
         tensor = self.pick(
             which, lambda t: t.window.whole and len(self.held) < MAX_LIVE
         )
@@ -315,7 +345,7 @@ class History:
             self.lines.append(f"{name} = {tensor.name}.view({layout})")
 
     def step_drop(self, which: int, _: int, __: int) -> None:
-        """A process drops a tensor; others, and messages, keep theirs."""
+        """Let a process drop a tensor. Other tensors and messages keep their values."""
         tensor = self.pick(which, lambda t: self.outlives or self.only_here(t))
         if tensor:
             self.lines.append(f"{tensor.name}.drop()")
@@ -323,13 +353,16 @@ class History:
             tensor.remote.drop()
 
     def only_here(self, tensor: HeldTensor) -> bool:
-        """Return whether no other process has the memory, or is about to get it."""
+        """Return whether no other process and no message has the tensor's memory."""
         memory = tensor.window.memory
         holders = {id(t.actor) for t in self.held if t.window.memory is memory}
         return not memory.in_flight and len(holders) == 1
 
     def step_set_grad(self, which: int, _: int, __: int) -> None:
-        """A process gives a tensor that has none, and is in no message, a grad."""
+        """Let a process set the grad of a tensor without one.
+
+        The memory of the tensor must not be in flight.
+        """
         tensor = self.pick(
             which, lambda t: not t.window.grad and not t.window.memory.in_flight
         )
@@ -344,7 +377,10 @@ class History:
             tensor.window.grad = window
 
     def step_clear_grad(self, which: int, _: int, __: int) -> None:
-        """A process takes the grad of a tensor away; nobody else's tensor loses it."""
+        """Let a process set the grad of a tensor to None.
+
+        Tensors of other processes keep theirs.
+        """
         tensor = self.pick(
             which, lambda t: t.window.grad and not t.window.memory.in_flight
         )
@@ -354,19 +390,19 @@ class History:
             tensor.window.grad = None
 
     def step_take_grad(self, which: int, _: int, __: int) -> None:
-        """A process looks at the grad of a tensor; it may have arrived with it."""
+        """Let a process read the grad of a tensor, which may have arrived with it."""
         if tensor := self.pick(which, lambda t: len(self.held) < MAX_LIVE):
             self.take_grad(tensor)
 
     def take_grads(self, tensor: HeldTensor) -> None:
-        """Take the grad of a tensor, and that of the grad, and so on to the last."""
+        """Read the grad of a tensor, the grad of the grad, and so on."""
         while tensor.window.grad:
             self.take_grad(tensor)
             tensor = self.held[-1]
         self.take_grad(tensor)
 
     def take_grad(self, tensor: HeldTensor) -> None:
-        """Take the grad of a tensor, if it should have one, and hold it."""
+        """Check whether a tensor has a grad, as in the model, and hold the grad."""
         grad, due = tensor.remote.grad(), tensor.window.grad
         sentence = f"{tensor.name} has {'a' if due else 'no'} grad at the end of this"
         check.equal(grad is not None, due is not None, sentence)
@@ -377,19 +413,19 @@ class History:
     # Messages
 
     def step_put(self, which: int, to: int, who: int) -> None:
-        """A process puts a tensor on a channel."""
+        """Let a process put a tensor on a channel."""
         if tensor := self.pick(which, lambda t: True):
             self.put([tensor], self.route(tensor.actor, to), is_in_a_thread(who))
 
     def step_send(self, which: int, to: int, who: int) -> None:
-        """A process puts a tensor on a channel, and the oldest message is received."""
+        """Let a process put a tensor, and receive the oldest message of the channel."""
         if tensor := self.pick(which, lambda t: True):
             route = self.route(tensor.actor, to)
             if self.put([tensor], route, is_in_a_thread(who)):
                 self.receive(route, is_in_a_thread(who // THREADED))
 
     def step_send_two(self, which: int, other: int, to: int) -> None:
-        """A process sends two tensors in one message."""
+        """Let a process send two tensors in one message."""
         if first := self.pick(which, lambda t: True):
             second = self.pick(
                 other, lambda t: t.actor is first.actor and t is not first
@@ -399,7 +435,7 @@ class History:
                 self.receive(route)
 
     def step_get(self, which: int, who: int, _: int) -> None:
-        """A process receives a message that is in flight."""
+        """Let a process receive a message that is in flight."""
         routes = sorted(route for route, messages in self.messages.items() if messages)
         if routes:
             self.receive(routes[which % len(routes)], is_in_a_thread(who))
@@ -410,7 +446,10 @@ class History:
         route: tuple[int, int, str],
         in_a_thread: bool = False,
     ) -> bool:
-        """Put a message on a channel, unless too many are on their way."""
+        """Put a message on a channel, unless too many are in flight.
+
+        Returns whether it was put.
+        """
         if sum(map(len, self.messages.values())) >= IN_FLIGHT:
             return False
         sender, receiver = self.actors[route[0]], self.actors[route[1]]
@@ -431,7 +470,7 @@ class History:
         return True
 
     def receive(self, route: tuple[int, int, str], in_a_thread: bool = False) -> None:
-        """Receive the oldest message of a channel."""
+        """Receive the oldest message of a route, and hold its tensors."""
         sender, receiver = self.actors[route[0]], self.actors[route[1]]
         message = self.messages[route].popleft()
         first = self.names
@@ -451,7 +490,11 @@ class History:
 
 
 class Processes:
-    """The processes that take the steps: new ones after a history that failed."""
+    """Runs histories in the processes of a stage.
+
+    They are those of the case at first. After a failure other than a wrong value, new
+    processes replace them.
+    """
 
     def __init__(self, stage: Any, grads: bool) -> None:
         self.stage = stage
@@ -462,12 +505,12 @@ class Processes:
 
     def _ready(self, stage: Any) -> tuple[Any, ...]:
         actors = (stage.owner, stage.peer, stage.bystander)
-        for actor in actors:  # before any tensor is there that one could inherit
+        for actor in actors:  # before there is a tensor that it could inherit
             actor.ensure_started()
         return actors
 
     def renew(self) -> None:
-        """Start new processes."""
+        """Start new processes, on an isolated stage."""
         self.isolated.close()
         stage = self.isolated.enter_context(self.stage.fresh())
         self.actors = self._ready(stage)
@@ -475,7 +518,7 @@ class Processes:
             stage.timeouts.shorten()
 
     def take(self, steps: list[Step]) -> HistoryFailed | None:
-        """Let the processes take a history; return how it failed."""
+        """Run a history; return its failure, or None if it did not fail."""
         implementation = self.stage.implementation
         history = History(
             self.actors,
@@ -492,7 +535,10 @@ class Processes:
         return None
 
     def recover(self, history: History, failed: HistoryFailed) -> None:
-        """Clean up after a wrong value; after anything worse, start anew."""
+        """Clean up after a failed check; after any other failure, start new processes.
+
+        New processes are also started if the cleanup fails.
+        """
         if isinstance(failed.error, CheckFailed):
             with suppress(*FAILURES):
                 history.receive_all()
@@ -503,7 +549,7 @@ class Processes:
 
 
 def kinds_for(claims: frozenset[str], grads: bool) -> list[str]:
-    """Return the kinds of steps that an implementation can take."""
+    """Return the kinds of steps whose profiles are claimed, and `FREQUENT`."""
     kinds = [
         kind
         for kind, profile in NEEDED.items()
@@ -513,11 +559,11 @@ def kinds_for(claims: frozenset[str], grads: bool) -> list[str]:
 
 
 def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
-    """Let the processes take `count` histories of steps of these kinds.
+    """Run `count` histories of these kinds of steps.
 
     Raises:
-        CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: one of them failed; the
-            shortest one that was found is told.
+        CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: a history failed. The
+            message contains the shortest failing one that was found.
     """
     processes = Processes(stage, "take_grad" in kinds)
 

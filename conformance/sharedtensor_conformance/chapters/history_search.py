@@ -1,11 +1,13 @@
-"""How random histories are looked through for one that fails, and how that is told.
+"""Searches random histories for one that fails, and shortens it.
 
-A history is a list of steps, drawn at random from a list of their kinds, in which the
-frequent ones stand several times. Each number is as likely as any other: a library for
-property tests would begin with the simplest examples, and most of a few histories would
-be those. A history that fails is shortened by leaving steps out, as in delta debugging
-(Zeller and Hildebrandt, 2002), and the shortest ones are confirmed in new processes. A
-failure is printed as the lines of a test, so that they can be pasted into one.
+A history is a list of steps, drawn at random from a list of their kinds. Frequent kinds
+occur several times in that list. All numbers are equally likely. A library for property
+tests is not used, because it would begin with the simplest examples, and most of a few
+histories would be simple.
+
+A history that fails is shortened by leaving out steps, as in delta debugging (Zeller
+and Hildebrandt, 2002). The shortest ones are then run again in new processes. The
+report of the failure shows the history, one action on each line.
 """
 
 from __future__ import annotations
@@ -27,22 +29,26 @@ from sharedtensor_conformance.harness.outcomes import (
 )
 
 SHRINK_TIMEOUT = 5.0
-"""Seconds after a failure in which a shorter history is looked for."""
+"""Seconds after a failure during which shorter histories are tried."""
 
 CONFIRMED = 3
-"""How many of the shortest histories are taken again in new processes."""
+"""How many of the shortest failing histories are run again in new processes."""
 
 FAILURES = (CheckFailed, ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
-"""What comes of a process that is wrong; any other exception is the suite's own."""
+"""Exceptions of the harness, whose messages say enough.
+
+Any other exception is an error of the suite, and is reported with its traceback.
+"""
 
 
 class HistoryFailed(Exception):
-    """A history did not come to what the model says.
+    """A history failed: a check, a process or the suite itself.
 
     Args:
-        error: what was raised.
-        script: the history, in the words of a test.
-        clauses: those that the failed statement is about, where that is known.
+        error: the exception that ended the history.
+        script: the history, one action on each line.
+        clauses: the clauses that the failed check is about, the most specific first;
+            empty if that is not known.
     """
 
     def __init__(
@@ -54,7 +60,10 @@ class HistoryFailed(Exception):
         self.clauses = clauses
 
     def as_outcome(self, what: str) -> Exception:
-        """Return an error of the same verdict that tells the history."""
+        """Return an exception with the same verdict and the history in its message.
+
+        `what` describes the history, for example as the shortest one that was found.
+        """
         outcome = self._kind()(f"{self._said()}; {what}:\n{self}")
         if isinstance(outcome, Broken):
             outcome.clauses = self.clauses
@@ -75,35 +84,37 @@ class HistoryFailed(Exception):
 Steps = list[Any]
 
 Step = tuple[str, int, int, int]
-"""A kind of step and what it picks."""
+"""A kind of step, and three numbers by which the step picks its objects."""
 
 
 def drawn(chance: random.Random, kind: str, below: int) -> Step:
-    """Return a step of a kind; what it picks by is below a number."""
+    """Return a random step of a kind, with numbers from 0 to `below` - 1."""
     first, second, third = (chance.randrange(below) for _ in range(3))
     return kind, first, second, third
 
 
 class Takes(Protocol):
-    """What takes histories: processes, new ones where they are needed."""
+    """Runs histories in processes, and can replace the processes by new ones."""
 
     def take(self, steps: Steps, /) -> HistoryFailed | None:
-        """Let the processes take a history; return how it failed."""
+        """Run a history; return its failure, or None if it did not fail."""
         ...
 
     def renew(self) -> None:
-        """Start new processes."""
+        """Replace the processes by new ones, now or when the next history is run."""
         ...
 
 
 def search(
     draw: Callable[[random.Random], Steps], processes: Takes, count: int, seed: int
 ) -> None:
-    """Let the processes take `count` histories, as `draw` makes them of chance.
+    """Run `count` histories, which `draw` makes from the random generator.
+
+    The histories are the same for the same `seed`.
 
     Raises:
-        CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: one of them failed; the
-            shortest one that was found is told.
+        CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: a history failed. The
+            message contains the shortest failing one that was found.
     """
     chance = random.Random(seed)
     for _ in range(count):
@@ -113,9 +124,10 @@ def search(
 
 
 def shorter(processes: Takes, steps: Steps) -> Iterator[tuple[Steps, HistoryFailed]]:
-    """Yield histories that fail too, each with fewer of the steps than the one before.
+    """Yield failing histories, each with fewer steps than the one before.
 
-    Ever smaller parts are left out, until the time is over.
+    Parts of the history are left out, first large ones and then smaller ones, until
+    `SHRINK_TIMEOUT` has passed or no single step can be left out.
     """
     until = time.monotonic() + SHRINK_TIMEOUT
     size = max(1, len(steps) // 2)
@@ -137,7 +149,8 @@ def shorter(processes: Takes, steps: Steps) -> Iterator[tuple[Steps, HistoryFail
 def confirmed(processes: Takes, found: list[tuple[Steps, HistoryFailed]]) -> Exception:
     """Return the outcome of the shortest history that fails in new processes.
 
-    Where none does, what failed first is told: it needed what went before it.
+    If none of them does, return the outcome of the history that failed first. Its
+    failure then depends on the histories before it.
     """
     by_length = sorted(found, key=lambda one: len(one[1].script))
     for steps, _ in by_length[:CONFIRMED]:

@@ -1,8 +1,12 @@
-"""What random histories with deaths stand on: processes, channels and tensors.
+"""Starts the processes of random histories with deaths and checks them by the model.
 
-The world of the model (`lifetime_model`) is on one side, the processes of an isolated
-stage on the other. Here they are begun, named and compared. What is said in a script
-comes with the clauses that bind it, so that a failure is one of theirs.
+The model is in `lifetime_model`, and the processes are those of an isolated stage.
+`Ground` keeps both in step. It also writes the script, in which each process, channel
+and tensor has a name. `lifetime_messages`, `lifetime_steps` and `lifetime_histories`
+extend it by subclasses.
+
+`Ground.clauses` is set before an action or a check. If the action or the check fails,
+these are the clauses that the implementation breaks.
 """
 
 from __future__ import annotations
@@ -26,37 +30,47 @@ from sharedtensor_conformance.harness.ledger import kinds as kinds_of
 from sharedtensor_conformance.harness.proxies import Remote
 
 PROCESSES = 3
-"""How many run at once; with those that ended `STARTED` at most."""
+"""Processes at the beginning of a history, the owner included.
 
-STARTED = 5
+Later steps may start children until one process more is running.
+"""
+
+STARTED = 5  # children of one history at most, those that have ended included
 
 IN_FLIGHT = 6
-"""Messages in one channel at once, where nobody waits for them."""
+"""Messages that one channel may contain before a process has to receive one.
+
+A bounded queue has its own limit instead.
+"""
 
 ROOM = 16 << 10
-"""Bytes that a channel of any kind takes before somebody has to read."""
+"""Bytes that a channel of any kind takes before a process has to read."""
 
 MAX_HELD = 8
-"""Tensors that are held at once: few, so that the same are met again and again."""
+"""Tensors that exist at once. They are few, so that steps often pick the same one."""
 
 TOGETHER = (0, 1, 1, 1, 2, 2, 3)
-"""How many tensors are in a message, each as often as it is here."""
+"""Numbers of tensors in a message. A number that occurs more often is more likely."""
 
 LONG = 20_000
-"""Zeros behind the elements of a tensor that lies in no segment with others."""
+"""Zeros after the first elements of a long tensor.
+
+They make its storage too large for the segments in which the reference puts several
+small storages together (clause LIFE-26).
+"""
 
 BOUNDS = {"queue_of_two": 2, "joinable_queue_of_three": 3}
 
 DROP_IN = ("joinable_queue", *BOUNDS)
-"""The kinds of queues that the drop-in module has besides the channels claimed."""
+"""Kinds of queues of the drop-in module, used in addition to the claimed channels."""
 
 DIRECT = ("simple_queue", "pipe")
-"""Channels on which `put` waits until what it writes fits."""
+"""Kinds of channels on which `put` waits until there is room for the message."""
 
 
 @dataclass(eq=False)
 class HeldTensor:
-    """A tensor that a process holds: its name in the script, and its reference."""
+    """A tensor in a process, with its name in the script and its model."""
 
     name: str
     remote: Any
@@ -64,23 +78,27 @@ class HeldTensor:
 
     @property
     def process(self) -> ProcessModel:
-        """The process that has it."""
+        """The process that holds the tensor."""
         return self.reference.process
 
     @property
     def values(self) -> list[int]:
-        """What it has to hold."""
+        """The values that the tensor must have; a long one has zeros after them."""
         return self.reference.storage.values
 
     @property
     def is_free(self) -> bool:
-        """Whether it can be used: nothing may be moving it."""
+        """Whether a step may use the tensor: its storage is not about to move."""
         return self.reference.storage.settled
 
 
 @dataclass(eq=False)
 class Route:
-    """A channel: what a script calls it, its model, and how it is used."""
+    """A channel, with its name in the script, its proxy and its model.
+
+    `counts_are_known` becomes false when a message may have been lost. The number of
+    messages in the channel is then unknown.
+    """
 
     name: str
     proxy: Any
@@ -89,24 +107,24 @@ class Route:
 
     @property
     def is_queue(self) -> bool:
-        """Whether several processes can wait for what comes on it."""
+        """Whether several processes may wait for a message on the channel."""
         return self.model.kind not in DIRECT
 
     @property
     def is_usable(self) -> bool:
-        """Whether what is put on it when it is empty does not wait for ever.
+        """Whether `put` returns if the channel is empty in the model.
 
-        A message that was lost with its sender keeps its place in a queue with a bound.
+        A message that was lost with its sender still takes a place in a bounded queue.
         """
         return self.counts_are_known or not self.model.bound
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing is in it, and something can be put."""
+        """Whether the channel is empty and `put` returns."""
         return self.is_usable and not self.model.waiting
 
     def has_room_for(self, size: int) -> bool:
-        """Return whether a put returns though nobody reads."""
+        """Return whether `put` of `size` bytes returns although no process reads."""
         if self.model.bound:
             return self.is_usable and not self.model.is_full
         if len(self.model.waiting) >= IN_FLIGHT:
@@ -115,13 +133,18 @@ class Route:
 
 
 class Ground:
-    """The processes of a history and the world that they should be like.
+    """The state of one history: its processes, channels and tensors, and the model.
 
     Args:
-        stage: an isolated stage, on which nothing has been started.
+        stage: an isolated stage. Only its owner may have been started.
         implementation: what the adapter declares.
-        kinds: the kinds of steps that are taken.
-        started: how many children its owner has started before.
+        kinds: the kinds of steps of the history.
+        started: how many children the owner started in earlier histories.
+
+    Attributes:
+        actors: the process of the stage for each process of the model.
+        before: the resources of each process at the beginning, if no step starts one.
+        of_storages: the kinds of descriptors that refer to storages.
     """
 
     def __init__(
@@ -141,25 +164,29 @@ class Ground:
         self.before: dict[ProcessModel, Any] = {}
         self.of_storages: set[str] = set()
 
-    # Saying and asking
+    # The script and the tensors
 
     def does(self, line: str, clauses: tuple[str, ...] = ()) -> None:
-        """Write a line of the script; what comes of it is about these clauses."""
+        """Add a line to the script, and set the clauses that the action is about."""
         self.lines.append(line)
         self.clauses = clauses
 
     def new_values(self, count: int) -> list[int]:
-        """Return numbers that are nowhere yet."""
+        """Return `count` numbers that no element has had before."""
         first = self.numbers + 1
         self.numbers += count
         return list(range(first, self.numbers + 1))
 
     def actor(self, process: ProcessModel) -> Any:
-        """Return who acts for a process."""
+        """Return the actor of a process of the model."""
         return self.actors[process]
 
     def hold(self, remote: Any, reference: Reference) -> HeldTensor:
-        """Know a tensor by a new name."""
+        """Add a tensor to the held ones, under a new name, and return it.
+
+        Raises:
+            CheckFailed: `remote` is not a tensor.
+        """
         check(isinstance(remote, Remote), "what is there is a tensor")
         self.names += 1
         held = HeldTensor(f"t{self.names}", remote, reference)
@@ -167,7 +194,7 @@ class Ground:
         return held
 
     def make(self, process: ProcessModel, number: int) -> HeldTensor:
-        """A process makes a tensor; each fourth one has a segment of its own if any."""
+        """Let a process make a tensor. One in four is long: see `LONG`."""
         values = self.new_values(2 + number % 3)
         is_long = number // 3 % 4 == 0
         rest = [0] * LONG if is_long else []
@@ -175,19 +202,22 @@ class Ground:
         self.does(f"t{self.names + 1} = {process.name}.make({told})", ("SHARE-12",))
         remote = self.actor(process).make([*values, *rest])
         reference = self.world.makes(process, values, is_long=is_long)
-        if not self.implementation.private:  # who makes one asks to share it
+        if not self.implementation.private:  # making is a request to share
             self.world.shares(reference)
         return self.hold(remote, reference)
 
     def values_of(self, remote: Any, storage: StorageModel) -> list[Any]:
-        """Return what the elements hold of which the model knows."""
+        """Return the values of the elements that the model knows.
+
+        These are all elements, or the first ones of a long tensor.
+        """
         if not storage.is_long:
             return list(remote.values())
         count = len(storage.values)
         return list(remote.actor.request("act", "first_values", remote, count))
 
     def bound(self, one: HeldTensor) -> tuple[str, ...]:
-        """Return the clauses that bind what was done last to a tensor's storage."""
+        """Return the clauses about the last event of a tensor's storage."""
         return one.reference.storage.clauses
 
     # Picking
@@ -195,35 +225,36 @@ class Ground:
     def pick(
         self, number: int, fits: Callable[[HeldTensor], object]
     ) -> HeldTensor | None:
-        """Return one of the tensors that can be used and that fit."""
+        """Return one of the usable tensors that fit; None if there is none."""
         fitting = [one for one in self.held if one.is_free and fits(one)]
         return fitting[number % len(fitting)] if fitting else None
 
     def process(self, number: int, *, but: Sequence[ProcessModel] = ()) -> Any:
-        """Return one of the processes that run; None where there is none."""
+        """Return a running process that is not in `but`; None if there is none."""
         running = [one for one in self.world.running() if one not in but]
         return running[number % len(running)] if running else None
 
     def child(self, number: int) -> ProcessModel | None:
-        """Return one of the children that run."""
+        """Return one of the running children; None if there is none."""
         found: ProcessModel | None = self.process(number, but=[self.owner])
         return found
 
     @property
     def may_kill(self) -> bool:
-        """Whether a process may be killed.
+        """Whether a step may kill a process.
 
-        What is left of those who are killed when their manager was, too, is not said.
+        It may not after the manager was killed, because no clause then says what a
+        killed process leaves behind.
         """
         return "kill" in self.kinds and self.world.has_manager
 
     def route(self, number: int, fits: Callable[[Route], object]) -> Route | None:
-        """Return one of the channels that fit."""
+        """Return one of the channels that fit; None if there is none."""
         fitting = [route for route in self.routes if fits(route)]
         return fitting[number % len(fitting)] if fitting else None
 
     def some_of(self, process: ProcessModel, number: int) -> list[HeldTensor]:
-        """Return some tensors of a process, or none: what it has, and new ones."""
+        """Return up to three tensors of a process, some of them newly made."""
         number, which = divmod(number, len(TOGETHER))
         found: list[HeldTensor] = []
         for _ in range(TOGETHER[which]):
@@ -243,7 +274,7 @@ class Ground:
     # The beginning
 
     def begin(self) -> None:
-        """Start the processes, with one channel of each kind."""
+        """Open one channel of each kind, and start the processes."""
         owner = self.stage.owner
         self.owner = self.world.begins("owner")
         self.actors[self.owner] = owner
@@ -264,7 +295,7 @@ class Ground:
             self.account()
 
     def look_at_a_storage(self) -> None:
-        """Learn what a descriptor of a storage points to."""
+        """Find out which kinds of descriptors the owner has open for a storage."""
         owner = self.stage.owner
         before = Counter(owner.system.targets())
         tensor = owner.make([1, 2])
@@ -274,9 +305,10 @@ class Ground:
         tensor.drop()
 
     def account(self) -> None:
-        """Note what each process has open, once each has received from all others.
+        """Record the resources of each process, for a comparison at the end.
 
-        What is opened at the first use and kept does not count.
+        Before that, each process receives a tensor from every other one. So the record
+        includes what is opened at the first use and kept.
         """
         route = self.routes[0].proxy
         for sender, receiver in permutations(self.actors.values(), 2):
@@ -288,7 +320,7 @@ class Ground:
             self.before[process] = self.stage.holdings(actor)
 
     def start(self, tensors: list[HeldTensor]) -> None:
-        """The owner starts a child, with all channels and some tensors."""
+        """Let the owner start a child, with all channels and some of its tensors."""
         method = self.stage.configuration.start_method
         forks = method == "fork"
         names = ", ".join(one.name for one in tensors)
@@ -307,7 +339,7 @@ class Ground:
         child = owner.start_peer([channels, remotes], method)
         self.actors[model] = child
         self.world.forks(self.owner) if forks else None
-        model.strategy = self.world.strategy  # `enter_child` sets it
+        model.strategy = self.world.strategy  # `enter_child` sets it, also under fork
         arrived = child.arguments[1] if tensors else []
         check.equal(len(arrived), len(tensors), "all arguments arrive")
         for one, remote in zip(tensors, arrived, strict=True):
@@ -322,13 +354,13 @@ class Ground:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is in a queue that who has put it cannot exit."""
+        """Whether a queue contains so much that its senders may be unable to exit."""
         return any(one.is_queue and one.model.bytes > ROOM for one in self.routes)
 
-    # What has to be so
+    # Checks
 
     def verify(self) -> None:
-        """Check what every tensor holds, and which names there are."""
+        """Check the values of every usable tensor."""
         for one in self.held:
             if one.is_free and one.process.runs:
                 self.clauses = one.reference.storage.clauses
@@ -337,13 +369,17 @@ class Ground:
                 check.equal(found, one.values, sentence)
 
     def verify_names(self) -> None:
-        """Check that the names are there that have to be, and no others in the end."""
+        """Check the number of segments that have names (`World.names`).
+
+        It must be at least the minimum now. Unless the manager was killed, it must fall
+        to the maximum within the grace period.
+        """
         if "strategy-fs" not in self.implementation.claims:
             return
         self.clauses = self.world.clauses_of_names()
         least, most = self.world.names()
         if self.implementation.kept_segments:
-            least = min(least, 1)  # one file may have all storages
+            least = min(least, 1)  # one file may contain all storages
             most += self.stage.kept
         found = len(self.stage.ledger.segments())
         check(found >= least, f"{least} segments have names (there are {found})")
@@ -357,14 +393,17 @@ class Ground:
             )
 
     def drop(self, one: HeldTensor) -> None:
-        """Let the process drop a tensor."""
+        """Let its process drop a tensor."""
         self.held.remove(one)
         self.does(f"{one.name}.drop()", self.bound(one))
         one.remote.drop()
         self.world.drops(one.reference)
 
     def has_ended(self, process: ProcessModel, how: str) -> None:
-        """A process has ended, and nothing that it held is held by it."""
+        """Record that a process has ended, and that it holds nothing any more.
+
+        `how` is one of those of `World.ends`.
+        """
         self.held = [one for one in self.held if one.process is not process]
         self.world.ends(process, how)
         self.before.pop(process, None)
@@ -373,7 +412,10 @@ class Ground:
                 route.counts_are_known = False
 
     def end_of(self, child: ProcessModel, how: str) -> None:
-        """End a child abruptly; what the others have is as it was."""
+        """End a child abruptly, then check the tensors and names of the others.
+
+        `how` is one of `lifetime_model.ABRUPT`.
+        """
         clauses = ("LIFE-20", "LIFE-8")
         if how == "killed":
             self.does(f"{child.name}.kill()", clauses)

@@ -1,14 +1,15 @@
-"""Random histories with deaths, limits and forks, compared with the model of lifetimes.
+"""Runs random histories in which processes end, and compares them with a model.
 
-Each history has channels of its own, one of each kind, which an owner opens, and
-children that get all of them. The owner may go on from one history to the next. They
-make, share, send, receive and drop tensors,
-exit, are killed, start others while messages wait, fill queues that have a bound, wait
-side by side, and send messages of every size. `lifetime_model` says what each tensor
-holds, what has to arrive, what may be lost and what has to be gone. A step is data, as
-in `histories`: a kind, and numbers that pick among what is there.
+In each history the owner opens one channel of each kind and starts children, which get
+all channels. The processes make, share, send, receive and drop tensors. They exit and
+are killed, start others while messages are in flight, fill bounded queues, wait at the
+same time, and send messages of many sizes. `lifetime_model` says which values each
+tensor has, which messages have to arrive, which may be lost, and what has to be gone at
+the end.
 
-What fails is told with the clauses that bind what was done last to the thing concerned.
+The steps are data, as in `histories`. One owner is used for several histories, until a
+history ends it. A failure cites the clauses about the last event of the tensor or
+message that the check is about.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.outcomes import RemoteRaised
 
 History = list[Step]
-"""The steps, the last of which says how it ends."""
+"""The steps of a history. The last one determines how the history ends."""
 
 NEEDED = {
     "read": "core",
@@ -56,13 +57,13 @@ NEEDED = {
     "program": "strategy-fd",
     "kill_manager": "manager",
 }
-"""The kinds of steps, and the profile that each one needs; the simplest comes first."""
+"""The kinds of steps, and the profile that each one needs."""
 
 MOVES = (
     *("make", "put", "put", "put", "put", "get", "get", "get"),
     *("write", "write", "drop", "drop", "share", "idle"),
 )
-"""What is done with tensors in all histories, as often as it is named."""
+"""Kinds of steps that most families contain. More frequent kinds are more likely."""
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "deaths": (
@@ -83,47 +84,52 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "managers": (*MOVES, "kill_manager", "kill_manager", "exit", "kill", "start"),
 }
-"""What the histories of each test are made of, as often as it is named."""
+"""The kinds of steps of each test. More frequent kinds are more likely."""
 
 STEPS = (14, 30)
-"""How many steps a history has, those that nothing fits among them."""
+"""The smallest and largest number of steps, including those that do nothing."""
 
 NUMBERS = 1 << 40
-"""What a step picks by is below this: by one number it may pick several times."""
+"""The numbers of a step are below this. One number serves several choices."""
 
 COST = {"fork": 20, "forkserver": 40, "spawn": 60}
-"""One of these histories, with its processes, costs as much as so many without."""
+"""How many histories of `histories` take as long as one of these, by start method.
+
+Those start no processes. A case runs `--histories` divided by this number.
+"""
 
 GENERAL = "SHARE-12"
-"""The clause that says of any sequence of steps what comes of it."""
+"""The clause about any sequence of steps. It is broken if no other clause applies."""
 
 GOES_ON, RECEIVED = "owner goes on", "all is received"
 ENDINGS = (
     *(GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON),
     *(RECEIVED, "all exit", "all are killed", "owner is killed first"),
 )
-"""How a history ends, each as often as it is named.
+"""The ways in which a history ends. More frequent ones are more likely.
 
-What is left where processes end that hold something is the matter of `lifetime`. An
-owner that goes on brings a past to the next history, and saves the time to start one.
+An owner that goes on carries effects of this history into the next one, and no other
+owner has to be started. In the last three ways processes end while they hold tensors.
+Only the profile `lifetime` says what has to be gone then, so without it all histories
+end as `RECEIVED`.
 """
 
 
 class LifetimeHistory(Steps):
-    """Takes steps, on the implementation and on the model, and ends everything.
+    """Runs one history, in the processes and in the model.
 
     Attributes:
-        owner_goes_on: the owner has nothing, and can take another history.
+        owner_goes_on: whether the owner holds nothing at the end, and can be used for
+            another history.
     """
 
     owner_goes_on = False
 
     def take(self, history: History) -> None:
-        """Take the steps, and end all processes.
+        """Run the steps and the end of a history.
 
         Raises:
-            HistoryFailed: the implementation did not do what it has to, or the suite
-                failed itself.
+            HistoryFailed: the implementation or the suite failed.
         """
         self.ending = RECEIVED
         try:
@@ -136,14 +142,14 @@ class LifetimeHistory(Steps):
             raise self.failed(error, self.bound_by(error)) from error
 
     def failed(self, error: Exception, clauses: tuple[str, ...]) -> HistoryFailed:
-        """Return what says that the history has failed."""
+        """Return the exception that reports the failure of the history."""
         script = "\n".join(f"    {line}" for line in self.lines)
         return HistoryFailed(error, script, clauses)
 
     def bound_by(self, error: Exception) -> tuple[str, ...]:
-        """Return the clauses that a failure is about, the nearest first.
+        """Return the clauses that a failure is about, the most specific first.
 
-        The last one is cited by every test, and is broken by what no other is about.
+        The last one is `GENERAL`, which every test cites.
         """
         if isinstance(error, RemoteRaised) and not self.world.has_manager:
             return ("MGR-14", GENERAL)
@@ -152,13 +158,14 @@ class LifetimeHistory(Steps):
     # The end
 
     def step_ending(self, how: int, _: int, __: int) -> None:
-        """Say how the history ends."""
+        """Choose how the history ends."""
         self.ending = ENDINGS[how % len(ENDINGS)]
 
     def end(self, how: str) -> None:
-        """End all processes in one of several ways; nothing is left.
+        """End the history in one of `ENDINGS`, and check that nothing is left.
 
-        What becomes of that which a process holds when it ends, only `lifetime` says.
+        Without the profile `lifetime` this is checked only if no tensor is held. If the
+        owner goes on, `LifetimeProcesses` checks what it holds.
         """
         says = "lifetime" in self.implementation.claims
         how = how if says else RECEIVED
@@ -169,7 +176,7 @@ class LifetimeHistory(Steps):
             self.children_exit()
             return
         has_to_go = says or not self.held
-        # What is left of those who are killed when their manager was is not said.
+        # After the manager was killed, no clause says what killed processes leave.
         if "kill" in how and self.world.has_manager:
             self.all_are_killed(first=self.owner if how.startswith("owner") else None)
             self.clauses = ("LIFE-10", "LIFE-14")
@@ -188,14 +195,18 @@ class LifetimeHistory(Steps):
             )
 
     def left(self) -> list[str]:
-        """Return what is left: killed processes cannot remove temporary files."""
+        """Return the segments, temporary files and processes that are left.
+
+        If a process was killed, temporary files do not count, because it could not
+        remove them.
+        """
         ledger = self.stage.ledger
         if any(process.state == "killed" for process in self.world.processes):
             return [*sorted(ledger.segments()), *ledger.processes().values()]
         return list(ledger.left_behind())
 
     def receive_all(self) -> None:
-        """The owner receives all that waits."""
+        """Let the owner receive all messages, and check that there are no others."""
         for route in self.routes:
             while route.model.waiting:
                 self.receive(self.owner, route)
@@ -205,7 +216,11 @@ class LifetimeHistory(Steps):
         self.verify()
 
     def drop_all(self) -> None:
-        """Everything is dropped, and those who live on have what they had."""
+        """Drop all tensors except arguments, and check the processes' resources.
+
+        They must be as at the beginning. This is checked only if they were recorded
+        then and the manager was not killed.
+        """
         for one in [one for one in self.held if not one.reference.pinned]:
             self.drop(one)
         self.verify_names()
@@ -215,7 +230,10 @@ class LifetimeHistory(Steps):
                 self.stage.check_given_back(before, self.actor(process))
 
     def all_exit(self) -> None:
-        """All processes exit, the owner last; what is too large is received first."""
+        """Let all processes exit, the owner last.
+
+        Before that, the owner receives messages that could keep a sender from exiting.
+        """
         for route in self.routes:
             while route.is_queue and route.model.bytes > ROOM:
                 self.receive(self.owner, route)
@@ -223,7 +241,7 @@ class LifetimeHistory(Steps):
             self.leaves(process)
 
     def children_exit(self) -> None:
-        """All but the owner exit, which has nothing then but what it has once."""
+        """Let all children exit, and make the owner ready for another history."""
         for child in [one for one in self.world.running() if one is not self.owner]:
             self.leaves(child)
         owner = self.actor(self.owner)
@@ -237,14 +255,14 @@ class LifetimeHistory(Steps):
         self.owner_goes_on = True
 
     def leaves(self, process: ProcessModel) -> None:
-        """A process exits normally."""
+        """Let a process exit normally."""
         self.does(f"{process.name}.leave()", ("LIFE-9", "MGR-13"))
         status = self.actor(process).leave()
         self.has_ended(process, "exited")
         check.equal(status, 0, f"{process.name} exits normally")
 
     def all_are_killed(self, first: ProcessModel | None) -> None:
-        """All processes are killed, the owner first or last."""
+        """Kill all processes, `first` first if given, and otherwise the owner last."""
         order = self.world.running()
         order.sort(key=lambda one: (one is not first, one is self.owner))
         for process in order:
@@ -254,11 +272,11 @@ class LifetimeHistory(Steps):
 
 
 class LifetimeProcesses:
-    """Takes each history with the owner of the one before, if that one goes on.
+    """Runs histories, each with the owner of the previous one if it goes on.
 
     Args:
-        stage: makes stages of processes of their own.
-        kinds: the kinds of steps that are taken.
+        stage: the stage of the case, which makes the isolated stages.
+        kinds: the kinds of steps of the histories.
     """
 
     def __init__(self, stage: Any, kinds: list[str]) -> None:
@@ -270,12 +288,12 @@ class LifetimeProcesses:
         self.holdings: Any = None
 
     def renew(self) -> None:
-        """End all processes."""
+        """End all processes. The next history starts new ones."""
         self.isolated.close()
         self.fresh, self.started, self.holdings = None, 0, None
 
     def take(self, history: History) -> HistoryFailed | None:
-        """Let processes take a history; return how it failed."""
+        """Run a history; return its failure, or None if it did not fail."""
         if self.fresh is None:
             self.fresh = self.isolated.enter_context(self.stage.fresh(alone=True))
         implementation = self.stage.implementation
@@ -292,10 +310,10 @@ class LifetimeProcesses:
         return None
 
     def goes_on(self, taken: LifetimeHistory) -> None:
-        """See that the owner has no more than after the first history.
+        """Check that the owner holds no more than after its first history.
 
         Raises:
-            HistoryFailed: it has.
+            HistoryFailed: it holds more.
         """
         self.started += len(taken.actors) - 1
         if "share" not in self.stage.implementation.claims:
@@ -310,7 +328,10 @@ class LifetimeProcesses:
             raise taken.failed(error, ("LIFE-7", GENERAL)) from error
 
     def use_all_strategies(self) -> None:
-        """Let the owner share under each strategy: what the first use makes is kept."""
+        """Let the owner share under each strategy.
+
+        So its recorded resources include what is made at the first use and kept.
+        """
         owner, own = self.fresh.owner, self.fresh.configuration.strategy
         for strategy in self.stage.implementation.strategies:
             with strategy_set(owner, strategy) if strategy != own else nullcontext():
@@ -320,7 +341,7 @@ class LifetimeProcesses:
 
 
 def kinds_for(implementation: Implementation, family: str) -> list[str]:
-    """Return the kinds of steps that an implementation can take."""
+    """Return the kinds of steps of a family whose profiles are claimed, and `read`."""
     claims = implementation.claims
     kinds = [kind for kind in FAMILIES[family] if NEEDED[kind] in claims]
     if len(implementation.strategies) < 2:
@@ -329,11 +350,11 @@ def kinds_for(implementation: Implementation, family: str) -> list[str]:
 
 
 def search(stage: Any, family: str, count: int, seed: int) -> None:
-    """Let processes take `count` histories of a family.
+    """Run `count` histories of a family.
 
     Raises:
-        CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: one of them failed; the
-            shortest one that was found is told.
+        CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: a history failed. The
+            message contains the shortest failing one that was found.
     """
     kinds = kinds_for(stage.implementation, family)
     processes = LifetimeProcesses(stage, kinds)
@@ -342,6 +363,6 @@ def search(stage: Any, family: str, count: int, seed: int) -> None:
 
 
 def draw(kinds: list[str], chance: Random) -> History:
-    """Return a history of these kinds of steps."""
+    """Return a random history of these kinds of steps, and its ending."""
     found = [*chance.choices(kinds, k=chance.randint(*STEPS)), "ending"]
     return [history_search.drawn(chance, kind, NUMBERS) for kind in found]

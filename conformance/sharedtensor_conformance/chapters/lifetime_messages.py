@@ -1,7 +1,7 @@
-"""How a message is put and received in random histories with deaths.
+"""Puts and receives the messages of random histories with deaths, and checks them.
 
-A message says its number, so what arrives is told from what should: it has to be the
-next of its sender. One that may be lost with its sender need not come.
+Each message contains its number. So a receiver can check that it is the next message of
+its sender. A message whose sender ended abruptly need not arrive.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.harness.proxies.calls import Pending
 
 TIMEOUT = 0.3
-"""Seconds that a reader waits who is to find out that there is nothing."""
+"""Seconds that a reader waits where it may find that there is no message.
+
+A step waits no longer than this for a process to block in a call.
+"""
 
 EMPTY = 0.05
-"""Seconds after which a message that may be lost is taken for lost."""
+"""Seconds to wait for a message that may be lost, before it counts as lost."""
 
 
 class Messages(Ground):
-    """Puts and receives messages, on the implementation and on the model."""
+    """Puts and receives messages, both in the processes and in the model."""
 
     # Putting
 
     def payload(
         self, process: ProcessModel, tensors: list[HeldTensor], size: int
     ) -> dict[str, Any]:
-        """Return what is put, with the number of the message."""
+        """Return the payload of the next message, with `size` bytes of ballast."""
         ballast = None
         if size:
             ballast = self.actor(process).request("act", "ballast", size)
@@ -52,7 +55,10 @@ class Messages(Ground):
         tensors: list[HeldTensor],
         size: int = 0,
     ) -> MessageModel:
-        """Let a process put a message on a channel that has room for it."""
+        """Let a process put a message on a channel that has room for it.
+
+        Returns the message in the model.
+        """
         payload = self.payload(process, tensors, size)
         self.says_put(process, route, tensors, size, "put")
         route.proxy.put(self.actor(process), payload)
@@ -66,7 +72,7 @@ class Messages(Ground):
         size: int,
         how: str,
     ) -> None:
-        """Say that a message is put."""
+        """Add the line of the script that puts a message."""
         names = ", ".join(one.name for one in tensors)
         beside = f" and {size} bytes" if size else ""
         number = self.world.messages + 1
@@ -84,7 +90,7 @@ class Messages(Ground):
         size: int,
         payload: dict[str, Any],
     ) -> MessageModel:
-        """Tell the model of a message, and let go of what was beside its tensors."""
+        """Record a message in the model, and drop its ballast in the sender."""
         if payload["ballast"] is not None:
             payload["ballast"].drop()
         references = [one.reference for one in tensors]
@@ -93,7 +99,10 @@ class Messages(Ground):
     # Receiving
 
     def receive(self, process: ProcessModel, route: Route) -> None:
-        """Let a process receive what comes next; what may be lost need not come."""
+        """Let a process receive the next message, and check it.
+
+        A message that may be lost need not arrive, and receiving it may raise.
+        """
         channel, actor = route.model, self.actor(process)
         if not channel.certain:
             self.receive_uncertain(process, route)
@@ -109,7 +118,10 @@ class Messages(Ground):
         self.arrived(process, route, payload)
 
     def receive_uncertain(self, process: ProcessModel, route: Route) -> None:
-        """Let a process receive what was put by one that ended abruptly, or nothing."""
+        """Let a process receive from a channel whose messages may all be lost.
+
+        It waits for `EMPTY` seconds at most.
+        """
         self.does(f"{process.name}.get_within({route.name}, {EMPTY})", ("LIFE-6",))
         actor = self.actor(process)
         found, raised = attempt(lambda: route.proxy.get_within(actor, EMPTY))
@@ -119,14 +131,21 @@ class Messages(Ground):
             self.arrived(process, route, found[0])
 
     def nothing_came(self, route: Route, *, raised: bool) -> None:
-        """A message that may be lost is: one that raised, or all there are."""
+        """Record the loss of messages, after a receive that got none.
+
+        If the receive raised, the first uncertain message is lost. Otherwise all
+        uncertain messages are lost.
+        """
         lost = [m for m in route.model.waiting if m.state == "uncertain"]
         for message in lost[:1] if raised else lost:
             self.world.is_missing(route.model, message)
         route.counts_are_known = False
 
     def arrived(self, process: ProcessModel, route: Route, payload: Any) -> None:
-        """A message has arrived: check that it is one that had to, and whole."""
+        """Check a payload that a process received, and record it in the model.
+
+        It must be a whole message, and one of `ChannelModel.next_ones`.
+        """
         is_message = isinstance(payload, dict) and set(payload) == {
             "number",
             "tensors",
@@ -158,7 +177,10 @@ class Messages(Ground):
     def receives_tensor(
         self, process: ProcessModel, remote: Any, reference: Reference
     ) -> None:
-        """A tensor has arrived; one that is there already goes by its new name."""
+        """Check a received tensor, and hold it under a new name.
+
+        If the process holds the same object already, the old name is removed.
+        """
         check(isinstance(remote, Remote), "what arrives is a tensor")
         same = [one for one in self.held if one.remote.names_the_same_as(remote)]
         for one in same:
@@ -179,7 +201,14 @@ class Messages(Ground):
         line: str,
         event: str = "waits for a message",
     ) -> Pending:
-        """Let a process wait, until it does."""
+        """Let a process wait in a call; return when it does, or after `TIMEOUT`.
+
+        Args:
+            process: the process.
+            wait: starts the call by the given actor, and returns the request.
+            line: the call, as the script shows it.
+            event: the event of the process in the model.
+        """
         self.does(f"{process.name} waits in {line}", ("CHAN-4",))
         pending = wait(self.actor(process))
         process.becomes(event)
@@ -187,12 +216,12 @@ class Messages(Ground):
         return pending
 
     def task_done(self, process: ProcessModel, route: Route) -> None:
-        """Let a process say that a message has been dealt with."""
+        """Let a process call `task_done()` for a message."""
         self.does(f"{process.name}.task_done({route.name})", ("CHAN-8",))
         route.proxy.task_done(self.actor(process))
         route.model.unfinished -= 1
 
     def was_counted(self, route: Route, receiver: ProcessModel) -> None:
-        """Say that a message was dealt with which the model does not know."""
+        """Call `task_done()` for a message that is not in the model, if needed."""
         if route.model.counts:
             route.proxy.task_done(self.actor(receiver))

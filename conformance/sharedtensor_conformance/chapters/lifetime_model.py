@@ -1,13 +1,14 @@
-"""The model of who holds what: what random histories with deaths are compared with.
+"""Models the lifetimes of storages and messages in random histories with deaths.
 
-Beside the model of aliasing (`histories`), which knows what each element holds, this
-one knows who may read it, what has to arrive and what has to be gone. It is a world of
-processes, storages, names, channels and messages, each in a state of its machine
-(`state_machines`). What happens is told to the world, and the world says what has to be
-so then. It starts no process and asks nobody.
+The model of `histories` knows only the value of each element. This one also knows which
+processes hold a storage, which messages have to arrive, and what has to be gone. It
+consists of processes, storages, names, channels and messages. All of them except the
+channels have a state, which changes as the tables of `state_machines` say.
 
-A message whose sender ended abruptly may arrive or not, so what there has to be is a
-range: what certainly is, and what may be.
+The model starts no process. `lifetime_ground` and its subclasses tell a `World` what
+the real processes do, and compare them with it. A message whose sender ended abruptly
+may arrive or not. Therefore the model gives ranges, such as a minimum and a maximum
+number of names.
 """
 
 from __future__ import annotations
@@ -32,22 +33,31 @@ LAST = {
     "holder exited": "last holder exited",
     "holder was killed": "last holder was killed",
 }
-"""What it is called if it happens to the last reference."""
+"""Maps each event that removes a reference to the event that removes the last one."""
 
 ABRUPT = ("killed", "by os._exit", "by SIGTERM", "by an exception")
-"""Ends after which what the process has put may be lost; a normal exit is `exited`."""
+"""Ways to end after which messages that the process put may be lost.
+
+The other way to end is a normal exit, `exited`.
+"""
 
 
 OF_THE_SENDER = frozenset({"sender exited", "sender ended abruptly"})
-"""What happens to a message with its sender."""
+"""Events of a message that the end of its sender causes."""
 
 
 Taken = Counter[tuple[str, str, str]]
-"""How often each transition was taken: its machine, its state and its event."""
+"""How often each transition was taken, by machine, state and event."""
 
 
 class Thing:
-    """What is in a state of a machine, and the clauses that bind that state."""
+    """An object of the model, with the state of its machine.
+
+    Attributes:
+        state: the current state.
+        clauses: the clauses that say what must hold in this state.
+        events: all events so far.
+    """
 
     def __init__(self, machine: Machine, taken: Taken) -> None:
         self._machine = machine
@@ -57,9 +67,12 @@ class Thing:
         self.events: list[str] = []
 
     def becomes(self, event: str, *, keeps: bool = False) -> None:
-        """Go on to the state after an event.
+        """Change to the state that follows an event.
 
-        Where it `keeps` what bound it before, the event is not the last word on it.
+        With `keeps`, the clauses of earlier events stay in force.
+
+        Raises:
+            Impossible: the machine has no such event in the current state.
         """
         transition = self._machine.after(self.state, event)
         before = self.clauses if keeps else ()
@@ -70,7 +83,7 @@ class Thing:
 
 
 class ProcessModel(Thing):
-    """A process, and the strategy by which it shares what is private."""
+    """A process, with the strategy by which it shares private storages."""
 
     def __init__(
         self, name: str, strategy: str, taken: Taken, *, forked: bool = False
@@ -82,23 +95,28 @@ class ProcessModel(Thing):
 
     @property
     def runs(self) -> bool:
-        """Whether it can be asked for something."""
+        """Whether it can take a step: it has not ended and waits in no call."""
         return self.state == "running"
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, in one way or the other."""
+        """Whether it has exited or was killed."""
         return self.state in ("exited", "killed")
 
 
 class StorageModel(Thing):
-    """A storage: what it holds, who holds it, and in which messages it is.
+    """A storage, with its values, its references and the messages that carry it.
 
     Args:
-        values: what its elements hold, or the first of them.
-        maker: who made it.
-        taken: the transitions that were taken.
-        is_long: there are elements behind those of `values`.
+        values: the values of its elements; of a long storage, the first ones.
+        maker: the process that made it.
+        taken: counts the transitions.
+        is_long: whether it has more elements than `values`.
+
+    Attributes:
+        has_moved: whether it is in a segment for certain, and no longer moves.
+        moved_by: identifies the call that moved it into a segment.
+        name: the state of its name in ``/dev/shm``.
     """
 
     def __init__(
@@ -120,22 +138,22 @@ class StorageModel(Thing):
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is in a segment."""
+        """Whether it is in the state `shared`."""
         return self.state == "shared"
 
     @property
     def settled(self) -> bool:
-        """Whether it stays where it is.
+        """Whether no `put` can still be moving it into a segment.
 
-        What was put for the first time may move at any moment until it arrives: clause
-        CHAN-7 says what may be done with it meanwhile.
+        An implementation that breaks clause CHAN-7 may move a storage after `put` has
+        returned, until the message arrives. Other tests judge that clause.
         """
         return self.has_moved or not self.messages
 
     def move(self, event: str, strategy: str, by: object = None) -> None:
-        """Go into a segment, or stay there.
+        """Move into a segment, or stay there.
 
-        What was moved `by` one call may have a file in common.
+        Storages that were moved `by` the same call may have one file in common.
         """
         if self.state == "private" and strategy == NAMED:
             self.name.becomes("shared")
@@ -147,12 +165,13 @@ class StorageModel(Thing):
 
 @dataclass(eq=False)
 class Reference:
-    """A tensor that a process has.
+    """A tensor in a process.
 
     Args:
-        process: who has it.
-        storage: what it is a window on.
-        pinned: it came among the arguments of the process, which keeps those.
+        process: the process that holds the tensor.
+        storage: the storage of the tensor.
+        pinned: whether the tensor is one of the arguments of the process, which are
+            never dropped.
     """
 
     process: ProcessModel
@@ -161,7 +180,7 @@ class Reference:
 
 
 class MessageModel(Thing):
-    """A message: who sent it, and the storages that are in it."""
+    """A message, with its number, its sender, its storages and its bytes of ballast."""
 
     def __init__(
         self,
@@ -178,9 +197,9 @@ class MessageModel(Thing):
         self.size = size
 
     def hears(self, event: str) -> None:
-        """Something happens while it is in flight.
+        """Change to the state that follows an event while the message is in flight.
 
-        What happened to its sender goes on to bind it, whatever others do.
+        After the end of its sender, the clauses about that stay in force.
         """
         bound = self.clauses if OF_THE_SENDER & set(self.events) else ()
         self.becomes(event)
@@ -189,12 +208,14 @@ class MessageModel(Thing):
 
 @dataclass
 class ChannelModel:
-    """A channel that every process has.
+    """A channel, which every process has.
 
     Args:
-        kind: what it is, as the harness opens it.
-        bound: the number of messages that it takes; 0 for any.
-        counts: it counts the tasks that are not done.
+        kind: its kind, one that the harness can open.
+        bound: the number of messages that it can contain; 0 for any number.
+        counts: whether it is joinable, so that it counts unfinished tasks.
+        waiting: the messages in it, in the order in which they were put.
+        unfinished: the messages for which `task_done()` was not called.
     """
 
     kind: str
@@ -205,29 +226,29 @@ class ChannelModel:
 
     @property
     def is_full(self) -> bool:
-        """Whether it refuses the next message."""
+        """Whether it is bounded and full, so that it refuses the next message."""
         return bool(self.bound) and len(self.waiting) >= self.bound
 
     @property
     def certain(self) -> list[MessageModel]:
-        """The messages that have to arrive."""
+        """The messages in it that have to arrive."""
         return [one for one in self.waiting if one.state == "in flight"]
 
     @property
     def has_uncertain(self) -> bool:
-        """Whether a message in it may arrive or not."""
+        """Whether it contains a message that may be lost."""
         return len(self.certain) < len(self.waiting)
 
     @property
     def bytes(self) -> int:
-        """How many bytes of ballast are in it."""
+        """The bytes of ballast in all its messages."""
         return sum(one.size for one in self.waiting)
 
     def next_ones(self) -> list[MessageModel]:
-        """Return the messages of which one has to be received next.
+        """Return the messages one of which has to be received next.
 
-        It is the first of each sender, and what comes after those of its messages that
-        may be lost.
+        For each sender, these are its first message that has to arrive, and the
+        uncertain messages before it.
         """
         found, closed = [], set()
         for message in self.waiting:
@@ -239,10 +260,13 @@ class ChannelModel:
 
 
 class World:
-    """All that there is, and what happens to it.
+    """All objects of the model, with a method for each event that concerns them.
 
     Args:
-        strategy: that of every process when it begins.
+        strategy: the initial strategy of every process.
+
+    Attributes:
+        messages: the number of the last message, which is also their count.
     """
 
     def __init__(self, strategy: str) -> None:
@@ -260,7 +284,7 @@ class World:
     def begins(
         self, name: str, strategy: str = "", *, forked: bool = False
     ) -> ProcessModel:
-        """A process begins."""
+        """Add a process. Without `strategy` it has the initial one."""
         process = ProcessModel(
             name, strategy or self.strategy, self.taken, forked=forked
         )
@@ -268,17 +292,20 @@ class World:
         return process
 
     def running(self) -> list[ProcessModel]:
-        """Return the processes that can be asked for something."""
+        """Return the processes that can take a step."""
         return [one for one in self.processes if one.runs]
 
     def forks(self, parent: ProcessModel) -> None:
-        """A process forks: what waits in the channels is received once all the same."""
+        """Record that a process forks, while messages may be in flight."""
         parent.becomes("forks")
         for message in self.in_flight():
             message.hears("process forked")
 
     def inherits(self, child: ProcessModel, storage: StorageModel) -> Reference:
-        """A forked child has what was among its arguments, shared or a copy of it."""
+        """Record a tensor among the arguments of a forked child, and return it.
+
+        It has the same storage if this is shared, and otherwise a copy.
+        """
         storage.becomes("inherited")
         if not storage.is_shared:
             storage = self._new_storage(storage.values, child, storage.is_long)
@@ -288,13 +315,13 @@ class World:
     def is_given(
         self, parent: ProcessModel, child: ProcessModel, storage: StorageModel
     ) -> Reference:
-        """A process that does not inherit gets a tensor among its arguments."""
+        """Record a tensor among the arguments of a child that was not forked."""
         storage.move("given to a spawned process", parent.strategy, child)
         storage.has_moved = True
         return self.holds(child, storage, pinned=True)
 
     def ends(self, process: ProcessModel, how: str) -> None:
-        """A process ends: `exited`, or one of `ABRUPT`."""
+        """Record the end of a process; `how` is ``"exited"`` or one of `ABRUPT`."""
         waited = process.state == "waiting"
         process.becomes("exits" if how == "exited" else "is killed")
         event = "holder exited" if how == "exited" else "holder was killed"
@@ -304,7 +331,7 @@ class World:
             self._let_go(reference, event, "holder ended")
 
     def everybody_ended(self) -> None:
-        """The last process has ended: what is in flight is lost."""
+        """Record that all processes have ended, so that all messages are lost."""
         for message in self.in_flight():
             message.becomes("everybody ended")
             self._leaves(message)
@@ -312,7 +339,7 @@ class World:
             channel.waiting.clear()
 
     def manager_was_killed(self) -> None:
-        """The manager was killed: nothing is lost by that."""
+        """Record that the manager was killed. Nothing is lost by that."""
         self.has_manager = False
         for process in self.running():
             process.becomes("manager was killed")
@@ -325,7 +352,7 @@ class World:
                 storage.name.becomes("manager was killed")
 
     def changes_strategy(self, process: ProcessModel, strategy: str) -> None:
-        """A process changes its strategy: what is shared stays as it is."""
+        """Record that a process changes its strategy. Shared storages do not change."""
         process.strategy = strategy
         for reference in self.held_by(process):
             if reference.storage.is_shared:
@@ -343,41 +370,41 @@ class World:
     def makes(
         self, process: ProcessModel, values: Iterable[int], *, is_long: bool = False
     ) -> Reference:
-        """A process makes a tensor."""
+        """Record that a process makes a tensor, and return it."""
         return self.holds(process, self._new_storage(values, process, is_long))
 
     def holds(
         self, process: ProcessModel, storage: StorageModel, *, pinned: bool = False
     ) -> Reference:
-        """A process has one more reference to a storage."""
+        """Add a tensor of a process over a storage, and return it."""
         reference = Reference(process, storage, pinned)
         self.references.append(reference)
         storage.references.append(reference)
         return reference
 
     def held_by(self, process: ProcessModel) -> list[Reference]:
-        """Return the references that a process has."""
+        """Return the references of a process."""
         return [one for one in self.references if one.process is process]
 
     def writes(self, reference: Reference, index: int, value: int) -> None:
-        """A process writes one element."""
+        """Record that a process writes one element."""
         reference.storage.becomes("written", keeps=True)
         reference.storage.values[index] = value
 
     def shares(self, reference: Reference) -> None:
-        """A process shares a tensor."""
+        """Record that a process shares a tensor."""
         reference.storage.move("shared", reference.process.strategy)
         reference.storage.has_moved = True
 
     def drops(self, reference: Reference) -> None:
-        """A process drops a tensor."""
+        """Record that a process drops a tensor."""
         for message in reference.storage.messages:
             if message.sender is reference.process:
                 message.becomes("sender dropped")
         self._let_go(reference, "dropped", "holder dropped")
 
     def _let_go(self, reference: Reference, event: str, of_name: str) -> None:
-        """A reference goes; with the last one the storage does."""
+        """Remove a reference, and the storage if nothing else refers to it."""
         storage = reference.storage
         self.references.remove(reference)
         storage.references.remove(reference)
@@ -397,7 +424,7 @@ class World:
     # Messages
 
     def in_flight(self) -> Iterator[MessageModel]:
-        """Yield the messages that were put and not received."""
+        """Yield the messages in all channels."""
         for channel in self.channels:
             yield from list(channel.waiting)
 
@@ -408,7 +435,10 @@ class World:
         channel: ChannelModel,
         size: int = 0,
     ) -> MessageModel:
-        """A process puts a message; a full queue refuses it."""
+        """Record that a process puts a message, and return it.
+
+        If the channel is full, the message is refused and moves no storage.
+        """
         self.messages += 1
         storages = [one.storage for one in references]
         message = MessageModel(self.messages, sender, storages, size, self.taken)
@@ -428,7 +458,10 @@ class World:
     def receives(
         self, process: ProcessModel, channel: ChannelModel, message: MessageModel
     ) -> list[Reference]:
-        """A process receives a message; what its sender lost before it is lost."""
+        """Record that a process receives a message, and return its tensors.
+
+        Earlier messages of the same sender are all uncertain, and are lost now.
+        """
         for earlier in list(channel.waiting):
             if earlier is message:
                 break
@@ -446,13 +479,13 @@ class World:
         return held
 
     def is_missing(self, channel: ChannelModel, message: MessageModel) -> None:
-        """A message that may be lost is."""
+        """Record that a message whose sender ended abruptly is lost."""
         channel.waiting.remove(message)
         message.becomes("found missing")
         self._leaves(message)
 
     def _leaves(self, message: MessageModel) -> None:
-        """A message is nowhere any more; what only it referred to is gone."""
+        """Remove a lost message, and storages that nothing else refers to."""
         for storage in message.storages:
             storage.messages.remove(message)
             is_last = not storage.references and not storage.messages
@@ -462,12 +495,12 @@ class World:
                     storage.name.becomes("last message was lost")
                 self.storages.remove(storage)
 
-    # What has to be so
+    # What the processes are compared with
 
     def names(self) -> tuple[int, int]:
-        """Return how many names there have to be, and how many there may be.
+        """Return the minimum and the maximum number of names.
 
-        What one call has moved may have one name in common: clause LIFE-26.
+        Storages that one call has moved may have one name in common: clause LIFE-26.
         """
         named = [
             one for one in self.storages if one.name.state in ("there", "unwatched")
@@ -477,7 +510,7 @@ class World:
         return len({id(one.moved_by) for one in certain}), len(named)
 
     def clauses_of_names(self) -> tuple[str, ...]:
-        """Return the clauses that bind the names that there are."""
+        """Return the clauses about the names of the present storages."""
         found = (clause for one in self.storages for clause in one.name.clauses)
         return (*dict.fromkeys(found), "LIFE-17")
 
@@ -489,7 +522,7 @@ def _is_certain(storage: StorageModel) -> bool:
 def _to_message(
     message: MessageModel, process: ProcessModel, how: str, *, waited: bool
 ) -> str:
-    """Return what the end of a process means to a message in flight."""
+    """Return the event that the end of a process is for a message in flight."""
     if message.sender is not process or message.state == "uncertain":
         return "waiting reader was killed" if waited else "process ended"
     return "sender exited" if how == "exited" else "sender ended abruptly"

@@ -1,7 +1,10 @@
-"""The steps of random histories with deaths: what processes do with tensors.
+"""The steps of random histories with deaths, one method for each kind of step.
 
-A step gets three numbers and picks by them among what is there; where nothing fits it
-does nothing. Each leaves nobody waiting.
+A step gets three numbers, by which it picks processes, channels, tensors and sizes. If
+nothing fits, it does nothing. When it returns, no process waits in a call.
+
+A new kind of step is a method `step_<kind>`, with entries in `NEEDED` and `FAMILIES` of
+`lifetime_histories`.
 """
 
 from __future__ import annotations
@@ -27,47 +30,53 @@ from sharedtensor_conformance.harness import check, eventually, ledger
 from sharedtensor_conformance.harness.proxies.calls import Pending
 
 PILE, PILED = 128, 3 << 13
-"""Messages that are more than a socket or a pipe takes, and how large they may be.
+"""A number of messages that no socket or pipe can contain, and their largest size.
 
-They are smaller than a packet of the reference, which would lie beside the queue.
+The size in bytes is below that of a packet of the reference. The reference puts larger
+messages into memory files, so that they would not fill the socket.
 """
 
 LIMITS = (4096, 1 << 15, 1 << 16, 212_992, 1 << 20)
-"""Sizes at which something changes.
+"""Sizes in bytes at which the behaviour of a channel may change.
 
-What a pipe takes in one piece and what it holds, the packets of the reference, the
-buffer of a socket, and what the reference asks for.
+In this order: `PIPE_BUF`, the largest packet of the reference, the capacity of a pipe,
+the default buffer of a socket, and the buffer that the reference requests (pipe(7),
+socket(7)).
 """
 
 SPREAD = 520
-"""Bytes that pickling may add: a message is smaller than its limit by as much."""
+"""Bytes that pickling may add. Ballast is smaller than its limit by up to as much."""
 
 SWEEP = 100
-"""Sizes that follow each other, of which each is sent once."""
+"""The number of consecutive sizes that `step_sizes` sends, each of them once."""
 
 CROWDS = (250, 251, 252, 253, 254, 255, 256, 505, 506, 507)
-"""Tensors in one message: the kernel takes 253 descriptors at once."""
+"""Numbers of tensors in one message, near multiples of 253.
 
+The kernel passes at most 253 descriptors with one packet (unix(7), SCM_RIGHTS).
+"""
+
+# Abrupt ends other than by SIGKILL, which has a step of its own.
 ENDS = ("by os._exit", "by SIGTERM", "by an exception")
 
 
 class TensorSteps(Messages):
-    """Steps about tensors and messages."""
+    """Steps that use tensors and send messages."""
 
     # Tensors
 
     def step_read(self, _: int, __: int, ___: int) -> None:
-        """Every process reads all that it has."""
+        """Check the values of every usable tensor."""
         self.verify()
 
     def step_make(self, who: int, length: int, _: int) -> None:
-        """A process makes a tensor."""
+        """Let a process make a tensor."""
         process = self.process(who)
         if process is not None and len(self.held) < MAX_HELD:
             self.make(process, length)
 
     def step_idle(self, who: int, _: int, __: int) -> None:
-        """A process starts a thread that does nothing, or ends those that it has."""
+        """Let a process start a thread that does nothing, or end all such threads."""
         process = self.process(who)
         if process is None:
             return
@@ -76,7 +85,7 @@ class TensorSteps(Messages):
         self.actor(process).request("act", action)
 
     def step_write(self, which: int, where: int, _: int) -> None:
-        """A process writes one element."""
+        """Let a process write one element."""
         if one := self.pick(which, lambda held: True):
             index = where % len(one.values)
             (value,) = self.new_values(1)
@@ -86,7 +95,7 @@ class TensorSteps(Messages):
             self.verify()
 
     def step_share(self, which: int, _: int, __: int) -> None:
-        """A process shares a tensor."""
+        """Let a process share a tensor."""
         if one := self.pick(which, lambda held: True):
             self.does(f"{one.name}.share()", ("SHARE-5", "SHARE-7"))
             one.remote.share()
@@ -94,7 +103,7 @@ class TensorSteps(Messages):
             self.verify_names()
 
     def step_drop(self, which: int, _: int, __: int) -> None:
-        """A process drops a tensor; also one that is being moved."""
+        """Let a process drop a tensor, even one whose storage may be moving."""
         droppable = [one for one in self.held if not one.reference.pinned]
         if droppable:
             self.drop(droppable[which % len(droppable)])
@@ -102,7 +111,7 @@ class TensorSteps(Messages):
             self.verify_names()
 
     def step_strategy(self, who: int, which: int, _: int) -> None:
-        """A process changes its strategy."""
+        """Let a process change its strategy."""
         process = self.process(who)
         if process is None:
             return
@@ -112,7 +121,7 @@ class TensorSteps(Messages):
         self.verify()
 
     def set_strategy(self, process: ProcessModel, strategy: str) -> None:
-        """A process gets a strategy, unless it has it."""
+        """Set the strategy of a process, unless it is set already."""
         if process.strategy == strategy:
             return
         self.does(
@@ -124,14 +133,17 @@ class TensorSteps(Messages):
     # Messages
 
     def size(self, number: int) -> int:
-        """Return the size of a message: none, something small, or one at a limit."""
+        """Return the bytes of ballast of a message.
+
+        This is zero, or less than `SPREAD` bytes below one of `LIMITS`.
+        """
         number, which = divmod(number, 2 * len(LIMITS))
         if which >= len(LIMITS):
             return 0
         return LIMITS[which] - number % SPREAD
 
     def step_put(self, who: int, where: int, what: int) -> None:
-        """A process puts a message; nobody waits for it."""
+        """Let a process put a message while no process waits for it."""
         process = self.process(who)
         size = self.size(who // 7)
         route = self.route(where, lambda one: one.has_room_for(size))
@@ -139,7 +151,7 @@ class TensorSteps(Messages):
             self.put(process, route, self.some_of(process, what), size)
 
     def step_get(self, who: int, where: int, _: int) -> None:
-        """A process receives a message."""
+        """Let a process receive a message."""
         process = self.process(who)
         route = self.route(where, lambda one: one.model.waiting)
         if process is not None and route is not None:
@@ -147,7 +159,7 @@ class TensorSteps(Messages):
             self.verify()
 
     def step_hand_over(self, who: int, where: int, what: int) -> None:
-        """A process waits for a message, which may then be as large as it likes."""
+        """Let a process put a message of any size, which another already waits for."""
         sender = self.process(who)
         receiver = self.process(who // 7, but=[sender])
         route = self.route(where, lambda one: one.is_free)
@@ -165,7 +177,7 @@ class TensorSteps(Messages):
         self.arrived(receiver, route, arrived)
 
     def step_pile(self, who: int, where: int, what: int) -> None:
-        """A process puts more on a queue than the system takes at once."""
+        """Let a process put more on a queue than a socket or a pipe can contain."""
         process = self.process(who)
         route = self.route(where, lambda one: one.is_queue and not one.model.bound)
         if process is None or route is None or len(route.model.waiting) > IN_FLIGHT:
@@ -179,7 +191,7 @@ class TensorSteps(Messages):
             self.world.puts([], process, route.model, size)
 
     def step_fill(self, who: int, where: int, what: int) -> None:
-        """A process offers messages to a queue with a bound until it refuses one."""
+        """Let a process put messages on a bounded queue until it refuses one."""
         process = self.process(who)
         route = self.route(where, lambda one: one.model.bound and one.counts_are_known)
         if process is None or route is None:
@@ -187,7 +199,7 @@ class TensorSteps(Messages):
         for _ in range(route.model.bound + 1):
             full = route.model.is_full
             tensors = self.some_of(process, what)
-            if full:  # whether a refused tensor is shared is not said anywhere
+            if full:  # no clause says whether a refused tensor is shared
                 tensors = [one for one in tensors if one.reference.storage.is_shared]
             payload = self.payload(process, tensors, 0)
             self.says_put(process, route, tensors, 0, "offer")
@@ -200,7 +212,7 @@ class TensorSteps(Messages):
     # Limits
 
     def step_many(self, who: int, where: int, what: int) -> None:
-        """A message has about as many tensors as descriptors fit into a packet."""
+        """Send a message with about as many tensors as a packet takes descriptors."""
         sender = self.process(who)
         receiver = self.process(who // 7, but=[sender])
         route = self.route(where, lambda one: one.is_free)
@@ -230,7 +242,7 @@ class TensorSteps(Messages):
         self.verify_names()
 
     def step_sizes(self, who: int, where: int, what: int) -> None:
-        """Messages of a hundred sizes that follow each other, near a limit."""
+        """Send messages of `SWEEP` consecutive sizes near one of `LIMITS`."""
         tensor = self.pick(who // 11, lambda held: not held.reference.storage.is_long)
         if tensor is None:
             return
@@ -254,10 +266,10 @@ class TensorSteps(Messages):
 
 
 class ReaderSteps(TensorSteps):
-    """Steps in which several processes wait on one queue."""
+    """Steps with empty queues, and with several processes that wait on one queue."""
 
     def step_poll(self, who: int, where: int, _: int) -> None:
-        """A process asks an empty queue."""
+        """Let a process call `get` on an empty queue without waiting."""
         process = self.process(who)
         route = self.route(where, lambda one: one.is_queue and not one.model.waiting)
         if process is None or route is None:
@@ -271,7 +283,11 @@ class ReaderSteps(TensorSteps):
     # Several readers
 
     def step_race(self, who: int, where: int, what: int) -> None:
-        """Several processes wait on one queue, and fewer messages come than they."""
+        """Let several processes wait on one queue at the same time.
+
+        If they wait with a timeout, one message is put for all of them. Otherwise one
+        is put for each. One of the processes may be killed before the first message.
+        """
         sender = self.process(who)
         readers = [one for one in self.world.running() if one is not sender]
         route = self.route(
@@ -304,7 +320,10 @@ class ReaderSteps(TensorSteps):
         self.verify()
 
     def kill_a_reader(self, pending: dict[ProcessModel, Pending], what: int) -> None:
-        """Kill one of those who wait; its parent does not, and can reap it."""
+        """Kill one of the waiting processes.
+
+        Its parent must not wait, so that it can reap the process.
+        """
         victim = list(pending)[what % len(pending)]
         del pending[victim]
         self.end_of(victim, "killed")
@@ -312,7 +331,7 @@ class ReaderSteps(TensorSteps):
     def readers_with_a_timeout(
         self, route: Route, pending: dict[ProcessModel, Pending]
     ) -> None:
-        """All who wait come back: with a message, or since the timeout has passed."""
+        """Check that all waiting calls return, with a message or after the timeout."""
         for reader, one in pending.items():
             self.clauses = ("CHAN-12", "LIFE-15", "LIFE-16")
             found = one.answer()
@@ -325,7 +344,7 @@ class ReaderSteps(TensorSteps):
     def readers_without_end(
         self, route: Route, pending: dict[ProcessModel, Pending]
     ) -> None:
-        """Each of those who wait gets one message; who is first to say so is open."""
+        """Check that each waiting process gets one message, in any order."""
         self.clauses = ("LIFE-15", "LIFE-16", "CHAN-4")
         received = zip(pending, answers_of(*pending.values()), strict=True)
         for reader, payload in sorted(received, key=lambda one: _order(one[1])):
@@ -336,7 +355,10 @@ class ReaderSteps(TensorSteps):
     # Tasks
 
     def step_join(self, who: int, where: int, what: int) -> None:
-        """Several processes join a queue; all return when its tasks are done."""
+        """Let several processes join a queue, and another one do its tasks.
+
+        No `join` may return before all tasks are done, and all have to return then.
+        """
         worker = self.process(who)
         route = self.route(
             where,
@@ -372,10 +394,10 @@ class ReaderSteps(TensorSteps):
 
 
 class Steps(ReaderSteps):
-    """All steps: those in which processes begin and end besides."""
+    """All steps; this class adds those in which processes start and end."""
 
     def step_start(self, what: int, which: int, _: int) -> None:
-        """The owner starts a child, with messages in the channels."""
+        """Let the owner start a child, while messages may be in the channels."""
         running = self.world.running()
         if len(running) >= PROCESSES + 1 or len(self.actors) > STARTED:
             return
@@ -388,13 +410,16 @@ class Steps(ReaderSteps):
         self.verify_names()
 
     def step_program(self, who: int, _: int, __: int) -> None:
-        """A process starts a program that inherits what it can: no storage."""
+        """Let a process start a program, and check the descriptors that it inherits.
+
+        None of them may be that of a storage.
+        """
         process = self.process(who)
         if process is None or not self.of_storages:
             return
         self.does(f"{process.name}.system.program()", ("FD-5",))
         with self.actor(process).system.program() as pid:
-            # Until it is another program it has all that its parent has.
+            # Between fork and exec it still has all descriptors of its parent.
             sentence = "the program has no descriptor of a storage"
             eventually(
                 lambda: not self.inherited(pid),
@@ -405,12 +430,12 @@ class Steps(ReaderSteps):
         process.becomes("starts a program")
 
     def inherited(self, pid: int) -> set[str]:
-        """Return the kinds of storages' descriptors that a program has."""
+        """Return the kinds of descriptors of storages that a program has open."""
         targets = self.stage.ledger.details(pid)["targets"]
         return set(ledger.kinds(targets)) & self.of_storages
 
     def step_exit(self, who: int, _: int, __: int) -> None:
-        """A child exits; what it has put on queues is small enough to be written."""
+        """Let a child exit, unless a queue is so full that it might be unable to."""
         child = self.child(who)
         if child is None or self.is_full:
             return
@@ -422,19 +447,19 @@ class Steps(ReaderSteps):
         self.verify_names()
 
     def step_kill(self, who: int, _: int, __: int) -> None:
-        """A child is killed."""
+        """Kill a child by SIGKILL."""
         child = self.child(who)
         if child is not None and self.may_kill:
             self.end_of(child, "killed")
 
     def step_end(self, who: int, how: int, _: int) -> None:
-        """A child ends in another way."""
+        """End a child abruptly in one of `ENDS`."""
         child = self.child(who)
         if child is not None and not self.is_full:
             self.end_of(child, ENDS[how % len(ENDS)])
 
     def step_kill_manager(self, _: int, __: int, ___: int) -> None:
-        """The manager of the names is killed."""
+        """Kill the manager of the names, if there is one."""
         if not self.stage.ledger.managers():
             return
         self.does("the manager is killed", ("MGR-12", "MGR-13"))

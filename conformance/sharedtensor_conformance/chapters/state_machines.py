@@ -1,10 +1,12 @@
-"""What may become of a storage, a message, a name and a process: data, and no code.
+"""The state machines of a storage, a message, a name and a process, as tables.
 
-The clauses say it sentence by sentence. Here it is put together: each machine has its
-states, and for each state the events that there can be, with the clauses that bind what
-they lead to. The model of random histories takes its steps by these tables, and names
-the clauses of a step that an implementation did not follow; the site shows them. What
-is not in a table cannot happen: it is a fault of the model.
+The tables combine what the clauses say one by one. Each machine has states, and for
+each state the events that are possible in it. A transition names the clauses that say
+what must hold after the event.
+
+The model of random histories (`lifetime_model`) uses the tables to find the next state,
+and to cite the clauses that an implementation breaks. The site shows the tables. An
+event that is not in a table cannot happen, so it is an error of the model.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from functools import cached_property
 
 
 class Impossible(Exception):
-    """A machine has no such event in this state: the model is at fault."""
+    """A machine has no such event in this state, which is an error of the model."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """What an event makes of a state, and the clauses that say so."""
+    """The state that follows an event in a state, and the clauses that apply then."""
 
     state: str
     event: str
@@ -29,12 +31,13 @@ class Transition:
 
 @dataclass(frozen=True)
 class Machine:
-    """The states of one kind of thing.
+    """The states of one kind of object, and the transitions between them.
 
     Args:
-        name: of what they are the states.
-        states: what each one means; a thing begins in the first.
-        transitions: what may happen.
+        name: the kind of object.
+        states: the meaning of each state, for the site. The first state is the initial
+            one.
+        transitions: all transitions; at most one for a state and an event.
     """
 
     name: str
@@ -43,7 +46,7 @@ class Machine:
 
     @property
     def first(self) -> str:
-        """The state in which a thing begins."""
+        """The initial state."""
         return next(iter(self.states))
 
     @cached_property
@@ -51,10 +54,10 @@ class Machine:
         return {(one.state, one.event): one for one in self.transitions}
 
     def after(self, state: str, event: str) -> Transition:
-        """Return what an event does in a state.
+        """Return the transition for an event in a state.
 
         Raises:
-            Impossible: there is no such event in it.
+            Impossible: the machine has no such transition.
         """
         found = self._table.get((state, event))
         if found is None:
@@ -192,4 +195,4 @@ PROCESS = Machine(
 )
 
 MACHINES = (STORAGE, MESSAGE, NAME, PROCESS)
-"""All machines, as the site shows them."""
+"""All machines, in the order in which the site shows them."""
