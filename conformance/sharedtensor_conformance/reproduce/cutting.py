@@ -52,8 +52,7 @@ class State:
         self._under_way: Counter[str] = Counter()
 
     def now(self) -> tuple[dict[str, set[str]], dict[str, int]]:
-        """Return the objects of each process, and the messages in flight of each way.
-        """
+        """Return the objects of each process, and the numbers of messages in flight."""
         held = {who: set(keys) for who, keys in self._held.items() if keys}
         return held, {where: n for where, n in self._under_way.items() if n}
 

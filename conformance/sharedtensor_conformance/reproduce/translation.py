@@ -317,8 +317,7 @@ class Translation:
         return [line for line in lines if line]
 
     def shown(self, event: Event) -> str:
-        """Return the source of the event that shows the failure; assign no name to it.
-        """
+        """Return the source of the event that shows the failure, without a new name."""
         whole, self.whole, self._names_results = self.whole, True, False
         try:
             return "\n".join(self.told(event))
