@@ -28,7 +28,8 @@ LEVELS = ("MUST", "SHOULD")
 OBSERVES = ("sharing", "values", "lifetime", "errors")
 
 OPTIONS = ("title", "level", "profile", "observes", "promises", "no-code")
-"""What a clause says of itself; ``no-code`` is why the reference has no code for it."""
+"""The options of a clause. ``no-code`` is the reason why no code of the reference
+implements it."""
 
 _OPTION = re.compile(r":(?P<name>[a-z-]+):\s*(?P<value>.*)")
 _ID = re.compile(r"(?P<chapter>[A-Z]+)-(?P<number>\d+)")
@@ -62,7 +63,7 @@ class Clause:
 
     @property
     def hash(self) -> str:
-        """Twelve hexadecimal digits over everything that binds."""
+        """A digest of all normative parts, as twelve hexadecimal digits."""
         return _hash(self.level, self.profile, " ".join(self.text.split()))
 
 
@@ -78,10 +79,10 @@ def _hash(level: str, profile: str, text: str) -> str:
 
 @cache
 def load_rules() -> str:
-    """Return the rules by which all clauses are read.
+    """Return the rules for reading clauses, from the page ``conformance.md``.
 
     Raises:
-        SpecError: the page that has them is malformed.
+        SpecError: the page has no such section.
     """
     return " ".join(section(read_page("conformance.md"), "Clauses").split())
 

@@ -1,8 +1,8 @@
 """Finds where a dotted name is defined, by reading a package without importing it.
 
 A mutant names what it replaces below `sharedtensor`, for example
-``protocol.export_grad``. Python finds that by importing. This module follows the same
-way through syntax trees: modules, classes with their bases, and imports.
+``protocol.export_grad``. Python would find that by importing. This module finds it in
+the syntax trees, by the same rules: modules, classes with their bases, and imports.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @dataclass(frozen=True)
 class Module:
-    """One Python file: its dotted name, its path as it is shown, and its syntax."""
+    """One Python file: its dotted name, its path from the root, and its syntax tree."""
 
     name: str
     file: str
     tree: ast.Module
 
     def constants(self) -> dict[str, str]:
-        """Return the strings that the module gives names to."""
+        """Return the string constants of the module, by name."""
         return {
             target.id: node.value.value
             for node in self.tree.body
@@ -44,7 +44,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Folder:
-    """The Python files below `path` that match; their paths are shown from `root`."""
+    """The Python files below `path` that match `pattern`, with paths from `root`."""
 
     path: Path
     root: Path
@@ -61,7 +61,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a name is defined; without a file where it is not known."""
+    """The place where a name is defined; `file` is empty if that is unknown."""
 
     name: str
     file: str = ""
@@ -75,7 +75,7 @@ def definitions_in(tree: ast.AST) -> list[Definition]:
 
 
 class Definitions:
-    """What the modules of a package define."""
+    """The definitions in the modules of a package."""
 
     def __init__(self, package: Folder) -> None:
         self._package = package
@@ -90,7 +90,7 @@ class Definitions:
         return Place(target, *found) if found else Place(target)
 
     def _find(self, module: str, path: Sequence[str]) -> tuple[str, int] | None:
-        """Return file and line of what `path` names, from `module` on."""
+        """Return file and line of what `path` names, beginning in `module`."""
         while path and f"{module}.{path[0]}" in self._modules:
             module, path = f"{module}.{path[0]}", path[1:]
         if module not in self._modules:
@@ -101,7 +101,7 @@ class Definitions:
     def _find_in(
         self, module: Module, scope: ast.Module | ast.ClassDef, path: Sequence[str]
     ) -> tuple[str, int] | None:
-        """Return what `path` names in the body of a module or of a class."""
+        """Return file and line of what `path` names in a module or class body."""
         node = _binding(scope, path[0])
         if isinstance(node, ast.ImportFrom):
             return self._imported(module, node, path)
@@ -116,7 +116,10 @@ class Definitions:
     def _imported(
         self, module: Module, node: ast.ImportFrom, path: Sequence[str]
     ) -> tuple[str, int] | None:
-        """Return what an import leads to; the import itself if that is elsewhere."""
+        """Return file and line of an imported definition.
+
+        If it is not in the package, the result is the import itself.
+        """
         name = next(a.name for a in node.names if path[0] in (a.asname, a.name))
         origin = module.imported_from(node)
         if origin in self._modules:
@@ -126,7 +129,7 @@ class Definitions:
     def _inherited(
         self, module: Module, scope: ast.ClassDef, path: Sequence[str]
     ) -> tuple[str, int] | None:
-        """Return what `path` names in a base of the class `scope`."""
+        """Return file and line of what `path` names in a base of the class `scope`."""
         for base in scope.bases:
             start = ast.unparse(base).split(".")
             if found := self._find(module.name, [*start, *path]):
@@ -134,7 +137,7 @@ class Definitions:
         return None
 
     def _computed(self, module: Module, path: Sequence[str]) -> tuple[str, int] | None:
-        """Return the statement of a module that binds names which it computes."""
+        """Return file and line of ``globals().update()``; it binds computed names."""
         for node in module.tree.body if len(path) == 1 else []:
             if ast.unparse(node).startswith("globals().update("):
                 return module.file, node.lineno

@@ -85,7 +85,7 @@ class Citation:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All citations, by the kind of place; no code where there is no reference."""
+    """The citations in tests, code and mutants; `code` is empty without a reference."""
 
     tests: list[Citation]
     code: list[Citation]
@@ -99,11 +99,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Problem:
-    """One clause without evidence, or one citation that leads nowhere.
+    """A clause without evidence, or a citation that leads nowhere.
 
     Args:
         kind: ``evidence`` that a clause lacks, a ``citation`` of an unknown clause, or
-            a mutant that does not lead to what it ``replaces``.
+            ``replaces`` for a mutant that replaces nothing in the reference.
     """
 
     kind: str
@@ -209,10 +209,10 @@ def _missing(clause: Clause, evidence: Evidence) -> Iterator[str]:
 def _unknown(
     citation: Citation, known: dict[str, Clause], evidence: Evidence
 ) -> Iterator[str]:
-    """Yield what `citation` cites and is not written.
+    """Yield a complaint for each clause that a citation names and that does not exist.
 
-    A docstring may hold other words of this shape (``UTF-8``), so there only the
-    chapters of the spec count; tests and mutants cite nothing but clauses.
+    A docstring may contain other words of this form (``UTF-8``). So only those with the
+    prefix of a chapter count there. Tests and mutants cite only clauses.
     """
     chapters = {clause.chapter for clause in known.values()}
     for id in citation.clauses:
@@ -222,7 +222,7 @@ def _unknown(
 
 
 def _unplaced(mutant: Citation) -> Iterator[str]:
-    """Yield what keeps a mutant from leading to the code that it replaces."""
+    """Yield the reasons why a mutant does not lead to the code that it replaces."""
     if not mutant.replaces:
         yield "does not say what it replaces"
     for place in mutant.replaces:
@@ -231,12 +231,12 @@ def _unplaced(mutant: Citation) -> Iterator[str]:
 
 
 def sentence_of(name: str) -> str:
-    """Return the name of a test as the sentence that it is."""
+    """Return the name of a test as a sentence."""
     return name.removeprefix("test_").replace("_", " ")
 
 
 def first_sentence(item: Definition | ast.Module) -> str:
-    """Return the first paragraph of a docstring, without the clauses it ends on."""
+    """Return the first paragraph of a docstring, without its citations of clauses."""
     paragraph = (ast.get_docstring(item) or "").partition("\n\n")[0]
     return CITING_SENTENCE.sub("", " ".join(paragraph.split()))
 
@@ -263,7 +263,7 @@ def arguments_of(item: Definition, decorator: str) -> tuple[str, ...]:
 
 
 def _unpacked(arguments: Iterable[ast.expr]) -> Iterator[ast.expr]:
-    """Yield the arguments of a call, those in a tuple behind a star one by one."""
+    """Yield the arguments of a call, and the items of a starred tuple one by one."""
     for argument in arguments:
         match argument:
             case ast.Starred(value=ast.Tuple(elts=several)):
@@ -273,7 +273,7 @@ def _unpacked(arguments: Iterable[ast.expr]) -> Iterator[ast.expr]:
 
 
 def replaced_by(mutant: Definition, module: Module) -> list[str]:
-    """Return what a mutant says that it replaces, in strings or names of strings."""
+    """Return the names that a mutant replaces, given as strings or as constants."""
     known, names = module.constants(), []
     for call in calls_of(mutant, "mutant"):
         for value in (k.value for k in call.keywords if k.arg == "replaces"):
@@ -284,7 +284,7 @@ def replaced_by(mutant: Definition, module: Module) -> list[str]:
 
 
 def calls_of(item: Definition, decorator: str) -> list[ast.Call]:
-    """Return the calls of `decorator` above `item`."""
+    """Return the decorators of `item` that call `decorator`."""
     calls = [call for call in item.decorator_list if isinstance(call, ast.Call)]
     return [call for call in calls if name_of(call.func) == decorator]
 

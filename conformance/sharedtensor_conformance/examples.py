@@ -1,8 +1,8 @@
 """Finds an example for each clause: the steps of the simplest test that cites it.
 
 A test is a short sequence of steps of a few processes, so its own lines are the
-example. They are read from the source, without importing it, so that an example cannot
-differ from its test.
+example. This module reads them from the source without importing it. So an example
+cannot differ from its test.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from sharedtensor_conformance.definitions import Folder, Module, Place
 from sharedtensor_conformance.evidence import Sources, arguments_of, first_sentence
 
 LONGEST = 45
-"""How many lines an example has; what a test needs beyond that is a link."""
+"""The maximum number of lines of an example. Definitions beyond that are links."""
 
 INDIRECT = 100
-"""What a call of another module, or of a fixture, counts in lines: it tells nothing."""
+"""The number of lines that a call of another module, or of a fixture, counts for. Such
+a call does not show the steps, so tests without it are preferred."""
 
 LOOP = 3
-"""What a loop counts, in lines, besides its own: one has to think of all rounds."""
+"""The number of lines that a loop counts for in addition to its own, because a reader
+has to think of all rounds."""
 
 STORIES = "stories"
-"""The module of stories that several chapters tell; a link is enough for them."""
+"""The module with steps that several chapters use. For these, a link is enough."""
 
 CHAPTERS = "sharedtensor_conformance.chapters."
 
@@ -40,11 +42,11 @@ class Example:
     """The steps of one test.
 
     Args:
-        story: what happens, in a sentence.
+        story: the first paragraph of the docstring of the test.
         steps: the lines of the test below its docstring, and those of the functions and
             constants of its chapter that they need.
-        calls: what else of the chapters they need.
-        test: where the test is.
+        calls: other functions and constants of the chapters that the steps need.
+        test: the place of the test.
     """
 
     story: str
@@ -54,7 +56,7 @@ class Example:
 
 
 def read_examples(sources: Sources) -> dict[str, Example]:
-    """Return an example for each clause that a test cites, by its id."""
+    """Return the example of each clause that a test cites, by the id of the clause."""
     folder = Folder(sources.tests.path, sources.tests.root)
     modules = {Path(one.file).stem: one for one in folder.modules()}
     found: dict[str, tuple[int, Example]] = {}
@@ -69,7 +71,7 @@ def read_examples(sources: Sources) -> dict[str, Example]:
 
 
 def read_steps(sources: Sources, wanted: Container[str]) -> dict[str, Example]:
-    """Return the steps of the tests that are `wanted`, by their ids in reports."""
+    """Return the examples of the `wanted` tests, by their ids in reports."""
     folder = Folder(sources.tests.path, sources.tests.root)
     modules = {Path(one.file).stem: one for one in folder.modules()}
     found = {}
@@ -83,7 +85,7 @@ def read_steps(sources: Sources, wanted: Container[str]) -> dict[str, Example]:
 
 
 class _Chapter:
-    """A module with tests: what it defines, what it imports, and its lines."""
+    """A module with tests: its definitions, its imports, and its lines."""
 
     def __init__(self, module: Module, root: Path, modules: dict[str, Module]) -> None:
         self.module = module
@@ -97,12 +99,12 @@ class _Chapter:
 
     @cached_property
     def defined(self) -> dict[str, Statement]:
-        """What the module defines, by name."""
+        """The definitions of the module, by name."""
         return _defined_in(self.module)
 
     @cached_property
     def imported(self) -> dict[str, str]:
-        """The names that the module has from others of the chapters, with those."""
+        """The modules of the chapters from which names are imported, by name."""
         return {
             alias.asname or alias.name: node.module.removeprefix(CHAPTERS)
             for node in self.module.tree.body
@@ -123,7 +125,10 @@ class _Chapter:
         ]
 
     def size_of(self, test: ast.FunctionDef) -> int:
-        """Return how much there is to read of a test, in lines."""
+        """Return how much a reader has to read of a test, in lines.
+
+        Loops and indirect calls count as `LOOP` and `INDIRECT` lines.
+        """
         needed = self._needed(test)
         others = self._imported_by([test, *needed])
         far = [name for name in others if self.imported[name] != STORIES]
@@ -133,7 +138,7 @@ class _Chapter:
         return lines + LOOP * loops + INDIRECT * indirect
 
     def example(self, test: ast.FunctionDef) -> Example:
-        """Return the example that a test is."""
+        """Return a test as an example."""
         needed = self._needed(test)
         lengths = itertools.accumulate(map(_length, needed), initial=_length(test))
         ends = zip(needed, itertools.islice(lengths, 1, None), strict=True)
@@ -151,7 +156,10 @@ class _Chapter:
         )
 
     def _needed(self, test: ast.FunctionDef) -> list[Statement]:
-        """Return what a test needs of this module, in the order of its use."""
+        """Return the definitions of this module that a test uses, in the order of use.
+
+        Definitions that these use are included.
+        """
         found: dict[str, Statement] = {}
         waiting: list[Statement] = [test]
         while waiting:
@@ -162,12 +170,12 @@ class _Chapter:
         return list(found.values())
 
     def _imported_by(self, statements: Iterable[Statement]) -> list[str]:
-        """Return the names from other modules that statements need."""
+        """Return the names from other modules that the statements use."""
         names = [name for one in statements for name in _names_in(one)]
         return [name for name in dict.fromkeys(names) if name in self.imported]
 
     def _place(self, name: str) -> Place:
-        """Return where a name is defined that another module has."""
+        """Return the place where another module defines an imported name."""
         module = self.modules[self.imported[name]]
         found = _defined_in(module).get(name)
         return Place(name, module.file, found.lineno if found else 1)
@@ -178,7 +186,7 @@ class _Chapter:
         return self._text(body[0].lineno, test.end_lineno) if body else ""
 
     def _source(self, statement: Statement) -> str:
-        """Return the lines of a function, below its decorators, or of a constant."""
+        """Return the lines of a constant, or of a function without its decorators."""
         return self._text(statement.lineno, statement.end_lineno)
 
     def _text(self, first: int, last: int | None) -> str:
@@ -206,7 +214,7 @@ def _body(function: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def _fixtures_called_by(test: ast.FunctionDef) -> set[str]:
-    """Return the parameters of a test that it calls: fixtures that do all of it."""
+    """Return the fixtures that a test calls; such a fixture does the test's work."""
     called = (node.func for node in ast.walk(test) if isinstance(node, ast.Call))
     names = {function.id for function in called if isinstance(function, ast.Name)}
     return names & {argument.arg for argument in test.args.args}
@@ -217,7 +225,7 @@ def _length(statement: ast.stmt) -> int:
 
 
 def _names_in(statement: Statement) -> Iterator[str]:
-    """Yield the names that a statement mentions, but for those of its decorators."""
+    """Yield the names that a statement reads, except in decorators and docstring."""
     parts: list[ast.stmt] = [statement]
     if isinstance(statement, ast.FunctionDef):
         parts = _body(statement)

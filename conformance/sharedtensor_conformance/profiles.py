@@ -20,7 +20,7 @@ _HEAD = re.compile(r"(?P<name>[a-z-]+)(?: needs (?P<needs>[a-z -]+))?")
 
 @dataclass(frozen=True)
 class Profile:
-    """One profile: what it claims, and the profiles without which it says nothing."""
+    """One profile: what it claims, and the profiles that have to be claimed with it."""
 
     name: str
     needs: tuple[str, ...]
@@ -31,7 +31,8 @@ def parse_profiles(content: str) -> dict[str, Profile]:
     """Return the profiles in the body of the directive ``profiles``, by name.
 
     Raises:
-        SpecError: a head is malformed, a claim is missing, or a need is no profile.
+        SpecError: a head is malformed, a claim is missing, or a needed profile does not
+            exist.
     """
     found: dict[str, Profile] = {}
     for heads, claim in defined(content):
@@ -60,7 +61,7 @@ def load_profiles() -> dict[str, Profile]:
 
 
 def problems_of_needs(claims: Collection[str]) -> list[str]:
-    """Return which claims lack another that they need, a sentence each."""
+    """Return a sentence for each profile that a claim needs and that is not claimed."""
     return [
         f"the profile {profile.name!r} is claimed and needs {needed!r}, which is not: "
         f"claim that too, or drop the claim"

@@ -20,7 +20,13 @@ class SpecError(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: what follows the directive's name, its lines, its first line."""
+    """A fenced block.
+
+    Args:
+        argument: the text after the name of the directive.
+        content: the lines of the block.
+        line: the number of its first line.
+    """
 
     argument: str
     content: str
@@ -37,7 +43,7 @@ def blocks(source: str, directive: str) -> Iterator[Block]:
 
 
 def section(source: str, title: str) -> str:
-    """Return what stands below the heading `title`, up to the next one of its level.
+    """Return the text between the heading `title` and the next heading of its level.
 
     Raises:
         SpecError: there is no such heading.
@@ -49,7 +55,10 @@ def section(source: str, title: str) -> str:
 
 
 def defined(content: str) -> Iterator[tuple[list[str], str]]:
-    """Yield heads and text of a list of definitions: heads stand out, text does not."""
+    """Yield the heads and the text of each definition in a list.
+
+    Heads are lines without indentation. The text is indented.
+    """
     heads: list[str] = []
     text: list[str] = []
     for line in content.splitlines():
@@ -65,7 +74,7 @@ def defined(content: str) -> Iterator[tuple[list[str], str]]:
 
 
 def spec_files() -> list[Traversable]:
-    """Return the pages of the spec, as files, in the order of their names."""
+    """Return the files of the spec, sorted by name."""
     package = files("sharedtensor_conformance")
     installed, checkout = package / "spec", package / ".." / ".." / "spec"
     root = installed if installed.is_dir() else checkout
@@ -74,5 +83,5 @@ def spec_files() -> list[Traversable]:
 
 
 def read_page(name: str) -> str:
-    """Return the text of the page of that name."""
+    """Return the text of a page."""
     return next(f for f in spec_files() if f.name == name).read_text(encoding="utf-8")

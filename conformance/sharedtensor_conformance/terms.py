@@ -1,7 +1,7 @@
 """Reads the terms that the spec defines, and finds where a text uses them.
 
-A clause binds by its words, so their definitions bind, too: the hash of a clause covers
-the definitions of the terms that it uses, and of the terms that these use.
+The definitions of terms are normative. So the hash of a clause covers the definitions
+of the terms that it uses, and of the terms that these definitions use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MARKED_UP = re.compile(r"(\{\w+\})?`[^`]*`")
 
 @dataclass(frozen=True)
 class Term:
-    """One term: its name, other forms that stand beside it, and its definition."""
+    """One term: its name, all of its forms, and its definition."""
 
     name: str
     forms: tuple[str, ...]
@@ -29,7 +29,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Use:
-    """One use of a term in a text, from one place to another."""
+    """One use of a term in a text, with its begin and end as indices."""
 
     term: Term
     start: int
@@ -55,8 +55,8 @@ class Terms:
         forms_of_all = "|".join(map(_inflected, longest_first)) or "(?!)"
         self._pattern = re.compile(rf"\b(?:{forms_of_all})\b", re.IGNORECASE)
         self._patterns = {form: re.compile(_inflected(form)) for form in longest_first}
-        self._terms_of: dict[str, Term] = {}  # what was asked before: of words,
-        self._terms_in: dict[str, dict[str, Term]] = {}  # and of whole texts
+        self._terms_of: dict[str, Term] = {}  # a cache, by word
+        self._terms_in: dict[str, dict[str, Term]] = {}  # a cache, by text
 
     def _add(self, term: Term) -> None:
         for form in term.forms:
@@ -65,7 +65,7 @@ class Terms:
             self.by_form[form] = term
 
     def uses(self, text: str) -> Iterator[Use]:
-        """Yield the uses of terms in a text, in order; code and roles are none."""
+        """Yield the uses of terms in a text, in order; code and roles do not count."""
         plain = _MARKED_UP.sub(lambda found: "`" * len(found[0]), text)
         for found in self._pattern.finditer(plain):
             yield Use(self._term_of(found[0]), found.start(), found.end())
@@ -79,7 +79,7 @@ class Terms:
         return self._terms_of[lower]
 
     def used_by(self, text: str) -> dict[str, Term]:
-        """Return the terms that a text uses, and those that their definitions use."""
+        """Return the terms that a text and their definitions use, by name."""
         found: dict[str, Term] = {}
         texts = [text]
         while texts:
@@ -89,7 +89,7 @@ class Terms:
         return dict(sorted(found.items()))
 
     def _used_in(self, text: str) -> dict[str, Term]:
-        """Return the terms in a text, which may be a definition that many use."""
+        """Return the terms in a text, by name. Results are cached, as texts repeat."""
         if text not in self._terms_in:
             used = (use.term for use in self.uses(text))
             self._terms_in[text] = {term.name: term for term in used}
@@ -107,12 +107,12 @@ def load_terms() -> Terms:
 
 
 def definitions(terms: Mapping[str, Term]) -> Iterable[str]:
-    """Return each term with its definition, a line each."""
+    """Return a line with name and definition for each term."""
     return [f"{name}: {term.definition}" for name, term in terms.items()]
 
 
 def _inflected(form: str) -> str:
-    """Return a pattern for a word and its regular inflections."""
+    """Return a pattern that matches a word and its regular inflections."""
     last = form[-1]
     base = re.escape(form).replace(r"\ ", r"\s+")
     if last == "e":

@@ -20,7 +20,8 @@ from sharedtensor_conformance.bench.table import aligned, ratio
 from sharedtensor_conformance.report.terminal import plural
 
 ENOUGH = 5
-"""The repeats that each run needs: with fewer, too many cells differ by chance."""
+"""The minimum number of repeats in each run. With fewer, too many cells differ by
+chance."""
 
 HEAD = ("implementation", "strategy", "cell", "before", "now", "times")
 Place = tuple[str, str, str, str, str]
@@ -48,7 +49,7 @@ class Compared:
 
     @property
     def times(self) -> float:
-        """The ratio of now, divided by the ratio of before."""
+        """The median ratio to the floor now, divided by that of before."""
         return median(self.now.floor_ratios) / median(self.before.floor_ratios)
 
     @property
@@ -145,7 +146,7 @@ def line_of(cell: Compared) -> tuple[str, ...]:
 
 
 def in_ratios(result: Result) -> str:
-    """Return the ratios to the floor: median, least and greatest."""
+    """Return the ratios to the floor as text: median, least and greatest."""
     found = result.floor_ratios
     return f"{ratio(median(found))} ({ratio(min(found))} to {ratio(max(found))})"
 

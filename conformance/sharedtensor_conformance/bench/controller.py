@@ -71,7 +71,7 @@ class Wanted:
 
 
 class Driver:
-    """The controller's end of a driver."""
+    """The controller's connection to a driver process."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -126,10 +126,11 @@ class Driver:
         return last_line(self.log) or "its process printed nothing"
 
     def ask(self, do: str, **details: Any) -> Any:
-        """Return the driver's answer.
+        """Send a request to the driver, and return the answer.
 
         Raises:
-            MeasurementFailed: there is no answer, or a value was wrong.
+            MeasurementFailed: there is no answer, the request failed, or a value was
+                wrong.
         """
         what = " ".join([do, *map(_in_words, details.values())])
         try:
@@ -167,7 +168,7 @@ class Driver:
         self.strategy = strategy
 
     def close(self) -> None:
-        """End all of its processes."""
+        """End the driver and all of its descendants."""
         self.wire.close()
         self.supervisor.close()
 
@@ -188,8 +189,9 @@ class Bench:
 
     Args:
         wanted: the implementations, in the order of the table.
-        strategies: those to measure, or none for all that each has.
-        announce: is called with short messages about the progress.
+        strategies: the strategies to measure; empty for all strategies of each
+            implementation.
+        announce: called with short messages about the progress.
     """
 
     def __init__(
@@ -261,7 +263,11 @@ class Bench:
         self.drivers[place].enter(failed.strategy)
 
     def require_new(self, driver: Driver) -> None:
-        """Refuse a second implementation with the same name."""
+        """Verify that no other implementation has the same name.
+
+        Raises:
+            CannotStart: another one has.
+        """
         name = driver.implementation.name
         others = [other for other in self.drivers if other is not driver]
         if any(other.implementation.name == name for other in others):
@@ -274,6 +280,9 @@ class Bench:
         """Return the strategies under which an implementation is measured.
 
         An implementation with a single strategy is always measured under it.
+
+        Raises:
+            CannotStart: it has none of the requested strategies.
         """
         offered = list(implementation.strategies)
         if not self.strategies or len(offered) == 1:
@@ -288,10 +297,10 @@ class Bench:
         return chosen
 
     def repeat(self, cells: Sequence[Cell], repeat: int, repeats: int) -> None:
-        """Measure each cell once with all drivers in turn.
+        """Measure each cell once with all drivers, one after the other.
 
-        Each time, another driver is first, because the first one may have to wait for
-        memory that the host has to provide, and the others reuse that memory.
+        Each repeat begins with another driver. The first one may have to wait until the
+        host provides memory, and the others reuse that memory.
         """
         words = f"repeat {repeat + 1} of {repeats}"
         begins = repeat % len(self.drivers)
@@ -390,7 +399,7 @@ def why_absent(implementation: Implementation, cell: Cell) -> str:
 
 
 def summary_of(wake_ups: list[float]) -> dict[str, Any]:
-    """Return the median and the mode of the machine's wake-ups."""
+    """Return the mode, the median and the samples of the wake-ups, in microseconds."""
     return {
         "mode": mode_of(wake_ups),
         "median_us": round(median(wake_ups), 2),

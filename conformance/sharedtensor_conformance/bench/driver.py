@@ -1,7 +1,8 @@
 """The driver: the owner process of one implementation under one strategy.
 
-The controller starts it with the interpreter of the implementation's environment. Over
-a socket, it asks for the claims and then for one batch of one cell at a time.
+The controller starts the driver with the interpreter of the implementation's
+environment. Over a socket, the controller asks for the claims, and then for one batch
+of one cell at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
 
 class Driver:
-    """Answers the controller until the connection is closed."""
+    """Answers the requests of the controller."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,7 +29,12 @@ class Driver:
         self.measuring: Measuring | None = None
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """Execute a request and return its result."""
+        """Execute a request and return its result.
+
+        Raises:
+            ValueError: the request is unknown, or `enter` was not requested before.
+            WrongValue: received values differ from those that were sent.
+        """
         match request["do"]:
             case "describe":
                 python = {"python": platform.python_version()}

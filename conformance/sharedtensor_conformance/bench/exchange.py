@@ -1,12 +1,12 @@
-"""The exchange of messages between owner and peer that is measured.
+"""The exchange of messages between owner and peer that the benchmark measures.
 
-The owner sends an order over a separate control pipe. The peer receives the number of
-messages in the order, holds or drops them, and at the end returns the sum of what it
+The owner sends an order over a separate control pipe. The peer receives as many
+messages as the order says, keeps or drops them, and finally returns the sum of what it
 read. Orders and sums are not timed.
 
-A message is bytes (the floor), a tensor, or a list or dict of tensors. The peer reads
-it after the timed part; only a tensor that the receiver drops at once is read within
-the timed part.
+A message is bytes (the floor), a tensor, or a list or dict of tensors. The peer reads a
+message after the timed part. It reads a tensor within the timed part only if it drops
+the tensor at once.
 """
 
 from __future__ import annotations

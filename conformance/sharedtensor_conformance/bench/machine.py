@@ -65,7 +65,7 @@ def machine() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the processor's name from the kernel."""
+    """Return the name of the processor; the architecture if the kernel gives none."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":
@@ -74,7 +74,7 @@ def processor() -> str:
 
 
 def memory_available() -> int:
-    """Return the bytes of memory that are available without swapping."""
+    """Return the bytes of memory that are available without swapping; 0 if unknown."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024

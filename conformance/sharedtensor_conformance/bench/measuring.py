@@ -75,7 +75,12 @@ class Pair:
     def exchange(
         self, order: Order, contents: list[Any], encode: Callable[[Any], Any]
     ) -> float:
-        """Send the messages of an order; return the seconds for each of them."""
+        """Send the messages of an order.
+
+        Returns:
+            The seconds for a message: the median if each is answered, otherwise the
+            mean.
+        """
         self.control.send(order)
         put, get, channel = self.link.put, self.link.get, order.channel
         seconds, began, used = [], perf_counter(), process_time()
@@ -111,7 +116,7 @@ class Measuring:
         self.sizes: dict[str, int] = {}
 
     def measure(self, cell: Cell) -> Figures:
-        """Measure one batch of a cell."""
+        """Measure one batch of a cell, without garbage collection."""
         row = ROWS[cell.row]
         method: Callable[[Row, Cell], Figures] = getattr(self, f"measure_{row.kind}")
         gc.collect()
@@ -205,13 +210,13 @@ class Measuring:
         return {f"layer.{number}.weight": view for number, view in views}
 
     def filler(self, row: Row) -> bytes:
-        """Return bytes of the size of a message of a row, which is measured once."""
+        """Return bytes of the size of a row's pickled message; the size is cached."""
         if row.name not in self.sizes:
             self.sizes[row.name] = self.pickled_size(row)
         return b"\x01" * self.sizes[row.name]
 
     def pickled_size(self, row: Row) -> int:
-        """Return the size of a message of a row in bytes, by reading it from a pipe."""
+        """Return the size in bytes of a pickled message of a row, read from a pipe."""
         (content,) = self.contents(row, 1)
         reader, writer = self.operations.multiprocessing.Pipe(duplex=False)
         message = closed(content, self.operations)
@@ -227,10 +232,10 @@ class Measuring:
     # Processor time
 
     def measure_processor(self, row: Row, cell: Cell) -> Figures:
-        """Sum the processor time of a message in all processes, from send to last drop.
+        """Sum a message's processor time over all processes, from send to last drop.
 
-        The manager may do its work later. All its work until the end of the floor's
-        measurement counts, because messages with bytes do not use the manager.
+        A manager may do its work later. All its work until the end of the floor's
+        measurement counts, because messages of bytes do not use a manager.
         """
         filler = self.filler(row)
         # A batch that does not count: after only a few messages, times are 10 % higher.
@@ -305,10 +310,10 @@ class Measuring:
 
 
 def processor_times(pattern: str) -> dict[int, float]:
-    """Return the seconds of processor time of each manager, by pid.
+    """Return the processor time of each manager in seconds, by pid.
 
-    Managers are the descendants of this process's parent whose command line matches the
-    pattern. The parent adopts orphans.
+    The managers are those descendants of the parent of this process whose command line
+    matches the pattern. The parent adopts orphans.
     """
     if not pattern:
         return {}

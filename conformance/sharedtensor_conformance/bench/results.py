@@ -52,7 +52,7 @@ class Spread:
 
 
 def spread_of(figures: Sequence[float]) -> Spread | None:
-    """Return median and quartiles, or None for fewer than two figures."""
+    """Return the median and the quartiles, or None for fewer than two figures."""
     if len(figures) < 2:
         return None
     return Spread(*quantiles(figures, n=4, method="inclusive"))
@@ -85,7 +85,7 @@ class Result:
 
     @property
     def floor_ratios(self) -> list[float]:
-        """The ratio to the floor, in each repeat."""
+        """The ratio to the floor in each repeat."""
         return ratios(self.samples, self.floor)
 
     @property
@@ -95,7 +95,7 @@ class Result:
 
     @property
     def cell(self) -> tuple[str, str, str, str]:
-        """The key for comparisons: row, channel, start method and strategy."""
+        """The key for comparing subjects: row, channel, start method and strategy."""
         return self.row, self.channel, self.start_method, self.strategy
 
     def as_data(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Results:
 
     @property
     def failures(self) -> list[str]:
-        """The failures of the implementations, a short sentence each."""
+        """The failures of the implementations, as short texts."""
         cells = [
             (one.implementation, one.strategy, one.row, *one.cell[1:3], one.absent)
             for one in self.results
@@ -218,7 +218,7 @@ def _verify(found: Results) -> None:
 
 
 def times_faster(result: Result, others: Sequence[Result]) -> dict[str, float]:
-    """Return how many times as long the other implementations take in this cell."""
+    """Return how many times as long each other implementation takes in this cell."""
     return {
         other.implementation: other.median / result.median
         for other in others

@@ -17,7 +17,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MANY = 1000
 VIEWS = 100
 TIMED = "us"
-"""The unit of times; counts have another unit, and no floor."""
+"""The unit of times, microseconds. Rows that count have other units, and no floor."""
 
 NEW, AGAIN, MANY_AT_ONCE, FIRST, CHILD, OTHER = TASKS = (
     "send a new tensor",

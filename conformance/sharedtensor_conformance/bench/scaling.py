@@ -100,9 +100,9 @@ class Scaling:
 
 
 def limit_of_tensors(each: float) -> float:
-    """Return how many tensors can be shared, with `each` descriptors per tensor.
+    """Return how many tensors can be shared, with `each` descriptors for a tensor.
 
-    The limit also considers that each tensor has a mapping.
+    The maximum number of mappings limits this, too, since each tensor has one.
     """
     limit = float("inf")
     with suppress(OSError, ValueError):

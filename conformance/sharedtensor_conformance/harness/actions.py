@@ -1,11 +1,11 @@
-"""Actions of an actor other than making and sending tensors.
+"""Actions of an actor other than making and sending single tensors.
 
 An actor executes the action that the controller names. For example, it hides a tensor
 where only the garbage collector or the end of the interpreter finds it, ends in one of
-the ways in which programs end, starts another program or becomes one, or starts a group
-of processes.
+the ways in which programs end, starts another program or becomes one, starts a group of
+processes, or exchanges messages of many sizes.
 
-The first argument of each function is the actor.
+The first argument of each action is the actor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.checks import wait_until
 
 PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
-"""Another program: it waits for the signal that ends it."""
+"""The command of another program. It waits until a signal ends it."""
 
 STRATEGY_PROGRAM = """
 import resource, sys
@@ -42,10 +42,11 @@ from sharedtensor_conformance.harness.setting import Setting
 operations = Setting.from_environment().operations()
 print(operations.multiprocessing.get_sharing_strategy())
 """
-"""A program that sets its own limits before it imports the implementation."""
+"""A program that sets limits of its own, imports the implementation, and prints the
+sharing strategy."""
 
 THREAD_TIMEOUT = 10.0
-"""Seconds that a thread may take."""
+"""Seconds to wait for a thread."""
 
 
 class Unpicklable:
@@ -67,7 +68,7 @@ def _refuse_to_arrive() -> None:
 
 
 class Sending:
-    """An object that sends something else while it is pickled, as one that logs."""
+    """An object that sends another message when it is pickled, as one that logs may."""
 
     def __init__(self, send: Callable[[], None]) -> None:
         self.send = send
@@ -78,18 +79,18 @@ class Sending:
 
 
 class Uncaught(Exception):
-    """An exception that ends a process which does not catch it."""
+    """An exception of the suite that nothing catches, so that it ends the process."""
 
 
 class Ballast:
-    """An object of a given size, next to tensors in a message."""
+    """An object of a given size that a message contains beside its tensors."""
 
     def __init__(self, size: int) -> None:
         self.content = content(size)
 
 
 def content(size: int) -> bytes:
-    """Return `size` bytes in which no two parts are equal."""
+    """Return `size` bytes: the number `size`, repeated, so that other sizes differ."""
     return (b"%d," % size * (size // 2 + 1))[:size]
 
 
@@ -109,7 +110,8 @@ def unreceivable(actor: Any) -> Unreceivable:
 def sending(actor: Any, to: str, channel: str, payload: Any) -> Sending:
     """Return an object that puts a payload on a channel while it is pickled.
 
-    That may be in a thread, and at the end of the process: it has what it needs.
+    It may be pickled in another thread, or at the end of the process. So it holds the
+    encoded message and the channels.
     """
     message, pair = actor.outgoing(payload), actor.pair_with(to, channel)
     return Sending(lambda: pair.put(actor.name, channel, message))
@@ -119,13 +121,13 @@ def sending(actor: Any, to: str, channel: str, payload: Any) -> Sending:
 
 
 def pickled(actor: Any, value: Any) -> bytes:
-    """Return a pickle of a value, as for a file."""
+    """Return the pickle of a value, as a program would write it to a file."""
     content: bytes = actor.by_implementation(lambda: pickle.dumps(value))
     return content
 
 
 def unpickled(actor: Any, content: bytes) -> Any:
-    """Return what is in a pickle."""
+    """Return the value in a pickle."""
     return actor.by_implementation(lambda: pickle.loads(content))
 
 
@@ -138,7 +140,7 @@ def deep_copy(actor: Any, value: Any) -> Any:
 
 
 def make_record(actor: Any, kind: str, first: Any, second: Any) -> Any:
-    """Return a record of a kind: see `records`."""
+    """Return a record of one of the kinds of `records.RECORDS`."""
     return records.RECORDS[kind](first, second)
 
 
@@ -161,31 +163,34 @@ def is_ballast(actor: Any, value: Any, size: int) -> bool:
 
 
 def make_long(actor: Any, length: int, value: int) -> Any:
-    """Return a tensor of `length` elements with one value, made in this process."""
+    """Return a new tensor of `length` elements, all with the same value."""
     return actor.call("make", [value] * length, (length,), "float32")
 
 
 def make_many(actor: Any, count: int, first: int) -> list[Any]:
-    """Return tensors of one element each: `first` and the numbers after it."""
+    """Return `count` tensors with one element each: `first`, `first` + 1 and so on."""
     numbers = range(first, first + count)
     return [actor.call("make", [number], (1,), "float32") for number in numbers]
 
 
 def wrong_beginnings(actor: Any, tensors: list[Any], first: int) -> list[int]:
-    """Return the places of the tensors that do not begin with `first` and so on."""
+    """Return the positions of the tensors that do not begin with `first` + position."""
     found = [actor.call("read", tensor, (0,)) for tensor in tensors]
     return [n for n, value in enumerate(found) if value != first + n]
 
 
 def first_values(actor: Any, tensor: Any, count: int) -> list[Any]:
-    """Return the first elements of a tensor."""
+    """Return the first `count` elements of a tensor."""
     return [actor.call("read", tensor, (index,)) for index in range(count)]
 
 
 def make_many_long(
     actor: Any, count: int, length: int, dtype: str = "float32"
 ) -> list[Any]:
-    """Return tensors of `length` elements each, which begin with 1, 2 and so on."""
+    """Return `count` tensors of `length` elements.
+
+    The first elements are 1, 2 and so on, and all other elements are 0.
+    """
     tail = [0] * (length - 1)
     made = range(1, count + 1)
     return [actor.call("make", [n, *tail], (length,), dtype) for n in made]
@@ -198,36 +203,36 @@ def share_each(actor: Any, tensors: list[Any]) -> None:
 
 
 def mapped_sizes(actor: Any) -> dict[str, int]:
-    """Return how much of each file of shared memory the process has mapped."""
+    """Return how many bytes of each file of shared memory this process maps."""
     return ledger.mapped_sizes(os.getpid())
 
 
 def file_of(actor: Any, tensor: Any) -> str:
-    """Return in which file's mapping a tensor's first element lies; "" for none."""
+    """Return the file in whose mapping a tensor begins; "" for none."""
     return ledger.file_at(os.getpid(), actor.call("address", tensor))
 
 
 def drop_all_but(actor: Any, kept: list[Any]) -> None:
-    """Drop all objects that the process has for the suite, except some tensors."""
+    """Drop all objects that this process keeps for the suite, except some tensors."""
     held = actor.objects.items()
     actor.do_drop(*(key for key, value in held if all(value is not k for k in kept)))
 
 
 def wrong_ones(actor: Any, tensors: list[Any], first: int) -> list[int]:
-    """Return the places of the tensors that `make_many` has not made like this."""
+    """Return the positions of tensors with other values than `make_many` gave them."""
     found = [actor.call("values", tensor) for tensor in tensors]
     due = [[first + place] for place in range(len(tensors))]
     return [place for place, value in enumerate(found) if value != due[place]]
 
 
 def put_sizes(actor: Any, channel: Any, tensor: Any, first: int, count: int) -> None:
-    """Put a message of each of `count` sizes, a tensor and bytes."""
+    """Put a message with a tensor and bytes for each of `count` sizes from `first`."""
     for size in range(first, first + count):
         actor.do_channel_put(channel, [tensor, content(size)])
 
 
 def put_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int], form: str) -> None:
-    """Send bare bytes of each size, in one of the forms of `channels.FORMS`."""
+    """Send bytes of each size on a pipe, in one of the forms of `channels.FORMS`."""
     for size in sizes:
         actor.by_implementation(
             lambda size=size: channel.put_bytes_as(form, content(size))
@@ -235,9 +240,10 @@ def put_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int], form: str) ->
 
 
 def get_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int]) -> list[int]:
-    """Receive bare bytes of each size; return the sizes that arrive otherwise.
+    """Receive bytes of each size; return the sizes of those that differ.
 
-    The receiver says in turn no bound, the size itself, and bounds that leave room.
+    The receiver alternates between four maximum lengths: none, the size itself, and two
+    larger ones.
     """
     wrong = []
     for number, size in enumerate(sizes):
@@ -251,7 +257,7 @@ def get_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int]) -> list[int]:
 
 
 def put_of_sizes(actor: Any, channel: Any, tensor: Any, sizes: list[int]) -> None:
-    """Put a message of each size: a tensor, or None, and bytes."""
+    """Put a message for each size: a tensor or None, and that many bytes."""
     for size in sizes:
         actor.do_channel_put(channel, [tensor, content(size)])
 
@@ -259,7 +265,7 @@ def put_of_sizes(actor: Any, channel: Any, tensor: Any, sizes: list[int]) -> Non
 def get_of_sizes(
     actor: Any, channel: Any, values: list[Any] | None, sizes: list[int]
 ) -> list[int]:
-    """Get these messages; return the sizes of those that arrive otherwise."""
+    """Get the messages of `put_of_sizes`; return the sizes of those that differ."""
     wrong = []
     for size in sizes:
         tensor, beside = actor.do_channel_get(channel)
@@ -271,34 +277,34 @@ def get_of_sizes(
 
 
 def put_sweep(actor: Any, channel: Any, below: int, step: int) -> None:
-    """Put a message of bytes of each of these sizes."""
+    """Put a message without a tensor for each size in ``range(0, below, step)``."""
     put_of_sizes(actor, channel, None, list(range(0, below, step)))
 
 
 def get_sweep(actor: Any, channel: Any, below: int, step: int) -> list[int]:
-    """Get these messages; return the sizes of those that arrive otherwise."""
+    """Get the messages of `put_sweep`; return the sizes of those that differ."""
     return get_of_sizes(actor, channel, None, list(range(0, below, step)))
 
 
 def put_bytes_of_a_sweep(actor: Any, channel: Any, below: int, step: int) -> None:
-    """Send bare bytes of each of these sizes."""
+    """Send bytes of each size in ``range(0, below, step)`` on a pipe."""
     put_bytes_of_sizes(actor, channel, list(range(0, below, step)), "bytes")
 
 
 def get_bytes_of_a_sweep(actor: Any, channel: Any, below: int, step: int) -> list[int]:
-    """Receive these; return the sizes that arrive otherwise."""
+    """Receive the bytes of `put_bytes_of_a_sweep`; return the sizes that differ."""
     return get_bytes_of_sizes(actor, channel, list(range(0, below, step)))
 
 
 def put_pile(actor: Any, channel: Any, first: int, count: int, size: int) -> None:
-    """Put `count` messages of this size without tensors, numbered from `first` on."""
+    """Put `count` messages of `size` bytes, without tensors, numbered from `first`."""
     for number in range(first, first + count):
         message = {"number": number, "tensors": [], "ballast": Ballast(size)}
         actor.do_channel_put(channel, message)
 
 
 def put_back(actor: Any, channel: Any, count: int) -> None:
-    """Send so many messages on a pipe of two directions, by its reader."""
+    """Send `count` messages from the reading end of a duplex pipe to its other end."""
     for number in range(count):
         actor.by_implementation(lambda number=number: channel.reader.send(number))
 
@@ -306,9 +312,11 @@ def put_back(actor: Any, channel: Any, count: int) -> None:
 def get_pile(
     actor: Any, channel: Any, first: int, count: int, size: int, seconds: float
 ) -> list[int]:
-    """Get what `put_pile` has put; return the numbers of those that do not arrive so.
+    """Get the messages of `put_pile`; return the numbers of wrong or missing ones.
 
-    After one that does not come within so many seconds nothing is waited for.
+    Each message may take `seconds`. The first missing message ends this, and counts
+    with all later ones as missing. The first wrong message ends it, too, and is the
+    only number.
     """
     for number in range(first, first + count):
         found = actor.do_channel_get_within(channel, seconds)
@@ -324,7 +332,7 @@ def get_pile(
 def get_sizes(
     actor: Any, channel: Any, values: list[Any], first: int, count: int
 ) -> list[int]:
-    """Get these messages; return the sizes of those that arrived otherwise."""
+    """Get the messages of `put_sizes`; return the sizes of those that differ."""
     wrong = []
     for size in range(first, first + count):
         message = actor.do_channel_get(channel)
@@ -347,7 +355,7 @@ def begin_idle_thread(actor: Any) -> None:
 
 
 def end_idle_threads(actor: Any) -> None:
-    """End the threads that `begin_idle_thread` has started in this process."""
+    """End the threads that `begin_idle_thread` started in this process."""
     while actor.idle_threads:
         thread, until = actor.idle_threads.pop()
         until.set()
@@ -358,7 +366,11 @@ def end_idle_threads(actor: Any) -> None:
 
 
 def occupy_descriptors(actor: Any, below: int) -> None:
-    """Occupy all descriptors below a number, so that what is opened next is above."""
+    """Open all descriptors below a number, so that the next one is not below it.
+
+    The soft limit of descriptors is raised if necessary; `vacate_descriptors` restores
+    it.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * below), hard))
     taken = actor.taken = []
@@ -369,14 +381,14 @@ def occupy_descriptors(actor: Any, below: int) -> None:
 
 
 def vacate_descriptors(actor: Any) -> None:
-    """Close these again."""
+    """Close the descriptors that `occupy_descriptors` opened, and restore the limit."""
     while actor.taken:
         os.close(actor.taken.pop())
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (actor.soft_limit, hard))
 
 
-# Bundles: a process that has none of grads does not ask for them
+# Bundles: `with_grads` is false if the implementation has no grads
 
 
 def make_bundle(actor: Any, plan: list[dict[str, Any]], plain: Any) -> Bundle:
@@ -385,12 +397,12 @@ def make_bundle(actor: Any, plan: list[dict[str, Any]], plain: Any) -> Bundle:
 
 
 def describe_bundle(actor: Any, bundle: Bundle, with_grads: bool) -> dict[str, Any]:
-    """Return what can be seen of a bundle: see `bundles.describe`."""
+    """Return a description of a bundle: see `bundles.describe`."""
     return bundles.describe(actor.call, bundle, with_grads)
 
 
 def strides_of_bundle(actor: Any, bundle: Bundle) -> list[list[int]]:
-    """Return the strides of what is not contiguous in a bundle."""
+    """Return the strides of the tensors in a bundle that are not contiguous."""
     return bundles.strides(actor.call, bundle)
 
 
@@ -415,7 +427,7 @@ def share_bundle(actor: Any, bundle: Bundle) -> None:
 def get_and_write_bundle(
     actor: Any, sender: str, channel: str, with_grads: bool
 ) -> list[Any]:
-    """Get a bundle, look at it, write to it, and look again."""
+    """Get a bundle, describe it, write to it, and describe it again."""
     bundle = actor.do_get(sender, channel)
     found = [describe_bundle(actor, bundle, with_grads)]
     write_bundle(actor, bundle, with_grads)
@@ -426,7 +438,7 @@ def get_and_write_bundle(
 
 
 def hide(actor: Any, key: str, where: str) -> None:
-    """Put a tensor where the suite does not find it, and drop the suite's reference."""
+    """Move a tensor to one of the `HIDING_PLACES`, and drop the suite's reference."""
     tensor = actor.objects.pop(key)
     HIDING_PLACES[where](tensor)
 
@@ -498,14 +510,17 @@ HIDING_PLACES: dict[str, Callable[[Any], None]] = {
     "an exit function": _in_an_exit_function,
     "a class": _in_a_class,
 }
-"""Where a tensor can be when a process ends; only the first is garbage."""
+"""The places where a tensor can be when a process ends. In the first, it is garbage."""
 
 
 # Ends and other programs
 
 
 def end(actor: Any, how: str) -> None:
-    """End this process ``by os._exit``, ``by an exception`` or ``by SIGTERM``."""
+    """End this process ``by os._exit``, ``by an exception`` or ``by SIGTERM``.
+
+    The exception is raised after this action has been answered.
+    """
     if how == "by os._exit":
         os._exit(0)
     if how == "by SIGTERM":
@@ -519,7 +534,7 @@ def become_a_program(actor: Any) -> None:
 
 
 def start_a_program(actor: Any) -> int:
-    """Start another program, which gets what is inheritable; return its pid."""
+    """Start another program, which gets all inheritable descriptors; return its pid."""
     import subprocess  # here, since every actor imports this module
 
     process = subprocess.Popen(PROGRAM, close_fds=False)
@@ -530,12 +545,17 @@ def start_a_program(actor: Any) -> int:
 def strategy_of_a_program(
     actor: Any, limits: dict[str, int], variables: dict[str, str]
 ) -> str:
-    """Return the strategy of a program that imports the implementation and sets none.
+    """Return the default sharing strategy of a new program.
+
+    The program sets the limits, imports the implementation, and sets no strategy.
 
     Args:
-        actor: the process that starts it.
-        limits: soft limits that the program has, by the names of `resource`.
-        variables: what it has in its environment besides.
+        actor: the process that starts the program.
+        limits: the soft limits of the program, by their names in `resource`.
+        variables: additional variables of its environment.
+
+    Returns:
+        The strategy; if the program fails, ``none:`` and the end of its error output.
     """
     import subprocess  # here, since every actor imports this module
 
@@ -557,10 +577,14 @@ def strategy_of_a_program(
 
 
 def strategies_after_a_change(actor: Any, added: str) -> tuple[set[str], list[str]]:
-    """Empty a set of strategies that the module returned, and add one to it.
+    """Change the set of strategies that the module returned, and look at the effects.
 
-    Return what the module returns then, and which of all these names can be set. In the
-    end the set is as it was, since it may be the one that the module goes by.
+    The set is emptied, and `added` becomes its only element. It may be the set that the
+    module itself uses, so it is restored at the end.
+
+    Returns:
+        The strategies that the module returns after the change, and those of all names
+        that can be set.
     """
     module = actor.operations.multiprocessing
 
@@ -593,14 +617,14 @@ def strategies_after_a_change(actor: Any, added: str) -> tuple[set[str], list[st
 
 
 def end_programs(actor: Any) -> None:
-    """End the programs that this process has started."""
+    """End the programs that this process started."""
     while actor.programs:
         process = actor.programs.pop()
         process.kill()
         process.wait()
 
 
-# The environment that the processes have which it starts
+# The environment of the processes that an actor starts
 
 
 def variable(actor: Any, name: str) -> str | None:
@@ -621,7 +645,19 @@ def set_variable(actor: Any, name: str, value: str | None) -> None:
 def start_group(
     actor: Any, task: str, count: int, payload: Any, how: str, join: bool
 ) -> Any:
-    """Start `count` processes for a task, by ``spawn()`` or by a start method."""
+    """Start `count` processes that execute a task of `tasks.GROUP_TASKS`.
+
+    Args:
+        actor: the actor.
+        task: the name of the task.
+        count: the number of processes.
+        payload: the tensors for the task.
+        how: ``spawn()``, or the start method for ``start_processes()``.
+        join: whether the call waits until the processes have ended.
+
+    Returns:
+        The outcome of the call if it waits, otherwise a `Group`.
+    """
     module = actor.operations.multiprocessing
     context = actor.context("spawn" if how == "spawn()" else how)
     ready = actor.by_implementation(lambda: context.Semaphore(0))
@@ -639,7 +675,11 @@ def start_group(
 def start_group_and_wait(
     actor: Any, task: str, count: int, payload: Any, how: str, timeout: float
 ) -> Group:
-    """Start a group of processes, and return when each has said that it is ready."""
+    """Start a group of processes, and return it when all of its processes are ready.
+
+    `timeout` is the limit in seconds for each process. If it is exceeded, the group is
+    returned nevertheless.
+    """
     group: Group = start_group(actor, task, count, payload, how, False)
     group_is_ready(actor, group, count, timeout)
     return group
@@ -647,9 +687,13 @@ def start_group_and_wait(
 
 @dataclass(frozen=True)
 class Group:
-    """What was returned for processes that run, and where they say that they do.
+    """A group of processes that run.
 
-    A child may open the semaphore by its name only later, so it is kept.
+    A child may open the semaphore by its name late, so the group keeps the semaphore.
+
+    Args:
+        context: what the implementation returned for the processes.
+        ready: the semaphore that each process releases when it is ready.
     """
 
     context: Any
@@ -659,7 +703,15 @@ class Group:
 def join_group(
     actor: Any, group: Group, timeout: float | None, grace: float | None
 ) -> Any:
-    """Join a group of processes."""
+    """Join a group of processes, and return the outcome.
+
+    Args:
+        actor: the actor.
+        group: the group.
+        timeout: the limit in seconds; None for no limit.
+        grace: the ``grace_period`` in seconds, if the implementation has this
+            parameter.
+    """
     join, options = group.context.join, {}
     if grace is not None and "grace_period" in inspect.signature(join).parameters:
         options["grace_period"] = grace
@@ -673,12 +725,15 @@ def group_pids(actor: Any, group: Group) -> list[int]:
 
 
 def group_is_ready(actor: Any, group: Group, count: int, timeout: float) -> bool:
-    """Wait until so many processes of a group have said that they are ready."""
+    """Wait until `count` processes of a group are ready; return whether they are.
+
+    `timeout` is the limit in seconds for each process.
+    """
     return all(group.ready.acquire(timeout=timeout) for _ in range(count))
 
 
 def _outcome_of(actor: Any, action: Callable[[], Any]) -> Any:
-    """Return what `action` returns; the failure of a process as plain data."""
+    """Return what `action` returns, or the failure of a process as plain data."""
     module = actor.operations.multiprocessing
     kinds = {
         name: getattr(module, name)

@@ -80,7 +80,7 @@ def _set_grads(call: Call, tensor: Any, grads: list[list[Any]], dtype: str) -> N
         tensor = grad
 
 
-# Looking
+# Describing
 
 
 def describe(call: Call, bundle: Bundle, with_grads: bool) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Actions that several actors, or several threads of one actor, execute concurrently.
 
-The controller makes one request, and the processes continue without it. So only
-microseconds, and no remote call, are between a write in one process and the read in
-another.
+The controller makes one request to each actor, and the actors then run without it. So
+there is no remote call between a write in one process and the read in another, and only
+microseconds pass.
 
 The first argument of each action is the actor.
 """
@@ -23,33 +23,34 @@ from sharedtensor_conformance.harness import tasks
 from sharedtensor_conformance.harness.actions import THREAD_TIMEOUT, content, end
 
 WRONG_AT_MOST = 5
-"""How many wrong readings are told; the process goes on, since others wait for it."""
+"""The maximum number of wrong readings that an action returns. It does not stop at a
+wrong reading, since other processes wait for it."""
 
 READS = 50
-"""Readings between two looks for the message that ends them."""
+"""The number of readings between two checks for the message that ends the reading."""
 
 SWITCH_INTERVAL = 1e-6
-"""Seconds after which the interpreter goes to another thread, where they race."""
+"""Seconds after which the interpreter switches threads, so short that they race."""
 
 LONG = 100_000
-"""Bytes of some messages: more than what travels in one piece."""
+"""The size of long messages in bytes, more than what is sent in one piece."""
 
 
 # Processes that write and read in turn
 
 
 class Turns(Protocol):
-    """What processes that write in turn wait for, and tell the next one by."""
+    """How processes wait for their turn to write, and pass it on."""
 
     def take(self, place: int) -> None:
         """Wait until it is the turn of the process at `place`."""
 
     def give(self, place: int) -> None:
-        """Say that the turn of the process at `place` is over."""
+        """End the turn of the process at `place`."""
 
 
 class MessageTurns:
-    """Turns by messages that have nothing in them."""
+    """Turns that are passed on by messages with no content."""
 
     def __init__(self, actor: Any, names: list[str], channel: str) -> None:
         self._actor = actor
@@ -57,17 +58,22 @@ class MessageTurns:
         self._channel = channel
 
     def take(self, place: int) -> None:
-        """Get the message of the process before."""
+        """Get the message of the process before this one."""
         self._actor.do_get(self._names[place - 1], self._channel)
 
     def give(self, place: int) -> None:
-        """Put one for the process behind."""
+        """Put a message for the process after this one."""
         following = self._names[(place + 1) % len(self._names)]
         self._actor.do_put(following, self._channel, None)
 
 
 class PairOf:
-    """Turns of two processes by a primitive for each: who waits acquires its own."""
+    """Turns of two processes, with one lock or semaphore for each.
+
+    A process waits by acquiring its own primitive, and the other process releases it. A
+    primitive that is made without `arguments` is free at first, so the initializer
+    acquires it.
+    """
 
     def __init__(self, context: Any, maker: str, *arguments: Any) -> None:
         self._own = [getattr(context, maker)(*arguments) for _ in range(2)]
@@ -76,35 +82,36 @@ class PairOf:
                 lock.acquire()
 
     def take(self, place: int) -> None:
-        """Acquire the own one, which the other process releases."""
+        """Acquire the primitive of this process, which the other process releases."""
         self._own[place].acquire()
 
     def give(self, place: int) -> None:
-        """Release that of the other process."""
+        """Release the primitive of the other process."""
         self._own[1 - place].release()
 
 
 class EventTurns:
-    """Turns of two processes by an event for each."""
+    """Turns of two processes, with one event for each."""
 
     def __init__(self, context: Any) -> None:
         self._own = [context.Event() for _ in range(2)]
 
     def take(self, place: int) -> None:
-        """Wait for the own one, which the other process sets."""
+        """Wait for the event of this process, which the other process sets."""
         self._own[place].wait()
         self._own[place].clear()
 
     def give(self, place: int) -> None:
-        """Set that of the other process."""
+        """Set the event of the other process."""
         self._own[1 - place].set()
 
 
 class ConditionTurns:
-    """Turns of two processes by a condition for each.
+    """Turns of two processes, with one condition for each.
 
-    A notification wakes only who waits already. So who waits says so, by a semaphore,
-    while it holds the lock of the condition.
+    A notification wakes only a process that already waits. So a process that is going
+    to wait releases a semaphore while it holds the lock of its condition, and the other
+    process acquires this semaphore before it notifies.
     """
 
     def __init__(self, context: Any) -> None:
@@ -112,13 +119,13 @@ class ConditionTurns:
         self._waits = [context.Semaphore(0) for _ in range(2)]
 
     def take(self, place: int) -> None:
-        """Wait for the own one, which the other process notifies."""
+        """Wait for the condition of this process, which the other process notifies."""
         with self._own[place]:
             self._waits[place].release()
             self._own[place].wait()
 
     def give(self, place: int) -> None:
-        """Notify that of the other process, once it waits there."""
+        """Notify the other process, once it waits."""
         other = 1 - place
         self._waits[other].acquire()
         with self._own[other]:
@@ -126,7 +133,7 @@ class ConditionTurns:
 
 
 class BarrierTurns:
-    """Turns of two processes by one barrier: each wait ends one and begins another."""
+    """Turns of two processes with one barrier, at which each wait ends a turn."""
 
     def __init__(self, context: Any) -> None:
         self._barrier = context.Barrier(2)
@@ -146,11 +153,18 @@ PRIMITIVES = {
     "condition": ConditionTurns,
     "barrier": BarrierTurns,
 }
-"""What two processes can take turns by, beside messages."""
+"""The primitives by which two processes can take turns, by name. Each function makes
+`Turns` from a context."""
 
 
 def make_turns(actor: Any, primitive: str, method: str) -> Turns:
-    """Return turns of two processes by a primitive of the drop-in's context."""
+    """Return turns of two processes.
+
+    Args:
+        actor: the actor.
+        primitive: one of `PRIMITIVES`.
+        method: the start method of the drop-in's context that makes the primitive.
+    """
     context = actor.context(method)
     made: Turns = actor.by_implementation(lambda: PRIMITIVES[primitive](context))
     return made
@@ -165,7 +179,7 @@ def make_lock(actor: Any, kind: str, method: str) -> Any:
 def write_in_turn_by_messages(
     actor: Any, names: list[str], channel: str, tensors: list[Any], rounds: int
 ) -> list[str]:
-    """Do as `write_in_turn`; the turns are messages between the actors of `names`."""
+    """Call `write_in_turn`; the actors of `names` pass the turns on by messages."""
     turns = MessageTurns(actor, names, channel)
     return write_in_turn(actor, turns, names.index(actor.name), tensors, rounds)
 
@@ -173,14 +187,16 @@ def write_in_turn_by_messages(
 def write_in_turn(
     actor: Any, turns: Turns, place: int, tensors: list[Any], rounds: int
 ) -> list[str]:
-    """Write to the own tensor in each round, and read those of all others.
+    """Write to the tensor of this process in each round, and read those of the others.
 
-    The tensors are in the order of the turns. Who has the turn reads the number of the
-    round from those before it, and that of the round before from those behind it. The
-    first process reads when the others have had their turns.
+    `tensors` and the turns have the same order, and `place` is the position of this
+    process. In its turn, a process expects the number of this round in the tensors
+    before its own, and the number of the previous round in those after its own. The
+    first process writes at the beginning of a round. It reads after the turns of all
+    others.
 
     Returns:
-        What was read that was not due, a few of it.
+        The unexpected readings as sentences, at most `WRONG_AT_MOST`.
     """
     wrong: list[str] = []
     for number in range(1, rounds + 1):
@@ -206,7 +222,7 @@ def write_all(actor: Any, tensor: Any, value: int) -> None:
 
 
 def add_under_a_lock(actor: Any, lock: Any, tensor: Any, times: int) -> None:
-    """Add 1 to an element so many times, each time while the lock is held."""
+    """Add 1 to the first element `times` times, each time with the lock held."""
     for _ in range(times):
         with lock:
             before = actor.call("read", tensor, (0,))
@@ -214,7 +230,14 @@ def add_under_a_lock(actor: Any, lock: Any, tensor: Any, times: int) -> None:
 
 
 def write_and_end(actor: Any, tensor: Any, value: int, how: str) -> None:
-    """Write to all elements, and end this process at once in one of several ways."""
+    """Write `value` to all elements, and end this process at once.
+
+    Args:
+        actor: the actor.
+        tensor: the tensor.
+        value: the value.
+        how: ``by SIGKILL``, ``by returning``, or one of the ways of `actions.end`.
+    """
     write_all(actor, tensor, value)
     if how == "by SIGKILL":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -230,7 +253,11 @@ def write_and_end(actor: Any, tensor: Any, value: int, how: str) -> None:
 def write_meanwhile(
     actor: Any, tensor: Any, values: list[int], times: int, reader: str, channel: str
 ) -> None:
-    """Write the values to the first element by turns, from when the reader is ready."""
+    """Write `values` to the first element in a cycle, `times` times in all.
+
+    The first write waits for a message of the reader. After the last write, the reader
+    gets a message.
+    """
     actor.do_get(reader, channel)
     for number in range(times):
         actor.call("write", tensor, (0,), values[number % len(values)])
@@ -238,7 +265,7 @@ def write_meanwhile(
 
 
 def read_meanwhile(actor: Any, tensor: Any, writer: str, channel: str) -> list[int]:
-    """Read the first element until the writer is done; return what was found in it."""
+    """Read the first element until the writer ends; return the values found, sorted."""
     actor.do_put(writer, channel, None)
     found: set[int] = set()
     while not actor.do_has_message(writer, channel):
@@ -252,7 +279,7 @@ def read_meanwhile(actor: Any, tensor: Any, writer: str, channel: str) -> list[i
 
 @contextmanager
 def switching_often() -> Iterator[None]:
-    """Let the interpreter change between threads as often as it can, for a while."""
+    """Let the interpreter switch threads as often as possible during the block."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
@@ -262,10 +289,13 @@ def switching_often() -> Iterator[None]:
 
 
 def at_once(*actions: Callable[[], Any]) -> list[Any]:
-    """Do each action in a thread; they begin together. Return what they return.
+    """Run each action in a thread, and let all begin at the same time.
+
+    Returns:
+        What the actions return, in their order.
 
     Raises:
-        BaseException: the first that one of them raised.
+        BaseException: the first exception of an action.
     """
     together = threading.Barrier(len(actions), timeout=THREAD_TIMEOUT)
     returned: list[Any] = [None] * len(actions)
@@ -293,7 +323,7 @@ def at_once(*actions: Callable[[], Any]) -> list[Any]:
 
 
 def put_at_once(actor: Any, routes: list[list[str]], payload: Any) -> None:
-    """Let a thread for each route, an actor and a channel, put the payload."""
+    """Put the payload on each route, an actor and a channel, from a thread for each."""
 
     def put(route: list[str]) -> Callable[[], None]:
         return lambda: actor.do_put(*route, payload)
@@ -304,11 +334,12 @@ def put_at_once(actor: Any, routes: list[list[str]], payload: Any) -> None:
 def share_and_put_at_once(
     actor: Any, tensor: Any, routes: list[list[str]]
 ) -> list[Any]:
-    """Let threads share a tensor, put it on each route and read it, all at once.
+    """Share a tensor in two threads, read it in one, and put it in one for each route.
 
     Returns:
-        Its addresses when each thread was done with it, what was read meanwhile, and
-        whether it was shared after those calls that share it.
+        The addresses of the tensor after each of the two calls that share it and at the
+        end; the values that were read; and whether the tensor was shared after each of
+        the two calls.
     """
 
     def put(route: list[str]) -> bool:
@@ -328,7 +359,7 @@ def share_and_put_at_once(
 
 
 def start_at_once(actor: Any, payloads: list[Any], method: str) -> list[int | None]:
-    """Let a thread for each payload start a process with it; return how they ended."""
+    """Start a process for each payload, in a thread for each; return the exit codes."""
     context = actor.context(method)
 
     def start(payload: Any) -> int | None:
@@ -343,7 +374,7 @@ def start_at_once(actor: Any, payloads: list[Any], method: str) -> list[int | No
 
 
 def start_in_vain(actor: Any, payload: Any, method: str) -> int | None:
-    """Start a process, kill it before it can have begun, and return how it ended."""
+    """Start a process, kill it before it can do its task, and return its exit code."""
     context = actor.context(method)
     arguments = (actor.setting, actor.outgoing(payload))
     process = context.Process(target=tasks.run_one, args=arguments)
@@ -356,18 +387,22 @@ def start_in_vain(actor: Any, payload: Any, method: str) -> int | None:
 
 
 def put_from_threads(actor: Any, channel: Any, threads: int, each: int) -> list[Any]:
-    """Let so many threads put so many messages each; return the tensors in them."""
+    """Put `each` messages from each of `threads` threads.
+
+    Returns:
+        For each thread the tensors that it put.
+    """
     return at_once(*_putting(actor, channel, threads, each))
 
 
 def get_in_threads(
     actor: Any, channel: Any, threads: int, each: int
 ) -> list[list[list[Any]]]:
-    """Let so many threads get so many messages each.
+    """Get `each` messages in each of `threads` threads.
 
     Returns:
-        For each thread what it got: the thread that put it, its number there, and
-        whether it was whole.
+        For each thread and message: the thread that put it, its number in that thread,
+        and whether its content is right.
     """
     return at_once(*_getting(actor, channel, threads, each))
 
@@ -375,7 +410,11 @@ def get_in_threads(
 def put_and_get_in_threads(
     actor: Any, channel: Any, threads: int, each: int
 ) -> list[list[list[Any]]]:
-    """Let as many threads put as get; return the tensors, and then what those got."""
+    """Put and get messages at the same time, from `threads` threads for each.
+
+    Returns:
+        The results of `put_from_threads`, followed by those of `get_in_threads`.
+    """
     putting = _putting(actor, channel, threads, each)
     getting = _getting(actor, channel, threads, each)
     return at_once(*putting, *getting)
@@ -390,7 +429,7 @@ def _putting(
             tensor = actor.call("make", _values(thread, number), (2,), "float32")
             message = [thread, number, tensor, content(_size(thread, number))]
             actor.do_channel_put(channel, message)
-            sent.append(tensor)  # held, so that this is not about messages in flight
+            sent.append(tensor)  # so that no tensor is dropped while in flight
         return sent
 
     return [partial(put_all, thread) for thread in range(threads)]
@@ -417,7 +456,7 @@ def _values(thread: int, number: int) -> list[int]:
 
 
 def _size(thread: int, number: int) -> int:
-    """Return how many bytes a message has: some are long."""
+    """Return the size of a message in bytes; one of ten is `LONG`."""
     return LONG if (thread + number) % 10 == 0 else thread + number
 
 
@@ -425,7 +464,7 @@ def _size(thread: int, number: int) -> int:
 
 
 def in_a_thread(actor: Any, what: str, *arguments: Any) -> Any:
-    """Do what the controller could ask for, such as ``module``, in a new thread."""
+    """Execute a request of the controller, for example ``module``, in a new thread."""
     return at_once(partial(getattr(actor, f"do_{what}"), *arguments))[0]
 
 
@@ -433,15 +472,19 @@ def in_a_thread(actor: Any, what: str, *arguments: Any) -> Any:
 
 
 class ChildFailed(Exception):
-    """What a forked child was to do raised an exception, or ended it."""
+    """A request in a forked child raised an exception, or the child ended early."""
 
 
 def in_a_child(actor: Any, what: str, *arguments: Any) -> Any:
-    """Do what the controller could ask for, such as ``put``, in a new forked child.
+    """Execute a request of the controller, for example ``put``, in a new forked child.
 
-    The child has all that this process has. What it returns has to be plain. It ends
-    normally then, and this process waits for it: a child of its own is over by then,
-    since ``in_a_child`` can be what it does.
+    The child has everything that this process has. The result has to be plain data.
+    This process waits until the child has ended. The request can be ``in_a_child``
+    itself: the child is no daemon, so it may have children, and it joins them before it
+    ends.
+
+    If the request fails, or the child does, `ChildFailed` is raised as an exception of
+    the implementation.
     """
     context = actor.context("fork")
     reader, writer = multiprocessing.Pipe(duplex=False)
@@ -476,10 +519,10 @@ def in_a_child(actor: Any, what: str, *arguments: Any) -> Any:
 
 
 class Exchange:
-    """A thread that makes tensors, sends them to itself, and receives them.
+    """A thread that makes tensors, sends them to itself, and receives them until `end`.
 
-    The first is sent before the thread begins: what is imported for it is imported by
-    then, so a fork meets no lock of an import.
+    The initializer makes the first exchange before it starts the thread. So everything
+    that an exchange needs is imported by then, and no fork copies a held import lock.
     """
 
     def __init__(self, actor: Any, channel: Any) -> None:
@@ -510,7 +553,11 @@ class Exchange:
         self._rounds += 1
 
     def end(self) -> int:
-        """End the thread; return how often it got other values, or raise its error."""
+        """End the thread; return how many tensors it received with wrong values.
+
+        Raises:
+            BaseException: the exception that ended the thread.
+        """
         self._stop.set()
         self._thread.join()
         sys.setswitchinterval(self._interval)
@@ -520,12 +567,12 @@ class Exchange:
 
 
 def begin_exchanging(actor: Any, channel: Any) -> Exchange:
-    """Let a thread send to itself over a channel from now on."""
+    """Start a thread that sends tensors to itself over a channel."""
     return Exchange(actor, channel)
 
 
 def end_exchanging(actor: Any, exchange: Exchange) -> int:
-    """End that thread; return how often it got other values than it sent."""
+    """End such a thread; return how many tensors it received with wrong values."""
     return exchange.end()
 
 

@@ -25,7 +25,7 @@ UNANSWERED = (ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
 
 
 def _signal_name(number: int) -> str:
-    """Return the name of a signal; those for real-time use have none."""
+    """Return the name of a signal, or its number for a real-time signal."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -54,8 +54,11 @@ class ProcessEnds:
     # Evidence
 
     def how_it_ended(self, process: Process, doing: str) -> str:
-        """Return a sentence about how a process ended; it is not used again."""
-        if process.wire and (why := process.wire.garbled):  # it has not: it is no use
+        """Return a sentence about how a process ended, and disconnect it.
+
+        A process that sent a malformed answer still runs, but counts as ended.
+        """
+        if process.wire and (why := process.wire.garbled):  # it runs, but is unusable
             process.disconnect()
             return (
                 f"{process.name} answered nonsense when it was asked to {doing}: {why}"
@@ -86,7 +89,7 @@ class ProcessEnds:
     def _end_of(self, process: Process) -> tuple[str, str]:
         """Return how a process ended, and the last line of output if it failed."""
         status: int | None = None
-        with contextlib.suppress(*UNANSWERED):  # the owner cannot say either
+        with contextlib.suppress(*UNANSWERED):  # the owner may not answer either
             status = self.wait(process, min(EXIT_TIMEOUT, self._timeouts.start))
         if not process.has_ended():
             how = "closed its connection to the suite"
@@ -102,7 +105,11 @@ class ProcessEnds:
     # Waiting
 
     def wait(self, process: Process, within: float = EXIT_TIMEOUT) -> int | None:
-        """Wait for the process to end and be reaped; return its exit status."""
+        """Wait until a process has ended and was reaped; return its exit status.
+
+        Returns:
+            The exit status; None if the owner or the supervisor cannot tell it.
+        """
         wait_until(process.has_ended, within)
         process.disconnect()
         if not self._supervision.is_started:
@@ -123,10 +130,10 @@ class ProcessEnds:
         return status
 
     def wait_for_exit(self, process: Process) -> int | None:
-        """Wait for a process to end that was asked to leave; return its exit status.
+        """Wait for the exit of a process that was asked to leave; return its status.
 
         Raises:
-            DeadlineExceeded: it did not exit in time.
+            DeadlineExceeded: the process did not exit in time.
         """
         limit = self._timeouts.answer
         if not wait_until(process.has_ended, limit):

@@ -30,14 +30,19 @@ _PROTECTED, _OPEN = 0, mmap.PROT_READ  # PROT_NONE, mmap(2)
 
 
 class CannotExhaust(Exception):
-    """The system has too much of the resource."""
+    """The system has too much of the resource to exhaust it."""
 
 
 def exhaust(what: str, spare: int) -> Restore:
-    """Leave this process only `spare` more of a resource; return the undo function.
+    """Leave this process only `spare` units of a resource; return the undo function.
+
+    Args:
+        what: ``descriptors``, ``mappings``, ``memory`` or ``file_size``.
+        spare: the units that are left; bytes for the last two. For ``mappings`` it has
+            to be even.
 
     Raises:
-        CannotExhaust: the system has too much of it.
+        CannotExhaust: the system has too much of the resource.
     """
     ballast = _ballast()
     give_back: Restore = {
@@ -55,12 +60,16 @@ def exhaust(what: str, spare: int) -> Restore:
 
 
 def _ballast() -> list[bytes]:
-    """Small objects, far apart: what lay between them is free for the interpreter."""
+    """Return a few small objects that lie far apart.
+
+    The memory between them is free, so the interpreter can use it without a new
+    mapping.
+    """
     return [bytes(200 + n % 200) for n in range(_BALLAST)][:: _BALLAST // 20]
 
 
 def _lowered(kind: int, value: int) -> Restore:
-    """Lower a soft limit; return what restores it."""
+    """Set a soft limit; return a function that restores it."""
     before = resource.getrlimit(kind)
     resource.setrlimit(kind, (value, before[1]))
     return lambda: resource.setrlimit(kind, before)
@@ -94,7 +103,7 @@ def _exhaust_memory(spare: int) -> Restore:
 
 
 def _limit_file_size(spare: int) -> Restore:
-    """Allow files of `spare` bytes; what is larger is an error and not a signal."""
+    """Limit files to `spare` bytes; a larger file causes an error and no signal."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Python's own setting
     return _lowered(resource.RLIMIT_FSIZE, spare)
 
@@ -102,7 +111,8 @@ def _limit_file_size(spare: int) -> Restore:
 def _exhaust_mappings(spare: int) -> Restore:
     """Split one mapping into as many as the system allows, and free `spare` of them.
 
-    Neighbours with the same protection would count as one. `spare` is even.
+    The kernel merges adjacent mappings with the same protection, so every second page
+    gets another protection. `spare` has to be even.
     """
     with open(MAPPINGS_AT_MOST) as file:
         allowed = int(file.read())
@@ -140,7 +150,7 @@ def _mappings_until_refused() -> list[mmap.mmap]:
 
 
 class Interruptions:
-    """Sends signals with a Python handler to this process continuously."""
+    """Sends signals with a Python handler to this process, every `interval` seconds."""
 
     def __init__(self, interval: float) -> None:
         self.count = 0
@@ -151,7 +161,7 @@ class Interruptions:
         self.count += 1
 
     def end(self) -> int:
-        """Stop the signals; return how many came."""
+        """Stop the signals; return how many were handled."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self.before)
         return self.count

@@ -34,7 +34,8 @@ TOLD = "the call raises it"
 REPORTED = "Python reports it"
 SWALLOWED = "nobody is told of it"
 NOT_RAISED = "it is not raised"
-"""The results for the handler's exception; or the call raises another exception."""
+"""What can happen to the exception of the handler. Or the call raises another one
+instead."""
 
 
 class Interrupt(BaseException):
@@ -77,10 +78,10 @@ class Places:
             return self._outcome_of(call)
         finally:
             sys.unraisablehook = hook
-            if self.signal in signal.sigpending():  # it is blocked still
+            if self.signal in signal.sigpending():  # the signal is still blocked
                 signal.sigtimedwait([self.signal], 0)
             signal.signal(self.signal, handler)
-            self.raised = None  # its traceback has what the call had
+            self.raised = None  # its traceback keeps the objects of the call alive
 
     def _outcome_of(self, call: Callable[[], object]) -> str:
         sys.setprofile(self._at_event)
@@ -115,7 +116,7 @@ class Places:
     def _at_unraisable(self, unraisable: Any) -> None:
         if unraisable.exc_value is self.raised:
             self.is_reported = True
-            self.raised = None  # its traceback keeps what was being finalized
+            self.raised = None  # its traceback keeps the finalized object alive
         else:
             sys.__unraisablehook__(unraisable)
 
@@ -181,8 +182,8 @@ def written_in_a_child(actor: Any, tensors: list[Any], value: int) -> list[list[
     """Make a forked child write to the last element of each tensor.
 
     Returns:
-        For each whether it is shared, as it says, its first and last values, and those
-        when the child has written.
+        For each tensor: what `is_shared` returns, its first and last values before the
+        write of the child, and those after it.
     """
     said = [actor.call("is_shared", tensor) for tensor in tensors]
     before = [_ends_of(actor, tensor) for tensor in tensors]

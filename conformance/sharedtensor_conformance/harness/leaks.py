@@ -20,7 +20,7 @@ from sharedtensor_conformance.harness.outcomes import LeftBehind
 from sharedtensor_conformance.harness.process_tree import wait_until
 
 SHORT_WAIT = 0.1
-"""The minimum wait in seconds for a kind of leak that is known."""
+"""The minimum wait in seconds for known kinds of leaks."""
 
 CASES_SHOWN = 8
 """How many leaking cases the evidence names for each kind of leak."""
@@ -176,7 +176,7 @@ def _some_of_each(names: Iterable[str]) -> Iterator[str]:
 def _more(
     now: Mapping[str, int], was: Mapping[str, int]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the increase of each kind, the largest first."""
+    """Return how much each kind has increased, the largest increase first."""
     return tuple((Counter(now) - Counter(was)).most_common())
 
 
@@ -184,14 +184,15 @@ class LeakWaits:
     """Waits until everything that the cases of a configuration dropped is released."""
 
     def __init__(self) -> None:
-        self._returned: dict[Key, float] = {}  # seconds after which it was back
-        self._stayed: dict[Key, float] = {}  # seconds after which it was not
+        self._returned: dict[Key, float] = {}  # the longest wait for a release
+        self._stayed: dict[Key, float] = {}  # the longest wait without a release
         self._in_full = False
 
     def wait(self, look: Callable[[], Growth], within: float) -> Growth:
-        """Return what `look` finds after `within` seconds, or as soon as it is nothing.
+        """Call `look` until it finds nothing or time is over; return the last result.
 
-        For known kinds of leaks, the wait is short.
+        `within` is the limit in seconds. If all kinds of leaks in the result are known,
+        the wait ends earlier.
         """
         started, now, before = time.monotonic(), Growth(), set[Key]()
 
@@ -218,7 +219,7 @@ class LeakWaits:
             self._in_full = False
 
     def _enough(self, seen: Growth, within: float) -> float:
-        """Return the seconds after which the wait for the rest ends."""
+        """Return after how many seconds the wait for these leaks ends."""
         if not self._stays(seen, within):
             return within
         slowest = max(self._returned.get(key, 0.0) for key in seen.kinds())

@@ -1,7 +1,8 @@
-"""The work of loader processes, for tests of data loading with many batches.
+"""Actions of the worker processes of data loaders, for tests with many batches.
 
-The controller makes one request, and the processes exchange hundreds of batches without
-further remote calls, so that a fault in one of a hundred batches is found.
+The controller makes one request. Then the processes exchange hundreds of batches
+without remote calls, so that a test finds a fault that occurs in one batch of a
+hundred.
 
 The first argument of each action is the actor.
 """
@@ -13,13 +14,13 @@ from typing import Any
 from sharedtensor_conformance.harness.actions import content
 from sharedtensor_conformance.harness.concurrency import WRONG_AT_MOST
 
-# Batches that are made anew
+# Batches in new tensors
 
 
 def put_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> None:
-    """Put so many batches, numbered from `first` on, and keep none of them.
+    """Put `count` batches, numbered from `first` on, and keep none of them.
 
-    A batch is its number, a tensor of two elements, and so many bytes.
+    A batch has its number, a tensor of two elements, and `size` bytes.
     """
     for number in range(first, first + count):
         tensor = actor.call("make", [number, -number], (2,), "float32")
@@ -27,7 +28,12 @@ def put_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> 
 
 
 def get_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> Any:
-    """Get so many batches of one worker, keep none, and return the wrong ones."""
+    """Get `count` batches of one worker, keep none, and return the wrong ones.
+
+    Returns:
+        The expected number, the number and the values of each wrong batch, for at most
+        `WRONG_AT_MOST` batches.
+    """
     wrong = []
     for due in range(first, first + count):
         number, tensor, text = actor.do_channel_get(channel)
@@ -38,13 +44,13 @@ def get_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> 
     return wrong[:WRONG_AT_MOST]
 
 
-# Buffers that come back
+# Buffers that are reused
 
 
 def fill_buffers(actor: Any, empty: Any, filled: Any) -> None:
-    """Fill each buffer that comes back with its next number, until there is no more.
+    """Fill each buffer that comes back with its next number, until None comes.
 
-    A buffer comes with its place and the number that is to be in it. None ends it.
+    A message has the position of a buffer, the number to write, and the buffer.
     """
     while (task := actor.do_channel_get(empty)) is not None:
         place, number, buffer = task
@@ -58,9 +64,14 @@ def fill_buffers(actor: Any, empty: Any, filled: Any) -> None:
 def use_buffers(
     actor: Any, empty: Any, filled: Any, made: list[Any], rounds: int
 ) -> list[Any]:
-    """Let each buffer be filled so many times; return what was read that was not due.
+    """Let a worker fill each buffer `rounds` times, and return the wrong readings.
 
-    It is read where it comes back and through the tensor that was `made`, which stays.
+    Each buffer is read when it comes back, and also through the tensor in `made` that
+    was sent for it.
+
+    Returns:
+        The position, the number and the two readings of each wrong buffer, for at most
+        `WRONG_AT_MOST` buffers.
     """
     wrong: list[Any] = []
     for place, tensor in enumerate(made):

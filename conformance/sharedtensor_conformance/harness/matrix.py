@@ -169,8 +169,8 @@ def pairwise(axes: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 @cache  # several tests have the same axes, and each needs them twice
 def _paired_places(lengths: tuple[int, ...]) -> list[list[int]]:
-    """Return such rows for axes of these lengths, as positions of the values."""
-    from allpairspy import AllPairs  # here: most selections have no such test
+    """Return the rows of `pairwise` as positions, for axes of these lengths."""
+    from allpairspy import AllPairs  # imported here, because few selections need it
 
     return [list(row) for row in AllPairs([list(range(length)) for length in lengths])]
 
@@ -252,7 +252,7 @@ def _methods(
     first = ["fork"] if selection.one_per_clause else []
     first.append(marking.prefers)
     if "strategy" in marking.vary and not marking.strategies:
-        # With every other strategy they inherit everything, which costs no imports.
+        # Every second strategy prefers fork, which needs no imports.
         place = implementation.strategies.index(strategy)
         first.append("fork" if place % 2 else "")
     preferred = PREFERRED_BY_STARTS if marking.starts_processes else PREFERRED

@@ -57,11 +57,11 @@ def is_record(value: Any) -> bool:
 
 
 def changed(record: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a record of the same class with other attributes."""
+    """Return a record of the same class, with `change` applied to both attributes."""
     return type(record)(change(record.first), change(record.second))
 
 
 def kind_of(record: Any) -> str:
-    """Return the name of a received record in tests; of other objects, the class."""
+    """Return the kind of a record, a key of `RECORDS`; otherwise the class name."""
     kinds = {made: kind for kind, made in RECORDS.items()}
     return kinds.get(type(record), type(record).__name__)

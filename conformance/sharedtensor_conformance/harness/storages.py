@@ -1,8 +1,8 @@
-"""Storages of many sizes that are made and dropped, made and checked in their process.
+"""Actions that make, send and drop many storages, and check them in their process.
 
-Each tensor has one value in all of its elements, and no other tensor has this value. So
-two storages that overlap, or are mixed up, are detected. A test gets only the numbers
-of wrong tensors.
+All elements of a tensor have the same value, and no other tensor has this value. So two
+storages that overlap or are mixed up are detected. A test gets only the numbers of
+wrong tensors.
 
 The first argument of each action is the actor.
 """
@@ -15,7 +15,7 @@ from typing import Any
 class Numbered:
     """The tensors of a process by number, which is the value of all their elements.
 
-    A tensor that the process received several times occurs several times.
+    A tensor that the process received several times is in its list several times.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ def put_storages(
 
 
 def get_storages(actor: Any, held: Numbered, sender: str, channel: str) -> list[int]:
-    """Get such a message, and keep its tensors; return their numbers."""
+    """Get a message of `put_storages`, keep its tensors, and return their numbers."""
     payload = actor.do_get(sender, channel)
     for number, tensor in payload:
         held.tensors.setdefault(number, []).append(tensor)
@@ -53,7 +53,10 @@ def get_storages(actor: Any, held: Numbered, sender: str, channel: str) -> list[
 def put_clones(
     actor: Any, tensor: Any, numbers: list[int], to: str, channel: str
 ) -> None:
-    """Put a clone for each number, which begins with it, and drop it at once."""
+    """Put a clone for each number, and drop it at once.
+
+    The first element of a clone is its number.
+    """
     for number in numbers:
         clone = actor.call("clone", tensor)
         actor.call("write", clone, (0,), number)
@@ -65,7 +68,7 @@ def put_clones(
 def get_clones(
     actor: Any, held: Numbered, count: int, sender: str, channel: str
 ) -> list[int]:
-    """Get `count` clones, keep them by their numbers, and return these."""
+    """Get `count` clones, keep them by their numbers, and return the numbers."""
     found = []
     for _ in range(count):
         tensor = actor.do_get(sender, channel)
@@ -84,7 +87,7 @@ def drop_storages(actor: Any, held: Numbered, numbers: list[int]) -> None:
 def rewrite_storages(
     actor: Any, held: Numbered, numbers: list[int], value: int
 ) -> None:
-    """Write another value to both ends of the tensors of these numbers."""
+    """Write number + `value` to the first and the last element of each tensor."""
     for number in numbers:
         tensor = held.tensors[number][0]
         (length,) = actor.call("shape", tensor)
@@ -113,7 +116,7 @@ def wrong_storages(actor: Any, held: Numbered, added: dict[int, int]) -> list[in
 
 
 def share_storages(actor: Any, held: Numbered) -> None:
-    """Share all tensors, so that a forked child has the same memory."""
+    """Share all tensors, so that a child that is forked later uses the same memory."""
     for tensors in held.tensors.values():
         for tensor in tensors:
             actor.call("share", tensor)

@@ -1,6 +1,6 @@
-"""The tasks that run in workers and in groups of processes.
+"""The tasks that run in the workers of pools and in groups of processes.
 
-The module also has the traversal of messages that all actors use.
+All actors also use `mapped`, which traverses messages.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ READY_TIMEOUT = 20.0
 """Seconds that the first of several processes may take to be ready."""
 
 PACE, SLOW_PACE = 0.5, 1.6
-"""Seconds between the ends of two processes that end in turn.
+"""Seconds between the ends of two processes that end one after the other.
 
-The second are more than the one that a join may take longer than it was told to.
-"""
+The second value is more than the one second by which a join may exceed its timeout."""
 
 Action = Callable[[int], None]
 Failure = Action
@@ -36,9 +35,10 @@ _actor = 0
 
 
 def become_an_actor() -> int:
-    """Say that this process is an actor; return the pid of whom it was forked from.
+    """Note that this process is an actor.
 
-    It is 0 where this process did not begin with the memory of an actor.
+    Returns:
+        The pid of the actor from which this process was forked; 0 if there is none.
     """
     global _actor
     before, _actor = _actor, os.getpid()
@@ -46,12 +46,15 @@ def become_an_actor() -> int:
 
 
 def is_forked() -> bool:
-    """Return whether this process began with the memory of an actor, and is none."""
+    """Return whether this process was forked from an actor and is not one itself."""
     return _actor not in (0, os.getpid())
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return `value` with `change` applied to every leaf, once for each object."""
+    """Return `value` with `change` applied to every object that is no container.
+
+    Plain data is not changed. An object that occurs several times is changed once.
+    """
     memo: dict[int, tuple[Any, Any]] = {}
 
     def walk(item: Any) -> Any:
@@ -76,7 +79,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def enter(setting: Setting) -> None:
-    """Prepare a worker: the initializer of the pool."""
+    """Prepare a worker. Pools use this function as initializer."""
     global _operations, _kept
     _operations = setting.operations()
     _operations.enter_child(setting.strategy)
@@ -109,13 +112,14 @@ def write_and_return(payload: Any, index: tuple[int, ...], value: Any) -> Any:
 
 
 def add_and_return(payload: Any) -> Any:
-    """Add 1 to an element of every tensor, and return the payload.
+    """Add 1 to one element of every tensor, and return the payload.
 
-    It is the first element, or the one that a payload names which is a dict with "at":
-    of two tasks that add to one element at the same time, one may be lost.
+    The element is the first one, or the one at the index "at" of a payload that is a
+    dict. Two tasks that add to one element at the same time may lose an addition, so
+    tests give each task another element.
 
     Raises:
-        LookupError: there is no tensor in it.
+        LookupError: the payload is None.
     """
     if payload is None:
         raise LookupError("the worker's own words")
@@ -132,7 +136,7 @@ def add_and_return(payload: Any) -> Any:
 
 
 def run_one(setting: Setting, payload: Any) -> None:
-    """Do as `add_and_return`, as a process with these arguments."""
+    """Call `add_and_return`, as the function of a process."""
     enter(setting)
     add_and_return(payload)
 
@@ -151,17 +155,21 @@ WAYS: dict[str, Way] = {
     "imap": lambda pool, do, each: list(pool.imap(do, each)),
     "imap in chunks": lambda pool, do, each: list(pool.imap(do, each, chunksize=3)),
 }
-"""How a program may submit tasks to a pool; results come in the order of the tasks."""
+"""The ways to submit tasks to a pool. Results have the order of the tasks."""
 
 
 def strategy(setting: Setting) -> str:
-    """Return the strategy that a worker has which has not been told one."""
+    """Return the sharing strategy of a worker in which none was set."""
     found: str = setting.operations().multiprocessing.get_sharing_strategy()
     return found
 
 
 def look_and_write(payload: Any, with_grads: bool) -> list[Any]:
-    """Look at a bundle, write to all of its tensors, look again, and return it."""
+    """Describe a bundle, write to all of its tensors, and describe it again.
+
+    Returns:
+        The bundle and the two descriptions.
+    """
     bundle = mapped(payload, _decode)
     found = [bundles.describe(_call, bundle, with_grads)]
     bundles.write(_call, bundle, with_grads)
@@ -177,11 +185,14 @@ for number in os.listdir("/proc/self/fd"):
     except FileNotFoundError:
         pass  # that of the folder itself
 """
-"""A program that prints what its descriptors point to."""
+"""A program that prints the targets of its descriptors."""
 
 
 def targets_of_a_program(payload: Any) -> list[str]:
-    """Return the kinds of descriptors of a program that is started with the payload."""
+    """Return the kinds of descriptors of a program.
+
+    The program is started while this process holds the tensors of the payload.
+    """
     import subprocess  # here, since every actor imports this module
 
     tensors = mapped(payload, _decode)
@@ -211,11 +222,14 @@ def write_kept(index: tuple[int, ...], value: Any) -> None:
 def run_in_group(
     index: int, setting: Setting, task: str, ready: Semaphore, *payload: Any
 ) -> None:
-    """Do a task as one of a group of processes, with tensors as its arguments.
+    """Execute a task of `GROUP_TASKS` as process `index` of a group.
 
-    Each says when it is `ready`, in some tasks also when it has done all. Where
-    process 1 fails, it waits for process 0 before, which is then the only one that says
-    so; another one that fails waits for nobody.
+    A process that does not fail writes to its element of each tensor in `payload`. It
+    then releases `ready`, and in some tasks again at its end.
+
+    If process 1 is to fail, only process 0 releases `ready`, and process 1 acquires it
+    first. So process 1 fails after process 0 has written. The processes that `FAILING`
+    names do not wait before they fail.
     """
     enter(setting)
     fails, others = GROUP_TASKS[task]
@@ -236,24 +250,30 @@ def run_in_group(
 
 
 def _write_index(index: int, tensors: list[Any], first: int) -> None:
-    """Add to every tensor at the process's own place; a second call would show."""
+    """Add `first` + `index` to the element `index` of every tensor.
+
+    It adds to the old value, so that a task that is executed twice is noticed.
+    """
     for tensor in tensors:
         value = _operations.read(tensor, (index,))
         _operations.write(tensor, (index,), value + first + index)
 
 
 def _end(index: int) -> None:
-    """Return, which ends the process well."""
+    """Return, so that the process exits with status 0."""
 
 
 def _wait(index: int) -> None:
-    """Wait for the signal that ends it."""
+    """Wait for a signal that ends the process."""
     while True:
         signal.pause()
 
 
 def _end_in_turn(pace: float) -> Action:
-    """Return after those before have: how long joining takes is to be measured."""
+    """Return an action that ends process n after (n + 1) * `pace` seconds.
+
+    With it, tests measure how long joining takes.
+    """
 
     def end(index: int) -> None:
         time.sleep(pace * (index + 1))
@@ -270,7 +290,7 @@ def _raise_own_words(index: int) -> None:
 
 
 def words_of(index: int) -> str:
-    """Return what a process of a group says that raises with words of its own."""
+    """Return the message of the exception that process `index` raises."""
     return f"the words of process {index} alone"
 
 
@@ -282,10 +302,10 @@ TEXTS = {
     "in many scripts": "größer, 値, ценность, \N{GRINNING FACE}",
     "of undecodable bytes": os.fsdecode(b"caf\xe9"),
 }
-"""What exceptions say."""
+"""The messages of exceptions, by name."""
 
 FRAMES = 300
-"""Calls between a process's function and an exception."""
+"""The number of calls between the function of a process and its exception."""
 
 
 class Unsendable(Exception):
@@ -303,7 +323,11 @@ def _raise_text(text: str) -> Failure:
 
 
 def _raise_below(index: int, frames: int = FRAMES) -> None:
-    """Raise in a call of a call; lines alternate, since equal ones are told as one."""
+    """Raise in a deep recursion.
+
+    The calls alternate between two lines, because a traceback abbreviates repeated
+    lines.
+    """
     if frames == 0:
         _raise(index)
     elif frames % 2:
@@ -317,7 +341,7 @@ def _raise_unsendable(index: int) -> None:
 
 
 def _interrupt_the_second(index: int) -> None:
-    """Raise what Python makes of SIGINT, in process 1; the others wait."""
+    """Raise `KeyboardInterrupt`, as SIGINT does, in process 1; wait in the others."""
     if index == 1:
         raise KeyboardInterrupt
     _wait(index)
@@ -343,7 +367,7 @@ def _die(index: int) -> None:
 
 
 STATUSES = (1, 2, 127, 128, 254, 255)
-"""Statuses with which processes exit that fail."""
+"""The exit statuses of failing processes."""
 
 
 GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
@@ -374,10 +398,11 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "all raise": (_raise_own_words, _end),
     "first and third are killed": (_die, _wait),
 }
-"""How those fail that do, process 1 or others, and what those do that have written.
+"""The tasks of groups: how a process fails, and what a process does that has written.
 
-All write 100 and their index; to ``write memory``, forked processes write 1100 and it.
-"""
+The first function runs in process 1, or in those that `FAILING` names. The second runs
+in all others, after they have added 100 and their index to their elements. In ``write
+memory``, forked processes add 1100 and their index."""
 
 FAILING: dict[str, list[int]] = {
     "first raises": [0],
@@ -387,4 +412,4 @@ FAILING: dict[str, list[int]] = {
     "all raise": [0, 1, 2, 3],
     "first and third are killed": [0, 2],
 }
-"""Which processes fail where it is not process 1."""
+"""The indices of the failing processes, for tasks in which it is not process 1."""

@@ -28,7 +28,7 @@ from sharedtensor_conformance.mutants import chapters
 Fault = Callable[..., Any]
 
 ABSENT = object()
-"""A fault returns this for a name that the mutant does not have."""
+"""A fault returns this in place of a replacement, to delete the name."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def mutant(
 
 @cache
 def catalogue() -> list[Mutant]:
-    """Return all mutants, by file and line."""
+    """Return all mutants, sorted by file and line."""
     for module in pkgutil.iter_modules(chapters.__path__, f"{chapters.__name__}."):
         importlib.import_module(module.name)
     return sorted(_registry.values(), key=lambda found: (found.file, found.line))
@@ -140,7 +140,12 @@ def locate(target: str) -> tuple[Any, str]:
 
 @cache
 def apply(name: str) -> None:
-    """Apply a mutant to the reference in this process, once."""
+    """Apply a mutant to the reference in this process; repeated calls do nothing.
+
+    Raises:
+        UnknownMutant: there is no mutant with this name.
+        UnknownTarget: the reference does not have a name that the mutant replaces.
+    """
     found = find(name)
     places = [locate(target) for target in found.replaces]
     returned = found.fault(*(getattr(*place) for place in places))

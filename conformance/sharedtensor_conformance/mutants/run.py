@@ -120,7 +120,7 @@ def _judge(mutant: Mutant, limit: float, runs: Runs, others: str) -> Outcome:
         which = "whole" if others == "whole" else "own"
         said = _run(command_for(mutant, report, which), folder, limit, runs)
         fate, by, note = _fate(mutant, report, said)
-        if which == "own" and fate == "unjudged":  # what failed first broke another one
+        if which == "own" and fate == "unjudged":  # the first failure broke others
             said = _run(command_for(mutant, report, "every"), folder, limit, runs)
             fate, by, note = _fate(mutant, report, said)
         if others == "one-per-clause" and fate != "unjudged":
@@ -151,7 +151,7 @@ def command_for(mutant: Mutant, report: Path, which: str = "own") -> list[str]:
     """Return the command that runs `which` cases on `mutant` and writes the `report`.
 
     With ``own``, the run of the mutant's clauses stops at the first failure; with
-    ``every``, it continues.
+    ``every``, it continues. The keys of `CHOSEN` select cases of all clauses.
     """
     clauses = (f"--clause={clause}" for clause in mutant.clauses)
     found_by: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ def _is_whole(report: Path) -> bool:
 
 
 def _also(mutant: Mutant, report: Path) -> tuple[str, ...]:
-    """Return the broken clauses that the mutant does not name."""
+    """Return the clauses that broke in cases that cite no clause of the mutant."""
     broken = {
         id
         for case in read_report(report).cases

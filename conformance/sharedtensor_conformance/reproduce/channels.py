@@ -19,7 +19,7 @@ MAKERS = {
 }
 PIPES = {"pipe": "context.Pipe()", "one-way pipe": "context.Pipe(duplex=False)"}
 BETWEEN = ("put", "get", "has_message")
-"""Requests that use the channel between two actors; other requests name theirs."""
+"""Requests for the channel between two actors. Other requests name their channel."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Channels:
         self.named: dict[str, Channel] = {}
         self._between: dict[tuple[str, ...], Channel] = {}
         self._names: set[str] = set()
-        acting = {event.process for event in events}  # other processes are not started
+        acting = {event.process for event in events}  # only these are started
         for event in events:
             if event.do == "open_channel":
                 self._open(event)
@@ -107,7 +107,7 @@ class Channels:
         return (c for c in self._between.values() if c.users == {OWNER})
 
     def names_for(self, process: str) -> list[str]:
-        """Return the names of the channel ends that a process gets as arguments."""
+        """Return the names of the channel ends that are arguments of a process."""
         channels = [*self._between.values(), *self.named.values()]
         used = (c for c in channels if process in c.users and process != c.maker)
         return [name for channel in used for name in channel.names_for(process)]

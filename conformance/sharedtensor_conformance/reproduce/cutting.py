@@ -1,9 +1,9 @@
-"""Shortens the program for a leak: it ends where all objects were released first.
+"""Shortens the program for a leak: it ends at an earlier point without live objects.
 
 A test for leaks tries many ways in which a leak could occur, and compares the ledger
-once, at its end. But the ledger has to be as before at each earlier point at which no
-process holds more objects than before and no message is in flight. If the program shows
-the failure at such a point, it can end there.
+once, at its end. But at each earlier point at which no process holds more objects than
+before and no message is in flight, the ledger has to be the same as before. If a
+program that ends at such a point shows the failure, it is used.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from dataclasses import replace
 from sharedtensor_conformance.reproduce.story import Event, Story, references_in
 
 MOST = 8
-"""The maximum number of points to try."""
+"""The maximum number of earlier points that are tried."""
 
 
 def cut(story: Story) -> Iterator[Story]:
-    """Yield stories that end earlier, with the same readings, the shortest first."""
+    """Yield stories that end earlier, with the same readings, the shortest first.
+
+    Only stories of a leak with a baseline can be cut; for others nothing is yielded.
+    """
     if story.failure.kind != "growth" or story.baseline is None:
         return
     begin, end = story.groups[story.baseline][-1].number, story.groups[-1][0].number
@@ -49,7 +52,7 @@ class State:
         self._under_way: Counter[str] = Counter()
 
     def now(self) -> tuple[dict[str, set[str]], dict[str, int]]:
-        """Return the current objects and messages."""
+        """Return the objects of each process, and the numbers of messages in flight."""
         held = {who: set(keys) for who, keys in self._held.items() if keys}
         return held, {where: n for where, n in self._under_way.items() if n}
 

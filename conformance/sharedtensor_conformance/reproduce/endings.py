@@ -49,7 +49,7 @@ def _value(translation: Translation) -> list[str]:
     failure, event = translation.story.failure, translation.story.shown_by
     shown, returned = translation.shown(event), event.returned
     if failure.kind == "condition" and any(references_in(returned)):
-        shown, returned = f"{shown} is None", False  # a value that should not be there
+        shown, returned = f"{shown} is None", False  # there should be no value
     found = f"repr({shown})" if failure.as_text else shown
     sentence = f"not so: {_escaped(failure.sentence)}: got {_shown('found', returned)}"
     if failure.kind == "condition":
@@ -73,14 +73,14 @@ def _compared_values(translation: Translation, process: str, found: str) -> list
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return the part of an f-string that shows a value, or the start of a long one."""
+    """Return the part of an f-string that shows a value; a long value is cut."""
     return f"{{{name}!r:.{SHOWN}}}" if len(repr(value)) > SHOWN else f"{{{name}!r}}"
 
 
 def _observed(
     translation: Translation, process: str, name: str, source: str
 ) -> list[str]:
-    """Return the lines that give the owner a value of a process."""
+    """Return the lines that assign a value of a process to a name in the owner."""
     if process == OWNER:
         return [f"{name} = {source}"]
     translation.steps.append(Turn(process, (), result=source, into=name))
@@ -88,7 +88,7 @@ def _observed(
 
 
 def _concluded(gone: str, sentence: str) -> list[str]:
-    """Return lines that exit with 1 if the deviation is `gone`, or print it."""
+    """Return lines that exit with 1 if `gone` is true, and else print the sentence."""
     text = sentence.replace("\\", "\\\\").replace('"', '\\"')
     said = f'{"f" * ("{" in text)}"{text}"'
     fits = len(said) < LONGEST
@@ -112,9 +112,10 @@ def _exception(translation: Translation) -> list[str]:
 
 
 def _known(raised: str) -> str:
-    """Return the exception class for a program to catch; "" for one of a library.
+    """Return the exception class that the program catches; "" for one of a library.
 
-    The error of a system call may vary if another process has ended.
+    If another process has ended, the error of a system call may differ. So every such
+    error is caught as `OSError`.
     """
     kind = getattr(builtins, raised, None)
     return "OSError" if kind and issubclass(kind, OSError) else raised * bool(kind)
@@ -129,7 +130,7 @@ def _refusal(translation: Translation) -> list[str]:
 
 
 def _attempt(translation: Translation, event: Event, caught: str = "Exception") -> None:
-    """Make a process store in `raised` what the event raises."""
+    """Let a process execute a request, and store the exception in `raised`."""
     shown = textwrap.indent(translation.shown(event), "    ")
     lines = (
         'raised = ""',

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 NAME = "repeated"
 SHORTEST = 6
-"""The number of lines from which on a part becomes a function."""
+"""The minimum number of lines of a part that becomes a function."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Body:
 
 
 def factored(bodies: Sequence[Body]) -> tuple[tuple[str, ...], list[Body]]:
-    """Return the part whose function saves most lines, and bodies that call it.
+    """Return the part whose function saves the most lines, and the bodies that call it.
 
-    The part is empty if no function would save lines.
+    If no function would save lines, the part is empty and the bodies are unchanged.
     """
     best: tuple[str, ...] = ()
     for part in _candidates(bodies):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?\b")
 FEWEST = 3
-"""The number of repetitions in a row from which on steps become a loop."""
+"""The minimum number of repetitions in a row that become a loop."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn of another process: what it does up to its next ``yield``.
+    """A turn of another process: its lines up to its next ``yield``.
 
     Args:
-        process: the process.
-        lines: its lines.
-        how: ``go_on``; or ``tell`` if the owner does not wait for the end of the turn,
-            and ``wait`` where it does so later.
-        result: the value that it yields.
-        into: the owner's name for that value.
+        process: the name of the process.
+        lines: the lines.
+        how: the method by which the owner starts the turn: ``go_on``, which waits for
+            its end; ``tell``, which does not wait; or ``wait``, which only waits for
+            the end of a turn that ``tell`` started.
+        result: the value that the turn yields.
+        into: the name to which the owner assigns that value.
     """
 
     process: str
@@ -91,10 +92,10 @@ def with_joined_dels(lines: Iterable[str]) -> list[str]:
 
 
 def _repetition(steps: Sequence[Step], start: int) -> tuple[int, int]:
-    """Return how often the steps from `start` are repeated, and how many they are.
+    """Return how often the steps from `start` are repeated, and the length of the body.
 
-    Among several possibilities, the result is the one that covers most steps, and then
-    the one with the shortest body.
+    Among several possibilities, the result is the one that covers the most steps, and
+    among these the one with the shortest body.
     """
     shapes = [_shape(step) for step in steps[start:]]
     best = (1, 1)

@@ -148,4 +148,4 @@ NEEDED = {
     "unreceivable": UNRECEIVABLE,
     "cycle": CYCLE,
 }
-"""The helpers by name; a program contains those that its steps need."""
+"""The helpers by name. A program contains those that its steps need."""

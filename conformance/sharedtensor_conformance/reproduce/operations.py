@@ -56,6 +56,9 @@ class Method:
 class Operations:
     """The operations of an adapter as pieces of source.
 
+    `imports`, `definitions` and `setup` are the parts of a program that the operations
+    translated so far need.
+
     Args:
         target: ``module:class`` of the operations.
     """
@@ -92,7 +95,10 @@ class Operations:
                 self.attributes[part.targets[0].id] = part.value, module
 
     def _read_initialiser(self) -> None:
-        """Read the attributes that the initialiser sets; other lines are the setup."""
+        """Read the attributes that properties and the initialiser define.
+
+        The other statements of the initialiser become the setup.
+        """
         for name, part in list(self.methods.items()):
             if any("propert" in ast.unparse(d) for d in part.node.decorator_list):
                 self._read_property(name, self.methods.pop(name))
@@ -114,7 +120,7 @@ class Operations:
         for statement in statements:
             match statement:
                 case ast.Import() | ast.ImportFrom():
-                    continue  # it is added where it is used
+                    continue  # the import is added where its names are used
                 case ast.Assign(targets=[ast.Attribute(ast.Name("self"), name)]):
                     self.attributes[name] = statement.value, method.module
                 case ast.Expr(ast.Call(ast.Attribute(ast.Call(ast.Name("super"))))):
@@ -136,7 +142,7 @@ class Operations:
     # Expressions and statements
 
     def written(self, name: str, *arguments: str) -> str:
-        """Return the source of the operation `name`; empty if it does nothing.
+        """Return the source of a call of an operation; empty if the call does nothing.
 
         Raises:
             Untranslatable: the operation cannot be separated from its adapter.
@@ -179,7 +185,11 @@ class Operations:
         return True
 
     def drop_in(self) -> str:
-        """Return the name of the drop-in module."""
+        """Return the name of the drop-in module.
+
+        Raises:
+            Untranslatable: the name cannot be read from the source.
+        """
         if "multiprocessing" not in self.attributes:
             raise Untranslatable("nothing sets the operation `multiprocessing`")
         value, module = self.attributes["multiprocessing"]
@@ -200,7 +210,11 @@ class Operations:
         return ast.unparse(ast.fix_missing_locations(done))
 
     def attribute(self, name: str) -> ast.expr:
-        """Return the replacement of ``self.name``."""
+        """Return the expression that replaces ``self.name``.
+
+        Raises:
+            Untranslatable: nothing sets the attribute.
+        """
         if name == "multiprocessing":
             self._import(f"import {self.drop_in()} as {DROP_IN}", DROP_IN)
             return ast.Name(DROP_IN, ast.Load())
@@ -221,7 +235,7 @@ class Operations:
         """Add a method to the program as a function with this name."""
         if name in self.definitions:
             return ast.Name(name, ast.Load())
-        self.definitions[name] = ""  # it may call itself
+        self.definitions[name] = ""  # for a method that calls itself
         node = bare(method.node)
         node.name = name
         node.args.args = node.args.args[1:]
@@ -229,11 +243,11 @@ class Operations:
         node.decorator_list = []
         written = self._written(node, method)
         self.definitions.pop(name)
-        self.definitions[name] = written  # after what it needs
+        self.definitions[name] = written  # after its dependencies
         return ast.Name(name, ast.Load())
 
     def _bring(self, names: set[str], module: Module) -> None:
-        """Add the definitions of names of a module to the program."""
+        """Add the imports or definitions of names of a module to the program."""
         for name in sorted(names):
             if name in module.imports:
                 self._bring_import(module.imports[name], name, module)
@@ -283,7 +297,7 @@ def _imported(value: ast.expr) -> str | None:
 
 
 def _module_named_by(value: ast.expr, module: Module) -> str | None:
-    """Return the module that an expression evaluates to, or None if it is none."""
+    """Return the module that an expression evaluates to, or None."""
     match value:
         case ast.Name(name):
             return module_imported_by(module.imports.get(name))
@@ -301,7 +315,11 @@ def _expression(text: str) -> ast.expr:
 
 
 def _joined(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """Replace names that are used once by their values."""
+    """Return the statements without assertions and annotations.
+
+    While the first statement assigns a name that is used once, the value replaces the
+    name.
+    """
     kept = [bare(statement) for statement in statements]
     kept = [statement for statement in kept if not isinstance(statement, ast.Assert)]
     while len(kept) > 1:
@@ -320,7 +338,10 @@ def _uses(statements: list[ast.stmt], name: str) -> int:
 
 
 def _fits(statement: ast.stmt, given: dict[str, ast.expr]) -> bool:
-    """Return whether a statement can replace a call."""
+    """Return whether a statement can replace a call with these arguments.
+
+    A statement cannot if it would evaluate an argument with a call more than once.
+    """
     if not isinstance(statement, ast.Return | ast.Expr | ast.Assign):
         return False
     if any(isinstance(n, ast.comprehension | ast.Lambda) for n in ast.walk(statement)):

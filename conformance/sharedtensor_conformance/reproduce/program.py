@@ -108,7 +108,7 @@ class _Text:
         code = quoted(f"{imports}{space}{shown}\n\n\n{main}\n")
         return f"{self._docstring()}\n\n{code}"
 
-    # What it says of itself
+    # The docstring
 
     def _docstring(self) -> str:
         case, clause = self.subject.case, self.subject.clause
@@ -134,7 +134,7 @@ class _Text:
         body = "\n".join(said).replace("\\", "\\\\").replace('"""', "'''")
         return f'"""{body}\n"""'
 
-    # What it needs
+    # Imports, constants and helpers
 
     def _imports(self, shown: str) -> Iterator[str]:
         names = {n.id for n in ast.walk(ast.parse(shown)) if isinstance(n, ast.Name)}
@@ -193,7 +193,7 @@ class _Text:
         return peer
 
     def _entrance_of_all(self) -> list[str]:
-        """Return the first lines of all peers; none if they differ."""
+        """Return the first lines that all peers have in common; none if they differ."""
         peers = [p for p in self.translation.processes.values() if p.name != OWNER]
         entrances = [process.entrance for process in peers]
         same = all(entrance == entrances[0] for entrance in entrances)
@@ -202,7 +202,7 @@ class _Text:
     def _said(self) -> list[str]:
         return [*_owners_lines(self.steps, self.translation), *self.last]
 
-    # Who does what
+    # Processes
 
     def _processes(self) -> Iterator[str]:
         crash = "crash" in self.translation.needs
@@ -273,7 +273,7 @@ def _sorted(lines: Iterable[str]) -> list[str]:
 
 
 def _lines_of(steps: Sequence[Step], name: str) -> Iterator[str]:
-    """Yield the lines of a peer."""
+    """Yield the lines of the peer `name`."""
     for step in steps:
         match step:
             case Turn(process=process) if process == name:

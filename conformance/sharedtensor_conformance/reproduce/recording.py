@@ -1,7 +1,7 @@
 """Records the events of one case while pytest runs it.
 
-This is a pytest plugin that ``reproduce`` loads with ``-p`` for a run of one case. It
-records what the test does between its first line and the check that fails.
+This is a pytest plugin. ``reproduce`` loads it with ``-p`` in a run of one case. It
+records the requests of the test from its first line to the check that fails.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.harness.proxies.calls import Requester
 
 FILE = "SHAREDTENSOR_CONFORMANCE_STORY"
-"""The environment variable with the file for the recorded events."""
+"""The environment variable that names the file for the recorded events."""
 
 UNTOLD = "untold"
 """The kind of a failure that does not depend on a single answer."""
 
 PLAIN = (bool, int, str, bytes, type(None))
-"""Types whose values may be the same object in different places."""
+"""Types whose equal values can be one object. A value of these types does not identify
+the event that returned it."""
 
 Event = dict[str, Any]
 
@@ -73,7 +74,7 @@ class Story(Listener):
     def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:
         """Record the answer of a process."""
         number = self._open.pop(id(actor), None)
-        if number is None:  # the request was made before the recording began
+        if number is None:  # the request is from before the recording
             return
         event = self.events[number]
         if "ok" in message:
@@ -97,7 +98,7 @@ class Story(Listener):
         self._add(actor, "read", what=what, count=count, waiting=self._waiting)
 
     def waited(self, begins: bool) -> None:
-        """Note that the following requests are repeated until a condition holds."""
+        """Note whether the next requests are repeated until a condition holds."""
         self._waiting = begins
 
     def _add(self, actor: Any, kind: str, **details: Any) -> None:
@@ -144,9 +145,10 @@ class Story(Listener):
             self.failure["expected_event"] = same[-1] if same else None
 
     def _source_of(self, actual: Any) -> tuple[int | None, bool]:
-        """Return the event that answered `actual`, and whether it is shown as text.
+        """Return the event that returned `actual`, and whether `actual` is its `repr`.
 
-        A container is recognised in any event, but a plain value only in the last one.
+        A container is found in any event, a value of a `PLAIN` type only in the last
+        one.
         """
         last = self._latest_answer()
         if isinstance(actual, PLAIN):
@@ -182,14 +184,19 @@ class Story(Listener):
 
 @dataclass(frozen=True)
 class Condition:
-    """The condition of a check: the values in it, and the actors that it asks."""
+    """The condition of a check.
+
+    Args:
+        named: the values of the local variables in it.
+        asked: the objects whose methods it calls.
+    """
 
     named: tuple[Any, ...]
     asked: tuple[Any, ...]
 
 
 def _condition() -> Condition | None:
-    """Return the condition of the current check, from the source of the test."""
+    """Return the condition of the current check, read from the source of the test."""
     frame = sys._getframe(3)  # the caller of the check, above `failed` and the check
     found = inspect.getframeinfo(frame, context=1).positions
     if found is None or found.lineno is None or found.end_lineno is None:
@@ -226,7 +233,7 @@ def _equal(value: Any, other: Any) -> bool:
 
 
 def _first_difference(actual: Any, expected: Any) -> tuple[Any, Any]:
-    """Return the innermost lists of values, or single values, that differ."""
+    """Return the innermost lists or values in which the two differ."""
     if type(actual) is not type(expected) or _length(actual) != _length(expected):
         return actual, expected
     if isinstance(actual, dict) and actual.keys() == expected.keys():
@@ -250,7 +257,7 @@ def _refer(value: Any) -> dict[str, Any]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
-    """Record while the test runs, and write the events to the file afterwards."""
+    """Record while the test runs, and then write the events to the file."""
     test, story = pyfuncitem.obj, Story()
 
     @functools.wraps(test)

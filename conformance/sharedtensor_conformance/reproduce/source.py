@@ -1,7 +1,7 @@
 """Finds and reads the source of Python modules without importing them.
 
-To import an adapter could import the implementation and crash this process. To read its
-source is safe.
+To import an adapter could import the implementation, which could crash this process. To
+read its source is safe.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Absolute(ast.NodeTransformer):
 
 
 def module_imported_by(node: Import | None) -> str | None:
-    """Return the module that an import binds to its name, or None if it is none."""
+    """Return the module that an import binds to its name, or None."""
     match node:
         case ast.Import([ast.alias(name, None)]):
             return name.partition(".")[0]
@@ -89,7 +89,7 @@ def module_imported_by(node: Import | None) -> str | None:
 
 
 def _locate(name: str) -> ModuleSpec | None:
-    """Return where a module is; this runs no code of the module or its package."""
+    """Return the spec of a module or None; this runs no code of it or its package."""
     root, *rest = name.split(".")
     here = [str(Path.cwd())]  # pytest finds modules there, too
     found = importlib.util.find_spec(root) or PathFinder.find_spec(root, here)

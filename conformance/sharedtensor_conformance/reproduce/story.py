@@ -1,7 +1,7 @@
-"""The recorded events of a case up to its failure, called a story in the code.
+"""Reads the recorded events of a case up to its failure, called a story in the code.
 
-They are read from the file that `recording` wrote. Events of other stages, and repeated
-polls, are removed.
+The file with the events was written by `recording`. Events of other stages, and
+repeated polls, are removed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Event:
         number: its position in the story.
         kind: ``call``, ``kill``, ``read`` for a reading of the ledger, or ``system``
             for a change of the system that all processes see.
-        process: the process that it concerns.
+        process: the process that it concerns; empty if it concerns all.
         do: the request to the process, or what was read.
         given: the arguments of a call, as `harness.wire` encodes them.
         returned: the returned value; None if there is none.
         raised: the type of the exception in the answer.
         is_answered: whether the process answered.
-        ends: the number of the event before which the answer came.
+        ends: the number of the first event after the answer.
         count: the value of a reading.
         polls: whether it was repeated until a condition became true.
     """
@@ -89,7 +89,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Story:
-    """The events of a case up to its failure."""
+    """The events of a case up to its failure.
+
+    `enters` says for each process whether it set the strategy when it was prepared.
+    """
 
     events: tuple[Event, ...]
     failure: Failure
@@ -122,7 +125,11 @@ class Story:
 
     @property
     def shown_by(self) -> Event:
-        """The call that shows the failure."""
+        """The call that shows the failure.
+
+        Raises:
+            Untranslatable: there is no such call.
+        """
         for event in self.events:
             if event.number == self.failure.event:
                 return event
@@ -130,13 +137,13 @@ class Story:
 
     @property
     def groups(self) -> list[list[Event]]:
-        """The readings of the ledger, in groups that follow each other directly."""
+        """The readings of the ledger; consecutive readings are a group."""
         grouped = itertools.groupby(self.events, lambda event: event.kind == "read")
         return [list(group) for is_read, group in grouped if is_read]
 
     @property
     def grew(self) -> list[Event]:
-        """The last readings that are higher than at the `baseline`."""
+        """The readings of the last group that are higher than at the `baseline`."""
         if self.baseline is None:
             return []
         before, now = self.groups[self.baseline], self.groups[-1]
@@ -145,7 +152,7 @@ class Story:
 
     @cached_property
     def baseline(self) -> int | None:
-        """The number of the latest group of readings that is lower than the last."""
+        """The index of the latest group with a lower reading than the last group."""
         groups = self.groups
         for number in range(len(groups) - 2, -1, -1):
             pairs = list(zip(groups[number], groups[-1], strict=False))
@@ -181,7 +188,7 @@ def _event(number: int, data: dict[str, Any]) -> Event:
 
 
 def _without_polls(events: list[Event]) -> Iterator[Event]:
-    """Yield the events with only the last one of each poll."""
+    """Yield the events, of each poll only the last one."""
     for place, event in enumerate(events):
         later = events[place + 1 :]
         same = (e for e in later if (e.process, e.do) == (event.process, event.do))
@@ -218,7 +225,7 @@ def _failure(found: dict[str, Any], events: tuple[Event, ...], case: Case) -> Fa
 def source_of(data: Any, refer: Callable[[dict[str, Any]], str]) -> str:
     """Return the source of a value that `harness.wire` encoded.
 
-    `refer` returns the source of a reference.
+    `refer` is called with each reference, and returns its source.
     """
     match data:
         case float() if not math.isfinite(data):

@@ -36,7 +36,8 @@ NAMES = {
     "detach": "detached",
     "forge": "forged",
 }
-"""The names of results in a program; other results are named after the operation."""
+"""The names of results in a program, by operation. Other results have the operation's
+name."""
 
 OBSERVING = frozenset(
     [
@@ -44,7 +45,7 @@ OBSERVING = frozenset(
         *("requires_grad", "is_leaf", "is_parameter", "device_values", "device_of"),
     ]
 )
-"""Operations that only read; a program has only those that show the failure."""
+"""Operations that only read. A program has them only where they show the failure."""
 
 
 @dataclass
@@ -54,8 +55,8 @@ class Process:
     Args:
         name: its name in the events.
         variable: its name in the owner.
-        given: the names of its parameters, with the owner's arguments for them.
-        sources: the source of each object that it has, by key.
+        given: the arguments that it gets, by the names of its parameters.
+        sources: the source of each object that it has, by the key of the object.
         names: the names that it already uses.
         entrance: its first lines.
         arguments: the arguments with which it was started, encoded.
@@ -78,7 +79,7 @@ class Process:
 
     @property
     def pid(self) -> str:
-        """The source of its process id, in the owner."""
+        """The expression for its process id, in the owner."""
         own = self.name == OWNER
         return "os.getpid()" if own else f"{self.variable}.process.pid"
 
@@ -86,16 +87,17 @@ class Process:
 class Translation:
     """The lines of all processes of a program.
 
+    `steps` are the lines in their order. `needs` has the names of the helpers that they
+    use. `readings` has the positions in `steps` at which the ledger is read. `goes_on`
+    is true if the call that shows the failure began before other events. `inherited`
+    has the names that the owner holds when it forks another process.
+
     Args:
         story: the recorded events.
         operations: the operations of the adapter.
         strategy: the sharing strategy of the case.
         start_method: the start method of the case.
         whole: whether to include operations that only read.
-
-    `readings` are the positions of the steps at which the ledger is read. `goes_on` is
-    true if the call that shows the failure began before other events. `inherited` has
-    the names that the owner holds when it forks another process.
     """
 
     def __init__(
@@ -124,7 +126,11 @@ class Translation:
         self._begin()
 
     def tell(self) -> None:
-        """Translate the events before the one that shows the failure."""
+        """Translate all events before the one that shows the failure.
+
+        Raises:
+            Untranslatable: an event cannot be translated.
+        """
         last = self.story.failure.event
         waiting: list[Event] = []
         for event in self.story.events:
@@ -142,7 +148,11 @@ class Translation:
                 waiting.append(event)
 
     def _is_last(self, event: Event) -> bool:
-        """Return whether nothing else happens after an event began."""
+        """Return whether the translation ends with this event, which shows the failure.
+
+        It goes on if other events follow before the answer, or if the failure is a
+        leak.
+        """
         if self.story.failure.kind == "growth":
             return False
         others = event.process != OWNER and event is not self.story.events[-1]
@@ -185,7 +195,7 @@ class Translation:
         made.entrance += self._entrance(name)
 
     def _let_go_of_what_it_inherits(self, made: Process) -> None:
-        """Make a forked process drop at once what its parent holds, as in the test.
+        """Let a forked process delete what it inherits at once, as in the test.
 
         For this, the names of the parent are global.
         """
@@ -217,7 +227,11 @@ class Translation:
             self.add(process, text)
 
     def of(self, process: str) -> Process:
-        """Return a process that was started before."""
+        """Return a process that was started before.
+
+        Raises:
+            Untranslatable: the test did not start it.
+        """
         if process not in self.processes:
             raise Untranslatable(f"the test did not start the process {process}")
         return self.processes[process]
@@ -303,7 +317,7 @@ class Translation:
         return [line for line in lines if line]
 
     def shown(self, event: Event) -> str:
-        """Return the source of the event that shows the failure, without a name."""
+        """Return the source of the event that shows the failure, without a new name."""
         whole, self.whole, self._names_results = self.whole, True, False
         try:
             return "\n".join(self.told(event))
@@ -349,7 +363,7 @@ class Translation:
     def _bound(
         self, event: Event, wanted: str, source: str, decodes: bool
     ) -> list[str]:
-        """Return the lines that store the result of an event, and note its names."""
+        """Return the lines that assign the result of an event; note the new names."""
         process = self.of(event.process)
         new = [
             (key, path)
@@ -407,7 +421,7 @@ class Translation:
                     return True
         return False
 
-    # What processes are asked for
+    # Requests to processes
 
     def _tell_operate(self, event: Event, name: str, *given: Any) -> list[str]:
         observes = name in OBSERVING or (name == "grad" and event.returned is None)
@@ -581,13 +595,13 @@ def _limited(kind: str, value: str) -> str:
 
 
 def _dropping_names(message: str) -> list[str]:
-    """Return the line that deletes the names bound to a message."""
+    """Return the lines that delete the names that a message binds."""
     names = re.findall(r"\((\w+) := ", message)
     return [f"del {', '.join(names)}"] if names else []
 
 
 def _is_flat(data: Any, new: list[tuple[str, str]]) -> bool:
-    """Return whether a value is a list of different new objects only."""
+    """Return whether a value is a list that has only new objects, each once."""
     keys = [item.get("reference") for item in data if isinstance(item, dict)]
     flat = isinstance(data, list) and len(keys) == len(data)
     return flat and keys == [key for key, _ in new] and len(set(keys)) == len(keys)

@@ -1,7 +1,8 @@
-"""Faults of the protocol of device memory, one each, which the searches have to find.
+"""Faults of the protocol of device memory, each of which the searches have to find.
 
-Each says in a sentence what is wrong, and replaces a function of the package. It names
-the program in whose interleavings it shows, and how many processes have to be killed.
+A fault replaces one function of the package. It names the program in whose
+interleavings it shows, and the number of kills that this needs. Its docstring says what
+is wrong, and is part of the record.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sharedtensor.cuda.counts import Count, CountTable
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: what it replaces, by what, and where it shows."""
+    """One fault: the attribute of `holder` that it replaces, and where it shows."""
 
     name: str
     sentence: str
@@ -41,7 +42,7 @@ FAULTS: dict[str, Fault] = {}
 def fault(
     holder: Any, attribute: str, scenario: str, kills: int = 0
 ) -> Callable[[Any], Any]:
-    """Register the replacement of a function."""
+    """Register the decorated function as a replacement; see `Fault` for arguments."""
 
     def register(replacement: Any) -> Any:
         sentence = " ".join(replacement.__doc__.split())

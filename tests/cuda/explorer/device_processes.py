@@ -1,10 +1,11 @@
 """Processes that run the protocol of device memory on a `World`, one step at a time.
 
-Each is a thread that stops at *points*: before each operation on what processes have in
-common. It goes on when the scheduler says so, and does one operation. The protocol is
-the package's own code; its driver, files and identities are replaced. In the table of
-counts each line that touches a slot is an operation, since others may read in between
-and its process may be killed there; tracing finds them.
+Each process is a thread that stops at *points*: before each operation on something that
+processes have in common. When the scheduler resumes it, it does one operation. The
+protocol is the package's own code; its driver, files and identities are replaced. In
+the table of counts, each line that touches a slot is an operation, since another
+process may read before it, and the process may be killed there. Tracing finds these
+lines.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from sharedtensor.cuda.state import DeviceState, DeviceStorage, Message
 
 Ready = Callable[[], bool]
 SLOTS = 3
-START = 1  # of every process: no pid is used again here
+START = 1  # the start time of every process: no pid is used again here
 
 
 class Killed(BaseException):
@@ -50,9 +51,10 @@ class Killed(BaseException):
 
 
 class Process:
-    """One process: its thread, its part of the protocol, and what it has observed.
+    """One process: its thread, its state of the protocol, and what it has observed.
 
-    Its program and all below `point` run in its thread; the rest in the scheduler's.
+    `can_step`, `step` and `kill` run in the scheduler's thread. The program, and the
+    methods from `point` on, run in the thread of the process.
     """
 
     def __init__(
@@ -82,12 +84,12 @@ class Process:
         return not self.is_over and (self.ready is None or self.ready())
 
     def step(self) -> None:
-        """Do one operation, and go on to the next point."""
+        """Do one operation, and continue to the next point."""
         self.history = hash((self.history, self.label))
         self._go_on()
 
     def kill(self) -> None:
-        """End the process where it is; nothing that it does after that has effects."""
+        """Kill the process where it waits. What its thread does later has no effect."""
         self.was_killed = True
         self.world.end(self.name)
         self._go_on()
@@ -117,7 +119,10 @@ class Process:
             self._returned.release()
 
     def failed(self, error: Exception) -> None:
-        """Note that an operation raised, in a process that was not killed."""
+        """Record an exception of an operation as a violation.
+
+        Exceptions after the process was killed do not count.
+        """
         if self.was_killed:
             return
         with contextlib.suppress(Violation):
@@ -125,7 +130,7 @@ class Process:
             self.world.violated("nobody_fails", what)
 
     def point(self, label: str, ready: Ready | None = None) -> None:
-        """Let others do something before the next operation of this process."""
+        """Let other processes run before the next operation of this one."""
         if self.was_killed:
             raise Killed
         self.label, self.ready = label, ready
@@ -135,33 +140,36 @@ class Process:
             raise Killed
 
     def saw(self, observed: object) -> None:
-        """Note what an operation returned: with it the state of the process is known.
+        """Add the result of an operation to the history.
 
-        A process is deterministic, so equal histories are equal states.
+        A process is deterministic, so equal histories mean equal states.
         """
         self.history = hash((self.history, observed))
 
     def new_name(self, what: str) -> bytes:
-        """Return a name that does not depend on what others do."""
+        """Return a name for a new object, which does not depend on other processes."""
         self.made[what] += 1
         return f"{self.name}/{what}{self.made[what]}".encode()
 
     # What programs do
 
     def make(self, value: int) -> DeviceStorage:
-        """Return new memory, with a write of a value to it pending."""
+        """Return new memory, with a pending write of `value`."""
         made = protocol.allocate(self.state, 1)
         self.write(made, value)
         return made
 
     def write(self, storage: DeviceStorage | None, value: int) -> None:
-        """Queue a write."""
+        """Queue a write of `value` to the first byte."""
         if storage is not None:
             copy = self.state.driver.copy_to_device
             self.state.use(copy, storage.data_ptr(), bytes([value]))
 
     def expect(self, storage: DeviceStorage | None, value: int) -> None:
-        """Read what has to be there, if its maker lives."""
+        """Read the first byte, and record a violation if it is not `value`.
+
+        If the maker of the memory has ended, nothing is compared.
+        """
         if storage is not None:
             copy = self.state.driver.copy_to_host
             found = self.state.use(copy, storage.data_ptr(), 1)
@@ -171,7 +179,7 @@ class Process:
                 )
 
     def send(self, storage: DeviceStorage | None, *to: str) -> None:
-        """Send to each of the others."""
+        """Send a tensor to each receiver in `to`."""
         for name in to:
             if storage is not None:
                 message = protocol.send(storage)
@@ -179,7 +187,7 @@ class Process:
                 self.world.inboxes[name].append((self.name, message))
 
     def message(self, sender: str) -> Message | None:
-        """Return the sender's next message; None where it ended before it put one."""
+        """Return the next message of `sender`; None if it ended without putting one."""
         inbox = self.world.inboxes[self.name]
 
         def first() -> tuple[str, Message] | None:
@@ -197,12 +205,12 @@ class Process:
         return mail[1]
 
     def receive(self, sender: str) -> DeviceStorage | None:
-        """Return what the next message brings; None where nobody has to bring it."""
+        """Return the storage in the next message of `sender`; None if it is lost."""
         message = self.message(sender)
         return None if message is None else self.built(message)
 
     def built(self, message: Message) -> DeviceStorage | None:
-        """Return the storage of a message; None where whom it names has ended."""
+        """Return the storage of a message; None if its maker or sender has ended."""
         try:
             return protocol.receive(self.state, message)
         except (MakerGoneError, DeviceHandleError) as error:
@@ -211,7 +219,7 @@ class Process:
             return None
 
     def wait_for(self, *names: str) -> None:
-        """Wait until others have dropped what they had, or have ended."""
+        """Wait until each of the others has dropped its tensors or has ended."""
         others = [self.machine.processes[name] for name in names]
         self.point(
             f"waits until {' and '.join(names)} have dropped what they had",
@@ -219,10 +227,11 @@ class Process:
         )
 
     def collect_all(self) -> None:
-        """Collect; only what messages bring that nobody has received may be left.
+        """Collect, and record a violation if something is left without a reason.
 
-        Events are looked through before the slots of the dead are vacated: the second
-        collection finds them.
+        Only what messages carry that nobody has received may be left. The first
+        collection looks at events before it vacates the slots of dead processes, so a
+        second one is needed.
         """
         protocol.collect(self.state)
         protocol.collect(self.state)
@@ -238,9 +247,10 @@ class Process:
 
 
 def lost_sends(table: counts.CountTable) -> list[int]:
-    """Return the allocations of the sends that nobody has received.
+    """Return the allocations of the messages that nobody has received.
 
-    Raises Violation where a slot is held: all have dropped what they had.
+    Raises:
+        Violation: a slot is held, although all processes have dropped their tensors.
     """
     states = table.slots["state"].tolist()
     if {counts.TAKEN, counts.HELD} & set(states):
@@ -249,11 +259,11 @@ def lost_sends(table: counts.CountTable) -> list[int]:
 
 
 class Machine:
-    """A world with its processes, as a search sees it.
+    """A world with its processes, in the form that `interleavings.search` expects.
 
     Args:
-        kills: how many processes may be killed.
-        room: how many allocations fit on the device.
+        kills: the maximum number of processes to kill.
+        room: the number of allocations that fit on the device.
     """
 
     def __init__(self, kills: int = 0, room: int = 3) -> None:
@@ -268,7 +278,7 @@ class Machine:
             Process(self, name, program)
 
     def have_ended(self, pids: set[int]) -> bool:
-        """Return whether one of these processes has ended."""
+        """Return whether at least one of these processes has ended."""
         ended = {self.processes[name].pid for name in self.world.ended}
         return bool(pids & ended)
 
@@ -281,7 +291,11 @@ class Machine:
         return found
 
     def take(self, choice: Choice) -> None:
-        """Do what was chosen; raises Violation."""
+        """Let a process do a step, or kill it.
+
+        Raises:
+            Violation: an invariant is violated.
+        """
         what, name = choice
         self.steps += 1
         if what == "kill":
@@ -293,19 +307,19 @@ class Machine:
             raise Violation(self.world.violation)
 
     def key(self) -> int:
-        """Return what identifies this state."""
+        """Return a hash that identifies this state."""
         histories = tuple((p.history, p.is_over) for p in self.processes.values())
         return hash((self.world.key(), histories))
 
     def verify_end(self) -> None:
-        """Raise Violation if nobody can go on and somebody waits."""
+        """Raise `Violation` if a process still waits."""
         waiting = [p for p in self.processes.values() if not p.is_over]
         if waiting:
             said = ", ".join(f"{p.name} {p.label}" for p in waiting)
             raise Violation(f"nobody_waits: {said}")
 
     def close(self) -> None:
-        """End all threads."""
+        """Kill the processes that still run, and wait for all threads."""
         for process in self.processes.values():
             if not process.is_over:
                 process.kill()
@@ -316,16 +330,16 @@ _of_thread = threading.local()
 
 
 def current() -> Process:
-    """Return the process whose thread this is."""
+    """Return the process of the current thread."""
     found: Process = _of_thread.process
     return found
 
 
-# What the protocol finds in the place of driver, files and identities
+# Replacements of driver, files and identities
 
 
 class ModelDriver:
-    """The `Driver` of one process over a `World`."""
+    """The `Driver` of one process, implemented on a `World`."""
 
     name = identity = "model:0"
 
@@ -335,14 +349,14 @@ class ModelDriver:
         self._events: list[bytes] = []
 
     def forked(self) -> bool:
-        """Return whether nothing may be done here: the process was killed."""
+        """Return whether the process was killed, so that the driver must do nothing."""
         return self._process.was_killed
 
     def _base(self, memory: Memory) -> int:
         return self._process.pid * VIEW_BYTES + memory.place * PLACE_BYTES
 
     def _at(self, pointer: int) -> bytes:
-        """Return the memory to which a pointer of this process leads."""
+        """Return the handle of the memory at a pointer of this process, or b""."""
         process = self._process
         for handle, memory in self._world.memory.items():
             mine = memory.maker == process.name
@@ -452,7 +466,7 @@ class ModelDriver:
 
 
 class ModelFile:
-    """A file of the world, as `SharedFile` has it in one process."""
+    """A file of the world, with the interface of `SharedFile`."""
 
     def __init__(self, token: bytes) -> None:
         self.token = token
@@ -479,7 +493,7 @@ class ModelFile:
         return cls(address.token)
 
     def process(self) -> Process:
-        """Return who uses it here."""
+        """Return the process that uses the file in the current thread."""
         return current()
 
     @contextlib.contextmanager
@@ -490,22 +504,22 @@ class ModelFile:
         try:
             yield
         finally:
-            if not process.was_killed:  # else the kernel has
+            if not process.was_killed:  # else the world has released the lock
                 self._file.locked_by = ""
 
 
 def own_identity() -> Identity:
-    """Return the identity of the process whose thread this is."""
+    """Return the identity of the process of the current thread."""
     return Identity(current().pid, START)
 
 
 def is_alive(pid: int, start: int) -> bool:
-    """Return whether a process lives."""
+    """Return whether a process lives; `start` is not used."""
     return not current().machine.have_ended({pid})
 
 
 def _lines_with_slots() -> set[int]:
-    """Return the lines of the module of counts that read or write a slot."""
+    """Return the numbers of the lines of `counts` that read or write a slot."""
     lines, _ = inspect.getsourcelines(counts)
     touching = re.compile(r"self(\.table)?\.slots\[|row\[")
     return {number for number, line in enumerate(lines, 1) if touching.search(line)}
@@ -515,12 +529,12 @@ _SLOT_LINES = _lines_with_slots()
 
 
 def _traced(frame: types.FrameType, event: str, argument: Any) -> Any:
-    """Trace the functions of the module of counts."""
+    """Trace only the functions of the module `counts`."""
     return _line if frame.f_code.co_filename == counts.__file__ else None
 
 
 def _line(frame: types.FrameType, event: str, argument: Any) -> Any:
-    """Be a point before each line that touches a slot."""
+    """Insert a point before each line that touches a slot."""
     if event == "line" and frame.f_lineno in _SLOT_LINES:
         process = current()
         process.point(f"{frame.f_code.co_name}, line {frame.f_lineno}")
@@ -530,14 +544,14 @@ def _line(frame: types.FrameType, event: str, argument: Any) -> Any:
 
 
 def _unraisable(seen: Any) -> None:
-    """Note what a finalizer raised, which nobody else is told."""
+    """Record an exception in a finalizer, which Python does not raise."""
     if not isinstance(seen.exc_value, Killed | Violation):
         current().failed(seen.exc_value)
 
 
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
-    """Let the protocol run on worlds."""
+    """Let the protocol run on simulated worlds during the block."""
     with contextlib.ExitStack() as stack:
         replace = {
             (counts, "SLOTS"): SLOTS,

@@ -1,4 +1,7 @@
-"""Small programs over device memory, whose interleavings are searched."""
+"""Small programs over device memory, of which all interleavings are searched.
+
+A scenario starts a program for each process. Its docstring is part of the record.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ Program = Callable[[Process], None]
 
 
 def makes_for(*to: str, also: str = "") -> Program:
-    """Make a tensor, send and drop it; collect when these, and another, have dropped.
+    """Return a program that makes a tensor, sends and drops it, and then collects.
 
-    A name that stands twice gets two messages.
+    It collects when all receivers and `also` have dropped their tensors. A name that
+    occurs twice in `to` gets two messages.
     """
 
     def program(me: Process) -> None:
@@ -29,7 +33,7 @@ def makes_for(*to: str, also: str = "") -> Program:
 
 
 def reads(*senders: str, value: int = 1) -> Program:
-    """Receive from one after the other; read and drop each tensor."""
+    """Return a program that receives from each sender, reads, and drops the tensor."""
 
     def program(me: Process) -> None:
         for sender in senders:
@@ -41,7 +45,7 @@ def reads(*senders: str, value: int = 1) -> Program:
 
 
 def passes_on(to: str) -> Program:
-    """Receive from the maker, send on, and drop."""
+    """Return a program that receives from the maker `a`, sends on, and drops."""
 
     def program(me: Process) -> None:
         got = me.receive("a")

@@ -1,6 +1,7 @@
-"""Every interleaving of small programs over device memory, and a kill at each step.
+"""Search all interleavings of small programs over device memory, with kills.
 
-A state is known by what each process has observed and what the world holds.
+Two states are the same if each process has observed the same, and the world is the
+same.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from interleavings import Choice, Found
 
 
 def started(scenario: Scenario, kills: int) -> Machine:
-    """Return a machine on which a scenario begins."""
+    """Return a machine on which a scenario has been started."""
     machine = Machine(kills)
     scenario(machine)
     return machine
 
 
 def search(scenario: Scenario, kills: int = 0, most_states: int = 10**9) -> Found:
-    """Look at all states of a scenario, or stop at a violation or at `most_states`."""
+    """Search all states of a scenario, until a violation or `most_states` states."""
     with simulated():
         name = scenario.__name__
         return interleavings.search(lambda: started(scenario, kills), name, most_states)
 
 
 def follow(scenario: Scenario, path: list[Choice]) -> str:
-    """Take a path of a search again; return what was violated."""
+    """Repeat a path of a search; return the violation, or ""."""
     kills = sum(what == "kill" for what, _ in path)
     with simulated():
         return interleavings.follow(started(scenario, kills), path)

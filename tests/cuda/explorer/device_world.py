@@ -1,12 +1,13 @@
 """A machine with one device, on which simulated processes share memory step by step.
 
-What NVIDIA calls undefined is a violation here. Each process has one queue of work. The
-device does it as late as it may: when somebody waits for it. Work that is done harms
-nobody, so whatever earlier work could violate pending work violates as well, and there
-are fewer orders to look at. What a process had open, and what it made, goes when the
-process ends; the lock on a file is released then.
+Behaviour that NVIDIA calls undefined is a violation here. Each process has one queue of
+work, its stream. The device does the work as late as possible: when a process waits for
+it. Work that is done earlier could only hide violations, so a search need not try that.
+When a process ends, everything that it made or had open is removed, and its lock on a
+file is released.
 
-The invariants, with the clauses of which each is a part:
+The invariants follow, each with the clauses of which it is a part. Their text is part
+of the record, so a change of it needs a new record.
 
 - `memory_stays`: no memory is freed while another living process has it open, or while
   a message names it that can still be received (CUDA-4, CUDA-9, CUDA-13, CUDA-14,
@@ -34,12 +35,12 @@ from interleavings import Violation
 
 UNDEFINED = -1
 PLACE_BYTES = 1000
-VIEW_BYTES = 1_000_000  # apart lie the addresses of one process and of the next
+VIEW_BYTES = 1_000_000  # between the addresses of one process and of the next
 
 
 @dataclass
 class Memory:
-    """One allocation: where it lies, and what was written to it."""
+    """One allocation: its place on the device, and the last value written to it."""
 
     maker: str
     place: int
@@ -48,7 +49,7 @@ class Memory:
 
 @dataclass
 class DeviceEvent:
-    """An event: how often it was recorded, and up to which record work is done."""
+    """An event: the number of its records, and of those whose work is done."""
 
     maker: str
     recorded: int = 0
@@ -57,7 +58,7 @@ class DeviceEvent:
 
 @dataclass
 class File:
-    """Memory that processes share on the host, with a lock."""
+    """A file that processes share on the host, with a lock."""
 
     maker: str
     content: bytearray
@@ -65,19 +66,23 @@ class File:
 
 
 Work = tuple[str, bytes, int]
-"""``write`` of a value to memory; ``record`` of, or ``wait`` for, an event so often."""
+"""Pending work: a kind, a handle and a number. ``write`` writes the number to memory,
+``record`` makes the record of an event with this number, and ``wait`` waits for it."""
 
 
 @dataclass
 class World:
-    """All that processes have in common.
+    """Everything that processes have in common.
 
     Attributes:
-        room: how many allocations fit.
+        room: the number of allocations that fit.
         opened: how often a process has opened the memory of another.
         streams: the pending work of each process.
-        inboxes: what was put for each process and not received: sender and message.
-        ended: the processes that have ended, and how often one was killed.
+        inboxes: for each process the messages that it has not received, with the
+            sender.
+        ended: the processes that have ended.
+        kills: the number of processes that were killed.
+        violation: the first violation.
     """
 
     room: int = 3
@@ -92,17 +97,17 @@ class World:
     violation: str = ""
 
     def add(self, process: str) -> None:
-        """Let there be another process."""
+        """Add a process."""
         self.streams[process] = deque()
         self.inboxes[process] = deque()
 
     def violated(self, invariant: str, how: str) -> NoReturn:
-        """Note the first violation; nobody can swallow it."""
+        """Record the first violation, so that nobody can suppress it, and raise it."""
         self.violation = self.violation or f"{invariant}: {how}"
         raise Violation(self.violation)
 
     def key(self) -> object:
-        """Return all that the next steps depend on."""
+        """Return everything on which the next steps depend."""
         return (
             tuple((h, m.place, m.value) for h, m in sorted(self.memory.items())),
             tuple(sorted((+self.opened).items())),
@@ -116,12 +121,17 @@ class World:
     # Memory
 
     def free_place(self) -> int | None:
-        """Return the lowest place that is free: addresses are used again at once."""
+        """Return the lowest free place or None; so addresses are reused at once."""
         used = {each.place for each in self.memory.values()}
         return next((place for place in range(self.room) if place not in used), None)
 
     def free(self, handle: bytes) -> None:
-        """Free memory."""
+        """Free memory.
+
+        Raises:
+            Violation: another process has it open, a message names it, or work is
+                pending.
+        """
         for process, opened in self.opened:
             if opened == handle and self.opened[process, handle]:
                 self.violated("memory_stays", f"{process} has it open")
@@ -133,14 +143,18 @@ class World:
         del self.memory[handle]
 
     def refuse_pending(self, process: str, handle: bytes, what: str) -> None:
-        """Raise Violation where a process has work on that memory to be done."""
+        """Raise `Violation` if a process has pending work on the memory."""
         if any(w[0] == "write" and w[1] == handle for w in self.streams[process]):
             self.violated("nothing_pends", f"{process} has work pending at a {what}")
 
     # Events
 
     def destroy(self, handle: bytes) -> None:
-        """Destroy an event that its maker gives up."""
+        """Destroy an event.
+
+        Raises:
+            Violation: a process has a pending wait for it.
+        """
         for process, stream in self.streams.items():
             if any(work[:2] == ("wait", handle) for work in stream):
                 self.violated("events_stay", f"{process} still waits for it")
@@ -149,12 +163,12 @@ class World:
     # The device
 
     def complete(self, process: str) -> None:
-        """Do all the work of a process, and first what it waits for."""
+        """Do all pending work of a process, and the work that it waits for."""
         while self.streams[process]:
             self.do_next(process)
 
     def do_next(self, process: str) -> None:
-        """Do the head of a stream."""
+        """Do the first pending work of a process."""
         what, handle, number = self.streams[process][0]
         event = self.events.get(handle)
         if what == "wait" and event is not None:  # else its maker has ended
@@ -169,7 +183,7 @@ class World:
     # The end of a process
 
     def end(self, process: str) -> None:
-        """Take back what a process had."""
+        """Remove everything that a process had, as at its end."""
         self.ended.add(process)
         self.streams[process].clear()
         for name, handle in list(self.opened):

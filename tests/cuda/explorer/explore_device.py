@@ -1,8 +1,9 @@
-"""The long exploration of device memory: all searches, all faults; it leaves a record.
+"""Explore the protocol of device memory: all searches, all faults.
 
     python tests/cuda/explorer/explore_device.py --states=200000 --out=FILE
 
-The record says of each fault by which path it is found; the tests repeat just that.
+The results are written to a record. It says by which path each fault is found, and the
+tests repeat only that.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STATES_OF_A_FAULT = 50_000
 
 
 def explore(most_states: int) -> dict[str, Any]:
-    """Return the record of everything."""
+    """Return the whole record. A search stops at `most_states` states."""
     return {
         "invariants": invariants(),
         "searches": [
@@ -39,12 +40,12 @@ def explore(most_states: int) -> dict[str, Any]:
 
 
 def invariants() -> dict[str, str]:
-    """Return what the module of the world says of each invariant."""
+    """Return the text of each invariant in the docstring of `device_world`, by name."""
     return invariants_of(device_world)
 
 
 def searched(name: str, kills: int, most_states: int) -> dict[str, Any]:
-    """Search one program with so many kills."""
+    """Search one scenario with at most this many kills."""
     scenario = SCENARIOS[name]
     found = device_search.search(scenario, kills, most_states)
     return {
@@ -62,7 +63,7 @@ def searched(name: str, kills: int, most_states: int) -> dict[str, Any]:
 
 
 def judged(fault: Fault) -> dict[str, Any]:
-    """Return how a fault is found."""
+    """Return how a fault is found by the search that it names."""
     with fault.applied():
         scenario = SCENARIOS[fault.scenario]
         found = device_search.search(scenario, fault.kills, STATES_OF_A_FAULT)
@@ -80,13 +81,13 @@ def judged(fault: Fault) -> dict[str, Any]:
 
 
 def is_clean(record: dict[str, Any]) -> bool:
-    """Return whether nothing was violated, and each fault was found."""
+    """Return whether no invariant was violated and every fault was found."""
     violated = any(found["violation"] for found in record["searches"])
     return not violated and all(one["fate"] == "killed" for one in record["faults"])
 
 
 def main() -> int:
-    """Explore, write the record, and return 1 if it is not as it has to be."""
+    """Explore, write the record, and return 1 if it is not clean."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--states", type=int, default=200_000, help="of a search")
     parser.add_argument("--out", type=Path, required=True)

@@ -1,9 +1,10 @@
-"""The long exploration: random runs, all searches, all mutants; it leaves a record.
+"""Explore the manager's protocol: random runs, all searches, all mutants.
 
     python tests/manager/simulator/explore.py --minutes=5 --out=FILE
 
-The record says of each mutant how it is killed, by the seed of a run or by a path of a
-search; the tests repeat just that, so a change of the simulator may need a new record.
+The results are written to a record. It says how each mutant is killed: by the seed of a
+run, or by a path of a search. The tests repeat only that. So a change of the simulator
+may need a new record.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SEARCHES = ((0, 0), (0, 1), (1, 0))  # kills of managers, and of clients
 
 
 def explore(minutes: float, most_states: int) -> dict[str, Any]:
-    """Return the record of everything."""
+    """Return the whole record. A search stops at `most_states` states."""
     return {
         "invariants": invariants(),
         "runs": random_runs(minutes * 60),
@@ -45,12 +46,12 @@ def explore(minutes: float, most_states: int) -> dict[str, Any]:
 
 
 def invariants() -> dict[str, str]:
-    """Return what the module of the processes says of each invariant."""
+    """Return the text of each invariant from the docstring of `processes`, by name."""
     return invariants_of(processes)
 
 
 def random_runs(seconds: float) -> dict[str, Any]:
-    """Run one seed after another for a time."""
+    """Run one seed after another for so many seconds; return counts and violations."""
     began = time.perf_counter()
     count = steps = 0
     violations = []
@@ -72,7 +73,7 @@ def random_runs(seconds: float) -> dict[str, Any]:
 
 
 def searched(name: str, kills: tuple[int, int], most_states: int) -> dict[str, Any]:
-    """Search one scenario with so many kills."""
+    """Search one scenario, with at most these kills of managers and of clients."""
     scenario = search.SCENARIOS[name]
     found = search.search(scenario, *kills, most_states)
     return {
@@ -90,7 +91,7 @@ def searched(name: str, kills: tuple[int, int], most_states: int) -> dict[str, A
 
 
 def judged(mutant: Mutant) -> dict[str, Any]:
-    """Return how a mutant is killed: by runs, or by the search that finds it."""
+    """Return how a mutant is killed: by the search that it names, or by random runs."""
     began = time.perf_counter()
     steps = 0
     with mutant.applied():
@@ -125,7 +126,7 @@ def verdict(
 
 
 def is_clean(record: dict[str, Any]) -> bool:
-    """Return whether nothing was violated, and each mutant is dead."""
+    """Return whether no invariant was violated and every mutant was killed."""
     violated = record["runs"]["violations"] or any(
         found["violation"] for found in record["searches"]
     )
@@ -133,7 +134,7 @@ def is_clean(record: dict[str, Any]) -> bool:
 
 
 def main() -> int:
-    """Explore, write the record, and return 1 if it is not as it has to be."""
+    """Explore, write the record, and return 1 if it is not clean."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=5, help="of random runs")
     parser.add_argument("--states", type=int, default=400_000, help="of a search")

@@ -1,13 +1,14 @@
-"""A kernel of one machine in virtual time: what the manager's protocol rests on.
+"""A simulated kernel in virtual time, on which the manager's protocol runs.
 
-Processes are coroutines that wait at *points*; a step resumes one of them, which does
-one operation and goes on to its next point. Which process is next is the scheduler's
-choice, so a step can find any state that a real system call could find: messages on
-connections are in order, everything else happens in any order. When a process ends or
-is killed, the kernel closes what it had open, and so what was in flight to it.
+Processes are coroutines that wait at *points*. A step resumes one process, which does
+one operation and continues to its next point. The scheduler chooses which process is
+next. So a step can find any state that a real system call could find: the messages of
+one connection stay in order, and everything else can happen in any order. When a
+process ends or is killed, the kernel closes everything that it had open, and drops the
+messages that only this process could receive.
 
-Each process has a clock of its own, which goes on when it waits with a timeout and the
-scheduler lets that pass: it may, at any time.
+A process that waits with a timeout has its own clock. The scheduler may let a timeout
+pass at any time, which advances the clock.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ Ready = Callable[[], bool]
 
 @types.coroutine
 def waiting_point(label: str, ready: Ready | None) -> Generator[Any, None, None]:
-    """Wait until the scheduler resumes the process, which `ready` permits."""
+    """Suspend the coroutine until the scheduler resumes it.
+
+    The scheduler may resume it when `ready` returns true, or at any time if that is
+    None.
+    """
     yield label, ready
 
 
 class Opened:
-    """Something that processes and messages hold open; the last close ends it."""
+    """Something that processes and messages hold open; the last close calls `ended`."""
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
@@ -56,13 +61,13 @@ class Opened:
 
 
 class PipeEnd(Opened):
-    """The end of a pipe whose closing the other end sees, and the other way round."""
+    """One end of a pipe. Each end can observe that the other end was closed."""
 
     reader: Opened | None = None
 
 
 class End(Opened):
-    """One end of a connection; `inbox` is what its holder has not read."""
+    """One end of a connection; `inbox` has messages that its holder has not read."""
 
     def __init__(self, identity: str) -> None:
         super().__init__(identity)
@@ -75,7 +80,11 @@ class End(Opened):
                 attached.close()
 
     def send(self, message: bytes, attached: list[Opened]) -> None:
-        """Send to the other end. Raises `BrokenPipeError` if nobody has it."""
+        """Send to the other end.
+
+        Raises:
+            BrokenPipeError: nobody has the other end open.
+        """
         if self.peer.is_closed():
             raise BrokenPipeError(errno.EPIPE, self.identity)
         for one in attached:
@@ -91,7 +100,7 @@ class End(Opened):
 
 
 class Listener(Opened):
-    """A socket that others connect to; `backlog` are connections nobody accepted."""
+    """A socket that others connect to; `backlog` has the connections to be accepted."""
 
     def __init__(self, identity: str) -> None:
         super().__init__(identity)
@@ -108,7 +117,7 @@ class Listener(Opened):
 
 
 class Lock(Opened):
-    """The lock on a directory, as long as its holder has it open."""
+    """The lock on a directory. It is held until its holder closes it."""
 
     def __init__(self, identity: str, directory: Directory) -> None:
         super().__init__(identity)
@@ -120,7 +129,7 @@ class Lock(Opened):
 
 
 class Directory:
-    """A manager's directory; `exists` is False once it was removed."""
+    """A manager's directory; `exists` is False after its removal."""
 
     def __init__(self) -> None:
         self.exists = True
@@ -136,14 +145,14 @@ class Directory:
 
 
 class Process:
-    """One process: its coroutine, what it has open, and what it has observed."""
+    """One process: its coroutine, what it has open, and a hash of what it observed."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
         self.opened: list[Opened] = []
         self.made = 0
-        self.speed = 0  # how often it is its turn, once that was drawn
+        self.speed = 0  # the weight with which it is chosen; 0 before it is drawn
         self.is_dead = False
         self.history: object = name
         self.label = "starts"
@@ -152,19 +161,19 @@ class Process:
         world.processes[name] = self
 
     def run(self, coroutine: Coroutine[Any, None, Any]) -> None:
-        """Be this coroutine, from its first point on."""
+        """Start to run a coroutine, up to its first point."""
         self.coroutine = coroutine
         self.resume()
 
     async def point(self, label: str, ready: Ready | None = None) -> None:
-        """Let others do something before the next operation of this process."""
+        """Let other processes run before the next operation of this one."""
         if not self.is_dead:
             await waiting_point(label, ready)
 
     def saw(self, observed: object) -> None:
-        """Note what an operation returned: with it the state of the process is known.
+        """Add the result of an operation to the history.
 
-        A process is deterministic, so equal histories are equal states.
+        A process is deterministic, so equal histories mean equal states.
         """
         self.history = hash((self.history, self.label, observed))
 
@@ -172,7 +181,11 @@ class Process:
         return not self.is_dead and (self.ready is None or self.ready())
 
     def resume(self) -> None:
-        """Do one operation."""
+        """Do one operation, and continue to the next point.
+
+        Raises:
+            Violation: an invariant is violated, or the process ended by an error.
+        """
         self.history = hash((self.history, self.label))
         try:
             self.label, self.ready = self.coroutine.send(None)
@@ -185,16 +198,16 @@ class Process:
             raise Violation(f"nobody_crashes: {where}") from error
 
     def end(self) -> None:
-        """Have the kernel close everything."""
+        """Mark this process as dead, and close everything that it has open."""
         self.is_dead = True
         self.label = "has ended"
         while self.opened:
             self.opened.pop().close()
 
-    # --- what it opens
+    # --- what the process opens
 
     def identity(self, what: str) -> str:
-        """Return a name of something that does not depend on what others do."""
+        """Return a name for a new object, which does not depend on other processes."""
         self.made += 1
         return f"{self.name}/{what}{self.made}"
 
@@ -209,7 +222,7 @@ class Process:
             opened.close()
 
     def connection(self) -> tuple[End, End]:
-        """Return the ends of a new connection, which nobody has open yet."""
+        """Return the two ends of a new connection, which no process has open yet."""
         identity = self.identity("connection")
         ends = End(f"{identity}a"), End(f"{identity}b")
         ends[0].peer, ends[1].peer = ends[1], ends[0]
@@ -217,7 +230,7 @@ class Process:
 
 
 class World:
-    """All processes and files."""
+    """The processes, files and directories of the machine."""
 
     def __init__(self) -> None:
         self.processes: dict[str, Process] = {}

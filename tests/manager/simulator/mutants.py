@@ -1,8 +1,9 @@
-"""Faults of the protocol, one each, which the simulator has to notice.
+"""Mutants: faults of the manager's protocol, each of which the simulator has to find.
 
-Each says in a sentence what is wrong, replaces a function of the protocol (or of the
-package's use of it, in `processes`), and is killed by the first run of a series that
-violates an invariant.
+A mutant replaces one function of the protocol, or one of `processes` or `systems`,
+which stand for the package's use of the protocol. Its docstring says what is wrong, and
+is part of the record. A mutant is killed by the first random run that violates an
+invariant, or by the search that it names.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from systems import PRESENCE, ClientSystem, SimulatedConversation
 
 @dataclass
 class Mutant:
-    """One fault: what it replaces, and by what.
+    """One fault: the attribute of `holder` that it replaces, and the replacement.
 
-    `scenario` is that of the search which finds it, with so many kills of managers and
-    of clients, where random runs seldom come upon it.
+    If random runs rarely find the fault, `scenario` names the scenario of the search
+    that does. The other fields limit the kills of managers and of clients in this
+    search.
     """
 
     name: str
@@ -56,7 +58,7 @@ def mutant(
     manager_kills: int = 0,
     client_kills: int = 0,
 ) -> Callable[[Any], Any]:
-    """Register the replacement of a function."""
+    """Register the decorated function as a replacement; see `Mutant` for arguments."""
 
     def register(replacement: Any) -> Any:
         sentence = " ".join(replacement.__doc__.split())
@@ -71,7 +73,7 @@ def mutant(
     return register
 
 
-# --- what the manager does
+# --- faults of the manager
 
 _run_once = Manager.run_once
 _sweep = Manager.sweep
@@ -183,7 +185,7 @@ async def answers_too_early(self: Manager, timeout: float | None) -> None:
         await self.answer(client, request)
 
 
-# --- what a client says
+# --- faults of a client
 
 
 @mutant(ClientProcess, "make")
@@ -258,7 +260,7 @@ async def children_come_by_themselves(self: Rules, process: Any, theirs: Any) ->
     raise OSError
 
 
-# --- how a successor comes, and what it hears
+# --- faults in the start of a successor
 
 
 @mutant(Conversation, "open")

@@ -1,9 +1,12 @@
 """Managers and clients in the simulated kernel, and the invariants of the protocol.
 
-A client makes, sends, receives and drops names, forks and exits, as `sharedtensor` does
-it: the calls are in the order that `conversation` documents. Everything that it decides
-about a manager is the real code. The simulation knows what the manager cannot: who
-holds a name, and which messages are in flight. `Violation` says what went wrong:
+A client makes, sends, receives and drops names, forks and exits. It makes the calls in
+the order that `conversation` documents, as `sharedtensor` does. The real code makes all
+decisions about a manager. The simulation also knows what the manager cannot know: which
+process holds a name, and which messages are in flight.
+
+The message of a `Violation` begins with the name of one of these invariants. Their text
+is part of the record, so a change of it needs a new record.
 
 - `no_name_goes_early`: no file is removed while a live process holds the name, or a
   message carries it that its receiver can still receive (clauses FS-8, LIFE-2, LIFE-5,
@@ -42,12 +45,16 @@ GRACE = 1.0
 
 
 def encoded(name: str) -> bytes:
-    """Return a name of the simulation as the manager knows it."""
+    """Return a name of the simulation in the form that the manager knows."""
     return messages.PREFIX + name.encode()
 
 
 class Mail:
-    """A message on its way, or the receiver's that has just taken it out."""
+    """A message in flight, or one that its receiver has just taken from its channel.
+
+    `there` is the end of a pipe that the message carries; None for a counted message.
+    `kills` is the number of managers that were killed before the message was made.
+    """
 
     def __init__(
         self, simulation: Simulation, name: str, sender: str, there: PipeEnd | None
@@ -58,7 +65,11 @@ class Mail:
         self.kills = simulation.manager_kills
 
     def is_guaranteed(self, simulation: Simulation) -> bool:
-        """Return whether the manager still knows of it and has to keep the name."""
+        """Return whether the manager knows of the message and has to keep its name.
+
+        It does not if a manager was killed since, or if the message is counted and its
+        sender is dead.
+        """
         if self.kills != simulation.manager_kills:
             return False
         return self.there is not None or not simulation.processes[self.sender].is_dead
@@ -69,7 +80,7 @@ class Mail:
 
 
 class ManagerProcess(Process):
-    """A manager: the real `serving.Manager`."""
+    """A manager process, which runs the real `serving.Manager`."""
 
     world: Simulation
 
@@ -97,13 +108,16 @@ class ManagerProcess(Process):
         await self.manager.remove_everything()
 
     def is_idle(self) -> bool:
-        """Return whether it waits for news, with nothing left to do."""
+        """Return whether the manager waits for news and has no work left."""
         names = self.manager.names
         has_work = names.candidates or names.confirmed or self.manager.requests
         return self.label == "polls" and not has_work and not self.system.has_news()
 
     def checkpoint(self) -> None:
-        """Replace the history by the state that it has led to, before a sweep."""
+        """Replace the history by a hash of the manager's state, before it polls.
+
+        So a search recognises a state that different histories lead to.
+        """
         manager, names = self.manager, self.manager.names
         self.history = hash(
             (
@@ -132,8 +146,8 @@ class ManagerProcess(Process):
 class ClientProcess(Process):
     """A process that shares, sends and receives.
 
-    `is_own` says that the manager is its own, which it starts if need be; to others it
-    is the manager of whoever sent them something.
+    If `is_own` is true, the manager is its own, and the process starts it if necessary.
+    Otherwise the manager belongs to a process that sent it a name.
     """
 
     world: Simulation
@@ -142,12 +156,12 @@ class ClientProcess(Process):
         super().__init__(world, name)
         self.is_own = is_own
         self.held: Counter[str] = Counter()
-        self.private: set[str] = set()  # made here, and nobody else ever knew of them
+        self.private: set[str] = set()  # names made here that no other process knew
         self.mail: deque[Mail] = deque()
         self.in_hand: Mail | None = None
         self.forked = 0
         self.is_leaving = False
-        self.is_known = False  # whether others can have the address of its manager
+        self.is_known = False  # whether others can know the address of its manager
         self.conversation = world.rules.conversation(self)
 
     def do(self, program: Coroutine[Any, None, Any]) -> None:
@@ -162,15 +176,25 @@ class ClientProcess(Process):
         self.held.clear()
         super().end()
 
-    # --- what the package calls
+    # --- as the package does it
 
     async def tell(self, kind: bytes, name: str, *given: Any) -> bool:
-        """Do what `client.Client.deliver` does; return False if it raises."""
+        """Send a message about a name, as `client.Client.deliver` does.
+
+        Returns:
+            False if that raises `ManagerError`.
+        """
         deliver = self.conversation.deliver
         return await self.say(deliver(kind, encoded(name), given, self.is_own))
 
     async def say(self, said: Coroutine[Any, Any, None]) -> bool:
-        """Say something; return False if that raises."""
+        """Send something to the manager; return False if that raises `ManagerError`.
+
+        A client of another's manager leaves it afterwards if it may.
+
+        Raises:
+            Violation: it raises although this process holds names.
+        """
         try:
             await said
         except ManagerError as error:
@@ -184,12 +208,12 @@ class ClientProcess(Process):
         return True
 
     async def start(self) -> None:
-        """Start this process's manager, as `launch.start_anywhere` does."""
+        """Start the manager of this process, as `launch.start_anywhere` does."""
         connected = await conversation.start(ClientSystem(self), DIRECTORY)
         self.conversation.connection, self.conversation.presence = connected
 
     async def make(self, name: str) -> None:
-        """Share a new tensor: the manager knows the name before there is a file."""
+        """Share a new tensor: register its name, and then make its file."""
         if await self.tell(messages.REGISTER, name):
             await self.point(f"makes {name}")
             self.world.files.add(encoded(name))
@@ -197,7 +221,7 @@ class ClientProcess(Process):
             self.private.add(name)
 
     async def make_and_send(self, name: str, receiver: str) -> None:
-        """Share a new tensor by sending it: one message says both to the manager."""
+        """Share a new tensor by sending it; one message registers and announces it."""
         there = PipeEnd(self.identity("pipe"))
         self.open(there)
         here = ReadEnd(there.identity, there)
@@ -210,7 +234,7 @@ class ClientProcess(Process):
         self.close(there)
 
     async def send(self, name: str, receiver: str) -> None:
-        """Send a name in a message with a descriptor."""
+        """Send a name that this process holds, in a message with a descriptor."""
         if name not in self.held:
             return
         self.private.discard(name)
@@ -222,7 +246,7 @@ class ClientProcess(Process):
         self.close(there)
 
     async def send_counted(self, name: str, receiver: str) -> None:
-        """Send a name in a message without descriptors."""
+        """Send a name that this process holds, in a message without descriptors."""
         if name not in self.held:
             return
         self.private.discard(name)
@@ -232,7 +256,7 @@ class ClientProcess(Process):
                 await self.tell(messages.WITHDRAW_COUNTED, name)
 
     async def put(self, mail: Mail, receiver: str) -> bool:
-        """Put a message into the receiver's channel, if that is there still."""
+        """Put a message into a channel; return whether the receiver still lives."""
         await self.point(f"puts {mail.name}")
         to = self.world.processes.get(receiver)
         can = isinstance(to, ClientProcess) and not to.is_dead
@@ -244,7 +268,10 @@ class ClientProcess(Process):
         return can
 
     async def receive(self) -> None:
-        """Receive a message: hold the name, open the file, then let go of the rest."""
+        """Receive a message: hold its name, open its file, then close its descriptor.
+
+        The descriptor stays open if the name is held by it.
+        """
         await self.point("receives", lambda: bool(self.mail) or self.is_last())
         self.saw(self.mail[0].key() if self.mail else None)
         if not self.mail:
@@ -259,7 +286,7 @@ class ClientProcess(Process):
             self.close(mail.there)
 
     def is_last(self) -> bool:
-        """Return whether nobody is left who could send something."""
+        """Return whether no other client is left that could send something."""
         clients = self.world.clients()
         return all(one is self or one.is_dead or one.is_waiting() for one in clients)
 
@@ -267,9 +294,10 @@ class ClientProcess(Process):
         return self.label in ("receives", "settles", "is silent") and not self.mail
 
     async def hold(self, mail: Mail) -> bool:
-        """Hold the name and open its file.
+        """Hold the name of a message, and open its file; return whether that succeeds.
 
-        It is registered where the message has no descriptor by which it can be held.
+        The name is registered only if the message has no descriptor by which it can be
+        held.
         """
         held = bool(self.held)
         if mail.there is None:
@@ -292,23 +320,27 @@ class ClientProcess(Process):
         return True
 
     def lost(self, mail: Mail, why: str) -> None:
-        """See that a message may be lost."""
+        """Raise `Violation` if the manager had to keep the name of a lost message."""
         if mail.is_guaranteed(self.world):
             raise Violation(f"no_name_goes_early: {self.name} gets {mail.name}: {why}")
 
     async def acknowledge(self, mail: Mail) -> None:
-        """Say that a message without descriptors has arrived."""
+        """Acknowledge a message if it has no descriptor."""
         if mail.there is None:
             await self.tell(messages.ACKNOWLEDGE_COUNTED, mail.name)
 
     async def drop(self, name: str) -> None:
-        """Drop a tensor."""
+        """Drop a tensor, and release its name."""
         if name in self.held:
             self.held -= Counter([name])
             await self.tell(messages.RELEASE, name)
 
     async def settle(self) -> None:
-        """Receive and drop everything, and wait until the others have done so too."""
+        """Drop and receive everything, and wait until all other processes have done so.
+
+        Raises:
+            Violation: a file is left.
+        """
         while True:
             for name in sorted(self.held.elements()):
                 await self.drop(name)
@@ -319,7 +351,12 @@ class ClientProcess(Process):
         self.world.verify_settled()
 
     async def sync(self) -> None:
-        """Wait until the manager has done what this process has told it."""
+        """Wait until the manager has handled everything that this process has told it.
+
+        Raises:
+            Violation: there is a file that only this process knew of, and that it has
+                dropped. After the kill of a manager this is permitted.
+        """
         dropped = {name for name in self.private if name not in self.held}
         if not self.conversation.registered:
             return
@@ -335,7 +372,7 @@ class ClientProcess(Process):
     async def fork(
         self, program: Callable[[ClientProcess], Coroutine[Any, None, Any]]
     ) -> None:
-        """Fork a child that holds what this process holds, and does something."""
+        """Fork a child that holds what this process holds, and runs a program."""
         ours = None
         said = self.conversation
         if said.connection is not None and said.has_names():
@@ -355,7 +392,10 @@ class ClientProcess(Process):
         child.do(program(child))
 
     def inherit(self, parent: ClientProcess, connection: End | None) -> None:
-        """Be a forked child."""
+        """Copy the state of the parent into this forked child.
+
+        `connection` is the prefork connection, or None.
+        """
         said = parent.conversation
         for opened in (said.connection, said.presence, connection):
             if opened is not None:
@@ -368,7 +408,7 @@ class ClientProcess(Process):
         self.held = +parent.held
 
     async def exit(self) -> None:
-        """Exit normally, having put a successor where the manager was killed."""
+        """Exit normally; first start a successor if the manager was killed."""
         said = self.conversation
         self.held.clear()
         self.is_leaving = True
@@ -389,7 +429,7 @@ class ClientProcess(Process):
 
 
 class Rules:
-    """What a mutant of the protocol can be different in."""
+    """The steps of the protocol that a mutant can replace."""
 
     manager: type[serving.Manager] = serving.Manager
     conversation: type[SimulatedConversation] = SimulatedConversation
@@ -409,7 +449,7 @@ class Rules:
 
 
 class Simulation(World):
-    """The processes of a program, its managers, and what has happened to them."""
+    """The processes of a program, its managers, and the kills that they have met."""
 
     def __init__(self, rules: Rules, chance: random.Random | None = None) -> None:
         super().__init__()
@@ -418,11 +458,11 @@ class Simulation(World):
         self.manager_kills = self.client_kills = 0
         self.journaled: set[bytes] = set()
         self.of_before: frozenset[bytes] = frozenset()  # journaled at the last kill
-        self.told: set[bytes] = set()  # by clients that ended in order, since a kill
+        self.told: set[bytes] = set()  # names of clients that exited since a kill
         self.was_looked_after = True
         self.is_deadly = True
 
-    # --- who is there
+    # --- processes
 
     def clients(self) -> list[ClientProcess]:
         return [p for p in self.processes.values() if isinstance(p, ClientProcess)]
@@ -438,14 +478,14 @@ class Simulation(World):
         ManagerProcess(self, name, listener, first)
 
     def shuffle(self, found: list[Any]) -> None:
-        """Give news in any order, in runs at random."""
+        """Put news into a random order in a random run; a search keeps the order."""
         if self.chance is not None:
             self.chance.shuffle(found)
 
     # --- faults
 
     def kill(self, process: Process) -> None:
-        """Kill a process by SIGKILL."""
+        """Kill a process, as SIGKILL does."""
         if isinstance(process, ManagerProcess):
             process.was_killed = True
             self.manager_kills += 1
@@ -459,10 +499,10 @@ class Simulation(World):
         process.end()
 
     def starts_a_killed_manager(self, starter: Process) -> bool:
-        """Return whether a process is starting a manager that was killed already.
+        """Return whether a process is starting a manager that was already killed.
 
-        If it is killed as well, nobody knows what it has made for that manager, though
-        clients of another manager have ended in order since.
+        If the process is killed as well, nobody knows the names that it made for that
+        manager, even if clients of another manager have exited normally since.
         """
         killed = [one.system.listener for one in self.managers() if one.was_killed]
         return any(listener in starter.opened for listener in killed)
@@ -470,7 +510,11 @@ class Simulation(World):
     # --- invariants
 
     def remove_file(self, name: bytes, manager: ManagerProcess) -> None:
-        """See that a name may go, and let it go."""
+        """Remove a file.
+
+        Raises:
+            Violation: a process or a message needs the name.
+        """
         if name not in self.files:
             return
         short = name.removeprefix(messages.PREFIX).decode()
@@ -483,11 +527,11 @@ class Simulation(World):
         self.files.discard(name)
 
     def has_to_stay(self, mail: Mail, manager: ManagerProcess) -> bool:
-        """Return whether a manager may not remove the name of a message in flight.
+        """Return whether a manager must not remove the name of a message in flight.
 
-        One that was announced to a manager that was killed stays as long as the
-        successor, if somebody could tell the successor: a journal of before, or the
-        sender.
+        A message may have been announced to a manager that was killed. Its name has to
+        stay until the successor ends, if the successor can know the name: from the
+        journal of the killed manager, or from the sender.
         """
         is_known = encoded(mail.name) in self.of_before
         is_told = is_known or not self.processes[mail.sender].is_dead
@@ -496,7 +540,7 @@ class Simulation(World):
         return stays or mail.is_guaranteed(self)
 
     def listens(self, manager: ManagerProcess) -> None:
-        """See that no other manager serves the address."""
+        """Raise `Violation` if another manager serves the address."""
         for other in self.serving():
             if other is not manager:
                 raise Violation(f"one_manager: {other.name} and {manager.name}")
@@ -510,7 +554,7 @@ class Simulation(World):
         ]
 
     def leaves_in_order(self, client: ClientProcess) -> None:
-        """Note that a client has seen to it that somebody knows what it knows."""
+        """Note that a client exits, and that a living manager knows its names."""
         said = client.conversation
         if said.connection is None or said.connection.peer.is_closed():
             return  # the manager was killed again, just now
@@ -518,7 +562,11 @@ class Simulation(World):
         self.told.update(said.holds, said.registered)
 
     def verify_end(self) -> None:
-        """See that everything is gone when nobody can do a step any more."""
+        """Verify the end of a run, when no process can do a step any more.
+
+        Raises:
+            Violation: a process still waits, or something is left that must be removed.
+        """
         waiting = [f"{one.name} {one.label}" for one in self.alive()]
         if waiting:
             raise Violation(f"nobody_waits: {', '.join(waiting)}")
@@ -530,21 +578,21 @@ class Simulation(World):
             raise Violation(f"nothing_is_left: {sorted(self.files & known)}")
 
     def is_settled(self) -> bool:
-        """Return whether everybody waits with nothing held and nothing to read."""
+        """Return whether all processes wait, and no message and no work is left."""
         return all(
             one.is_dead or (one.label in ("settles", "begins") and not one.mail)
             for one in self.clients()
         ) and all(one.is_dead or one.is_idle() for one in self.managers())
 
     def verify_settled(self) -> None:
-        """See that no file is left though everybody lives, who has dropped all."""
+        """Raise `Violation` if a file is left and no client has begun to exit."""
         if self.files and all(not one.is_leaving for one in self.clients()):
             raise Violation(f"names_go: {sorted(self.files)}")
 
-    # --- the state, for a search that knows where it has been
+    # --- the state, for a search that recognises states
 
     def key(self) -> int:
-        """Return a hash of all that decides what can happen from here on."""
+        """Return a hash of everything that decides what can happen from now on."""
         opened: dict[str, object] = {}
         for process in self.processes.values():
             for one in process.opened:

@@ -1,4 +1,4 @@
-"""Random runs of the protocol, each repeatable from its seed."""
+"""Random runs of the protocol. A seed determines each run, so it can be repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from kernel import Process, Violation
 from processes import ClientProcess, ManagerProcess, Rules, Simulation
 
-STEPS = 20_000  # a run that has not ended by then never will
+STEPS = 20_000  # a run with more steps counts as one that never ends
 CLIENTS = 4
 FORKS = 2
 SPEED_CHANGES = 0.02  # the probability at each step
@@ -20,7 +20,7 @@ SPEED_CHANGES = 0.02  # the probability at each step
 
 @dataclass
 class Outcome:
-    """What came of a run: how many steps it had, and what was violated, if any."""
+    """The result of a run: its number of steps, and the violation, if any."""
 
     seed: int
     steps: int
@@ -31,10 +31,11 @@ class Outcome:
 
 
 class Programs:
-    """What the clients of a run do, drawn as they go.
+    """The programs of the clients of a run, drawn while they run.
 
-    How often they do what is drawn for each run: some runs never fork, in others hardly
-    anything else happens. So is how fast each process is, compared with the others.
+    The frequency of each action is drawn for each run: some runs never fork, and others
+    hardly do anything else. The speed of each process in relation to the others is
+    drawn as well.
     """
 
     ACTIONS = (
@@ -53,7 +54,7 @@ class Programs:
         self.forks = 0
 
     def spawn(self) -> None:
-        """Start the clients; the first starts the manager, the others come later."""
+        """Start the clients. The first starts the manager; the others wait for that."""
         first = self.simulation.client("a")
         first.do(self.first(first))
         for name in "bcde"[: self.chance.randrange(1, CLIENTS)]:
@@ -71,12 +72,12 @@ class Programs:
         await self.live(client)
 
     def is_started(self) -> bool:
-        """Return whether the address is known, or never will be."""
+        """Return whether the manager's address is known, or can never be known."""
         first = self.simulation.processes["a"]
         return first.is_known or first.is_dead
 
     async def live(self, client: ClientProcess) -> None:
-        """Do a few things; then drop everything, or just exit."""
+        """Do some actions and exit; if the run has no kills, drop everything before."""
         for _ in range(self.chance.randrange(1, self.length)):
             await self.act(client)
         if not self.simulation.is_deadly:
@@ -84,7 +85,7 @@ class Programs:
         await client.exit()
 
     async def act(self, client: ClientProcess) -> None:
-        """Do the next thing, if it makes sense."""
+        """Do the next action, if it is possible."""
         (action,) = self.chance.choices(self.ACTIONS, self.weights_now(client))
         others = [one.name for one in self.simulation.clients() if one is not client]
         if action == "make":
@@ -110,7 +111,7 @@ class Programs:
                 await client.send_counted(name, self.chance.choice(others))
 
     def weights_now(self, client: ClientProcess) -> list[float]:
-        """Return how often what is done, given what this client has."""
+        """Return the weights of the actions in the present state of a client."""
         weights = dict(zip(self.ACTIONS, self.weights, strict=True))
         weights["make_and_send"] *= client.is_own
         weights["make"] = client.is_own * (weights["make"] + 2 * (not client.held))
@@ -119,7 +120,7 @@ class Programs:
         return [weights[action] for action in self.ACTIONS]
 
     def next(self, ready: list[Process]) -> Process:
-        """Return who does the next step."""
+        """Choose the process that does the next step."""
         speeds = []
         for process in ready:
             if not process.speed:
@@ -132,7 +133,7 @@ class Programs:
 
 @dataclass
 class Faults:
-    """How many of which processes a run may kill, and how probably at each step."""
+    """The maximum kills of managers and clients, and their probability at each step."""
 
     managers: int = 2
     clients: int = 2
@@ -151,7 +152,7 @@ class Faults:
 
 
 def run(seed: int, rules: Rules | None = None) -> Outcome:
-    """Run once; `seed` decides everything."""
+    """Run once. The seed determines everything."""
     chance = random.Random(seed)
     faults = chance.choice((Faults(0, 0), Faults(0, 2), Faults(), Faults()))
     simulation = Simulation(rules or Rules(), chance)

@@ -1,7 +1,7 @@
-"""Every interleaving of small programs of clients, and a kill at each step.
+"""Search all interleavings of small programs of clients, with kills at all steps.
 
-A state is known by what each process has observed and what the kernel holds, see
-`Simulation.key`.
+Two states are the same if each process has observed the same, and the kernel holds the
+same: see `Simulation.key`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Scenario = Callable[[Simulation], None]
 
 
 class Searched:
-    """A scenario that runs, with so many kills of managers and of clients."""
+    """A running scenario, with the maximum kills of managers and of clients."""
 
     def __init__(
         self, scenario: Scenario, manager_kills: int = 0, client_kills: int = 0
@@ -37,7 +37,7 @@ class Searched:
 
     @property
     def steps(self) -> int:
-        """How many steps the processes have done."""
+        """The number of steps that were done."""
         return self.simulation.steps
 
     def choices(self) -> list[Choice]:
@@ -50,13 +50,17 @@ class Searched:
         ]
 
     def may_die(self, process: Process) -> bool:
-        """Return whether one more kill of such a process is left."""
+        """Return whether one more process of this kind may be killed."""
         if isinstance(process, ManagerProcess):
             return self.simulation.manager_kills < self.manager_kills
         return self.simulation.client_kills < self.client_kills
 
     def take(self, choice: Choice) -> None:
-        """Do what was chosen."""
+        """Let a process do a step, or kill it.
+
+        Raises:
+            Violation: an invariant is violated.
+        """
         what, name = choice
         process = self.simulation.processes[name]
         if what == "step":
@@ -71,7 +75,7 @@ def search(
     client_kills: int = 0,
     most_states: int = 10**9,
 ) -> Found:
-    """Look at all states of a scenario, or stop at a violation or at `most_states`."""
+    """Search all states of a scenario, until a violation or `most_states` states."""
 
     def start() -> Searched:
         return Searched(scenario, manager_kills, client_kills)
@@ -79,11 +83,11 @@ def search(
     return interleavings.search(start, scenario.__name__, most_states)
 
 
-# --- small programs
+# --- small programs; their docstrings are part of the record
 
 
 async def begins_when_known(client: ClientProcess) -> None:
-    """Wait until the first client's manager has an address."""
+    """Wait until the address of the first client's manager is known."""
     first = client.world.processes["a"]
     await client.point("begins", lambda: first.is_dead or first.is_known)
 

@@ -1,4 +1,8 @@
-"""What `serving` and `conversation` ask of an operating system, by the kernel here."""
+"""The operating system of `serving` and `conversation`, made of the simulated kernel.
+
+Both modules ask for an operating system by an interface. Each method here does one
+operation on the kernel, after a point at which other processes can run.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ ADDRESS = f"{DIRECTORY}/{SOCKET}"
 
 
 class ManagerSystem(serving.System):
-    """The operating system as a manager sees it."""
+    """The operating system of a manager."""
 
     def __init__(self, process: ManagerProcess, listener: Listener) -> None:
         self.process = process
@@ -30,7 +34,7 @@ class ManagerSystem(serving.System):
         self.directory: Directory | None = None
         self.lock_held: Lock | None = None
         self.presence_names: dict[int, str] = {}
-        self.read: set[bytes] = set()  # names that the journal has to have soon
+        self.read: set[bytes] = set()  # registered names that are not journaled yet
 
     def now(self) -> float:
         return self.clock
@@ -172,7 +176,7 @@ class ManagerSystem(serving.System):
         return True
 
     async def open_if_there(self) -> bool:
-        """Open the directory of a manager that has not listened."""
+        """Open the directory of a manager that never listened; return if it exists."""
         await self.process.point("opens its directory")
         self.directory = self.world.directory(DIRECTORY)
         self.process.saw(self.directory is not None)
@@ -215,7 +219,7 @@ class ManagerSystem(serving.System):
 
 
 class ReadEnd(Opened):
-    """A manager's end of a pipe; `other` is the end that it waits for."""
+    """A manager's end of a pipe. The manager waits until `other` is closed."""
 
     def __init__(self, identity: str, other: PipeEnd) -> None:
         super().__init__(f"{identity}-reader")
@@ -224,7 +228,7 @@ class ReadEnd(Opened):
 
 
 def is_unused(directory: Directory) -> bool:
-    """Return the opposite of what `daemon.is_used` does."""
+    """Return whether a directory is of no use; the opposite of `daemon.is_used`."""
     entries = directory.entries
     found = entries.get(SOCKET)
     is_served = found is not None and found.is_listening and not found.is_closed()
@@ -246,7 +250,7 @@ def identity_of(found: Any) -> str:
 
 
 class ClientSystem(conversation.System):
-    """The operating system as a client sees it that reaches or starts a manager."""
+    """The operating system of a client that connects to a manager or starts one."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -385,7 +389,7 @@ class ClientSystem(conversation.System):
 
 
 class Starting:
-    """What a client has of a manager that it is starting."""
+    """The objects of a client for a manager that it is starting."""
 
     def __init__(self, process: Process) -> None:
         self.listener = Listener(process.identity("listener"))
@@ -396,7 +400,7 @@ class Starting:
 
 
 class SimulatedConversation(conversation.Conversation):
-    """A client's side of the manager; the decisions are those of the real one."""
+    """A client's side of the protocol. It makes the decisions of the real one."""
 
     process: Process
 

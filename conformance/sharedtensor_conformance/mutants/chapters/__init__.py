@@ -1,1 +1,1 @@
-"""The mutants, one module each chapter of the specification."""
+"""The mutants, with one module for each chapter of the specification."""

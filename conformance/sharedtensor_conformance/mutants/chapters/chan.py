@@ -50,7 +50,7 @@ def nested_tensors_are_copies(pack_message):
 
 
 def _copy_in(message, is_copied):
-    """Return a message in whose containers what `is_copied` is a copy."""
+    """Return a message in which each object for which `is_copied` is true is a copy."""
     if is_copied(message):
         return copy.deepcopy(message)
     if type(message) in (list, tuple):

@@ -1,7 +1,7 @@
 """Mutants of the protocol for device memory.
 
-A tensor is received by `rebuild_tensor`, which travels in the message by its name, so
-what replaces it has that name (`functools.wraps`).
+A message names `rebuild_tensor` as the function that makes the received tensor. So a
+replacement needs the same name (`functools.wraps`).
 """
 
 import functools
@@ -98,7 +98,7 @@ def _contiguous(shape):
 
 
 def _changed(rebuild_tensor, change):
-    """Change each tensor that has elements when it is received."""
+    """Return a `rebuild_tensor` that changes each tensor that has elements."""
 
     @functools.wraps(rebuild_tensor)
     def rebuild_and_change(*arguments):
@@ -351,7 +351,7 @@ def a_dead_sender_sent_zeros(receive):
 
 
 def _on_forward(reduce_tensor, reduce_received):
-    """Reduce a tensor that was received in another way than an own one."""
+    """Return a `reduce_tensor` that reduces received tensors with `reduce_received`."""
 
     def reduce(tensor):
         if tensor.storage is not None and tensor.storage.allocation.held is not None:

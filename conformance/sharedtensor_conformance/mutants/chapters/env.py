@@ -1,4 +1,4 @@
-"""Mutants of what surrounds a program."""
+"""Mutants of the behaviour in environments with few resources or permissions."""
 
 import errno
 import itertools

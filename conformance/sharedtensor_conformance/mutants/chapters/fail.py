@@ -1,4 +1,4 @@
-"""Mutants of what is left when the system refuses."""
+"""Mutants of the behaviour after a refusal by the system."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Mutants of what happens when a fault strikes in the middle of a round."""
+"""Mutants of the behaviour after a fault at a step of a round."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Mutants of what a handle says."""
+"""Mutants of the content of handles."""
 
 import fcntl
 import struct

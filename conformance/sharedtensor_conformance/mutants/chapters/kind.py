@@ -1,4 +1,4 @@
-"""Mutants of tensors that are not of the ordinary kind."""
+"""Mutants of tensors of special kinds, such as those of a subclass."""
 
 from sharedtensor_conformance.mutants.registry import mutant
 

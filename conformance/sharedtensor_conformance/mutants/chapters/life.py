@@ -1,4 +1,4 @@
-"""Mutants of who must outlive whom."""
+"""Mutants of lifetimes: of storages, messages, processes and their resources."""
 
 import fcntl
 import mmap
@@ -19,7 +19,7 @@ from sharedtensor_conformance.mutants.registry import mutant
 
 
 def _once(prepare, remember_storage):
-    """Return a `remember_storage` that prepares each process that shares, once."""
+    """Return a `remember_storage` that first calls `prepare`, once in each process."""
     prepared = set()
 
     def remember(storage, segment):

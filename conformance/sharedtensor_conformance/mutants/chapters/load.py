@@ -1,4 +1,4 @@
-"""Mutants of loaders that are left early, and of workers that are killed."""
+"""Mutants of data loaders: those left early, and those with killed workers."""
 
 import os
 import signal
@@ -116,7 +116,7 @@ def end_waits_for_nobody(start_thread):
 
 
 def _with_senders(pack_message, unpack_message, note):
-    """Return steps that tell `note` from which process each message comes."""
+    """Return steps that send the sender's pid too; the receiver gives it to `note`."""
 
     def unpack(payload, descriptors):
         sender, obj = unpack_message(payload, descriptors)

@@ -1,8 +1,8 @@
 """Mutants of the order of writes.
 
-Memory that all processes map is in order by itself. So each of them puts between a
-process and its memory what makes a memory model necessary: values that are read early,
-or writes that are made late.
+Processes that map the same memory see writes in order anyway. So each mutant puts
+something between a process and its memory that breaks the order: values that are read
+early, or writes that are made late.
 """
 
 import os
@@ -14,7 +14,7 @@ from sharedtensor_conformance.mutants.registry import mutant
 
 
 def _key(storage):
-    """Return what tells a shared storage from all others."""
+    """Return a key that identifies a shared storage."""
     return storage.segment.token, storage.offset
 
 
@@ -28,22 +28,22 @@ def _shared_storages():
 
 
 class _Early:
-    """Values of shared storages that were read before they are asked for."""
+    """Values of shared storages that are read earlier than the program reads them."""
 
     def __init__(self, setitem, interface, values):
         self._setitem, self._interface, self._values = setitem, interface, values
         self._contents = {}
 
     def read(self):
-        """Read all storages that this process shares."""
+        """Return the bytes of all storages that this process shares, by key."""
         return {_key(one): one.memory.bytes.tobytes() for one in _shared_storages()}
 
     def use(self, contents):
-        """Let the next reading of each of these storages find this content."""
+        """Let the next read of each of these storages return this content."""
         self._contents = contents
 
     def tensor(self):
-        """Return what replaces writing an element and the two ways to read."""
+        """Return replacements: of writing an element, and of the two ways to read."""
         return (
             lambda tensor, index, value: self.write(tensor, index, value),
             property(lambda tensor: self._described(tensor)),
@@ -51,7 +51,7 @@ class _Early:
         )
 
     def write(self, tensor, index, value):
-        """Write; what was read early of that storage is out of use."""
+        """Write, and discard the early value of the storage."""
         self._taken(tensor)
         self._setitem(tensor, index, value)
 

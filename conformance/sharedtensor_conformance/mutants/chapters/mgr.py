@@ -27,11 +27,10 @@ daemon.main(sys.argv[2:])
 
 
 def in_daemon(fault):
-    """Let a fault replace its target in the daemons that are started from now on.
+    """Let a fault replace its target in daemons that start later, but not here.
 
-    A daemon is a script that does not import this package, so it gets the fault as
-    source, which runs among the names of the target's module. Here the target stays as
-    it is.
+    A daemon is a script that does not import this package. So it gets the source of the
+    fault, which runs in the namespace of the target's module.
     """
 
     @wraps(fault)
@@ -63,7 +62,7 @@ def undecorated_source(function):
 
 
 def temporary_directory_alone():
-    """Put managers nowhere but where `TMPDIR` says."""
+    """Return `TMPDIR` as the only directory in which a manager can be."""
     return [os.environ["TMPDIR"]]
 
 
@@ -83,7 +82,7 @@ def manager_stays_in_the_session(process_options, detach):
 
 
 def stay_in_the_session(detach):
-    """Let the daemon detach without a session of its own."""
+    """Return a `detach` that leaves the daemon in the session of its starter."""
 
     def detach_in_the_session():
         os.setsid = lambda: None

@@ -1,4 +1,4 @@
-"""Mutants of who else may touch what is shared."""
+"""Mutants of the access of other users and processes to shared memory."""
 
 import itertools
 import os

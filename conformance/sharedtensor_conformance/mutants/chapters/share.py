@@ -10,7 +10,7 @@ from sharedtensor_conformance.mutants.registry import mutant
 
 
 def _map_otherwise_during(step, map_shared, other):
-    """Return the step and `map_shared`, where during the step `other` maps."""
+    """Return `step` and a `map_shared` that calls `other` during the step."""
     entered = []
 
     def step_with_other(*arguments):

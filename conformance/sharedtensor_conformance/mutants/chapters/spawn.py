@@ -1,4 +1,4 @@
-"""Mutants of the processes that are started together."""
+"""Mutants of groups of processes that run one function."""
 
 import os
 import sys
@@ -277,7 +277,7 @@ def large_statuses_are_signals(of):
 
 @contextmanager
 def _ending_with(parent):
-    """Let processes that are started meanwhile end with this process or thread."""
+    """Let processes that start during the block end with this parent; None for none."""
     from sharedtensor.multiprocessing import spawning
 
     before = spawning._parent_to_end_with
@@ -343,7 +343,7 @@ def spawn_tells_a_failure_once(spawn):
 
 
 class _Interruptible:
-    """A function that ends well when it is interrupted."""
+    """A function that returns normally when it is interrupted."""
 
     def __init__(self, function):
         self.function = function

@@ -1,4 +1,4 @@
-"""Mutants of what a child has when it starts."""
+"""Mutants of start methods: of what a child has when it starts."""
 
 import mmap
 import multiprocessing

@@ -13,7 +13,7 @@ SOON = 1.0  # seconds
 
 
 def _shared_by_threads(current, name):
-    """Return what replaces `current`: all threads have one value of that name."""
+    """Return a replacement of `current` in which all threads share the value `name`."""
     common = [None]
 
     class Current(type(current)):

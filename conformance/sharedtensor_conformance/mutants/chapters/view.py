@@ -1,4 +1,4 @@
-"""Mutants of the window that a message describes."""
+"""Mutants of views: of the offset, shape, strides and dtype in a message."""
 
 from sharedtensor_conformance.mutants.registry import mutant
 
