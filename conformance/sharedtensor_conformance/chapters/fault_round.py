@@ -394,7 +394,7 @@ class FaultRound:
         self.restorers += [later.join, later.cancel]  # called in reverse order
 
     def make_short(self, pid: int) -> None:
-        """Limit a resource of a process to its current use until `restore` is called."""
+        """Limit a resource of a process to its current use, until `restore`."""
         kind, used = SHORTAGE_OF[self.cell.fault]
         before = resource.prlimit(pid, kind)
         resource.prlimit(pid, kind, (used(pid), before[1]))
