@@ -122,7 +122,7 @@ class FaultRound:
             self.errors.append(str(raised))
 
     def is_possible(self, operation: str) -> bool:
-        """Return whether the actor of an operation exists and has the tensors."""
+        """Return whether the actor of an operation lives and has the tensor for it."""
         actor = "peer" if operation in ("get", "last-drop") else OWNER
         has = {
             "put": self.tensor,
@@ -489,8 +489,8 @@ class FaultRound:
         """Return whether the resources must be as before while actors still live.
 
         They need not be if the fault struck the manager: its successor keeps names
-        until its clients exit. Neither if the owner exits: it keeps its tensors until
-        its children have ended.
+        until its clients exit. They need not be if the owner exits: it keeps its
+        tensors until its children have ended.
         """
         owner_exits = self.cell.fault == "exit" and self.cell.role == OWNER
         return self.cell.role != MANAGER and not owner_exits

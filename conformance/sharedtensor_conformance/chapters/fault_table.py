@@ -5,8 +5,8 @@ the owner drops it, and the peer drops it. A bystander takes no part, but shares
 tensor with both. `STEPS` are the steps of a round, in order.
 
 Each combination of a step, a role and a fault is either a `Cell`, which a test runs, or
-it cannot be run. `reason_against` gives the reason. This module contains only data;
-`fault_round` runs a cell.
+it cannot be run. `reason_against` gives the reason. This module only describes the
+table; `fault_round` runs a cell.
 """
 
 from __future__ import annotations

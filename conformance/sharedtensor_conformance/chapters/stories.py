@@ -134,9 +134,8 @@ def hold_other_tensors(actor: Any, length: int = 4) -> list[Any]:
 def shared_apart(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
     """Share each of the `tensors` by a separate call, if possible, and return them.
 
-    An implementation may put the tensors that a message shares into one segment. After
-    separate calls each tensor has a segment of its own. Nothing is done if the
-    implementation does not claim `share`.
+    An implementation may put the tensors that a message shares into one segment.
+    Separate calls prevent this. Nothing is done if `share` is not claimed.
     """
     if "share" in stage.implementation.claims:
         actor.request("act", "share_each", tensors)

@@ -15,7 +15,7 @@ from sharedtensor_conformance.harness.matrix import layouts_of
 
 
 def make_leaf(actor, values, grad=None):
-    """Return a leaf that requires grad, and has a grad of the values `grad` if given."""
+    """Return a leaf that requires grad; `grad` are the values of its grad, if any."""
     tensor = actor.make(values)
     tensor.set_requires_grad(True)
     if grad is not None:

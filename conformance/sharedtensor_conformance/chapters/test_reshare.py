@@ -16,7 +16,7 @@ from sharedtensor_conformance.harness import check, clause
 from sharedtensor_conformance.harness.matrix import LAYOUTS
 
 MANY = 200
-"""A number of storages that is too large for an implementation to search all of them."""
+"""A number of storages, larger than an implementation is expected to search through."""
 
 
 @clause("RESHARE-1", vary=("strategy",))

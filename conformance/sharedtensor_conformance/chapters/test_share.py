@@ -520,7 +520,7 @@ than a small one."""
 
 
 def deep_copies(value, actor, other):
-    """Return a list with a deep copy of a value in `actor`; empty if that is refused."""
+    """Return a deep copy of a value in `actor`, in a list; an empty list if refused."""
     made, refused = attempt(partial(actor.request, "act", "deep_copy", value))
     return [] if refused else [made]
 

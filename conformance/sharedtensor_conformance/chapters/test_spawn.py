@@ -60,7 +60,7 @@ def shared(owner: Any, length: int) -> Any:
 
 
 def is_told(told: Any, kind: str, **fields: Any) -> None:
-    """Check that a call that joins raised an exception of this kind and these fields."""
+    """Check that a call of join raised an exception of this kind, with these fields."""
     check(isinstance(told, dict), f"the joining call raises; it returned {told!r}")
     check.equal(told["kind"], [kind], "an exception of this kind")
     for name, value in fields.items():

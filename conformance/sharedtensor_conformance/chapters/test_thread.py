@@ -349,7 +349,7 @@ def interrupted_and_next(sender, receiver, message):
 
 
 def arrives_if_it_was_sent(found, interruption, has_returned):
-    """Check that a message arrived once, or at most once if its `put` did not return."""
+    """Check that a message arrived once; it may be lost if its `put` did not return."""
     allowed = [1] if has_returned else [0, 1]
     said = f"it arrives once, or not at all if it is interrupted ({interruption})"
     check.equal(len(found) in allowed, True, said)

@@ -88,7 +88,7 @@ def numbered(dtype):
 
 
 def another(value, dtype):
-    """Return a value other than `value`. Except for bool, `numbered` does not have it."""
+    """Return a value other than `value`; except for bool, one not in `numbered`."""
     return not value if dtype == "bool" else value + 50
 
 
@@ -323,7 +323,7 @@ def one_of(dtype):
 
 
 def is_shared_without_dimensions(tensor, arrived, dtype):
-    """Check that a received tensor of shape () equals the sent one and shares memory."""
+    """Check that a received tensor of shape () is equal and shares memory."""
     check.equal(arrived.shape(), (), f"the shape is () ({dtype})")
     check.equal(arrived.dtype(), dtype, "the dtype is the sender's")
     check.equal(arrived.values(), tensor.values(), "the value is the sender's")
