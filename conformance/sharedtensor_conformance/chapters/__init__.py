@@ -1,6 +1,11 @@
-"""The tests, one module each chapter of the spec, with their stories and models.
+"""The conformance tests, one module for each chapter of the specification.
 
-A module ``test_<chapter>.py`` has the tests of the chapter's clauses. What several
-chapters say about their tensors is in `stories`; `fault_table` and `histories` are the
-models behind the chapters that run a table and random histories.
+A module ``test_<chapter>.py`` contains the tests of the clauses of its chapter. A few
+modules test clauses of several chapters together: `test_bundles`, `test_histories`,
+`test_ledger` and `test_storages`.
+
+The other modules contain what the tests share. `stories` and `bundle_stories` have
+steps and checks for all chapters, and `interruptions` interrupts calls. `fault_table`
+lists the cells of the fault table, and `fault_round` runs one cell. `histories` and
+`lifetime_histories` run random histories and compare them with models.
 """

@@ -1,8 +1,15 @@
-"""What tests say of bundles: messages with tensors of every dtype and layout.
+"""Makes, sends and checks bundles: messages with tensors of every dtype and layout.
 
-A bundle arrives as it was if two processes describe it alike, and is shared if they do
-so again after the writes of one, and after those of the other. Where descriptions
-differ, the case breaks the clause of what differs first, if it cites that.
+A `Bundle` is the test's reference to a bundle in one process. The process makes and
+describes the bundle with the functions in ``harness/bundles.py``.
+
+A bundle has arrived unchanged if the descriptions of sender and receiver are equal. It
+is shared if their descriptions are equal again after the writes of either process. If
+descriptions differ, the case breaks the clause about the first difference, if the test
+cites this clause.
+
+A *way* is how a bundle gets to another process: a channel, an argument, a fork. Tests
+pass the clauses about their way to the checks as `ways`.
 """
 
 from __future__ import annotations
@@ -18,10 +25,10 @@ from sharedtensor_conformance.harness import check
 from sharedtensor_conformance.harness.matrix import BASE, layouts_of, possible
 
 ARRIVAL = ("VIEW-1", "VIEW-5", "VIEW-7", "VIEW-8", "SHARE-3", "CHAN-6", "RESHARE-6")
-"""The clauses on what arrives, whatever the way."""
+"""The clauses about what arrives, for every way."""
 
 SHARING = ("SHARE-1", "SHARE-2", "VIEW-2", "VIEW-3", "VIEW-6", "CHAN-3")
-"""The clauses on who sees what is written, whatever the way."""
+"""The clauses about which processes see a write, for every way."""
 
 VIEWED = (*ARRIVAL, *SHARING)
 
@@ -29,7 +36,7 @@ GRADS = (
     *("GRAD-1", "GRAD-2", "GRAD-3", "GRAD-9"),
     *("RESHARE-6", "SHARE-1", "SHARE-2", "VIEW-1"),
 )
-"""The clauses on flags and grads, whatever the way."""
+"""The clauses about `requires_grad` flags and grads, for every way."""
 
 PLAIN: list[Any] = [
     None,
@@ -43,13 +50,13 @@ PLAIN: list[Any] = [
     {},
     [[], {3: ""}],
 ]
-"""Plain values beside the tensors."""
+"""Plain values, sent in the same message as the tensors."""
 
 DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
-"""The dtypes of which every library with grads has leaves that require them."""
+"""The dtypes whose leaves can require grad in every library with grads."""
 
 SHAPES = ((), (1,), (0,), (3, 0, 2), (1, 5, 1), (2, 3, 4), (24,))
-"""Shapes of tensors that are no views."""
+"""The shapes of the tensors that are not views."""
 
 UNUSUAL = (
     Layout("empty", offset=7, shape=(0,), strides=(1,)),
@@ -58,7 +65,7 @@ UNUSUAL = (
     Layout("of_ones", offset=2, shape=(1, 3, 1), strides=(9, 2, 5)),
     Layout("turned", offset=1, shape=(2, 3, 2), strides=(1, 8, 3)),
 )
-"""Windows besides those that other tests vary over."""
+"""Layouts of views in addition to those of `layouts_of`, which other tests use."""
 
 
 def _values(dtype: str, count: int, first: int) -> list[Any]:
@@ -80,7 +87,11 @@ def _row(dtype: str, place: Layout | tuple[int, ...], first: int) -> dict[str, A
 
 
 def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
-    """Return the rows of a bundle: each dtype, and each layout; others at each turn."""
+    """Return the rows of a bundle with each dtype, and each layout and shape.
+
+    `harness.bundles.make` defines the fields of a row. Another `turn` combines the
+    dtypes with other layouts, and changes the values.
+    """
     dtypes = implementation.dtypes
     unusual = possible(UNUSUAL, implementation)
     places: list[Any] = [*layouts_of(implementation), *unusual, *SHAPES]
@@ -91,7 +102,11 @@ def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
 
 
 def plan_with_grads(implementation: Implementation) -> list[dict[str, Any]]:
-    """Return rows with flags and grads of each sort; beside them some without."""
+    """Return the rows of a bundle whose tensors have flags and grads.
+
+    Each tensor occurs with `requires_grad` and without. Its grad is none, zeros,
+    special values (negative zero, NaN, infinity), or a grad with a grad of its own.
+    """
     dtypes = [name for name in DIFFERENTIABLE if name in implementation.dtypes]
     sorts: list[Callable[[int], list[list[Any]]]] = [
         lambda count: [],
@@ -111,12 +126,12 @@ def plan_with_grads(implementation: Implementation) -> list[dict[str, Any]]:
 
 
 class Bundle:
-    """A bundle in one process, as a test sees it.
+    """The test's reference to a bundle in one process.
 
     Args:
-        actor: the process that has it.
-        remote: what it is there.
-        with_grads: whether it is one with grads.
+        actor: the process that has the bundle.
+        remote: the bundle in this process.
+        with_grads: whether flags and grads are described, and grads written.
     """
 
     def __init__(self, actor: Any, remote: Any, with_grads: bool = False) -> None:
@@ -125,34 +140,34 @@ class Bundle:
         self.with_grads = with_grads
 
     def description(self) -> dict[str, Any]:
-        """Return what its process sees of it."""
+        """Return the description of the bundle by its process, as plain data."""
         found: dict[str, Any] = self._act("describe_bundle", self.with_grads)
         return found
 
     def strides(self) -> list[list[int]]:
-        """Return the strides of what is not contiguous in it."""
+        """Return the strides of each tensor in the bundle that is not contiguous."""
         found: list[list[int]] = self._act("strides_of_bundle")
         return found
 
     def write(self) -> None:
-        """Let its process write to every tensor in it."""
+        """Make the process write to every tensor in the bundle."""
         self._act("write_bundle", self.with_grads)
 
     def share(self) -> None:
-        """Let its process share every tensor in it."""
+        """Make the process share every tensor in the bundle."""
         self._act("share_bundle")
 
     def addresses(self) -> list[int]:
-        """Return where the tensors in it that have elements lie in its process."""
+        """Return the addresses, in the process, of the tensors that have elements."""
         found: list[int] = self._act("addresses_in_bundle")
         return found
 
     def drop(self) -> None:
-        """Let its process drop it."""
+        """Make the process drop the bundle."""
         self.remote.drop()
 
     def there(self, actor: Any, remote: Any) -> Bundle:
-        """Return it as it arrived in another process."""
+        """Return the bundle that arrived in `actor` as `remote`."""
         return Bundle(actor, remote, self.with_grads)
 
     def _act(self, what: str, *arguments: Any) -> Any:
@@ -160,28 +175,29 @@ class Bundle:
 
 
 def make_bundle(actor: Any, implementation: Implementation, turn: int = 0) -> Bundle:
-    """Let a process make a bundle."""
+    """Make a bundle in the process `actor`, with the rows of `plan`."""
     rows = plan(implementation, turn)
     return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN))
 
 
 def make_bundle_with_grads(actor: Any, implementation: Implementation) -> Bundle:
-    """Let a process make a bundle whose tensors have flags and grads."""
+    """Make a bundle in the process `actor` whose tensors have flags and grads."""
     rows = plan_with_grads(implementation)
     return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN), True)
 
 
 def make_bundle_with_flags(actor: Any, implementation: Implementation) -> Bundle:
-    """Let a process make a bundle whose tensors have flags, and no grads."""
+    """Make a bundle in the process `actor` whose tensors have flags but no grads."""
     rows = [row | {"grads": []} for row in plan_with_grads(implementation)]
     return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN), True)
 
 
 def is_sent_plainly(bundle: Bundle, receiver: Any) -> None:
-    """Send a bundle without ado, and drop it, before a test sends one on its own way.
+    """Send a bundle on a plain channel, and drop it, before the test uses its own way.
 
-    Where a view, say, cannot be sent at all, that is not about the way. A pipe raises
-    what the thread of a queue would keep to itself.
+    If this fails, because views cannot be sent at all for example, the case breaks
+    VIEW-1 and not the clauses about the way. A pipe is preferred: it raises exceptions
+    that the thread of a queue would not pass to the caller.
     """
     claimed = receiver.host.channels
     with about("VIEW-1"):
@@ -194,14 +210,20 @@ def is_sent_plainly(bundle: Bundle, receiver: Any) -> None:
 
 
 def _shapes_of(tree: Any) -> Any:
-    """Return a tree without saying which tensor is where."""
+    """Return a tree with ``"tensor"`` in place of the number of each tensor."""
     if isinstance(tree, list):
         return [_shapes_of(part) for part in tree]
     return "tensor" if isinstance(tree, int) else tree
 
 
 def _clauses_of(field: str, facts: dict[str, Any], is_grad: bool) -> tuple[str, ...]:
-    """Return the clauses on what arrives otherwise, the nearest first."""
+    """Return the clauses about a changed field, the most specific first.
+
+    Args:
+        field: the name of the field in the facts of a tensor.
+        facts: the facts of the tensor at the sender.
+        is_grad: whether the tensor is the grad of another one.
+    """
     if field in ("flag", "leaf"):
         return ("GRAD-1",)
     if field == "grad" or is_grad:
@@ -222,13 +244,13 @@ def _grads_in(description: dict[str, Any]) -> set[int]:
 def arrives_as(
     found: dict[str, Any], due: dict[str, Any], *ways: str, moment: str = "it arrives"
 ) -> None:
-    """Check that a bundle is as it was where it came from.
+    """Check that the description of a received bundle equals that of the sent one.
 
     Args:
-        found: the description of the one.
-        due: that of the other.
-        ways: the clauses of the way that it took.
-        moment: when that is.
+        found: the description by the receiver.
+        due: the description by the sender.
+        ways: the clauses about the way that the bundle took.
+        moment: the beginning of the sentences in the evidence.
     """
     with about("CHAN-3", *ways):
         is_like = _shapes_of(found["tree"]) == _shapes_of(due["tree"])
@@ -240,7 +262,7 @@ def arrives_as(
     pairs = zip(found["tensors"], due["tensors"], strict=False)
     for number, (one, other) in enumerate(pairs):
         for field, value in other.items():
-            if one[field] != value:  # a check for each would be most of the work
+            if one[field] != value:  # a check of every field would take too long
                 what = f"{other['dtype']} of shape {tuple(other['shape'])}"
                 with about(*_clauses_of(field, other, number in grads), *ways):
                     sentence = f"{moment}, the {field} of its {what} is right"
@@ -249,20 +271,20 @@ def arrives_as(
 
 
 def _on_sharing(ids: Sequence[str]) -> list[str]:
-    """Return the clauses that a copy with the right values may break."""
+    """Return those of the clauses that a copy with equal values can break."""
     return [id for id in ids if load_clauses()[id].observes != "values"]
 
 
 def reads_the_writes(
     found: dict[str, Any], due: dict[str, Any], who: str, *ways: str
 ) -> None:
-    """Check that a process reads what another has written to a bundle.
+    """Check that a process reads what another process wrote to a bundle.
 
     Args:
-        found: what the one reads.
-        due: what the other has written.
-        who: the one.
-        ways: the clauses of the way that the bundle took.
+        found: the description by the process that reads.
+        due: the description by the process that wrote.
+        who: names the process that reads, for the evidence.
+        ways: the clauses about the way that the bundle took.
     """
     clauses = (*_on_sharing(ways), "SHARE-2", "VIEW-6")
     grads = _grads_in(due)
@@ -278,7 +300,7 @@ def reads_the_writes(
 
 
 def each_reads_the_writes(bundles: Sequence[Bundle], *ways: str) -> None:
-    """Let each process write in turn, and see that all read the same."""
+    """Write to each bundle in turn; check that all the others read every write."""
     for turn, writer in enumerate(bundles):
         writer.write()
         due = writer.description()
@@ -290,7 +312,13 @@ def each_reads_the_writes(bundles: Sequence[Bundle], *ways: str) -> None:
 
 
 def arrives_and_is_shared(there: Bundle, here: Bundle, *ways: str) -> None:
-    """Check that a bundle has arrived as it was, and is the same memory."""
+    """Check that a bundle has arrived unchanged, and shares memory with the sent one.
+
+    Args:
+        there: the received bundle.
+        here: the sent bundle.
+        ways: the clauses about the way that the bundle took.
+    """
     arrives_as(there.description(), here.description(), *ways)
     with about("VIEW-1", *ways):
         check.equal(there.strides(), here.strides(), "its views have their strides")
@@ -298,7 +326,7 @@ def arrives_and_is_shared(there: Bundle, here: Bundle, *ways: str) -> None:
 
 
 def is_private(there: Bundle, here: Bundle, *ways: str) -> None:
-    """Check that a bundle is a copy: nobody reads what the other writes."""
+    """Check that a bundle is a copy: neither process reads the writes of the other."""
     for writer, other in ((here, there), (there, here)):
         before = other.description()
         writer.write()

@@ -1,4 +1,7 @@
-"""Values of each dtype that a wrong table or a wrong size would spoil: data."""
+"""Test values of each dtype, which a wrong dtype or item size would change.
+
+The values include both ends of the range of the dtype.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,12 @@ def _integers(bits: int, signed: bool) -> list[int]:
 
 
 def _floats(largest: float, smallest: float) -> list[float]:
-    """Return both ends of a format, where `smallest` is its smallest subnormal."""
+    """Return values of a floating-point format, including its infinities and limits.
+
+    Args:
+        largest: the largest finite value.
+        smallest: the smallest positive (subnormal) value.
+    """
     return [-_INF, -largest, -0.0, smallest, 0.5, 3.0, largest, _INF]
 
 
@@ -33,9 +41,9 @@ EXTREMES: dict[str, list[Any]] = {
     **{f"int{bits}": _integers(bits, True) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": _integers(bits, False) for bits in (8, 16, 32, 64)},
 }
-"""Values by the name of the dtype, the ends of its range among them."""
+"""Values by the name of the dtype, including the ends of its range."""
 
 
 def extremes_of(dtype: str) -> list[Any]:
-    """Return values of `dtype`; small ones where its range is not in the table."""
+    """Return the values of `dtype` in `EXTREMES`; small integers if it has none."""
     return EXTREMES.get(dtype, [1, 3, 2, 4])

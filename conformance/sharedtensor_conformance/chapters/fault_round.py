@@ -1,8 +1,8 @@
 """Runs one cell of the fault table: a round of the protocol with a fault in it.
 
-Where the implementation has trace points the fault strikes exactly at the step: the
-process that performs it is held there. Otherwise it strikes from outside, before or
-after the operation that the step is a part of.
+If the implementation has trace points, the process that performs the step is held
+there, so the fault strikes exactly at the step. Otherwise the fault strikes from
+outside, before or after the operation that contains the step.
 """
 
 from __future__ import annotations
@@ -37,11 +37,15 @@ from sharedtensor_conformance.harness.stage import Stage
 VALUES = [11.0, 12.0, 13.0]
 OPERATIONS = ("share", "put", "get", "drop", "last-drop")
 HOW = {"exception": "raise", "exit": "exit", "duplicate": "twice", "drop": "skip"}
-"""What a process that is held at a step is told, by the fault that strikes it."""
+"""The instruction to a process that is held at a step, for each fault that the process
+itself has to make. Signals and shortages are made from outside."""
 
 
 def is_ended_by(pid: int, fault: str) -> bool:
-    """Return whether a fault is a signal that a process does nothing against."""
+    """Return whether a fault is a signal that ends the process.
+
+    It does not if the process blocks, ignores or handles the signal.
+    """
     if fault not in ENDS:
         return False
     fields = process_tree.status(pid)
@@ -51,7 +55,13 @@ def is_ended_by(pid: int, fault: str) -> bool:
 
 
 class FaultRound:
-    """The actors of one cell, and what each of them has."""
+    """A round for one cell: its processes, their tensors, and its messages.
+
+    Args:
+        stage: the isolated stage in which the round takes place.
+        cell: the step, the fault, and the role that the fault strikes.
+        exact: whether the process can be held at the step.
+    """
 
     def __init__(self, stage: Stage, cell: Cell, *, exact: bool) -> None:
         self.stage = stage
@@ -59,17 +69,17 @@ class FaultRound:
         self.exact = exact and cell.step.actor != MANAGER
         self.actors = {a.name: a for a in stage.actors.reused()}
         self.gone: set[str] = set()
-        self.busy = ""  # who is held at a step, and cannot be asked for anything else
+        self.busy = ""  # the actor that is held at a step: it accepts no request
         self.tensor: Remote | None = None
         self.arrived: list[Remote] = []
         self.messages = 0
         self.errors: list[str] = []
         self.restorers: list[Callable[[], None]] = []
 
-    # The story
+    # The round
 
     def run(self) -> None:
-        """Run the round and check what the clauses promise to everybody else."""
+        """Run the round; check what the clauses promise for the other processes."""
         self.prepare()
         for operation in OPERATIONS:
             if operation == self.cell.step.operation:
@@ -82,7 +92,10 @@ class FaultRound:
         self.nothing_is_left()
 
     def prepare(self) -> None:
-        """Do everything once that is made lazily; then let all share a tensor."""
+        """Perform each operation once, count resources, and share a tensor with all.
+
+        What an implementation makes at the first use is made before the count.
+        """
         owner = self.stage.owner
         owner.ensure_started()
         for actor in self.actors.values():
@@ -100,7 +113,7 @@ class FaultRound:
     # Operations
 
     def perform(self, operation: str) -> None:
-        """Perform an operation as far as that is possible; an exception is noted."""
+        """Perform an operation if possible; add an exception to `errors`."""
         if not self.is_possible(operation):
             return
         try:
@@ -109,7 +122,7 @@ class FaultRound:
             self.errors.append(str(raised))
 
     def is_possible(self, operation: str) -> bool:
-        """Return whether who performs an operation is there and has what it takes."""
+        """Return whether the actor of an operation lives and has the tensor for it."""
         actor = "peer" if operation in ("get", "last-drop") else OWNER
         has = {
             "put": self.tensor,
@@ -129,14 +142,14 @@ class FaultRound:
     def _get(self) -> None:
         owner, peer = self.stage.owner, self.stage.peer
         if OWNER in self.gone:
-            self.messages = 0  # what its threads had not written is lost with it
+            self.messages = 0  # those that its threads had not written are lost
         self.messages_have_left()
         while self.messages or peer.has_message(owner):
             self.messages = max(0, self.messages - 1)
             self._take(peer.get(owner))
 
     def messages_have_left(self) -> None:
-        """Wait until a message that was put has left the owner, if there is one."""
+        """Wait until the peer can receive a message, if one was put."""
         if self.messages:
             sentence = "what was put can be received"
             is_sent(self.stage.owner, self.stage.peer, sentence=sentence)
@@ -160,7 +173,7 @@ class FaultRound:
     # The fault
 
     def strike_in(self, operation: str) -> None:
-        """Perform an operation with the fault at its step."""
+        """Perform the operation that contains the step, and let the fault strike."""
         if self.cell.step.name == "unlink":
             self.strike_while_the_manager_waits(operation)
         elif self.is_exact(operation):
@@ -170,12 +183,15 @@ class FaultRound:
         self.restore()
 
     def is_exact(self, operation: str) -> bool:
-        """Return whether the process is held; a message is repeated from outside."""
+        """Return whether the process is held at the step in an operation.
+
+        It is not held to duplicate a message: the message is put a second time.
+        """
         repeats = operation == "put" and self.cell.fault == "duplicate"
         return self.exact and not repeats and self.is_possible(operation)
 
     def strike_at_the_step(self, operation: str) -> None:
-        """Hold the process at the step, let the fault strike, and let it go on."""
+        """Hold the process at the step, let the fault strike, and let it continue."""
         actor = self.actors[self.cell.step.actor]
         how = HOW.get(self.cell.fault, "") if self.cell.strikes_the_actor else ""
         held = self.hold(actor, operation)
@@ -190,7 +206,7 @@ class FaultRound:
             self.others_share_anew()
 
     def hold(self, actor: ActorProxy, operation: str) -> HeldRequest:
-        """Hold an actor at the step in an operation."""
+        """Start an operation in an actor, and hold the actor at the step."""
         if operation == "share":
             self.tensor = self.stage.owner.make(VALUES)
         if operation == "get":
@@ -203,7 +219,7 @@ class FaultRound:
         return held
 
     def request(self, operation: str) -> tuple[str, tuple[Any, ...]]:
-        """Return what an actor is asked for in an operation."""
+        """Return the request for an operation, and its arguments."""
         owner, peer, channel = self.stage.owner, self.stage.peer, self.channel
         if operation == "share":
             return "operate", ("share", self.tensor)
@@ -216,7 +232,7 @@ class FaultRound:
         return "drop", (dropped.key,)
 
     def end_of(self, held: HeldRequest, operation: str, how: str) -> None:
-        """Take the result of an operation that was held, or the end of its process."""
+        """Wait for the result of a held operation, or for the end of its process."""
         actor = self.actors[self.cell.step.actor]
         result, failed = None, False
         try:
@@ -234,21 +250,32 @@ class FaultRound:
             self.note(operation, result, failed=failed, lost=how == "skip")
 
     def note(self, operation: str, result: Any, *, failed: bool, lost: bool) -> None:
-        """Keep the books after an operation that was held."""
+        """Update the record of tensors and messages after a held operation.
+
+        Args:
+            operation: the operation.
+            result: the result of the operation.
+            failed: whether the operation raised.
+            lost: whether the fault dropped the message.
+        """
         if operation == "put":
             self.messages += not failed and not lost
         elif operation == "get":
             self.messages = 0
             if not failed:
                 self._take(result)
-            self.perform("get")  # what was not read is still there
+            self.perform("get")  # receives the messages that are still there
         elif operation == "drop":
             self.tensor = None
         elif operation == "last-drop":
             self.arrived.pop()
 
     def strike_beside(self, operation: str) -> None:
-        """From outside: let the fault strike before or after an operation."""
+        """Let the fault strike from outside, before or after an operation.
+
+        Raises:
+            NotRun: the fault needs a trace point.
+        """
         if self.cell.fault in ("exception", "drop"):
             raise NotRun("without trace points no exception or loss can be put there")
         if self.cell.fault == "duplicate":
@@ -258,7 +285,7 @@ class FaultRound:
         if self.cell.step.after:
             self.perform(operation)
         elif operation == "get" and self.cell.fault == "SIGSTOP":
-            self.messages_have_left()  # what has not may wait for the stopped owner
+            self.messages_have_left()  # others would wait for the stopped owner
         self.strike()
         performed = self.cell.step.after
         if self.cell.fault == "SIGSTOP":
@@ -271,13 +298,16 @@ class FaultRound:
             self.perform(operation)
 
     def strike_while_the_manager_waits(self, operation: str) -> None:
-        """Stop the manager before it hears of the last drop, and let it go on after."""
+        """Stop the manager, perform the operation, strike, let the manager continue.
+
+        So the fault strikes before the manager can remove the name.
+        """
         with process_tree.stopped(self.managers()):
             self.perform(operation)
             self.strike()
 
     def strike(self) -> None:
-        """Let the fault strike its role."""
+        """Let the fault strike the role of the cell."""
         fault, role = self.cell.fault, self.cell.role
         if role == MANAGER:
             self.strike_the_manager()
@@ -293,7 +323,7 @@ class FaultRound:
             self.make_short(self.actors[role].pid)
 
     def strike_the_manager(self) -> None:
-        """Let the fault strike all managers that run."""
+        """Let the fault strike all running managers."""
         managers = self.managers()
         check(managers, "there is a manager")
         mortal = {pid for pid in managers if is_ended_by(pid, self.cell.fault)}
@@ -308,13 +338,22 @@ class FaultRound:
             self.wait_for_managers(set(managers), mortal)
 
     def wait_for_managers(self, struck: set[int], mortal: set[int]) -> None:
-        """Wait for the end of the managers; one that handles a signal may live on."""
+        """Wait for the end of the managers that got a signal.
+
+        Args:
+            struck: the pids of all of them.
+            mortal: the pids of those that do not handle the signal. They have to end;
+                the others may continue.
+        """
         wait_until(lambda: not struck & set(self.managers()), self.stage.grace)
         ended = lambda: not mortal & set(self.managers())  # noqa: E731
         eventually(ended, "the manager ends", self.stage.grace)
 
     def leaves(self, actor: ActorProxy, *, told: bool = False) -> None:
-        """Let an actor exit; an owner waits at its end for the ends of the others."""
+        """Make an actor exit, unless it was `told` to already, and wait for its end.
+
+        The end of the owner is not awaited: it waits for its children.
+        """
         if not told:
             actor.exchange("leave")
         if actor.name != OWNER:
@@ -322,53 +361,57 @@ class FaultRound:
         self.is_gone(actor)
 
     def is_gone(self, actor: ActorProxy) -> None:
-        """Ask an actor for nothing any more."""
+        """Record that an actor is gone, so that it gets no more requests."""
         self.gone.add(actor.name)
         self.kept.pop(actor.name, None)
         if actor.name != self.busy:
             actor.process.disconnect()
 
     def has_ended(self, actor: ActorProxy, sentence: str) -> None:
-        """Wait for the end of an actor's process."""
+        """Wait until the process of an actor has ended."""
         ended = lambda: actor.process.has_ended()  # noqa: E731
         eventually(ended, sentence, self.stage.grace)
 
     def ends(self, actor: ActorProxy, how: signal.Signals) -> None:
-        """Let a signal end an actor."""
+        """End an actor by a signal."""
         os.kill(actor.pid, how)
         self.has_ended(actor, f"{how.name} ends it")
         self.is_gone(actor)
 
     def stop(self, pid: int) -> None:
-        """Stop a process until `restore`."""
+        """Stop a process until `restore` is called."""
         process_tree.stop(pid)
         self.restorers.append(lambda: process_tree.go_on(pid))
 
     def stop_for_a_while(self, pid: int) -> None:
-        """Stop a process until `restore`, or until others may have waited for it."""
+        """Stop a process until `restore` is called, but for half a deadline at most.
+
+        So a call that waits for the process still returns within its deadline.
+        """
         self.stop(pid)
         later = Timer(self.stage.timeouts.answer / 2, process_tree.go_on, (pid,))
         later.start()
-        self.restorers += [later.join, later.cancel]  # what is last is called first
+        self.restorers += [later.join, later.cancel]  # called in reverse order
 
     def make_short(self, pid: int) -> None:
-        """Let a process get no more of something until `restore`."""
+        """Limit a resource of a process to its current use, until `restore`."""
         kind, used = SHORTAGE_OF[self.cell.fault]
         before = resource.prlimit(pid, kind)
         resource.prlimit(pid, kind, (used(pid), before[1]))
         self.restorers.append(lambda: _restore(pid, kind, before))
 
     def restore(self) -> None:
-        """End the stop or the shortage."""
+        """End all stops and shortages, in reverse order."""
         while self.restorers:
             self.restorers.pop()()
 
-    # What everybody is promised
+    # Checks
 
     def nobody_failed_without_a_reason(self) -> None:
-        """Check that nothing was raised where the fault struck nobody who took part.
+        """Check that no operation raised, if the fault gives no reason for it.
 
-        Without its manager a call may raise, though it was only stopped: FAULT-5.
+        If the manager was struck, a call may raise, even if the manager was only
+        stopped: FAULT-5.
         """
         cell = self.cell
         passes = cell.fault == "SIGSTOP" and cell.role != MANAGER
@@ -376,13 +419,13 @@ class FaultRound:
             check.equal(self.errors, [], "owner and peer finish without an exception")
 
     def living(self) -> list[ActorProxy]:
-        """Return the actors that are there and are not stopped."""
+        """Return the actors that can be asked: not gone, held, stopped or short."""
         away = self.gone | {self.busy} | ({self.cell.role} if self.restorers else set())
         names = [name for name in self.actors if name not in away]
         return [self.actors[name] for name in names]
 
     def others_are_unharmed(self) -> None:
-        """Check that what was shared before keeps its values and is still shared."""
+        """Check that a tensor that was shared before the fault is still shared."""
         held = list(self.kept.values())
         for turn, writer in enumerate(held):
             writer.write(turn, 50 + turn)
@@ -390,7 +433,7 @@ class FaultRound:
                 check.equal(reader.read(turn), 50 + turn, "a write is seen by all")
 
     def others_share_anew(self) -> None:
-        """Check that those who are left can share with one another."""
+        """Check that each living actor can send a new tensor to each other one."""
         living = self.living()
         for number, sender in enumerate(living):
             for receiver in living:
@@ -398,16 +441,16 @@ class FaultRound:
                     self.shares(sender, receiver, [number, 21.0, 22.0])
 
     def is_queued(self, sender: ActorProxy, receiver: ActorProxy) -> bool:
-        """Return whether the message of the round has to be received first."""
+        """Return whether a new message would queue behind the message of the round."""
         alone = len(self.stage.implementation.channels) == 1
         of_the_round = (sender.name, receiver.name) == (OWNER, PEER)
         return alone and of_the_round and self.messages > 0
 
     def shares(self, sender: ActorProxy, receiver: ActorProxy, values: Any) -> None:
-        """Let one send to another; where the manager was struck, it may be refused."""
+        """Send a new tensor; it may be refused only if the fault struck the manager."""
         try:
             tensor = sender.make(values)
-            # On another channel: a message of the round may still wait in the first.
+            # The last channel, if possible: the first may have a message of the round.
             other = self.stage.implementation.channels[-1]
             arrived = sender.send(tensor, receiver, other)
             check.equal(arrived.values(), values, "a new tensor arrives")
@@ -418,7 +461,11 @@ class FaultRound:
                 raise
 
     def nothing_is_left(self) -> None:
-        """Check that nothing is left, first while the others live and then at all."""
+        """Check that nothing is left.
+
+        While actors live, they have no more than before. When all have exited, no
+        segment and no process is left.
+        """
         self.nobody_waits_for_the_gone()
         for actor in self.living():
             actor.exchange("drop_all")
@@ -433,27 +480,34 @@ class FaultRound:
         check.equal(self.left(), [], sentence)
 
     def nobody_waits_for_the_gone(self) -> None:
-        """Close the channels of who is gone, with the messages that are in them."""
+        """Close the owner's channels to actors that are gone, with their messages."""
         for name in self.gone - {OWNER}:
             if OWNER not in self.gone:
                 self.stage.owner.exchange("close_pairs", name)
 
     def can_be_as_before(self) -> bool:
-        """Return whether something has to be gone already.
+        """Return whether the resources must be as before while actors still live.
 
-        A successor of a manager keeps names until its users leave, and an owner that
-        exits has its tensors until its children have ended.
+        They need not be if the fault struck the manager: its successor keeps names
+        until its clients exit. They need not be if the owner exits: it keeps its
+        tensors until its children have ended.
         """
         owner_exits = self.cell.fault == "exit" and self.cell.role == OWNER
         return self.cell.role != MANAGER and not owner_exits
 
     def growth(self) -> dict[str, int]:
-        """Return by how much each count is above what it was."""
+        """Return by how much each count of `account` has grown since `prepare`.
+
+        Growth by no more than the number of segments that may be kept is left out.
+        """
         more = {what: n - self.before[what] for what, n in self.account().items()}
         return {what: n for what, n in more.items() if n > self.stage.kept}
 
     def account(self) -> dict[str, int]:
-        """Count segments, and descriptors and mappings of those who live."""
+        """Return the numbers of segments, and of each living actor's resources.
+
+        The resources are its descriptors and its mappings of shared memory.
+        """
         ledger = self.stage.ledger.read()
         counts = {"segments": len(ledger["segments"])}
         for actor in self.living():
@@ -463,16 +517,16 @@ class FaultRound:
         return counts
 
     def left(self) -> list[str]:
-        """Return the segments and processes that are there now."""
+        """Return the existing segments by name, and processes by command line."""
         return [*self.stage.ledger.segments(), *self.stage.ledger.processes().values()]
 
     def managers(self) -> list[int]:
-        """Return the pids of the managers that run."""
+        """Return the pids of the running managers."""
         return [manager["pid"] for manager in self.stage.ledger.managers()]
 
     @property
     def channel(self) -> str:
-        """The channel of the round."""
+        """The channel on which the round sends its tensor."""
         return self.stage.implementation.channels[0]
 
 
@@ -487,7 +541,7 @@ def _size(pid: int) -> int:
 
 
 def _restore(pid: int, kind: int, before: tuple[int, int]) -> None:
-    with suppress(ProcessLookupError):  # it did not survive: not for here to judge
+    with suppress(ProcessLookupError):  # it has ended, which other checks judge
         resource.prlimit(pid, kind, before)
 
 

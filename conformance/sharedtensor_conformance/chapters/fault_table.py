@@ -1,10 +1,12 @@
-"""The fault table: what can go wrong, for whom, at which step of the protocol. Data.
+"""The fault table: which fault can strike which role at which step of the protocol.
 
-A round of the protocol is: the owner shares a tensor and sends it, the peer receives
-it, the owner drops it, the peer drops it. A bystander takes no part, but shares another
-tensor with both. `STEPS` are the steps of a round, in their order. At each of them one
-fault strikes one role. What is possible is a cell, which a test runs; for the rest
-`reason_against` says why there is nothing to run.
+In a round of the protocol the owner shares a tensor and sends it, the peer receives it,
+the owner drops it, and the peer drops it. A bystander takes no part, but shares another
+tensor with both. `STEPS` are the steps of a round, in order.
+
+Each combination of a step, a role and a fault is either a `Cell`, which a test runs, or
+it cannot be run. `reason_against` gives the reason. This module only describes the
+table; `fault_round` runs a cell.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ class Step:
     """One step of a round.
 
     Args:
-        name: its name, as trace points know it.
-        does: what happens, from the view of who performs it.
-        actor: the role that performs it.
-        operation: the operation of the round that it is a part of.
-        after: from outside, the fault strikes after that operation, not before it.
-        managed: it exists only where a manager keeps the names.
+        name: the name of the step, also in trace points.
+        does: what happens in the step, as its actor sees it.
+        actor: the role that performs the step.
+        operation: the operation of the round that contains the step.
+        after: whether a fault from outside strikes after the operation, not before it.
+        managed: whether the step exists only if a manager removes the names.
     """
 
     name: str
@@ -90,7 +92,7 @@ RESOURCES_OF = {
     "last-release": (PEER, MANAGER),
     "unlink": (MANAGER,),
 }
-"""Who takes descriptors or memory in each step, in one implementation or another."""
+"""The roles that need descriptors or memory in each step, in some implementation."""
 
 REPEATABLE = ("send", "release", "last-release")
 
@@ -105,17 +107,17 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The name that its case has."""
+        """The name of the cell in the ids of cases."""
         return f"{self.step.name}-{self.role}-{self.fault}"
 
     @property
     def managed(self) -> bool:
-        """Whether it exists only where there is a manager."""
+        """Whether the cell exists only if there is a manager."""
         return self.step.managed or self.role == MANAGER
 
     @property
     def clause(self) -> str:
-        """The clause that it judges."""
+        """The clause that the cell judges."""
         return clause_of(self.role, self.fault)
 
     @property
@@ -125,7 +127,7 @@ class Cell:
 
 
 def clause_of(role: str, fault: str) -> str:
-    """Return the clause that a fault of a role is about."""
+    """Return the clause that is judged when `fault` strikes `role`."""
     if role == MANAGER:
         return "FAULT-5"
     if fault in ENDS:
@@ -136,7 +138,7 @@ def clause_of(role: str, fault: str) -> str:
 
 
 def reason_against(step: Step, role: str, fault: str) -> str:
-    """Return why a cell cannot be run, as half a sentence; ``""`` where it can."""
+    """Return why a cell cannot be run, without a full stop; ``""`` if it can."""
     acts = role == step.actor
     match fault:
         case "exit" if role == MANAGER:
@@ -169,7 +171,7 @@ def _reason_against_repetition(step: Step, role: str, fault: str) -> str:
 
 
 def can_be_held(implementation: Implementation, step: Step) -> bool:
-    """Return whether an implementation lets a process be held at a step."""
+    """Return whether the trace points of an implementation include a step."""
     if "trace-points" not in implementation.claims:
         return False
     return not implementation.trace_steps or step.name in implementation.trace_steps
@@ -187,6 +189,6 @@ def cells() -> list[Cell]:
 
 
 def cells_of(clause: str, *, managed: bool) -> list[Cell]:
-    """Return the cells that judge a clause, with or without a manager in them."""
+    """Return the cells that judge a clause: all that are `managed`, or all others."""
     found = [cell for cell in cells() if cell.clause == clause]
     return [cell for cell in found if cell.managed == managed]

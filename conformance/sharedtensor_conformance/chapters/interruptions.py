@@ -1,4 +1,9 @@
-"""Stories of calls that are interrupted, at one place after another."""
+"""Interrupts a call at each of its places, and checks that nothing is left of it.
+
+A *place* is a point in the call at which Python can run a signal handler. The call is
+repeated for each place, and there a handler raises an exception. The module
+``harness/interruption.py`` does this in the actor.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +21,26 @@ from sharedtensor_conformance.harness.interruption import (
 )
 
 PLACES = 600
-"""Of more places in a call, so many are taken, by chance and always the same."""
+"""The maximum number of places at which a call is interrupted.
+
+If the call has more places, a random sample is used, with a fixed seed.
+"""
 
 CALLS_BEFORE = 3
-"""In the first ones more is done than in others: something is imported, or started."""
+"""How often the places of the call are counted. The last count is used, because the
+first calls do more than later ones, such as imports."""
 
 
 @dataclass
 class Interruption:
-    """One call that is interrupted at a place.
+    """One interrupted call.
 
     Args:
         kind: what the handler raises, one of `KINDS`.
-        place: the number of the place.
-        count: how many places the call has.
+        place: the number of the place, from 1.
+        count: the number of places in the call.
+        outcome: what happened to the exception of the handler; `of` sets it.
+        where: the position of the place in the code; `of` sets it.
     """
 
     kind: str
@@ -39,9 +50,10 @@ class Interruption:
     where: str = ""
 
     def of(self, actor: Any, call: str, *arguments: Any) -> bool:
-        """Let an actor do the call; return whether that came to its end.
+        """Make `actor` do the call; return whether it ended without the exception.
 
-        The exception comes out of it, or Python has reported it.
+        Check that nothing swallows the exception of the handler: the call raises it, or
+        Python reports it.
         """
         told = actor.request(
             "act", "interrupt", self.kind, self.place, call, *arguments
@@ -54,7 +66,11 @@ class Interruption:
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is none of a finalizer, which Python does not finish."""
+        """Whether the rest of the call is judged.
+
+        It is not judged if Python only reported the exception: then the exception ended
+        a finalizer, which Python does not run again.
+        """
         return self.outcome != REPORTED
 
     def __str__(self) -> str:
@@ -65,7 +81,7 @@ class Interruption:
 
 
 Interrupting = Callable[[Interruption], object]
-"""Interrupts a call, and judges what it has left."""
+"""A function that interrupts a call, and checks what the call has left."""
 
 
 def interrupt_at_each_place(
@@ -74,16 +90,21 @@ def interrupt_at_each_place(
     places: Callable[[], int],
     interrupt: Interrupting,
 ) -> None:
-    """Interrupt a call at all of its places; when that is over nothing is left of it.
+    """Interrupt a call at each of its places; check that nothing is left of the calls.
 
-    What an implementation makes once, for all interrupted calls, is not left: so where
-    there is more, it is done again, and looked at after each place.
+    An implementation may make an object once, during any of the calls, and keep it.
+    This is not a leak. So the resources are first compared after all calls. Only if
+    they have grown, all calls are repeated, and compared after each call.
 
     Args:
-        stage: where all of it happens.
-        actors: those that are looked at, and drop everything each time.
-        places: does the call; returns how many places it has.
-        interrupt: interrupts it, and judges what it has left.
+        stage: the stage of the actors.
+        actors: the processes whose resources are compared. They drop all their tensors
+            after each call.
+        places: does the call without an interruption; returns its number of places.
+        interrupt: interrupts the call, and checks what the call has left.
+
+    Raises:
+        LeftBehind: the actors have more descriptors, mappings or segments than before.
     """
 
     def dropping(done: Callable[..., Any], *arguments: Any) -> Any:
@@ -113,7 +134,11 @@ def interrupt_at_each_place(
 
 
 def places_up_to(count: int) -> Sequence[int]:
-    """Return numbers of places in a call that has `count`, and one behind the last."""
+    """Return the numbers of the places at which to interrupt a call of `count` places.
+
+    Below the limit `PLACES` these are all places, and ``count + 1``, at which the call
+    is not interrupted. Otherwise they are a sample of `PLACES` places.
+    """
     if count < PLACES:
         return range(1, count + 2)
     return sorted(random.Random(count).sample(range(1, count + 1), PLACES))

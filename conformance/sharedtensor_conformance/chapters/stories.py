@@ -1,7 +1,8 @@
-"""Stories that several chapters tell about their tensors.
+"""Steps and checks that the tests of several chapters use.
 
-A story acts through tensors and actors that a test hands to it and checks what it
-finds. It knows no clause: the test that tells it says what the finding means.
+A test passes its tensors and actors to these functions. The functions do not know which
+clauses are judged: the decorator of the test cites them, and `about` names those that
+one block of the test judges.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ from sharedtensor_conformance.harness.outcomes import (
 from sharedtensor_conformance.harness.stage_ledger import Holdings
 
 ROUNDS = 20
-"""Rounds of a leak test: one thing lost in ten rounds shows."""
+"""The number of rounds of a leak test. A leak in one of ten rounds is found."""
 
 
 LENGTHS = tuple(4**power for power in range(11))
-"""Elements of a tensor: of each order of magnitude, up to 4 MiB."""
+"""Lengths of tensors in elements of 4 bytes, from one element to 4 MiB."""
 
 KINDS = ("queue", "simple_queue")
-"""Channels that several processes, or several threads, may receive from."""
+"""The channels from which several processes, or several threads, may receive."""
 
 
 @contextmanager
 def about(*clauses: str) -> Iterator[None]:
-    """Say which of its clauses a case breaks where the block fails.
+    """Name the clauses of the case that are broken if the block fails.
 
-    Where a block in it has said so, that is nearer to what has failed.
+    The first clause is the most specific. A block inside this block is more specific:
+    the clauses that it names are kept.
     """
     try:
         yield
@@ -46,22 +48,28 @@ def about(*clauses: str) -> Iterator[None]:
 
 
 def sender_and_receiver(fresh: Any, direction: str) -> tuple[Any, Any]:
-    """Return who sends and who receives on an isolated stage."""
+    """Return the sender and the receiver on the isolated stage `fresh`.
+
+    `direction` is one of `matrix.DIRECTIONS`.
+    """
     owner, peer = fresh.owner, fresh.peer
     return (owner, peer) if direction == "to_peer" else (peer, owner)
 
 
 def direct(stage: Any) -> str:
-    """Return a channel without threads, if there is one."""
+    """Return a claimed channel, if possible one that sends in the calling thread.
+
+    On such a channel the call that sends raises if the message cannot be sent.
+    """
     claimed = stage.implementation.channels
     return next(kind for kind in ("pipe", "simple_queue", "queue") if kind in claimed)
 
 
 def queues(stage: Any) -> list[str]:
-    """Return the kinds of channels that several processes may receive from.
+    """Return the claimed channels from which several processes may receive.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: no such channel is claimed.
     """
     claimed = [kind for kind in KINDS if kind in stage.implementation.channels]
     if not claimed:
@@ -70,7 +78,7 @@ def queues(stage: Any) -> list[str]:
 
 
 def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
-    """Write through each tensor in turn and read all of them after every write."""
+    """Write through each tensor in turn; check that all tensors read every write."""
     expected = tensors[0].values()
     for turn, writer in enumerate(tensors):
         index = turn % len(expected)
@@ -82,7 +90,7 @@ def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
 
 
 def each_keeps_its_writes_to_itself(*tensors: Any) -> None:
-    """Write through each tensor in turn; only the one that wrote reads the write."""
+    """Write through each tensor in turn; check that no other tensor reads the write."""
     expected = [tensor.values() for tensor in tensors]
     for turn, writer in enumerate(tensors):
         expected[turn][0] += 31 + turn
@@ -93,13 +101,15 @@ def each_keeps_its_writes_to_itself(*tensors: Any) -> None:
 
 
 def answers_of(*pending: Any) -> list[Any]:
-    """Return what several processes answer that do something at the same time.
+    """Return the answers to `pending` requests, which processes execute in parallel.
 
-    Each is waited for, so that none has an answer left for what it is asked next.
+    All answers are awaited, even after a failure. Otherwise a late answer would be
+    taken for the answer to the next request.
 
     Raises:
-        DeadlineExceeded: one gave no answer, perhaps since another raised, as is said.
-        RemoteRaised, ActorDied: of the first that went wrong, if all have answered.
+        DeadlineExceeded: a process gave no answer. The message contains all failures,
+            because the failure of another process may be the cause.
+        RemoteRaised, ActorDied: the first failure, if no deadline was exceeded.
     """
     answers: list[Any] = []
     wrong: list[Broken] = []
@@ -116,15 +126,16 @@ def answers_of(*pending: Any) -> list[Any]:
 
 
 def hold_other_tensors(actor: Any, length: int = 4) -> list[Any]:
-    """Make tensors that overwrite memory which `actor` has freed too early."""
+    """Return eight new tensors, which overwrite memory that `actor` freed too early."""
     rows = range(8)
     return [actor.make([200 + 10 * r + i for i in range(length)]) for r in rows]
 
 
 def shared_apart(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
-    """Return tensors that have no segment in common, shared beforehand if that can be.
+    """Share each of the `tensors` by a separate call, if possible, and return them.
 
-    What is first shared by one message may lie in one segment.
+    An implementation may put the tensors that a message shares into one segment.
+    Separate calls prevent this. Nothing is done if `share` is not claimed.
     """
     if "share" in stage.implementation.claims:
         actor.request("act", "share_each", tensors)
@@ -132,18 +143,27 @@ def shared_apart(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
 
 
 def opened(stage: Any, *actors: Any) -> Holdings:
-    """Return the segments, and the descriptors and mappings of each of the `actors`."""
+    """Return the existing segments, and the descriptors and mappings of `actors`."""
     found: Holdings = stage.holdings(*actors)
     return found
 
 
 def nothing_is_added(before: Holdings, stage: Any, *actors: Any) -> None:
-    """Wait until there is nothing more than `opened` found `before`."""
+    """Wait until segments, descriptors and mappings are no more than `before`.
+
+    Args:
+        before: the result of `opened` for the same actors.
+        stage: the stage of the actors.
+        actors: the processes whose descriptors and mappings are compared.
+
+    Raises:
+        LeftBehind: there are more.
+    """
     stage.check_given_back(before, *actors)
 
 
 def machinery(stage: Any, *actors: Any) -> list[int]:
-    """Count temporary files and processes, and threads of the actors."""
+    """Return the numbers of temporary files, processes, and threads of each actor."""
     shown = stage.ledger.read()
     held = [shown["processes"][str(actor.pid)] for actor in actors]
     counts = [len(shown["files"]), len(shown["processes"])]
@@ -156,13 +176,16 @@ def is_sent(
     channel: str = "",
     sentence: str = "the message can be received",
 ) -> None:
-    """Wait until a message has left its sender, where a thread may write it."""
+    """Wait until the receiver can receive a message of the sender.
+
+    A channel may write the message in a thread, after the call of `put` has returned.
+    """
     there = lambda: receiver.has_message(sender, channel)  # noqa: E731
     eventually(there, sentence, receiver.deadline)
 
 
 def each_storage_has_a_segment(stage: Any) -> None:
-    """See that a segment comes and goes with its storage, and has no other.
+    """Require that a storage has its own segment, which is removed with the storage.
 
     Raises:
         Unsupported: the implementation keeps segments for later use.
@@ -172,10 +195,13 @@ def each_storage_has_a_segment(stage: Any) -> None:
 
 
 def only_name(stage: Any, before: set[str]) -> str:
-    """Return the one name that is there and was not `before`.
+    """Return the name of the only segment that was added since `before`.
 
-    After a put it may come a little later: whether it may is the matter of CHAN-7.
+    Wait for the name: after a `put` it may appear a little later. Whether that is
+    permitted is judged by CHAN-7.
 
+    Raises:
+        Unsupported: the implementation keeps segments for later use.
     """
     each_storage_has_a_segment(stage)
     is_there = lambda: stage.ledger.segments() - before  # noqa: E731
@@ -186,10 +212,11 @@ def only_name(stage: Any, before: set[str]) -> str:
 
 
 def files_of_storages(stage: Any, before: set[str], count: int) -> set[str]:
-    """Return the files in which `count` storages lie that were shared since `before`.
+    """Return the files that contain `count` storages, shared since `before`.
 
-    Where segments are kept for later use they can lie together, and in a file that was
-    there before: then all files are returned.
+    Check that each storage has a file of its own. If the implementation keeps segments
+    for later use, the storages can be in one file, and in an older one. Then all files
+    are returned, without this check.
     """
     keeps = stage.implementation.kept_segments > 0
     known, needed = (set(), 1) if keeps else (before, count)
@@ -207,7 +234,7 @@ def files_of_storages(stage: Any, before: set[str], count: int) -> set[str]:
 
 
 def file_of(tensor: Any) -> str:
-    """Return the file in which a tensor lies, as its process has mapped it."""
+    """Return the identity of the mapped file that contains the first element."""
     file: str = tensor.actor.request("act", "file_of", tensor)
     check(file, "the tensor lies in a file that is mapped")
     return file
@@ -215,7 +242,7 @@ def file_of(tensor: Any) -> str:
 
 @contextmanager
 def strategy_set(actor: Any, name: str) -> Iterator[None]:
-    """Give `actor` the sharing strategy `name` for a while."""
+    """Set the sharing strategy of `actor` to `name` during the block."""
     before = actor.module.get_sharing_strategy()
     actor.module.set_sharing_strategy(name)
     try:
@@ -225,7 +252,10 @@ def strategy_set(actor: Any, name: str) -> Iterator[None]:
 
 
 def all_strategies(actor: Any) -> list[str]:
-    """Return the names of the strategies that `actor` can set, in order."""
+    """Return the sorted names of the strategies that `actor` can set.
+
+    Check that the strategy of the configuration is one of them.
+    """
     names = sorted(actor.module.get_all_sharing_strategies())
     claimed = actor.host.configuration.strategy
     check(claimed in names, f"{claimed!r}, which is claimed, is among the strategies")
@@ -233,16 +263,17 @@ def all_strategies(actor: Any) -> list[str]:
 
 
 def several_strategies(actor: Any) -> list[str]:
-    """Return the same, and see that there are two at least, as is claimed."""
+    """Return the names of `all_strategies`; check that there are at least two."""
     names = all_strategies(actor)
     check(len(names) > 1, "there are two strategies at least, as is claimed")
     return names
 
 
 def kill_managers(stage: Any, fresh: Any) -> None:
-    """Kill the managers of a stage by SIGKILL, and wait until they are dead.
+    """Kill the managers of the stage `fresh` by SIGKILL; wait until they have ended.
 
-    A process that is dying has no command line any more, and sockets still.
+    The wait uses pidfds. The ledger cannot be used: it recognizes a manager by its
+    command line, which a dying process loses while its sockets are still open.
     """
     managers = fresh.ledger.managers()
     check(managers, "there is a manager")
@@ -255,10 +286,12 @@ def kill_managers(stage: Any, fresh: Any) -> None:
 
 
 def shared_after_another(owner: Any, channel: str, strategy: str) -> Iterator[Any]:
-    """Yield tensors that a new process has shared, and sent, under a strategy.
+    """Yield tensors that a new process shares under `strategy` after another strategy.
 
-    It has used each of the others before, and this one not yet; the owner has the
-    tensors, too. What was shared before stays as it is.
+    For each other strategy, a new child shares a tensor under it, changes to
+    `strategy`, shares a second tensor, and sends a third one to the owner. The second
+    tensor, the third one, and the third one as the owner received it are yielded. Then
+    the values of all of them are checked.
     """
     for before in sorted(set(several_strategies(owner)) - {strategy}):
         child = owner.start_peer()

@@ -1,4 +1,4 @@
-"""Chapter API: the names that a drop-in for multiprocessing has to offer."""
+"""Chapter API: the names that a drop-in replacement for `multiprocessing` needs."""
 
 import multiprocessing
 
@@ -10,9 +10,9 @@ from sharedtensor_conformance.harness import attempt, check, clause
 from sharedtensor_conformance.harness.outcomes import Unsupported
 
 MODULE = "module"
-"""Whose processes and channels are those of the module itself, without a context."""
+"""In place of a start method: use the functions of the module, not of a context."""
 CHANNELS = {"queue": "Queue", "simple_queue": "SimpleQueue", "pipe": "Pipe"}
-"""What makes a channel, by the name that an adapter declares it by."""
+"""The functions that make channels, by the names of the channels in adapters."""
 
 
 @clause("API-1", vary=())
@@ -120,14 +120,14 @@ def test_module_starts_a_process_by_the_start_method_that_was_set(
 
 
 DEFAULT = multiprocessing.get_all_start_methods()[0]
-"""The start method of a program that sets none, as Python's documentation says."""
+"""The default start method of this Python, which its documentation lists first."""
 
 
 def default_is_declared(implementation):
-    """See that an implementation declares the default of this Python.
+    """Require that an implementation declares the default start method of this Python.
 
     Raises:
-        Unsupported: it does not.
+        Unsupported: it does not declare this start method.
     """
     if DEFAULT not in implementation.start_methods:
         raise Unsupported(f"{DEFAULT}, the default of this Python, is not declared")

@@ -1,8 +1,10 @@
-"""Messages with tensors of every dtype and layout, on every way, and again.
+"""Messages with tensors of every dtype and layout, sent in every way and repeatedly.
 
-A clause names no dtype, no channel and no number of times, so it binds for all of them
-together. Here each way carries all that can be sent: the first time, again, by another
-thread, back and on, from forked children and theirs, and past the end of its sender.
+A clause that names no dtype, no channel and no number of messages holds for every
+combination of them. So these tests send bundles, which contain everything that can be
+sent. They send a bundle once, again, from another thread, back, and to a third process.
+They send it from forked children and grandchildren, and end the sender before the
+message is received.
 """
 
 from sharedtensor_conformance.chapters.bundle_stories import (
@@ -28,19 +30,19 @@ BY_MESSAGE = ("spawn", "forkserver")
 
 
 def send(bundle, receiver, channel=""):
-    """Send a bundle; return it as it arrived."""
+    """Send a bundle; return the received one."""
     return bundle.there(receiver, bundle.actor.send(bundle.remote, receiver, channel))
 
 
 def send_between_threads(bundle, receiver, channel):
-    """Let a new thread of each side send and receive a bundle."""
+    """Send a bundle from a new thread to a new thread; return the received one."""
     sender = bundle.actor
     sender.put_in_a_thread(bundle.remote, receiver, channel)
     return bundle.there(receiver, receiver.get_in_a_thread(sender, channel))
 
 
 def go_all_ways(bundle, receiver, bystander, channel):
-    """Send a bundle again and again, back and on; all of them are one memory."""
+    """Send a bundle three times, back, and on; check that all share memory."""
     first = send(bundle, receiver, channel)
     arrives_and_is_shared(first, bundle)
     with about("RESHARE-2"):
@@ -283,12 +285,12 @@ def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, peer, implemen
 
 
 def in_a_child(actor, what, *arguments):
-    """Let a forked child of a process do what it could be asked for."""
+    """Make a forked child of a process execute a request; return the answer."""
     return actor.in_a_child(what, *arguments)
 
 
 def in_a_grandchild(actor, what, *arguments):
-    """Let a forked child of a forked child of a process do what it could be asked."""
+    """Make a forked child of a forked child execute a request; return the answer."""
     return actor.in_a_child("act", "in_a_child", what, *arguments)
 
 
@@ -361,7 +363,11 @@ def test_forked_children_of_forked_children_send_and_end(
 
 
 def tasks_share(pool, owner, peer, implementation, *ways):
-    """Submit bundles, one of them twice, and one that the peer has; look at results."""
+    """Submit bundles to a pool; check what arrives, what returns, and who sees writes.
+
+    One bundle belongs to the owner. The other one belongs to the peer, which sends it
+    to the owner; it is submitted twice.
+    """
     made = make_bundle(peer, implementation, 1)
     for number, bundle in enumerate((make_bundle(owner, implementation), made, made)):
         here = send(bundle, owner) if bundle.actor is peer else bundle
@@ -421,7 +427,7 @@ def test_bundles_of_calls_are_shared_with_the_executor(stage, implementation):
 
 
 QUEUES = ("joinable_queue", "queue_of_two")
-"""Queues besides those that are claimed."""
+"""Kinds of queues in addition to the claimed channels."""
 
 
 @clause(

@@ -35,29 +35,29 @@ PLAIN = [
     [1, (2, [3, {"four": (5.0, b"6")}])],
     {"key": None, 3: [True, "x"], (4, "t"): {"deep": {"deeper": 1}}},
 ]
-"""Plain values, of each kind that a message can have, nested and empty ones too."""
+"""Plain values of each type in messages, including empty and nested ones."""
 
 SHORT = 0.2
-"""Seconds for which an empty queue is asked."""
+"""The longest timeout, in seconds, of a call on an empty or full queue."""
 
 RACES = 20
-"""Tensors that two threads put: where they race, a good part of them goes wrong."""
+"""The number of tensors that two threads put. If there is a race, several fail."""
 
 MANY = 100
 TENSORS = 400
-"""Tensors in one message: more than one packet or request has room for."""
+"""The number of tensors in one message: more than fit into one packet or request."""
 
 FEW = 4
-"""Tensors in a message that two threads put."""
+"""The number of tensors in a message that two threads put."""
 
 UNCOUNTED = 1000
-"""The same, where no descriptor limits how many a process may have."""
+"""The same for a strategy without a descriptor for each tensor."""
 
 SIZES = (5, 0, 600_000, 1, 4096, 4097, 16_384, 16_385, 65_536, 65_537, 0)
-"""Bytes in one message: none, a few, more than a pipe holds, and around its limits."""
+"""Sizes of messages in bytes: zero, small, near the limits of a pipe, and larger."""
 
 TEXT = "x" * 30_000
-"""So much text in so many messages is more than a pipe or a socket holds."""
+"""The text of a message. `MANY` such messages do not fit into a pipe or a socket."""
 
 
 @clause("CHAN-1")
@@ -195,7 +195,7 @@ def test_order_is_kept_when_more_is_put_than_the_system_takes(owner):
     Where the system takes no more, the child makes room for one message, and the owner
     puts another at once: that must not pass those which have waited for room.
     """
-    channel = owner.open_channel("queue")  # whose thread goes with it: see LIFE-12
+    channel = owner.open_channel("queue")  # its thread ends with it: see LIFE-12
     child = owner.start_peer(arguments=channel)
     put, got = count(), count()
 
@@ -453,22 +453,25 @@ ASKED = (
     *(({"timeout": 0}, 10), ({"timeout": 0.001}, 10), ({"block": False}, 10)),
     ({"timeout": SHORT}, 3),
 )
-"""How a queue is told not to wait for ever, and how often it is asked so."""
+"""Arguments that limit how long a call on a queue waits; how often each is tried."""
 
 ALLOWED = 1.0
-"""Seconds after its timeout in which a call has to give up."""
+"""The number of seconds after its timeout within which a call has to return."""
 
 EARLY = 0.001
-"""Seconds by which a timeout may seem to be too short: two clocks differ."""
+"""The number of seconds by which a call may seem to return early: two clocks differ."""
 
 LATE = 3
-"""So many calls that are late are no chance: a busy machine delays one of them."""
+"""The number of late calls that fails the test. A busy machine may delay one call."""
 
 
 def gives_up_as_asked(seconds_until, state):
-    """A queue is in a state in which a call can wait, and gives up when it is told to.
+    """Check that calls on an empty or full queue give up at their timeout.
 
-    `seconds_until` makes a call; it returns how long that took to find this state.
+    Args:
+        seconds_until: makes a call with the arguments it gets. It returns after how
+            many seconds the call reported the state, or None if it did not.
+        state: the state of the queue, ``"empty"`` or ``"full"``.
     """
     for how, times in ASKED:
         timeout, late, made = how.get("timeout", 0), [], 0
@@ -540,7 +543,7 @@ WAYS = (
     *("apply", "apply_async", "map", "map in chunks", "map_async", "starmap"),
     *("imap", "imap in chunks"),
 )
-"""How a program may submit tasks to a pool."""
+"""The methods of a pool by which a program submits tasks."""
 
 
 @clause("CHAN-1", "CHAN-2", vary=("strategy",), prefers="fork")
@@ -580,21 +583,22 @@ def test_worker_of_a_pool_starts_with_the_strategy_of_its_parent(stage):
 
 
 AROUND = (-17, -16, -9, -8, -1, 0, 1)
-"""Bytes from a power of two at which something may change: a header may come first."""
+"""Offsets in bytes from a power of two. A limit may be there, or a header before it."""
 
 POWERS = [1 << power for power in range(5, 22)]
 
 SWEEP = (66_000, 7)
-"""Sizes below the first, by steps of the second, which is less than most headers have.
+"""The limit of the sizes in bytes, and the step between them.
 
-What a message may take at once need not be near a power of two.
+A limit of the implementation need not be near a power of two. The step is shorter than
+most headers.
 """
 
 FORMS = (
     *("bytes", "bytearray", "memoryview", "large items", "array"),
     *("from an offset", "a part"),
 )
-"""How a program may hand bytes to `send_bytes`."""
+"""The forms in which a program passes bytes to `send_bytes`."""
 
 
 @clause("CHAN-11", vary=("strategy",), prefers="fork")
@@ -617,7 +621,7 @@ def test_bytes_of_every_size_and_form_arrive_whole(owner):
 
 
 BEFORE_A_LIMIT = 48
-"""Bytes that a list with bytes in it may take besides, when it is pickled."""
+"""The maximum number of bytes that pickle adds to the bytes in a list."""
 
 LIMITS = (4096, 1 << 15, 1 << 16, 1 << 18, 1 << 20)
 
@@ -643,7 +647,7 @@ def test_messages_of_every_size_about_a_limit_arrive_whole(
 
 
 WITH_A_TENSOR = 450
-"""Bytes that a tensor may take beside them."""
+"""The same if the list also contains a tensor."""
 
 
 @clause("CHAN-4", "CHAN-6", "SHARE-3", vary=("strategy",), prefers="fork")
@@ -669,7 +673,7 @@ IMPATIENT: list[dict[str, Any]] = [
     {"block": False, "timeout": 1000},
     {"block": True, "timeout": 0.01},
 ]
-"""How a program may ask a queue and not wait for ever; `get_nowait` is the first."""
+"""Arguments of `get` that limit its waiting. The first stands for `get_nowait`."""
 
 
 @clause("CHAN-12", "CHAN-4", vary=("strategy",), prefers="fork", channels=("queue",))
@@ -729,7 +733,7 @@ def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner):
         if "joinable" in BOUNDED[bound - 1]:
             for _ in range(3 * bound):
                 channel.task_done(owner)
-            if not unseen:  # else put has accepted what nobody can receive
+            if not unseen:  # otherwise `put` accepted messages that never arrive
                 channel.join(child)
 
 
@@ -748,14 +752,14 @@ def test_put_that_a_full_queue_refuses_counts_no_task_and_leaves_nothing(owner, 
     channels = [owner.open_channel(kind) for kind in BOUNDED]
     child = owner.start_peer(arguments=channels)
     offer_too_much(child, owner, channels, 0)
-    before = stage.holdings(owner, child)  # what the queues need is there now
+    before = stage.holdings(owner, child)  # includes what the queues need themselves
     for turn in (1, 2):
         offer_too_much(child, owner, channels, turn)
     stage.check_given_back(before, owner, child)
 
 
 def offer_too_much(sender, receiver, channels, turn):
-    """Fill each of the `BOUNDED` queues, offer it more in vain, and empty it."""
+    """Fill each of the `BOUNDED` queues, check that it refuses more, and empty it."""
     for bound, channel in enumerate(channels, 1):
         for number in range(bound):
             put_and_drop(sender, channel, [turn, number])
@@ -773,7 +777,7 @@ def offer_too_much(sender, receiver, channels, turn):
 
 
 def offered_in_vain(sender, channel, turn):
-    """Yield tensors that the sender offers a full queue, each in another way."""
+    """Yield new tensors that a full queue refused, each with other arguments."""
     for how in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
         more = sender.make([turn, 90])
         taken = channel.offer(sender, more, how)
@@ -782,7 +786,7 @@ def offered_in_vain(sender, channel, turn):
 
 
 def put_and_drop(sender, channel, values):
-    """Let the sender put a new tensor, and drop it."""
+    """Make the sender put a new tensor and drop it."""
     tensor = sender.make(values)
     channel.put(sender, tensor)
     tensor.drop()

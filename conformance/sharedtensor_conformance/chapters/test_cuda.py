@@ -1,4 +1,4 @@
-"""Chapter CUDA: device memory, whose allocations are handed over by handle."""
+"""Chapter CUDA: device memory, whose allocations are shared by handle."""
 
 from sharedtensor_conformance.chapters.stories import about
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
@@ -7,33 +7,36 @@ from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE
 
 LARGE = 4 << 20
-"""Bytes of a block that the driver's figures show: what is small may be carved from a
-block that the driver has already."""
+"""The size in bytes of a block that the driver's memory figures show. A smaller block
+may be part of memory that the driver has already allocated."""
 
 SLACK = 1 << 20
-"""Bytes by which those figures may differ for reasons of the driver's own."""
+"""The number of bytes by which the driver may change these figures by itself."""
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""The variable that chooses and orders the devices that a process sees, by names."""
+"""The environment variable that selects and orders the devices that a process sees."""
 
 IN_FLIGHT = 75
-"""Tensors in one of two messages that nobody receives yet; they fit a pipe."""
+"""The number of tensors in each of two messages in flight. A pipe can hold one."""
 
 
 def write_and_wait(tensor, index, value):
-    """Write one element on the device and wait for it."""
+    """Write one element on the device, and wait until it is written."""
     tensor.write_later(index, value)
     tensor.actor.synchronize()
 
 
 def values_after_waiting(tensor):
-    """Wait for the device and return the values that it holds."""
+    """Wait for pending work of the device, and return the values of the tensor."""
     tensor.actor.synchronize()
     return tensor.device_values()
 
 
 def refill(*actors):
-    """Let the actors collect, and use again what was freed; hold what they made."""
+    """Make the actors collect garbage and allocate again; return the new tensors.
+
+    If memory was freed too early, the new tensors overwrite it.
+    """
     made = []
     for actor in actors:
         actor.collect()
@@ -43,25 +46,25 @@ def refill(*actors):
 
 
 def memory_used(*actors):
-    """Return the device memory in use when the actors have collected."""
+    """Return the bytes of device memory in use, after the actors collect garbage."""
     for actor in actors:
         actor.collect()
     return actors[0].device_memory_used()
 
 
 def make_with_block(actor, values):
-    """Make a tensor with these values, and a block that the driver's figures show."""
+    """Return a float64 tensor with these values, and a block of `LARGE` bytes."""
     return [actor.make_on_device(values, "float64"), actor.make_block(LARGE)]
 
 
 def drop_all(tensors):
-    """Drop each of the tensors."""
+    """Drop all tensors."""
     for tensor in tensors:
         tensor.drop()
 
 
 def warm_up(sender, *receivers):
-    """Let the actors share once: at first a driver loads code and fills its pools."""
+    """Share once. At its first use a driver loads code and fills its pools."""
     sent = make_with_block(sender, [0.5])
     for receiver in receivers:
         drop_all(sender.send(sent, receiver))
@@ -69,7 +72,7 @@ def warm_up(sender, *receivers):
 
 
 def is_given_back(before, stage, *actors):
-    """Check that no more memory than before is in use."""
+    """Wait until no more device memory is in use than `before`, in bytes."""
     eventually(
         lambda: memory_used(*actors) <= before + SLACK,
         "as much device memory is in use as before",
@@ -78,7 +81,11 @@ def is_given_back(before, stage, *actors):
 
 
 def are_shared(tensors, expected):
-    """Let each tensor be written in turn; check that all show every write."""
+    """Write to each tensor in turn; check that all show every write.
+
+    Returns:
+        The values after the writes.
+    """
     expected = list(expected)
     for number, writer in enumerate(tensors):
         index = number % len(expected)
@@ -90,7 +97,7 @@ def are_shared(tensors, expected):
 
 
 def without_the_first(owner):
-    """Return the names of the devices that the owner sees, but of the first one."""
+    """Return the names of the devices that the owner sees, without the first one."""
     given = owner.system.variable(VISIBLE)
     count = owner.device_count()
     names = map(str, range(count)) if given is None else given.split(",")
@@ -98,10 +105,10 @@ def without_the_first(owner):
 
 
 def start_seeing(owner, device, names):
-    """Start a peer that sees these of the owner's devices, in this order, or none.
+    """Start a peer that sees only the devices `names`, in this order.
 
     Raises:
-        NotRun: the variable does not choose what a process sees of this device.
+        NotRun: the environment variable has no effect on this kind of device.
     """
     with owner.system.variable_set(VISIBLE, ",".join(names)):
         child = owner.start_peer(needs_device=False)
@@ -412,7 +419,7 @@ def test_death_of_a_receiver_takes_nothing_from_messages_in_flight(owner, peer, 
 
 
 def put_and_drop(number, sender, receiver):
-    """Let the sender make a tensor, put it on a channel and drop it."""
+    """Make the sender put a new tensor and drop it."""
     tensor = sender.make_on_device([number] * 4, "float64")
     sender.synchronize()
     sender.put(tensor, receiver)
@@ -555,7 +562,7 @@ def test_allocation_that_its_owner_received_is_freed(owner, stage, device):
     channel.close(owner)
     check(memory_used(owner) > before + SLACK, "the allocation is there")
     drop_all(sent)
-    if not refused:  # what was refused counts as a message that nobody has received
+    if not refused:  # a refused message counts as one that was never received
         drop_all(again)
         is_given_back(before, stage, owner)
 
@@ -713,7 +720,7 @@ def test_event_can_be_sent_and_orders_the_work_of_two_processes(
 def test_tensor_arrives_on_the_device_on_which_it_lies(sender, receiver, device):
     """A tensor on each of two devices is sent, that of the second one first."""
     if sender.device_count() < 2:
-        raise NotRun(ONE_DEVICE)  # there, it would arrive on that one in any case
+        raise NotRun(ONE_DEVICE)  # with one device it always arrives on the right one
     for index in (1, 0):
         values = [30 + index, 40 + index]
         tensor = sender.make_on(index, values, "float32")

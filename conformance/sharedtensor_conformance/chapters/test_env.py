@@ -1,7 +1,7 @@
-"""Chapter ENV: what surrounds a program, and what a container takes from it.
+"""Chapter ENV: the environment of a program, and what a container takes from it.
 
-A test that changes what cannot be changed back has processes of its own. Where the
-system does not let the suite make such surroundings, the case is not run.
+A test that makes a permanent change has an isolated stage. If the system does not
+permit the suite to make an environment, the case is not run.
 """
 
 import errno
@@ -21,13 +21,14 @@ from sharedtensor_conformance.harness import attempt, check, clause, eventually
 
 LENGTH = 4096
 SIZE = 4 * LENGTH
-"""Elements and bytes of a tensor of four pages."""
+"""The size in bytes of a tensor of `LENGTH` elements, which has four pages."""
 
 
 def works_or_is_refused(tensor, values, sender, receiver, channel):
-    """Send a tensor: it arrives and is shared, or one of the two calls raises.
+    """Send a tensor; check that it arrives and is shared, unless `put` or `get` raises.
 
-    Returns whether it arrived.
+    Returns:
+        Whether it arrived.
     """
     _, refused = attempt(lambda: sender.put(tensor, receiver, channel))
     check.equal(tensor.values(), values, "the sender's has its values")
@@ -39,7 +40,11 @@ def works_or_is_refused(tensor, values, sender, receiver, channel):
 
 
 def received_or_refused(tensor, receiver, sender, channel):
-    """Receive a tensor, which is shared then, or see that the receive raises."""
+    """Receive a tensor, and check that it is shared, unless `get` raises.
+
+    Returns:
+        Whether it arrived.
+    """
     arrived, refused = receiver.try_get(sender, channel)
     if refused is None:
         each_sees_the_writes_of_the_others(tensor, arrived)
@@ -77,13 +82,17 @@ SCARCE = {
     "file_size": ("EFBIG",),
 }
 ERRORS = {"room": ("ENOSPC", "ENOMEM"), **UNUSABLE, **SCARCE}
-"""What can be missing, and the errors of which one names it."""
+"""The resources that can be missing, each with the errors of which one must name it."""
 
 
 def shortage(what, actor, stage, spare=0):
-    """Return a context in which something is missing, of `actor` alone or of all.
+    """Return a context manager in whose block a resource is missing.
 
-    Of descriptors and memory there is nothing but `spare`.
+    Args:
+        what: a resource, one of `ERRORS`.
+        actor: the only process that lacks descriptors, memory or file size.
+        stage: the stage, all of which lacks ``/dev/shm`` or room in it.
+        spare: how many descriptors or bytes of memory are left.
     """
     if what in UNUSABLE:
         return stage.system.unusable_shm(what)
@@ -93,7 +102,12 @@ def shortage(what, actor, stage, spare=0):
 
 
 def names_its_cause(refused, errors):
-    """Check that an exception names one of these errors of the system, if it is one."""
+    """Check that an exception names one of `errors`.
+
+    Args:
+        refused: the exception, or None if nothing was refused.
+        errors: names of error codes, such as ``"ENOMEM"``.
+    """
     if refused is None:
         return
     numbers = [getattr(errno, name) for name in errors]
@@ -159,9 +173,12 @@ def test_refusal_to_receive_names_its_cause(sender, receiver, stage, what):
 
 
 def refusals_without_memfd_create(fresh, error):
-    """Let processes send each other tensors without `memfd_create`.
+    """Make owner and peer send each other tensors while `memfd_create` fails.
 
-    Returns the exceptions of those that were refused; others arrive and are shared.
+    Check that a tensor arrives and is shared unless `put` raises.
+
+    Returns:
+        The exceptions of `put`.
     """
     fresh.owner.system.forbid_memfd_create(error)
     refusals = []
@@ -208,13 +225,13 @@ def test_processes_of_different_pid_namespaces_share(stage):
     with stage.fresh(alone=True) as fresh:
         owner = fresh.owner
         loop = owner.open_channel(direct(fresh))
-        loop.put(owner, owner.make([1, 2]))  # what serves all of them is started here
+        loop.put(owner, owner.make([1, 2]))  # starts what all of them use
         loop.get(owner).drop()
         first, second = (child_in_a_namespace(owner) for _ in range(2))
         of_owner, later = owner.make([4, 5, 6]), owner.make([7, 8, 9])
         of_first, of_second = first.make([1, 2, 3]), second.make([2, 3, 4])
         held = [owner.send(of_owner, to) for to in (first, second)]
-        owner.send(later, first)  # by a message of its own: nobody else has its segment
+        owner.send(later, first)  # a separate message: only `first` gets its segment
         each_sees_the_writes_of_the_others(of_owner, *held)
         arrived = first.send(of_first, owner)
         onward = owner.send(arrived, second)
@@ -229,7 +246,10 @@ def test_processes_of_different_pid_namespaces_share(stage):
 
 
 def child_in_a_namespace(owner):
-    """Return a child that has another process id for itself than for its parent."""
+    """Return a child in a PID namespace of its own.
+
+    Its parent knows it by another process id than the child itself.
+    """
     with owner.system.children_in_a_pid_namespace():
         child = owner.start_peer()
     check(child.system.own_pid() != child.pid, "it is in a PID namespace of its own")
@@ -306,5 +326,5 @@ def test_program_after_one_that_was_killed_whole_shares(stage):
 
 
 def each_other(fresh):
-    """Return all pairs of a sender and a receiver."""
+    """Return all pairs of a sender and a receiver on the stage `fresh`."""
     return list(permutations((fresh.owner, fresh.peer, fresh.bystander), 2))

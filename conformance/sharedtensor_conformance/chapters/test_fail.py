@@ -1,8 +1,8 @@
-"""Chapter FAIL: what is left when the system refuses.
+"""Chapter FAIL: the state that a refused system call leaves.
 
-Each story takes something away from a process, lets it try, gives it back, and lets it
-try again. An implementation that does not need what is missing succeeds at once, and
-then has to have done it right.
+Each test takes a resource from a process, makes the process try an operation, restores
+the resource, and tries again. An implementation that does not need the resource
+succeeds at the first attempt, and then the result must be right.
 """
 
 from itertools import product
@@ -18,17 +18,17 @@ from sharedtensor_conformance.chapters.stories import (
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 
 LENGTH = 4096
-"""Elements of a tensor that has four pages of memory."""
+"""The number of elements of a tensor of four pages."""
 
 SIZE = 4 * LENGTH
 TOO_LITTLE = 3 * SIZE + SIZE // 2
-"""Bytes that three such tensors and half of another one need."""
+"""The number of bytes that three and a half of these tensors need."""
 
 SHORTAGES = (("descriptors", 1), ("memory", 0), ("descriptors", 2), ("descriptors", 0))
-"""What the actors run short of in turn."""
+"""The resources that the actors lack in turn, and how much of each is left."""
 
 NO_MAPPINGS = (("memory", 0), ("memory", SIZE), ("mappings", 0))
-"""How a process comes to have none, or too few for a message of two tensors."""
+"""The limits that permit no mapping, or too few for a message of two tensors."""
 
 
 def large(actor, number):
@@ -38,7 +38,7 @@ def large(actor, number):
 
 
 def several(actor, number, count=3):
-    """Return some tensors and the values of each."""
+    """Return `count` tensors, and the values of each."""
     rows = [[10 * number + n, 20 + n, 30 + n] for n in range(count)]
     return [actor.make(row) for row in rows], rows
 
@@ -49,7 +49,11 @@ def have_values(tensors, rows, sentence):
 
 
 def can_be_written(tensor, values):
-    """Write the first element of every page and the last; check all of them."""
+    """Write the first element of each page, and the last one; check all elements.
+
+    Returns:
+        The values after the writes.
+    """
     changed = list(values)
     for index in {*range(0, len(values), 1024), len(values) - 1}:
         changed[index] += 0.5
@@ -59,30 +63,33 @@ def can_be_written(tensor, values):
 
 
 def no_more_files(count, before, stage):
-    """Wait until only so many files have been added to those of `before`."""
+    """Wait until at most `count` files have been added since `before`."""
     few = lambda: len(stage.ledger.segments() - before) <= count  # noqa: E731
     eventually(few, "no file is left of what was refused", within=stage.grace)
 
 
 def drop(*tensors):
-    """Drop all of them."""
+    """Drop all tensors."""
     for tensor in tensors:
         tensor.drop()
 
 
 def send_by_a_thread(sender, payload, receiver, channel):
-    """Send as `sender.send` does, by a thread that has not been refused anything."""
+    """Send from a new thread, in which nothing was refused; return what arrives."""
     sender.put_at_once(payload, receiver, channel=channel)
     return receiver.get(sender, channel)
 
 
 def send(sender, payload, receiver, channel):
-    """Send by the thread that was refused."""
+    """Send from the thread in which something was refused; return what arrives."""
     return sender.send(payload, receiver, channel)
 
 
 def is_one_memory(tensor, arrived, index):
-    """Write an element through what arrived, and what was there through the other."""
+    """Check that two tensors share memory, by a write of one element through each.
+
+    The second write restores the value.
+    """
     value = tensor.read(index)
     arrived.write(index, value + 1)
     check.equal(tensor.read(index), value + 1, "what put accepted is shared")
@@ -91,10 +98,14 @@ def is_one_memory(tensor, arrived, index):
 
 
 def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
-    """Put a message; what is accepted has to become receivable, and is received."""
+    """Put tensors; check that they arrive and are shared, unless `put` raises.
+
+    Returns:
+        The exception of `put`, or None.
+    """
     _, refused = attempt(lambda: sender.put(tensors, receiver, channel))
     if refused is None:
-        # While the shortage lasts: a thread may still have to write the message.
+        # Wait while the resource is missing: a thread may still write the message.
         sentence = "what put accepted can be received"
         is_sent(sender, receiver, channel, sentence)
         arrived = receiver.get(sender, channel)
@@ -107,7 +118,7 @@ def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
 
 
 def get_works_or_is_refused(rows, receiver, sender, channel):
-    """Receive a message, all of it or nothing."""
+    """Receive a message; check that it is complete, unless `get` raises."""
     arrived, refused = receiver.try_get(sender, channel)
     if refused is not None:
         return
@@ -116,7 +127,11 @@ def get_works_or_is_refused(rows, receiver, sender, channel):
 
 
 def put_three_messages(turn, tensors, sender, receiver, channel):
-    """Put one message that may be refused and two that come after it."""
+    """Put a message that the receiver may refuse, and two more messages.
+
+    Returns:
+        For each of the two later messages its tensors, and the values of each.
+    """
     later = [several(sender, turn + after, count=1) for after in (100, 200)]
     sender.put({"turn": turn, "tensors": tensors}, receiver, channel)
     for after, (others, _) in zip((100, 200), later, strict=True):
@@ -125,7 +140,7 @@ def put_three_messages(turn, tensors, sender, receiver, channel):
 
 
 def later_messages_arrive(turn, later, sender, receiver, channel):
-    """Receive what came after; the one that was refused may come before it."""
+    """Receive the two later messages. The refused one may arrive before them."""
     arrived = receiver.get(sender, channel)
     if arrived["turn"] == turn:
         drop(*arrived["tensors"])
@@ -474,7 +489,7 @@ def test_shortage_of_one_process_leaves_the_others_unharmed(
 
 
 TEXTS = (0, 60_000)
-"""Bytes beside a tensor: few, and more than travel in one piece."""
+"""The number of bytes beside a tensor: none, and more than fit into one packet."""
 
 
 @clause("FAIL-1", vary=("strategy",), prefers="fork", channels=("queue",))
@@ -487,7 +502,7 @@ def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
     channels = [owner.open_channel(kind) for kind in kinds]
     child = owner.start_peer(arguments=channels)
     for channel, kind in zip(channels, kinds, strict=True):
-        channel.put(owner, owner.make([1]))  # what is made once is made here
+        channel.put(owner, owner.make([1]))  # makes what is made only once
         channel.get(child).drop()
         if kind.startswith("joinable"):
             channel.task_done(child)
@@ -534,7 +549,7 @@ def test_message_that_is_lost_for_want_of_descriptors_gives_its_place_back(owner
 
 
 PILES = ((200, 30_000), (20, 200_000))
-"""Messages that are put: how many, and of how many characters."""
+"""The number of messages that are put, and the number of characters in each."""
 
 
 @clause("FAIL-1", vary=("strategy",), prefers="fork", channels=("queue",))

@@ -1,4 +1,7 @@
-"""Chapter FAULT: one fault, for one role, at one step of the protocol."""
+"""Chapter FAULT: runs the cells of the fault table.
+
+In each cell one fault strikes one role at one step of the protocol.
+"""
 
 from typing import Any
 
@@ -14,24 +17,24 @@ PLAIN: dict[str, Any] = {
     "isolated": True,
     "profiles": ("share",),
 }
-"""Where the cells of both strategies run: forked peers are there at once."""
+"""The configurations of the cells of both strategies. Forked peers start fast."""
 
 MANAGED: dict[str, Any] = {
     **PLAIN,
     "strategies": ("file_system",),
     "profiles": ("share", "manager"),
 }
-"""Where the cells run that have a manager in them."""
+"""The configurations of the cells that need a manager."""
 
 
 def over(id: str, *, managed: bool = False) -> Any:
-    """Run a test over the cells that judge the clause `id`."""
+    """Return a decorator that parametrizes a test over the cells of the clause `id`."""
     cells = cells_of(id, managed=managed)
     return pytest.mark.parametrize("cell", cells, ids=[cell.name for cell in cells])
 
 
 def strike(cell, stage, implementation):
-    """Run the cell in processes of its own."""
+    """Run the cell on an isolated stage."""
     with stage.fresh() as fresh:
         FaultRound(fresh, cell, exact=can_be_held(implementation, cell.step)).run()
 

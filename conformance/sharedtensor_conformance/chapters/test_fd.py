@@ -1,4 +1,4 @@
-"""Chapter FD: segments without a name, and the descriptors that stand for them."""
+"""Chapter FD: segments without a name, and their descriptors."""
 
 from collections import Counter
 
@@ -15,16 +15,16 @@ from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
 
 HELD = 6
-"""Tensors over one storage that a process holds at once."""
+"""The number of tensors over one storage that a process holds at the same time."""
 
 MANY = 300
-"""Storages in one message: more than the kernel takes descriptors at once."""
+"""The number of storages in one message: more than the descriptors of one packet."""
 
 LONG = 50_000
-"""Bytes in one message: more than an implementation may write at once."""
+"""The number of bytes in one message: more than fit into one write."""
 
 ROOM = 16
-"""Descriptors that a process near its limit may still open."""
+"""The number of descriptors that a process near its limit can still open."""
 
 
 @clause("FD-1", vary=("strategy",))
@@ -230,7 +230,10 @@ def test_storage_that_a_worker_keeps_costs_nothing_when_it_is_submitted(stage):
 
 
 def inherits_nothing_but(own, actor, stage):
-    """Start a program from `actor`; it has no descriptor that is not in `own`."""
+    """Start a program from `actor`; check that it inherits no descriptor except `own`.
+
+    `own` counts the descriptors of `actor` by their targets.
+    """
 
     def more():
         return stage.ledger.opened_since(own, pid)
@@ -276,7 +279,11 @@ def test_program_that_a_worker_starts_has_no_descriptor_of_a_storage(stage):
 
 
 def program_of_a_worker_has_nothing_more(owner, kind):
-    """A worker of this kind starts a program when it has a tensor, and before."""
+    """Check that a worker's program inherits no descriptor of the worker's tensors.
+
+    The worker belongs to a pool or an executor (`kind`). It starts one program before
+    it gets tensors, and one while it has them. The second has no more descriptors.
+    """
     with owner.pool(kind=kind) as pool:
         without = Counter(pool.targets_of_a_program([]))
         tensors = [owner.make([44, 45]), owner.make_long(LONG, 46)]
@@ -340,7 +347,10 @@ def test_process_has_more_storages_among_its_arguments_than_a_packet_has_descrip
 
 
 def give_many_to_a_child(fresh):
-    """Start a child with many tensors, share them with it, drop them, and end it."""
+    """Start a child with many tensors; check that they are shared, and end the child.
+
+    The owner drops its tensors before the end.
+    """
     owner = fresh.owner
     made = [owner.make([number, 52]) for number in range(MANY)]
     tensors = shared_apart(fresh, owner, made)
@@ -372,7 +382,10 @@ def test_process_near_its_limit_goes_on(sender, receiver, channel):
 
 
 NUMBER = 1100
-"""More descriptors than `select` can wait for, FD_SETSIZE, select(2)."""
+"""All descriptor numbers below this one are occupied.
+
+It is larger than FD_SETSIZE, the limit of select(2).
+"""
 
 
 @clause(
@@ -408,7 +421,10 @@ def test_descriptors_may_have_any_numbers(stage, channel):
 
 
 def goes_there_and_back(sender, receiver, channel):
-    """Send tensors twice, one at a time and several at once, back, and drop all."""
+    """Send a tensor alone, several in one message, one again, and all back; drop all.
+
+    Check that they arrive and are shared.
+    """
     made = [sender.make([number, 71, 72]) for number in range(4)]
     sender.put(made[0], receiver, channel)
     made[0].drop()

@@ -1,4 +1,4 @@
-"""Chapter FS: segments with a name, which somebody has to remove."""
+"""Chapter FS: segments with a name, which a process has to remove."""
 
 import contextlib
 import os
@@ -20,35 +20,38 @@ from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
 
 ARGUMENTS, ROOM = 100, 50
-"""Tensors among the arguments of a process, and descriptors to start it with."""
+"""The number of tensors among the arguments of a process, and the smaller number of
+descriptors that its parent can open when it starts the process."""
 
 MANY = 20
-"""Storages that a process holds at once: with a descriptor for each it would show."""
+"""The number of storages that a process holds at the same time. The test finds an
+implementation that keeps a descriptor for each of them."""
 
 LARGE = 1 << 20
-"""Elements of a tensor of 4 MiB."""
+"""The number of elements of a tensor of 4 MiB."""
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
 COUNTS = (1, 3, 1023, 1024, 1025, 4096, *(2**power + 1 for power in range(12, 21)))
-"""Elements of four bytes: less than a page, whole pages, and a little more.
+"""Lengths in elements of 4 bytes: less than a page, whole pages, and a little more.
 
-Up to 4 MiB, since who allocates may round to a power of two, or to huge pages.
+They go up to 4 MiB, because an implementation may round sizes up to a power of two, or
+to huge pages.
 """
 
 
 CHEAP: dict[str, Any] = {"vary": (), "prefers": "fork", "isolated": True}
-"""For stages on which it does not matter how processes are started."""
+"""For tests whose result does not depend on the start method: the fastest is used."""
 
 
 def name_goes(stage, name):
-    """Wait until the file of that name has been removed."""
+    """Wait until the file with this name has been removed."""
     gone = lambda: name not in stage.ledger.segments()  # noqa: E731
     eventually(gone, "the file is removed", within=stage.grace)
 
 
 def shared_and_its_name(actor, stage, values):
-    """Let `actor` share a tensor; return it and the name of its file."""
+    """Make `actor` share a tensor; return the tensor and the name of its file."""
     before = stage.ledger.segments()
     tensor = actor.make(values)
     tensor.share()
@@ -134,7 +137,7 @@ def test_name_goes_though_one_process_received_it_twice(
 
 
 TOO_LARGE = 20_000
-"""Elements of a tensor that is too large to lie in a file with others."""
+"""The number of elements of a tensor that is too large to share a file with others."""
 
 
 @clause("FS-2", vary=("strategy",))
@@ -270,7 +273,7 @@ def test_process_can_be_started_with_more_storages_than_there_are_descriptors(
     """The owner can open few descriptors and starts a process with many tensors."""
     tensors = owner.request("act", "make_many", ARGUMENTS, 27)
     owner.request("act", "share_each", tensors)
-    for each in (tensors[:1], tensors):  # what the first start opens may stay
+    for each in (tensors[:1], tensors):  # descriptors of the first start may stay open
         with owner.system.exhausted("descriptors", ROOM):
             ended = owner.request("act", "start_at_once", [each], start_method)
         check.equal(ended, [0], "the process finds its tensors, and ends")
@@ -347,9 +350,13 @@ def test_nothing_is_left_of_a_storage_without_elements(
 
 
 def name_says_whose_it_is(actor, stage):
-    """Let `actor` share a tensor; see whom the name of its file tells.
+    """Make `actor` share a tensor; check that the name of its file shows its process.
 
-    Where segments are kept, the file may have been there before.
+    Check that the file belongs to the user. If the implementation keeps segments for
+    later use, the file may be an older one.
+
+    Returns:
+        The tensor.
     """
     before = stage.ledger.segments()
     tensor = actor.make([33, 34, 35])
@@ -474,9 +481,10 @@ def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
 
 @contextlib.contextmanager
 def maker_middle_and_last(stage, strategy):
-    """Give a stage and three processes of it besides the owner, one for each role.
+    """Yield an isolated stage and three of its processes: maker, middle and last.
 
-    All run, and nobody has needed a manager, when each shares something by itself.
+    The owner and all of them start before a manager is needed. Then each shares a
+    tensor by itself, so each may start a manager of its own.
     """
     with stage.fresh(enter=False) as fresh:
         roles = fresh.peer, fresh.bystander, fresh.owner.start_peer()
@@ -487,7 +495,13 @@ def maker_middle_and_last(stage, strategy):
 
 
 def goes_on_from(owner, arrived, last):
-    """Send a tensor to the last process and back; return it as it came back."""
+    """Send a tensor from the owner to the process `last` and back.
+
+    The owner and `last` drop the tensor when they have sent it.
+
+    Returns:
+        The tensor as the owner got it back.
+    """
     onward = owner.send(arrived, last)
     each_sees_the_writes_of_the_others(arrived, onward)
     arrived.drop()

@@ -15,7 +15,7 @@ from sharedtensor_conformance.harness.matrix import layouts_of
 
 
 def make_leaf(actor, values, grad=None):
-    """Make a leaf that requires grad and, where one is given, has a grad."""
+    """Return a leaf that requires grad; `grad` are the values of its grad, if any."""
     tensor = actor.make(values)
     tensor.set_requires_grad(True)
     if grad is not None:
@@ -24,7 +24,7 @@ def make_leaf(actor, values, grad=None):
 
 
 DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
-"""The dtypes of which every library with grads has leaves that require them."""
+"""The dtypes whose leaves can require grad in every library with grads."""
 
 GRADS = {
     "zeros": [0.0, 0.0, 0.0],
@@ -35,12 +35,12 @@ GRADS = {
     "extremes": extremes_of("float32"),
     "none": [],
 }
-"""Grads by what a program might take them for."""
+"""Values of grads that an implementation may confuse with something else."""
 
 
 @contextmanager
 def grad_mode(actor, on):
-    """Let `actor` record operations or not, for a while."""
+    """Set the grad mode of `actor` during the block, then record operations again."""
     actor.set_grad_mode(on)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Chapter HANDLE: what a handle says."""
+"""Chapter HANDLE: the content of a handle."""
 
 import re
 from itertools import islice
@@ -14,27 +14,31 @@ from sharedtensor_conformance.chapters.stories import (
 from sharedtensor_conformance.harness import check, clause, refusal
 
 LARGE = 1 << 19
-"""Elements of a tensor of 2 MiB: more than a pipe or a socket takes."""
+"""The number of elements of a tensor of 2 MiB: more than fit into a pipe or socket."""
 
 
 FIELDS = ("same", "more", "fewer")
-"""What a handle of another version has after its version, beside one of this one."""
+"""The fields after the version of a forged handle: as many as in this version, more, or
+fewer."""
 
 
 def other_versions(own):
-    """Yield versions that are not `own`, near ones and far ones, and their fields."""
+    """Yield versions other than `own`, similar or not, each with each of `FIELDS`."""
     for version in (f"{own}0", f"{own}.1", "0.0", "from-another-world"):
         for fields in FIELDS:
             yield version, fields
 
 
 def names(text, version):
-    """Return whether a version stands in a text, and not as a part of another one."""
+    """Return a match if a text contains a version, not only as part of another one."""
     return re.search(rf"(?<![\w.-]){re.escape(version)}(?![\w-]|\.\w)", text)
 
 
 def is_refused(tensor, other, sender, receiver, channel):
-    """Send a tensor with a handle of another version; the refusal names both."""
+    """Send a handle of another version; check that it is refused.
+
+    The exception has to name both versions. `other` is an item of `other_versions`.
+    """
     own, (version, fields) = receiver.handle_version(), other
     forged = tensor.forge_version(version, fields)
     sentence = f"a handle of version {version} is refused (fields: {fields})"

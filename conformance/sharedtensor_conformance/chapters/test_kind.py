@@ -1,11 +1,11 @@
-"""Chapter KIND: tensors that are more than a window on a storage."""
+"""Chapter KIND: kinds of tensors other than a window on a storage."""
 
 from sharedtensor_conformance.chapters.stories import about, direct
 from sharedtensor_conformance.harness import attempt, check, clause
 
 
 def arrives(sender, receiver, tensor, channel):
-    """Return the tensor that arrives; None where it was refused."""
+    """Send a tensor; return what arrives, or None if it was refused."""
     arrived, _ = attempt(lambda: sender.send(tensor, receiver, channel))
     return arrived
 
@@ -17,7 +17,7 @@ def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
     """The sender sends a tensor alone, and in a list beside an ordinary one."""
     tensor = sender.make_kind(tensor_kind)
     expected = tensor.describe()
-    channel = direct(stage)  # which sends in the caller, where a refusal is seen
+    channel = direct(stage)  # sends in the calling thread, which gets the exception
     arrived = arrives(sender, receiver, tensor, channel)
     if arrived is not None:
         check.equal(arrived.describe(), expected, "it arrives as it was")

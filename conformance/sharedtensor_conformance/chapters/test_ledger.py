@@ -1,4 +1,4 @@
-"""LIFE-7 and LIFE-12, judged over all of a configuration's cases after the last."""
+"""Judges LIFE-7 and LIFE-12 over all cases of a configuration, after the last case."""
 
 from sharedtensor_conformance.harness import check, clause
 from sharedtensor_conformance.harness.checks import wait_until

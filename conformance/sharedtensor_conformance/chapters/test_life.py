@@ -1,4 +1,4 @@
-"""Chapter LIFE: who must outlive whom, and what is left in the end."""
+"""Chapter LIFE: how long tensors and messages stay valid, and what is left of them."""
 
 import os
 from collections import Counter
@@ -25,28 +25,31 @@ from sharedtensor_conformance.harness import attempt, check, clause, eventually,
 from sharedtensor_conformance.harness.process_tree import wait_until
 
 MANY = 300
-"""Storages in one message: more than the kernel takes descriptors at once."""
+"""The number of storages in one message: more than the descriptors of one packet."""
 
 
 PILE = 1000
 LONG = 10_000
-"""So many messages, of so many bytes, are more than a pipe or a socket holds."""
+"""The size in bytes of each of `PILE` messages, which do not fit into a pipe or
+socket."""
 
 FEW, LONGER = 100, 20_000
-"""The same, where many tensors are in each."""
+"""The number of messages with many tensors each, and the number of bytes beside them.
+Several such messages do not fit into a pipe or socket."""
 
 MEGABYTE, MEGABYTES = 1 << 20, 20
-"""Bytes of a tensor, and so many of them: more than a file for several may have."""
+"""The size of a tensor in bytes, and the number of these tensors. Together they are
+larger than a segment of several storages may be."""
 
 ENDS = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
-"""How processes end, besides returning, and their exit codes."""
+"""The ways in which processes end, other than by returning, and their exit codes."""
 
 SOON = 0.5
-"""Seconds in which a process ends that waits for nothing."""
+"""The number of seconds in which a process ends if it waits for nothing."""
 
 
 def keeps_its_values(tensor, expected):
-    """Check the values of `tensor`, write one of them, and check all again."""
+    """Check the values of `tensor`, write one of them, and check all values again."""
     check.equal(tensor.values(), expected, "it has its values")
     changed = [-expected[0], *expected[1:]]
     tensor.write(0, changed[0])
@@ -301,10 +304,11 @@ def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
 
 
 LARGE = 8_300
-"""Elements of 8 bytes of a tensor too large to lie in a segment with others."""
+"""The number of elements of 8 bytes of a tensor that is too large to share a segment
+with others."""
 
 NUMBERS_OF_LARGE = (2, 250, 257, 340, 450)
-"""Storages of one message: what says which they are grows with their number."""
+"""The numbers of storages in one message. The size of their handles grows with them."""
 
 
 @clause(
@@ -414,10 +418,16 @@ def test_child_that_is_forked_while_a_message_is_written_keeps_nothing_of_it(
 
 
 def forked_child_has_nothing_of(put, get, owner, stage):
-    """A child is forked between `put` and `get`; it has nothing of what was put.
+    """Fork a child between `put` and `get`; check that it keeps none of the messages.
 
-    Both get the channel and a number of tensors: `put` for a message of them each, or
-    all in one message.
+    The descriptors and mappings of a child that was forked while many tensors were
+    waiting are compared with those of a child that was forked while none were.
+
+    Args:
+        put: puts a number of tensors on a channel, in one message or in several.
+        get: receives all of them.
+        owner: the process that forks.
+        stage: the stage of the owner.
     """
     waiting = stage.implementation.kept_segments + ROUNDS
 
@@ -428,7 +438,7 @@ def forked_child_has_nothing_of(put, get, owner, stage):
             child = owner.start_peer(start_method="fork")
             check.equal(child.make([69]).values(), [69], "the child runs")
             get(channel, count)
-        finally:  # or what it has would be told as a leak, too
+        finally:  # otherwise its resources would be reported as leaks, too
             channel.close(owner)
             channel.drop(owner)
         return child
@@ -531,7 +541,7 @@ def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, 
 
 
 def nothing_stays(fresh, there, sentence):
-    """Wait until nothing is there any more; the evidence names the first of what is."""
+    """Wait until `there` returns an empty list; the evidence has its first item."""
 
     def found():
         names = there()
@@ -541,7 +551,7 @@ def nothing_stays(fresh, there, sentence):
 
 
 def everybody_holds_tensors(fresh):
-    """Let each actor hold a tensor it made and sent, and those that it received."""
+    """Make each actor hold a tensor that it sent to the others, and those received."""
     actors = (fresh.owner, fresh.peer, fresh.bystander)
     for number, sender in enumerate(actors):
         tensor = sender.make([80 + number, 84, 85])
@@ -586,7 +596,7 @@ def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
 
 
 def left(fresh):
-    """Return the segments and processes of `fresh` that are there now."""
+    """Return the existing segments and processes of the stage `fresh`."""
     return [*fresh.ledger.segments(), *fresh.ledger.processes().values()]
 
 
@@ -619,24 +629,24 @@ def test_tensor_outlives_a_forked_child_that_ends_with_it(owner, peer):
 
 
 FAILURES = 4
-"""Messages that fail: each would leave something."""
+"""The number of messages that fail, each of which may leave something."""
 
 COUNT = 8
-"""Messages that a story loses, or splits between consumers."""
+"""The number of messages that are lost, or divided between consumers."""
 
 ARGUMENTS = {"few": 2, "many": MANY}
-"""Tensors among the arguments of a process."""
+"""The numbers of tensors among the arguments of a process, by name."""
 
 STARTS: dict[str, Any] = {
     "start_methods": ("spawn", "forkserver"),
     "vary": ("strategy", "start_method"),
     "starts": True,
 }
-"""For what a process is started with, by methods that send it."""
+"""For tests of arguments, with the start methods that send them in a message."""
 
 
 def lose(actor, channel, count=COUNT):
-    """Put messages on a channel and drop their tensors."""
+    """Put messages that nobody receives on a channel, and drop their tensors."""
     for number in range(count):
         tensors = [actor.make([100 + number, 1]), actor.make([number, 2, 3])]
         channel.put(actor, tensors)
@@ -743,7 +753,10 @@ def test_processes_that_exit_with_messages_in_flight_leave_nothing(stage):
 
 
 def messages_are_everywhere(fresh):
-    """Let each put two messages on each channel to each other; nobody receives."""
+    """Make each actor put two messages to each other one on each channel.
+
+    Nobody receives the messages.
+    """
     actors = (fresh.owner, fresh.peer, fresh.bystander)
     for sender in actors:
         for receiver in actors:
@@ -804,7 +817,7 @@ def test_consumer_that_is_killed_while_it_waits_takes_no_message(owner, stage):
             check.equal(values, [[121, 0], [121, 1]], "the other receives all messages")
 
 
-# References of messages
+# References that messages hold
 
 
 @clause("LIFE-17", vary=("strategy",))
@@ -1018,13 +1031,19 @@ def test_groups_whose_processes_exit_normally_leave_nothing_behind(stage, start_
 
 
 def carriers(stage):
-    """Return the kinds of channels that are claimed, a pipe last."""
+    """Return the claimed channels, queues first and the pipe last."""
     claimed = stage.implementation.channels
     return [kind for kind in (*KINDS, "pipe") if kind in claimed]
 
 
 def chain(owner, channel):
-    """Start two processes; the first sends through the second towards the owner."""
+    """Start two processes; the first sends a tensor to the second, which sends it on.
+
+    The owner has not received the second message yet.
+
+    Returns:
+        Both processes: the maker of the tensor, and the middle.
+    """
     onward = owner.open_channel(channel)
     maker, middle = (owner.start_peer(arguments=onward) for _ in range(2))
     onward.put(maker, maker.make([181, 182, 183]))
@@ -1034,7 +1053,7 @@ def chain(owner, channel):
     return maker, middle
 
 
-@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # forked: one manager
+@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # fork shares the manager
 def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage):
     """First the middle exits and then the maker, before the owner receives."""
     kind = carriers(stage)[0]
@@ -1047,7 +1066,7 @@ def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage
     each_sees_the_writes_of_the_others(arrived, onward)
 
 
-@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # forked: one manager
+@clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # fork shares the manager
 def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage):
     """The maker is killed before the owner receives, the middle after that."""
     kind = carriers(stage)[:2][-1]
@@ -1084,7 +1103,10 @@ def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
 
 
 def has_only(own, program, stage):
-    """Check that a program has no descriptor that is not in `own`, and no mapping."""
+    """Check that a program has no descriptors except `own`, and maps no shared memory.
+
+    `own` counts descriptors by their targets.
+    """
     more = lambda: stage.ledger.opened_since(own, program.pid)  # noqa: E731
     sentence = "the program has no descriptor that sharing made"
     eventually(lambda: not more(), sentence, stage.grace, found=more)
@@ -1181,16 +1203,16 @@ def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
 
 
 LITTLE = 8
-"""Tensors of one message that are so small that they may have a segment in common."""
+"""The number of tensors in one message, so small that they may share a segment."""
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
 COMMON = 16 << 20
-"""Bytes that a segment of several storages may have."""
+"""The maximum size in bytes of a segment of several storages."""
 
 
 def drop_all_but(kept, *messages):
-    """Drop what is in these messages, from the end, but for one tensor."""
+    """Drop the tensors of these messages, from the end, except `kept`."""
     for tensors in messages:
         for tensor in reversed(tensors):
             if tensor is not kept:
@@ -1243,15 +1265,16 @@ def test_what_stays_of_one_module_keeps_nothing_of_others(owner, stage):
 
 
 def of_one_tensor(sizes, before, in_use, stage):
-    """Return by how much files have grown, or are new, where one tensor is held.
+    """Return how many bytes of files were added while only one tensor is held.
 
-    So many of the others as may be kept for later storages are left out, the largest.
+    The file of the tensor counts. Of the other files, the largest ones are left out, as
+    many as the implementation may keep for later use.
 
     Args:
-        sizes: of each file, by its identity.
-        before: the same of what was there before.
-        in_use: the file in which the tensor lies; "" where nothing tells.
-        stage: says how many may be kept.
+        sizes: the size of each file, by its identity.
+        before: the earlier sizes.
+        in_use: the file that contains the tensor; "" if it is not known.
+        stage: the stage, which knows how many segments may be kept.
     """
     more = {file: size - before.get(file, 0) for file, size in sizes.items()}
     needed = more.pop(in_use, 0)
@@ -1260,9 +1283,13 @@ def of_one_tensor(sizes, before, in_use, stage):
 
 
 def keeps_a_bounded_segment(kept, found, stage):
-    """Check that a tensor keeps at most what a segment may have, which `found` tells.
+    """Wait until a tensor keeps a segment of at most `COMMON` bytes.
 
-    It gets the file in which the tensor lies, where the implementation tells addresses.
+    Args:
+        kept: the tensor.
+        found: returns how many bytes the tensor keeps. It gets the file that contains
+            the tensor, or "" if the implementation does not claim `identity`.
+        stage: the stage of the tensor.
     """
     in_use = file_of(kept) if "identity" in stage.implementation.claims else ""
     eventually(

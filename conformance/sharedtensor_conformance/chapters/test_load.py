@@ -1,7 +1,7 @@
-"""Chapter LOAD: loaders that come to an end which their authors did not plan.
+"""Chapter LOAD: data loaders that end in a way that their authors did not plan.
 
-The owner is the consumer, and starts the workers. Where a test cites clauses of other
-chapters, it asks for what these say in the way in which a loader needs it.
+The owner is the consumer, and starts the workers. Some tests cite clauses of other
+chapters, and test them as a loader depends on them.
 """
 
 import signal
@@ -21,51 +21,56 @@ from sharedtensor_conformance.harness import attempt, check, clause, eventually
 from sharedtensor_conformance.harness.outcomes import Broken, DeadlineExceeded
 
 ENDLESS = 100_000
-"""Batches of a worker that is not meant to come to their end."""
+"""A number of batches so large that a worker never puts the last one."""
 
 EPOCH = 100
-"""Batches of an epoch."""
+"""The number of batches of an epoch."""
 
 EACH = 3
-"""Batches of one worker among several."""
+"""The number of batches of each of several workers."""
 
 SMALL, LARGE = 100, 30_000
-"""Bytes beside a tensor; of large batches few have room, and the last one partly."""
+"""The sizes of a batch in bytes, without its tensor. A pipe has room for only a few
+large batches, and for a part of the next one."""
 
 BUFFERS, ELEMENTS, ROUNDS = 3, 16, 100
 
 
 def bounded(kind):
-    """Return the kind of queue whose `put` waits for room: a simple queue's does."""
+    """Return a queue like `kind` whose `put` waits for room.
+
+    The `put` of a simple queue always waits for room.
+    """
     return "queue_of_two" if kind == "queue" else kind
 
 
 def working(worker, channel, size=LARGE):
-    """Let a worker put batches without end."""
+    """Make a worker put batches without end; return the pending request."""
     return worker.doing("put_batches", channel, 0, ENDLESS, size)
 
 
 def in_parts(kind):
-    """Return how many bytes a batch has, so that the last one has room in part.
+    """Return a size of batches in bytes of which the last one is written only in part.
 
-    A bounded queue takes two of them, and a pipe 64 KiB. Of smaller ones more wait.
+    A pipe takes 64 KiB. The bounded queue takes only two batches, so these have to be
+    larger.
     """
     return 100_000 if kind == "queue" else LARGE
 
 
 def waits_for_room(worker, pending, channel, consumer):
-    """Wait until a worker waits in `put`, and batches are there.
+    """Wait until batches can be received and the worker waits in `put`.
 
-    Then a batch that is written in parts has been begun, and cannot be ended.
+    If a batch is written in parts, the worker has then written only a part of one.
     """
     there = lambda: channel.has_message(consumer)  # noqa: E731
     eventually(there, "batches can be received", worker.deadline)
-    # It puts many batches before there is no room.
+    # The worker puts several batches before there is no room.
     eventually(pending.is_waiting, f"{worker.name} waits for room", worker.deadline)
 
 
 def end(worker, how):
-    """End a worker from outside, whatever it does, and see that it has ended."""
+    """End a worker by the signal `how`, whatever it does, and wait for its end."""
     if how == "SIGKILL":
         worker.kill()
     else:
@@ -120,11 +125,12 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
 
 
 MANY, SHORT = 1000, 10_000
-"""Messages, and bytes in each: where large ones lie elsewhere, these fill the pipe."""
+"""The number of small messages, and the bytes in each. They fill the pipe even if the
+implementation puts the content of large messages elsewhere."""
 
 
 def put_a_pile(worker, channel):
-    """Put more than a pipe takes, in few large messages and in many small ones."""
+    """Put more than fits into a pipe, in large messages and in many small ones."""
     worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
     worker.request("act", "put_pile", channel, 0, MANY, SHORT)
 
@@ -136,7 +142,7 @@ ORDERS = (
     ("put a pile", "close", "cancel"),
     ("cancel", "put a pile", "close"),
 )
-"""What a worker does with a queue before it exits, in this order."""
+"""Sequences of what a worker does with a queue before it exits."""
 
 
 @clause("LOAD-2", vary=("strategy",), prefers="fork", channels=("queue",))
@@ -247,14 +253,14 @@ def test_pipe_whose_writers_have_gone_says_so(owner):
 
 
 def says_that_it_has_ended(receive, why):
-    """Check that there is no more in a pipe, and that this is told."""
+    """Check that a pipe reports its end: `receive` raises `EOFError`."""
     _, refused = attempt(receive)
     found = refused.type if refused else None
     check.equal(found, "EOFError", f"the pipe says that it has ended: {why}")
 
 
 UNREAD = (0, 1, 40)
-"""Messages that a process has not read when it ends."""
+"""The numbers of messages that a process has not read when it ends."""
 
 
 @clause(
@@ -286,7 +292,7 @@ def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by
             arrived = pipe.get(owner)["last"]
             check.equal(arrived.values(), [unread, 9], "the tensor behind arrives")
         _, refused = attempt(lambda p=pipe: p.get(owner))
-        # Where something was not read the kernel says so, and a program may be told.
+        # If messages were not read, the kernel may report a reset connection.
         told = ("EOFError", *(("ConnectionResetError",) if unread else ()))
         check(refused and refused.type in told, "the pipe says that it has ended")
 
@@ -342,7 +348,11 @@ def test_nothing_is_left_of_the_batches_of_a_worker_that_outlives_epochs(owner, 
 
 @contextmanager
 def buffers_in_use(owner, kind):
-    """Give a function that lets two children fill three buffers, and the children."""
+    """Start two children that fill three buffers, which circulate in two queues.
+
+    Yield a function and the children. The function makes the owner use the buffers and
+    check their content.
+    """
     empty, filled = owner.open_channel(kind), owner.open_channel(bounded(kind))
     workers = [owner.start_peer(arguments=[empty, filled]) for _ in range(2)]
     made = [owner.make([-1] * ELEMENTS) for _ in range(BUFFERS)]
@@ -356,10 +366,10 @@ def buffers_in_use(owner, kind):
     try:
         yield use, workers
     except DeadlineExceeded:
-        raise  # the owner may be who gave no answer, and all of them are replaced
+        raise  # the owner may not answer either; all processes are replaced
     except Broken:
         for worker in workers:
-            worker.kill()  # they wait for buffers
+            worker.kill()  # it may wait for a buffer
         raise
     for _ in workers:
         empty.put(owner, None)

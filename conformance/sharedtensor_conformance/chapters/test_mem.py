@@ -1,7 +1,7 @@
-"""Chapter MEM: which writes a process is sure to see.
+"""Chapter MEM: which writes a process is certain to see.
 
-The processes of a test write and read in turn by themselves, in hundreds of rounds, so
-that a write which is late by a few microseconds is seen to be late.
+The processes of a test write and read in turn in many rounds, without remote calls in
+between. So a test finds a write that becomes visible a few microseconds too late.
 """
 
 from sharedtensor_conformance.chapters.stories import answers_of, direct
@@ -10,7 +10,7 @@ from sharedtensor_conformance.harness import check, clause
 ROUNDS = 100
 WRITES = 5_000
 HALVES_DIFFER = [0x0101010101010101, 0x7E7E7E7E7E7E7E7E]
-"""Two values with no byte in common, so that each mixture of them is a third one."""
+"""Two values that differ in each byte, so every mixture of them is a third value."""
 
 PRIMITIVES = (
     *("lock", "semaphore", "bounded semaphore"),
@@ -21,14 +21,21 @@ WAYS_TO_END = ("by returning", "by os._exit", "by SIGTERM", "by SIGKILL")
 
 
 def tensors_of_all(actors):
-    """Return, for each actor, a tensor of each: all of them have all, and share it."""
+    """Make as many tensors as there are actors, and share them with all actors.
+
+    Returns:
+        A list for each actor, with all tensors.
+    """
     first, *others = actors
     made = [first.make([0, 0, 0, 0]) for _ in actors]
     return [made, *(first.send(made, other) for other in others)]
 
 
 def write_in_turn(actors, channel):
-    """Let actors write in turn, by messages in a circle; check what each has read."""
+    """Make actors write in turn, ordered by messages; check what each reads.
+
+    The messages go from each actor to the next one, and from the last to the first.
+    """
     names = [actor.name for actor in actors]
     tensors = tensors_of_all(actors)
     pending = [
@@ -91,7 +98,10 @@ def test_primitives_order_writes(stage, start_method):
 
 
 def write_in_turn_by(primitive, actors, turns):
-    """Let two actors write in turn, by a primitive; check what each has read."""
+    """Make two actors write in turn, ordered by a primitive; check what each reads.
+
+    `turns` has the synchronization object of each actor.
+    """
     tensors = tensors_of_all(actors)
     pending = [
         actor.doing("write_in_turn", turns[place], place, tensors[place], ROUNDS)

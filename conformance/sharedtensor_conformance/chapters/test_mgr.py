@@ -1,4 +1,4 @@
-"""Chapter MGR: the daemon that removes the names which nobody can use any more."""
+"""Chapter MGR: the manager, a daemon that removes names which no process can use."""
 
 import contextlib
 import os
@@ -30,42 +30,43 @@ from sharedtensor_conformance.harness.process_tree import wait_until
 from sharedtensor_conformance.harness.stage_folder import place_for_sockets
 
 LONG = 120
-"""Bytes in the name of a directory: more than the address of a socket can hold."""
+"""The length in bytes of a directory's name: longer than the address of a socket."""
 
 CHEAP: dict[str, Any] = {"vary": (), "prefers": "fork"}
-"""For stages on which it does not matter how processes are started."""
+"""For tests whose result does not depend on the start method: the fastest is used."""
 
 WITHOUT_A_FORK_SERVER = ("fork", "spawn")
-"""Of a fork server the standard library puts a socket among the temporary files."""
+"""The start methods without a fork server. The standard library puts the socket of a
+fork server into the directory for temporary files."""
 
 MODES = (0o000, 0o777)
-"""The two ends of what a umask can be: nothing is masked, and everything."""
+"""The two extreme umasks: no permission is masked, and all are."""
 
 LARGE = 1 << 20
-"""Elements of a tensor of 4 MiB."""
+"""The number of elements of a tensor of 4 MiB."""
 
 FLOOD = 2000
-"""Messages of a stranger that reads no answer."""
+"""The number of messages of a stranger that reads no answer."""
 
 MANY = 600
-"""Names that a process drops: with a message for each a socket would be full."""
+"""The number of names that a process drops. A message for each would fill a socket."""
 
 IDLE = 1.5
-"""Seconds in which a manager that is not needed may end; it need not."""
+"""The number of seconds in which a manager without clients may end; it need not."""
 
 SILENT_STRANGERS = 200
-"""Connections that strangers leave open."""
+"""The number of connections that strangers leave open."""
 
 
 def share_one(actor, values):
-    """Let `actor` hold a tensor that it has shared."""
+    """Make `actor` share a new tensor; return the tensor."""
     tensor = actor.make(values)
     tensor.share()
     return tensor
 
 
 def share_and_send(one, other):
-    """Let `one` share a tensor and `other` receive it; return both."""
+    """Make `one` share a tensor and send it to `other`; return both tensors."""
     tensor = share_one(one, [25, 26, 27])
     arrived = one.send(tensor, other)
     tensor.write(1, 28)
@@ -74,7 +75,10 @@ def share_and_send(one, other):
 
 
 def names_go(stage, fresh, names, sentence):
-    """Wait until none of the `names` is there but those that may be kept."""
+    """Wait until the `names` are removed, except those that may be kept for later use.
+
+    `sentence` describes this state, for the evidence.
+    """
     there = lambda: sorted(names & fresh.ledger.segments())  # noqa: E731
     gone = lambda: len(there()) <= fresh.kept  # noqa: E731
     eventually(gone, sentence, within=stage.grace, found=there)
@@ -87,7 +91,7 @@ def managers_go(stage, fresh):
 
 
 def end_all(stage, fresh):
-    """Kill all actors, and wait until no name is left."""
+    """Kill all actors, and wait until their names are removed."""
     for actor in reversed(fresh.actors.running()):
         if actor.is_alive():
             actor.kill()
@@ -96,7 +100,7 @@ def end_all(stage, fresh):
 
 @contextlib.contextmanager
 def before_the_manager(stage, strategy):
-    """Give a stage whose owner and peer run, before anybody has needed a manager."""
+    """Yield a stage whose owner and peer run, before a manager has been started."""
     with stage.fresh(enter=False) as fresh:
         for actor in (fresh.owner, fresh.peer):
             check.equal(actor.make([1, 2]).values(), [1, 2], "both run")
@@ -152,7 +156,10 @@ def test_manager_removes_the_names_when_its_starter_is_killed_first(stage):
 
 
 def share_large(actor):
-    """Let `actor` hold a shared tensor of 4 MiB: no segment is kept for such ones."""
+    """Make `actor` share a new tensor of 4 MiB; return the tensor.
+
+    A segment of this size is not kept for later use.
+    """
     tensor = actor.make_long(1 << 20, 18)
     tensor.share()
     return tensor
@@ -181,7 +188,7 @@ def test_manager_removes_the_names_of_clients_that_had_dropped_all(stage):
 
 
 def users_leave(fresh):
-    """Let all actors of the stage exit normally."""
+    """Make all actors of the stage exit normally."""
     for actor in (fresh.peer, fresh.bystander, fresh.owner):
         actor.leave()
 
@@ -193,7 +200,10 @@ def users_are_killed(fresh):
 
 
 def manager_goes_away(stage, end):
-    """Share on a stage, end it with `end`, and wait for the end of its manager."""
+    """Share tensors on a stage, end its actors by `end`; check that the manager ends.
+
+    Check that the manager's socket and directory are removed, too.
+    """
     with stage.fresh() as fresh:
         actors = (fresh.owner, fresh.peer, fresh.bystander)
         tensors = [share_one(actor, [16, 17, 18]) for actor in actors]
@@ -290,10 +300,10 @@ def test_manager_is_started_when_it_is_first_needed(stage, strategy):
 
 
 ONE_WAY = ("pipe",)
-"""Channels on which the second process cannot send back."""
+"""The channels on which the second process cannot send back."""
 
 PLAIN_SIZES = [0, 100, 10_000, 100_000, 1_000_000]
-"""Bytes in messages without a tensor, some of which are too large for one packet."""
+"""The sizes in bytes of messages without a tensor. Some do not fit into one packet."""
 
 
 @clause("MGR-5", profiles=("strategies",), **CHEAP, isolated=True)
@@ -328,7 +338,10 @@ def test_process_without_standard_streams_is_served(stage, strategy):
 
 
 def shares_in(stage, folder):
-    """Share with `folder` as the directory for temporary files, to a bitter end."""
+    """Share tensors while `folder` is the directory for temporary files.
+
+    Then kill all actors, and wait until their names and the manager are gone.
+    """
     with stage.fresh(environment={"TMPDIR": str(folder)}) as fresh:
         share_and_send(fresh.owner, fresh.peer)
         check(fresh.ledger.managers(), "there is a manager")
@@ -360,7 +373,7 @@ def test_manager_works_under_a_directory_with_a_long_path(stage, tmp_path):
 )
 def test_manager_works_under_a_directory_with_a_name_of_any_letters(stage):
     """The directory's name has a space, a quote, a newline and letters of all kinds."""
-    # Not below pytest's own: the path is to be short, so that the letters alone count.
+    # Not in pytest's directory: a long path would change the result, not the letters.
     with tempfile.TemporaryDirectory(prefix="sts-", dir=place_for_sockets()) as short:
         folder = Path(short, "a b'\n\u00e9\u4e2d")
         folder.mkdir()
@@ -505,13 +518,13 @@ def test_end_of_a_parent_takes_nothing_from_its_child(stage):
 
 
 def nothing_is_left(fresh):
-    """Wait until there is no name, no manager and no file of one."""
+    """Wait until no segment, no process and no temporary file is left."""
     left = fresh.ledger.left_behind
     eventually(lambda: not left(), "nothing is left", fresh.grace, found=left)
 
 
 def all_exit_normally(fresh):
-    """Let all actors that run exit, the owner last."""
+    """Make all running actors exit normally, the owner last."""
     for actor in reversed(fresh.actors.running()):
         check.equal(actor.leave(), 0, "the process exits normally")
 
@@ -536,7 +549,7 @@ def test_tensors_outlive_their_manager(stage):
 @clause("MGR-13", profiles=("share",), **CHEAP, isolated=True)
 def test_process_without_its_manager_gets_an_exception_at_worst(stage):
     """The manager is killed; then the owner shares, sends and drops, and exits."""
-    channel = direct(stage)  # which sends in the caller, where an exception is seen
+    channel = direct(stage)  # sends in the calling thread, which gets the exception
     with stage.fresh() as fresh:
         owner, peer = fresh.owner, fresh.peer
         before, arrived = share_and_send(owner, peer)
@@ -617,7 +630,7 @@ def test_silent_process_keeps_its_names_when_its_manager_was_killed(stage):
         kill_managers(stage, fresh)
         share_one(peer, [85, 86])
         check.equal(peer.leave(), 0, "the peer exits normally")
-        # A successor that does not know of the owner ends now, and takes its names.
+        # A successor that does not know the owner ends now, and removes its names.
         wait_until(lambda: not fresh.ledger.managers(), stage.grace / 2)
         onward = owner.send(tensor, bystander)
         check.equal(onward.values(), [25, 28, 27], "the owner can still send")
@@ -652,7 +665,10 @@ def test_signals_to_its_clients_do_not_end_the_manager(stage):
 
 
 def connect(path):
-    """Connect to a manager's socket, of whichever type it is; None if it is full."""
+    """Connect to a manager's socket of any type; return None if that is not possible.
+
+    `path` begins with ``@`` for an abstract address.
+    """
     address = "\0" + path[1:] if path.startswith("@") else path
     for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM, socket.SOCK_DGRAM):
         stranger = socket.socket(socket.AF_UNIX, kind)
@@ -668,14 +684,14 @@ def connect(path):
 
 
 def say(stranger, *messages):
-    """Send messages, as far as the manager takes them."""
+    """Send messages until the manager takes no more."""
     with contextlib.suppress(OSError):
         for message in messages:
             stranger.send(message)
 
 
 def says_nothing(stranger):
-    """Connect and be silent."""
+    """Send nothing."""
 
 
 def sends_half_a_message(stranger):
@@ -684,30 +700,30 @@ def sends_half_a_message(stranger):
 
 
 def closes_half_way(stranger):
-    """Send a byte and close the own direction."""
+    """Send one byte, and shut down the sending direction."""
     say(stranger, b"\1")
     stranger.shutdown(socket.SHUT_WR)
 
 
 def reads_no_answer(stranger):
-    """Close the other direction, and send."""
+    """Shut down the receiving direction, and send messages."""
     stranger.shutdown(socket.SHUT_RD)
     say(stranger, *[bytes([number]) * 9 for number in range(256)])
 
 
 def sends_random_bytes(stranger):
-    """Send messages of many lengths."""
+    """Send messages of random bytes, with several lengths."""
     chance = random.Random(60)
     say(stranger, *[chance.randbytes(length) for length in (1, 7, 64, 300, 4096)])
 
 
 def sends_a_long_message(stranger):
-    """Send a message that nobody has use for."""
+    """Send a message that is much too long."""
     say(stranger, b"H" + bytes(100_000))
 
 
 def floods(stranger):
-    """Send thousands of messages."""
+    """Send `FLOOD` messages."""
     say(stranger, *[b"S01234567"] * FLOOD)
 
 
@@ -723,10 +739,10 @@ ABUSES = (
 
 
 def sockets_of(fresh):
-    """Return the paths of the sockets to which strangers can connect.
+    """Return the addresses of the managers' sockets.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: no manager has a socket with an address.
     """
     managers = fresh.ledger.managers()
     paths = [path for manager in managers for path in manager["sockets"]]
@@ -736,7 +752,16 @@ def sockets_of(fresh):
 
 
 def strangers_come(paths, strangers, abuse):
-    """Let a stranger come to each manager, do this and stay; return how many came."""
+    """Connect a stranger to each of the `paths`, let it do `abuse`, and keep it open.
+
+    Args:
+        paths: the addresses of the managers' sockets.
+        strangers: an `ExitStack` that closes the connections.
+        abuse: what a stranger does with its connection.
+
+    Returns:
+        The number of connections.
+    """
     came = [stranger for stranger in map(connect, paths) if stranger is not None]
     for stranger in came:
         strangers.enter_context(stranger)
@@ -745,17 +770,20 @@ def strangers_come(paths, strangers, abuse):
 
 
 def somebody_came(count):
-    """See that there was somebody who could have disturbed the manager.
+    """Require that at least one stranger was connected.
 
     Raises:
-        Unsupported: nobody could connect.
+        Unsupported: `count` is 0.
     """
     if not count:
         raise Unsupported("strangers cannot connect to the manager's socket")
 
 
 def clients_are_served(stage, fresh, abuse):
-    """Share, send and drop; whatever the stranger did must not matter."""
+    """Check that clients can share, send and drop after `abuse`, and names are removed.
+
+    `abuse` says what the stranger did, for the evidence.
+    """
     for one, other in (
         (fresh.owner, fresh.peer),
         (fresh.peer, fresh.owner),
@@ -827,7 +855,7 @@ def test_processes_can_need_their_first_manager_at_once(stage):
 
 @contextlib.contextmanager
 def managers_stopped(fresh):
-    """Stop the managers of the stage for a while."""
+    """Stop the managers of the stage during the block."""
     managers = [manager["pid"] for manager in fresh.ledger.managers()]
     check(managers, "there is a manager")
     with process_tree.stopped(managers):

@@ -1,4 +1,4 @@
-"""Chapter RESHARE: what is shared already is neither moved nor copied again."""
+"""Chapter RESHARE: a shared tensor that is sent again is neither moved nor copied."""
 
 import itertools
 
@@ -16,7 +16,7 @@ from sharedtensor_conformance.harness import check, clause
 from sharedtensor_conformance.harness.matrix import LAYOUTS
 
 MANY = 200
-"""More storages than an implementation may be expected to look through at once."""
+"""A number of storages, larger than an implementation is expected to search through."""
 
 
 @clause("RESHARE-1", vary=("strategy",))

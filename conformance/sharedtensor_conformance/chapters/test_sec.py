@@ -1,4 +1,4 @@
-"""Chapter SEC: who else may touch what is shared."""
+"""Chapter SEC: which other processes can access shared memory, and forged handles."""
 
 import math
 import os
@@ -27,12 +27,12 @@ NAMES = 20
 FORBIDDEN = ("EACCES", "EPERM")
 LIES = ("size", "window", "outside", "truncated")
 FAR = 1 << 20
-"""How much too much is claimed where that is not what a test is about."""
+"""The excess of a false claim, in bytes or elements, if a test needs only one."""
 
 
 ELEMENTS, WIDTH = 3, 4
 PAGE = os.sysconf("SC_PAGE_SIZE")
-REST = PAGE - ELEMENTS * WIDTH  # bytes after the tensor up to the end of its page
+REST = PAGE - ELEMENTS * WIDTH  # bytes from the end of the tensor to that of its page
 BOUNDARIES = (1, REST - 1, REST, REST + 1, PAGE, FAR)
 OVERFLOWING = (2**32, 2**62, 2**63 - 1, 2**64)
 CLAIMS = (
@@ -40,11 +40,14 @@ CLAIMS = (
     *(("window", -(-more // WIDTH)) for more in BOUNDARIES[2:]),
     *(("window", elements) for elements in (1, 2, *OVERFLOWING)),
 )
-"""Claims by what they lie about and by how much, for `ELEMENTS` of float32."""
+"""False claims about a tensor of `ELEMENTS` float32: the kind of lie, and the excess.
+
+The excess of ``size`` is in bytes, and that of ``window`` in elements.
+"""
 
 
 def check_that_owner_alone_has_access(stage, names):
-    """Check mode and user of each of the files."""
+    """Check that only the user has access to the segments with these names."""
     for name in names:
         status = stage.ledger.segment_status(name)
         check.equal(status["mode"] & OTHERS, 0, "group and others may do nothing")
@@ -90,10 +93,10 @@ def test_socket_of_the_manager_lies_in_a_directory_of_its_user_alone(stage):
 
 
 def named_sockets(managers):
-    """Return the sockets that managers have in the file system.
+    """Return the paths of the managers' sockets that are in the file system.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: no manager has such a socket.
     """
     sockets = {path for manager in managers for path in manager["sockets"]}
     if named := {path for path in sockets if path.startswith("/")}:
@@ -103,7 +106,7 @@ def named_sockets(managers):
 
 @contextmanager
 def umask(actor, mask):
-    """Give new files of `actor` all permissions that are asked for, for a while."""
+    """Set the umask of `actor` to `mask` during the block."""
     before = actor.system.set_umask(mask)
     try:
         yield
@@ -166,7 +169,7 @@ def test_names_are_neither_counted_nor_used_twice(owner, stage):
 
 
 def is_random(parts):
-    """Return whether parts of names are neither constant nor in an order."""
+    """Return whether parts of names are neither all equal nor sorted."""
     padded = [part.rjust(40, "0") for part in parts]
     return len(set(parts)) > 1 and padded not in (
         sorted(padded),
@@ -195,7 +198,7 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
 
 
 LARGE = 1 << 19
-"""Elements of a tensor of 2 MiB: no storage that could have others beside it."""
+"""The number of elements of a tensor of 2 MiB: too large to share a segment."""
 
 
 @clause("SEC-6", vary=("strategy",), prefers="fork", isolated=True)
@@ -218,7 +221,19 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it_where_others_are_h
 
 
 def comes_while_its_file_is_replaced(fresh, sent, to, by, before, how):
-    """Let `to` drop the first tensor and get it again from `by`."""
+    """Replace the file of a tensor while `by` sends the tensor to `to` again.
+
+    `to` drops its tensor before. Check that what arrives, and all other tensors, have
+    their values, and that both processes can still share tensors.
+
+    Args:
+        fresh: the isolated stage.
+        sent: for each process its two tensors.
+        to: the receiver.
+        by: the sender.
+        before: the names of segments that are not replaced.
+        how: how a file is replaced.
+    """
     sent[to][0].drop()
     each_storage_has_a_segment(fresh)
     by.put(sent[by][0], to, direct(fresh))
@@ -235,9 +250,18 @@ def comes_while_its_file_is_replaced(fresh, sent, to, by, before, how):
 
 
 def is_refused(how, sender, receiver, channel, stage, excess=FAR):
-    """Send a message with a lie, which is refused, and one without after it."""
+    """Send a forged handle, which has to be refused, and then the tensor itself.
+
+    Args:
+        how: the kind of lie, one of `LIES`.
+        sender: the process that forges.
+        receiver: the process that receives.
+        channel: the channel of both messages.
+        stage: the stage, whose temporary files must not be removed.
+        excess: how much too much the handle claims.
+    """
     tensor = sender.make([21, 22, 23])
-    before = made = stage.ledger.files()  # those of earlier messages may still go
+    before = made = stage.ledger.files()  # files of earlier messages may still go
     forged = sender.forge(tensor, how, excess)
     with refusal(f"what is forged ({how}, {excess} too much) is refused"):
         sender.put(forged, receiver, channel)
@@ -252,7 +276,7 @@ def is_refused(how, sender, receiver, channel, stage, excess=FAR):
 
 
 def each_is_refused(kinds, sender, receiver, channel, stage):
-    """Send messages with each kind of lie, twice."""
+    """Check twice that a forged handle with each kind of lie is refused."""
     for how in (*kinds, *kinds):
         is_refused(how, sender, receiver, channel, stage)
 
@@ -336,7 +360,7 @@ def test_incomplete_handle_is_refused(sender, receiver, channel, stage):
 
 
 ABOUT = {"size": "SEC-7", "window": "SEC-7", "outside": "SEC-8", "truncated": "SEC-9"}
-"""The clause about each kind of lie."""
+"""The clause that is judged by each kind of lie."""
 
 
 @clause("SEC-7", "SEC-8", "SEC-9", vary=("strategy",))
@@ -377,7 +401,7 @@ def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
     arrived.drop()
     others = hold_other_tensors(sender, length=3)
     held = sender.send(others[0], receiver, channel)
-    # In a message with another's descriptor, the handle might take that one.
+    # If the message also has another tensor, the handle may use its descriptor.
     for message in ([forged], [forged, others[0]]):
         late = received_or_refused(message, sender, receiver, channel)
         if late is not None:
@@ -386,7 +410,7 @@ def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
 
 
 def received_or_refused(message, sender, receiver, channel):
-    """Send a message; return what arrives, or None where it is refused."""
+    """Send a message; return what arrives, or None if it is refused."""
     put = partial(sender.put, message, receiver, channel)
     _, refused = attempt(put)
     arrived = None if refused else receiver.try_get(sender, channel)[0]
@@ -394,7 +418,7 @@ def received_or_refused(message, sender, receiver, channel):
 
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (1, 1), (3, 1), (2, 2, 2), (1,) * 6)
-"""Shapes of a tensor, from that of no dimensions on."""
+"""Shapes of a tensor with no, one or more dimensions."""
 
 
 @clause("SEC-7", vary=("strategy",))
@@ -416,14 +440,14 @@ def test_claim_is_refused_whatever_the_shape(sender, receiver, stage):
 
 
 def each_sees_the_writes_at(tensor, held, index):
-    """Write to one element of both tensors, and read it through the other one."""
+    """Write an element through each tensor; check that the other one reads it."""
     for value, (one, other) in ((2, (tensor, held)), (3, (held, tensor))):
         one.write(index, value)
         check.equal(other.read(index), value, "each reads what the other writes")
 
 
 OF_PAGES: dict[str, int] = {"float64": PAGE // 8, "uint8": 2 * PAGE, "int16": 1}
-"""Elements by dtype: storages that end where a page does, and one of two bytes."""
+"""Numbers of elements by dtype: two storages of whole pages, and one of two bytes."""
 
 
 @clause("SEC-7", vary=("strategy",), dtypes=tuple(OF_PAGES))
@@ -451,7 +475,10 @@ def test_claim_on_a_storage_of_any_dtype_and_size_is_refused(sender, receiver, s
 
 
 def each_sees_the_writes_of_the_others_at_the_end(one, other, count):
-    """Write to the last element on both sides, and read it on the other."""
+    """Write the last element of each tensor; check that the other one reads it.
+
+    `count` is the number of elements.
+    """
     for value, writer, reader in ((8, one, other), (9, other, one)):
         writer.write(count - 1, value)
         check.equal(reader.read(count - 1), value, "the storage is as it was")

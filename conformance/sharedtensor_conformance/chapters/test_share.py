@@ -1,4 +1,4 @@
-"""Chapter SHARE: a storage that was sent is one memory for all who hold it."""
+"""Chapter SHARE: all processes that have a sent storage use the same memory."""
 
 from functools import partial
 from math import prod
@@ -338,7 +338,7 @@ def test_clones_of_shared_views_are_private(sender, receiver, implementation):
 
 
 def clones_are_private(original, layout, dtype):
-    """Clone a view, clone the clone, and write to each of the three."""
+    """Check that a clone of a view and a clone of the clone are private copies."""
     before = original.values()
     clone = original.clone()
     second = clone.clone()
@@ -404,7 +404,7 @@ GROWING = {
     "no dimensions": (),
     "a page": (1024,),
 }
-"""Shapes of tensors that are asked to grow."""
+"""The shapes of tensors that a test tries to grow."""
 
 
 @clause("SHARE-8", may_corrupt=True, profiles=("share",), vary=("strategy",))
@@ -515,17 +515,21 @@ def test_module_that_is_pickled_or_copied_is_another_module(sender, receiver):
 
 
 LARGE = 1 << 20
-"""Elements of a tensor of 4 MiB, which a library may not treat as a small one."""
+"""The number of elements of a tensor of 4 MiB, which a library may treat in another way
+than a small one."""
 
 
 def deep_copies(value, actor, other):
-    """Return the deep copies of a value that can be made of it in its process."""
+    """Return a deep copy of a value in `actor`, in a list; an empty list if refused."""
     made, refused = attempt(partial(actor.request, "act", "deep_copy", value))
     return [] if refused else [made]
 
 
 def from_pickles(value, actor, other):
-    """Return what both processes read from a pickle of a value, if there can be one."""
+    """Pickle a value in `actor`; return what both processes read from the pickle.
+
+    The list is empty if the value cannot be pickled.
+    """
     content, refused = attempt(partial(actor.request, "act", "pickled", value))
     if refused:
         return []
@@ -533,12 +537,15 @@ def from_pickles(value, actor, other):
 
 
 def ends_of(tensor):
-    """Return the first and the last element of a tensor that is large."""
+    """Return the first and the last element of a tensor of `LARGE` elements."""
     return [tensor.read(0), tensor.read(LARGE - 1)]
 
 
 def large_ones_are_copied(sender, receiver, copies):
-    """Let both sides of a tensor of 4 MiB make copies of it; all write at both ends."""
+    """Check on both sides that copies of a tensor of 4 MiB are private.
+
+    `copies` is `deep_copies` or `from_pickles`.
+    """
     tensor = sender.request("act", "make_long", LARGE, 81)
     arrived = sender.send(tensor, receiver)
     for actor, own, other in (
@@ -565,7 +572,10 @@ def test_deep_copy_of_a_large_tensor_copies_the_values(sender, receiver):
 
 
 def views_are_copied(sender, receiver, layouts, copies):
-    """Let both sides of a base make copies of a view of each layout, and write."""
+    """Check on both sides that copies of a view of each layout are private.
+
+    `copies` is `deep_copies` or `from_pickles`.
+    """
     for layout in layouts:
         base = sender.make([3 * n + 7 for n in range(24)])
         arrived = sender.send(base, receiver)
@@ -600,9 +610,10 @@ def test_deep_copy_of_a_view_copies_the_values(sender, receiver, implementation)
 
 
 def objects_are_copied(sender, receiver, copies):
-    """Let both sides of an object of each kind make copies of it, and write.
+    """Check on both sides that copies of objects with tensors are private.
 
-    One of its attributes is a tensor, the other one a container of one.
+    One attribute of an object is a tensor, the other one is a container of a tensor.
+    `copies` is `deep_copies` or `from_pickles`.
     """
     for number, kind in enumerate(RECORDS):
         tensors = [sender.make([10 * number + n, 83]) for n in range(2)]

@@ -1,4 +1,4 @@
-"""Chapter SPAWN: several processes that run one function."""
+"""Chapter SPAWN: a group of processes that run the same function."""
 
 import os
 import signal
@@ -16,14 +16,14 @@ from sharedtensor_conformance.harness.tasks import (
 )
 
 SHORT = 0.2
-"""Seconds in which processes that wait for ever do not end."""
+"""The short timeout, in seconds, of joins and waits."""
 
 ENDING = [
     *(signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGRTMIN, signal.SIGRTMIN + 1),
     *(signal.SIGRTMAX - 1, signal.SIGRTMAX),
 ]
-"""Signals that end a process, of each sort: few of those for real time have a name."""
+"""Signals that end a process. Most of the real-time signals have no name in Python."""
 
 ENDS_OF: dict[str, tuple[str, dict[str, Any], str]] = {
     "second raises": ("ProcessRaisedException", {}, TEXTS["short"]),
@@ -36,19 +36,20 @@ ENDS_OF: dict[str, tuple[str, dict[str, Any], str]] = {
     "second exits": ("ProcessExitedException", {"exit_code": 7}, ""),
     "write index": ("", {}, ""),
 }
-"""What is told of groups that end in one way or another: nothing where all is well."""
+"""The expected exception for each task of a group: its kind, its fields, and a part of
+its text. All are empty if the group ends without an error."""
 
 
 def in_each_order(ends: Sequence[str]) -> list[str]:
-    """Return ends, five of them, such that each comes right after each other one."""
+    """Return a sequence of the five `ends` in which each follows each other one."""
     places = [0]
-    for step in range(1, len(ends)):  # a prime number of them: each step meets all
+    for step in range(1, len(ends)):  # their number is prime: each step reaches all
         places += [(step * (turn + 1)) % len(ends) for turn in range(len(ends))]
     return [ends[place] for place in places]
 
 
 ENDS: dict[str, Any] = {"profiles": ("share",), "vary": (), "prefers": "fork"}
-"""For how groups of processes end: those of `spawn()` do so under ``spawn``."""
+"""For tests of the ends of groups. Those of the function `spawn()` use `SPAWNED`."""
 
 
 def shared(owner: Any, length: int) -> Any:
@@ -59,7 +60,7 @@ def shared(owner: Any, length: int) -> Any:
 
 
 def is_told(told: Any, kind: str, **fields: Any) -> None:
-    """Check what a joining call raised: the kind of exception, and its fields."""
+    """Check that a call of join raised an exception of this kind, with these fields."""
     check(isinstance(told, dict), f"the joining call raises; it returned {told!r}")
     check.equal(told["kind"], [kind], "an exception of this kind")
     for name, value in fields.items():
@@ -67,7 +68,7 @@ def is_told(told: Any, kind: str, **fields: Any) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Return whether a process runs; one that nobody has waited for does not."""
+    """Return whether a process runs. A zombie does not run."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -117,7 +118,7 @@ def test_context_is_joined_later(owner, start_method):
     group = owner.start_group("write index", 2, [tensor], start_method)
     pids = group.pids()
     check.equal(len(set(pids)), 2, "there are two processes")
-    joined = [group.join() for _ in pids]  # once for each will do
+    joined = [group.join() for _ in pids]  # one call for each process is enough
     check.equal(joined[-1], True, "joining says that all have ended")
     check.equal(tensor.values(), [100, 101], "what they wrote is there")
     check.equal(group.join(), True, "and says so again")
@@ -133,7 +134,10 @@ def test_failure_is_told_by_each_later_join(owner, start_method):
 
 
 def is_told_by_each_later_join(owner: Any, how: str) -> None:
-    """Start groups of which process 1 fails, and join each of them again and again."""
+    """Start groups in which process 1 fails; check that each join raises the same.
+
+    `how` is the start method, or ``"spawn()"``.
+    """
     for task in ("second raises", "second exits", "second is killed"):
         group = owner.start_group(task, 3, [shared(owner, 3)], how)
         told = joined(group, 3)
@@ -223,9 +227,14 @@ def test_interrupt_is_told(owner, start_method, implementation):
 
 
 def interrupts_are_told(owner: Any, how: str, within: float) -> None:
-    """Start groups of which process 1 is interrupted; see what joining tells in time.
+    """Interrupt process 1 of groups; check that joining raises within the time limit.
 
-    Process 0 waits for ever where joining takes an interrupt for a good end.
+    Process 0 waits for ever if the implementation takes the interrupt for a normal end.
+
+    Args:
+        owner: the process that starts the groups.
+        how: the start method, or ``"spawn()"``.
+        within: the time limit in seconds.
     """
     owner.system.let_be_interrupted()
     for task in ("wait", "second interrupts itself"):
@@ -238,7 +247,7 @@ def interrupts_are_told(owner: Any, how: str, within: float) -> None:
         if left := [pid for pid in pids if runs(pid)]:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
-            group.join(within)  # so that nothing of it is left
+            group.join(within)  # so that no process of the group is left
         is_told(told, "ProcessExitedException", error_index=1, exit_code=-2)
         check.equal(told["signal_name"], "SIGINT", f"and the signal's name ({task})")
 
@@ -260,9 +269,10 @@ def test_each_call_is_told_its_own_end(owner, start_method):
 
 
 def joined(group: Any, count: int, in_a_thread: bool = False) -> Any:
-    """Join a group of so many processes, as often as it may take; say what came of it.
+    """Join a group of `count` processes until it reports a result; return the result.
 
-    A join may return false before all have ended, though nothing has failed.
+    A join may return false before all processes have ended, although none has failed.
+    So it is repeated up to `count` times.
     """
     join = group.join_in_a_thread if in_a_thread else group.join
     told: Any = False
@@ -280,7 +290,7 @@ FAILURES = (
     ("third raises, others end", 4),
     ("all raise", 4),
 )
-"""Groups in which one or all raise words of their own, and how many there are."""
+"""Tasks in which one process or all raise, and the number of processes in the group."""
 
 
 @clause("SPAWN-4", "SPAWN-7", **ENDS)
@@ -310,7 +320,7 @@ STATUS_OF: dict[str, int] = {
     "second exits with a text": 1,
     "second ends at once": STATUSES[-1],
 }
-"""Statuses with which process 1 exits."""
+"""The exit statuses of process 1, by task."""
 
 
 @clause("SPAWN-3", "SPAWN-5", **ENDS)
@@ -358,7 +368,7 @@ NO_NUMBERS = ("bool",)
 
 
 def numbers_among(dtypes):
-    """Return the dtypes that have numbers, which can be added to."""
+    """Return the dtypes of numbers, in which tests can add."""
     return [name for name in dtypes if name not in NO_NUMBERS]
 
 
@@ -449,7 +459,10 @@ def test_processes_are_ended_when_the_one_that_started_them_is_killed(
 
 
 def end_with_the_one_that_started_them(stage: Any, how: str) -> None:
-    """Let an owner start processes that wait, and kill it."""
+    """Kill an owner that has started waiting processes; check that these end, too.
+
+    `how` is the start method, or ``"spawn()"``.
+    """
     with stage.fresh() as fresh:
         fresh.owner.system.let_be_interrupted()
         group = fresh.owner.start_group("wait", 3, [shared(fresh.owner, 3)], how)
@@ -469,9 +482,11 @@ def test_processes_are_ended_when_the_one_that_joins_them_is_killed(
 
 
 def end_with_the_one_that_joins_them(stage: Any, how: str) -> None:
-    """Let an owner start processes that wait and join them at once, and kill it.
+    """Kill an owner that starts and joins processes in one call; check that these end.
 
-    It cannot say who they are; that all have begun, the peer reads.
+    The call does not return, so the ledger shows which processes were started, and a
+    tensor that the peer reads shows when all of them run. `how` is the start method, or
+    ``"spawn()"``.
     """
     with stage.fresh() as fresh:
         owner = fresh.owner
@@ -499,7 +514,7 @@ def end_with_the_one_that_joins_them(stage: Any, how: str) -> None:
 
 
 TRACKER = "resource_tracker"
-"""What the command line has of a process that Python starts for its own ends."""
+"""A part of the command line of Python's resource tracker, which is not counted."""
 
 
 @clause("SPAWN-9", profiles=("share",), vary=("start_method",))
@@ -509,7 +524,10 @@ def test_processes_outlive_the_thread_that_started_them(owner, start_method):
 
 
 def outlive_their_thread(owner: Any, how: str) -> None:
-    """Let a thread start two processes that end after it, and join them."""
+    """Start two processes in a thread that ends first; check that they end normally.
+
+    `how` is the start method, or ``"spawn()"``.
+    """
     owner.system.let_be_interrupted()
     task, payload = "end in turn and say so", [shared(owner, 2)]
     group = owner.start_group_in_a_thread(task, 2, payload, how)
@@ -526,7 +544,7 @@ def test_drop_in_module_has_the_functions_and_their_exceptions(owner):
     check.equal(missing, [], "the drop-in module has all of them")
 
 
-# The public function `spawn()`, which need not be made of the other
+# The public function `spawn()`, which may have an implementation of its own
 
 SPAWNED: dict[str, Any] = {
     "profiles": ("share",),
@@ -543,7 +561,7 @@ def test_context_that_spawn_returns_is_joined_later(owner):
     group = owner.start_group("write index", 2, [tensor], "spawn()")
     pids = group.pids()
     check.equal(len(set(pids)), 2, "there are two processes")
-    joined = [group.join() for _ in pids]  # once for each will do
+    joined = [group.join() for _ in pids]  # one call for each process is enough
     check.equal(joined[-1], True, "joining says that all have ended")
     check.equal(tensor.values(), [100, 101], "what they wrote is there")
 

@@ -1,4 +1,4 @@
-"""Chapter START: what a child has, depending on how it was started."""
+"""Chapter START: what a child gets from its parent under each start method."""
 
 from sharedtensor_conformance.chapters.stories import (
     LENGTHS,

@@ -1,9 +1,10 @@
-"""Storages of every size that come and go, in three processes and in forked children.
+"""Storages of all sizes that are made and dropped in several processes at random.
 
-Whoever puts storages beside each other, remembers them by a number that the system
-gives out again, or keeps what was given back, is right for the first tensors and for
-small ones. Here storages are made, sent, sent on, written and dropped in an order that
-chance chose once, and after each round every element of all of them is read.
+An implementation may put several storages into one segment, identify a storage by a
+number that the system uses again, or reuse segments. An error in this may show only
+after many tensors of many sizes. So three processes, and forked children, make, send,
+write and drop storages in a pseudo-random order, the same in each run. After each round
+every element of every storage is checked.
 """
 
 import random
@@ -20,36 +21,43 @@ LENGTHS = (
     *(0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 1000),
     *(1023, 1024, 1025, 1026, 2047, 2048, 2049, 4096, 4097, 8191, 16_384, 16_385),
 )
-"""Elements of four bytes: of nothing, little, whole pages, and a little more."""
+"""Lengths in elements of 4 bytes: zero, small, whole pages, and a little more."""
 
 LARGE = (65_536, 65_537, 131_072, 262_145)
-"""The same, of which each round has one at most."""
+"""Large lengths. A round of a process has at most one of them."""
 
 ROUNDS = 9
 MADE = 7
-"""Storages that are made in a round by each process."""
+"""The number of storages that a process makes in a round."""
 
 MANY_LARGE = 20
-"""Storages of a MiB that each process has at once in the end: more than may be kept.
+"""The number of storages of 1 MiB that each process makes at the end.
 
-What was given back too early is given out again by then.
+They are more than an implementation may keep for later use, so they also reuse memory
+that was freed too early.
 """
 
 MEGABYTE = 262_144
-"""Elements of a MiB."""
+"""The number of elements of 4 bytes in 1 MiB."""
 
 ALL = 1.1
-"""More than any random number."""
+"""A share of storages that selects all: it is above every random number."""
 
 THREADS_IN = (3, 6)
-"""Rounds from the first of which to the second a process has a thread that waits."""
+"""The round in which idle threads are started, and the round in which they end."""
 
 FORK_AFTER = 3
-"""Rounds after which the owner forks, where it does."""
+"""The number of rounds between two forks of the owner, in the test that forks."""
 
 
 class Holder:
-    """A process, and what it should have."""
+    """A process, and the storages that it should have.
+
+    Args:
+        actor: the process.
+        held: the collection of its storages, in the process.
+        numbers: the numbers of these storages.
+    """
 
     def __init__(self, actor, held=None, numbers=()):
         self.actor = actor
@@ -57,12 +65,21 @@ class Holder:
         self.numbers = set(numbers)
 
     def act(self, what, *arguments):
-        """Let the process do something with what it has."""
+        """Make the process execute an action on its collection of storages."""
         return self.actor.request("act", what, self.held, *arguments)
 
 
 class Exchange:
-    """Storages that go to and fro between processes, and what should be in them."""
+    """Storages that processes send to each other, and their expected content.
+
+    All elements of a storage have the number of the storage as their value. A write
+    changes the first and the last element; `added` has what was added to them.
+
+    Args:
+        actors: the processes.
+        channels: the channels from which each message takes one at random.
+        seed: the seed of the random numbers.
+    """
 
     def __init__(self, actors, channels, seed):
         self.chance = random.Random(seed)
@@ -72,27 +89,27 @@ class Exchange:
         self.made = 0
 
     def some(self, numbers, share=0.5):
-        """Return a part of these numbers, in an order of its own."""
+        """Return about this share of the numbers, in random order."""
         chosen = [n for n in sorted(numbers) if self.chance.random() < share]
         self.chance.shuffle(chosen)
         return chosen
 
     def make(self, holder):
-        """Let a process make storages."""
+        """Make a process make `MADE` storages of random lengths."""
         lengths = self.chance.choices(LENGTHS, k=MADE - 1)
         lengths.append(self.chance.choice(LARGE if self.made % 2 else LENGTHS))
         self.chance.shuffle(lengths)
         self.make_of(holder, lengths)
 
     def make_of(self, holder, lengths):
-        """Let a process make a storage of each of these lengths."""
+        """Make a process make a storage of each of these lengths."""
         first = self.made + 1
         holder.act("make_storages", first, lengths)
         self.made += len(lengths)
         holder.numbers |= set(range(first, self.made + 1))
 
     def send(self, sender, receiver, share=0.5):
-        """Let a process send a part of what it has, in one message."""
+        """Make a process send about this share of its storages in one message."""
         channel = self.chance.choice(self.channels)
         numbers = self.some(sender.numbers, share)
         to = receiver.actor
@@ -102,20 +119,20 @@ class Exchange:
         receiver.numbers |= set(numbers)
 
     def write(self, holder, turn):
-        """Let a process write to a part of what it has."""
+        """Make a process write to some of its storages in the round `turn`."""
         numbers = self.some(holder.numbers, 0.3)
         holder.act("rewrite_storages", numbers, turn)
         self.added |= dict.fromkeys(numbers, turn)
 
     def drop(self, holder, share):
-        """Let a process drop a part of what it has."""
+        """Make a process drop about this share of its storages."""
         numbers = self.some(holder.numbers, share)
         holder.act("drop_storages", numbers)
         holder.actor.collect_garbage()
         holder.numbers -= set(numbers)
 
     def verify(self, when):
-        """Check every element of all that the processes have."""
+        """Check every element of all storages in each process."""
         for holder in self.holders:
             wrong = holder.act("wrong_storages", self.added)
             where = f"{holder.actor.name} {when}"
@@ -123,11 +140,11 @@ class Exchange:
                 check.equal(wrong, [], f"the storages with other values in {where}")
 
     def make_many_large(self, holder):
-        """Let a process make more than it had, all at once."""
+        """Make a process make `MANY_LARGE` storages of 1 MiB."""
         self.make_of(holder, [MEGABYTE] * MANY_LARGE)
 
     def take_a_round(self, turn):
-        """Make, send, write and drop."""
+        """Make, send, write, check and drop storages in the round `turn`."""
         for holder in self.holders[::2]:
             if turn == THREADS_IN[0]:
                 holder.actor.request("act", "begin_idle_thread")
@@ -148,7 +165,7 @@ class Exchange:
 
 
 def can_send(sender, receiver):
-    """Return whether there are channels between two processes."""
+    """Return whether two processes have channels to each other."""
     names = {sender.actor.name, receiver.actor.name}
     reused = {"owner", "peer", "bystander"}
     return len(names) == 2 and ("owner" in names or names <= reused)
@@ -205,7 +222,7 @@ def test_storages_of_forked_processes_lie_apart(owner, peer, stage, strategy):
         exchange.take_a_round(turn)
         if turn % FORK_AFTER == 0 and turn < ROUNDS:
             exchange.make(parent)
-            exchange.send(parent, exchange.holders[1])  # so some of them are shared
+            exchange.send(parent, exchange.holders[1])  # shares some of them
             parent.act("share_storages")
             child = owner.start_peer(arguments=[parent.held])
             inherited = Holder(child, child.arguments[0], parent.numbers)
@@ -213,7 +230,7 @@ def test_storages_of_forked_processes_lie_apart(owner, peer, stage, strategy):
 
 
 LAST = (3, 1025, 5000)
-"""Elements of four bytes that do not end where a page does."""
+"""Lengths in elements of 4 bytes that do not fill their last page."""
 
 
 @clause(

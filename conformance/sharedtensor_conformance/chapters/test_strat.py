@@ -19,7 +19,7 @@ CHEAP: dict[str, Any] = {
     "prefers": "fork",
     "isolated": True,
 }
-"""For stages on which it does not matter how processes are started."""
+"""For tests whose result does not depend on the start method: the fastest is used."""
 
 
 @clause("STRAT-1", vary=("strategy",))
@@ -260,7 +260,7 @@ SURROUNDINGS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
         {"PYTHONOPTIMIZE": "1", "PYTHONDONTWRITEBYTECODE": "1"},
     ),
 }
-"""Limits and variables with which a program may be started."""
+"""Resource limits and environment variables of a program, by name."""
 
 
 @clause("STRAT-6", vary=(), strategies=("file_descriptor",), prefers="fork")

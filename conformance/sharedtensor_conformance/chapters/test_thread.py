@@ -22,7 +22,8 @@ INTERRUPTIONS = 3
 ALL = sorted(
     [thread, number, True] for thread in range(THREADS) for number in range(EACH)
 )
-"""What is received in all: who put it, its number there, and that it is whole."""
+"""All expected messages: the thread that put it, its number there, and whether it
+arrived complete."""
 
 
 @clause("THREAD-1", vary=("strategy",), starts=True)
@@ -94,9 +95,7 @@ def test_simple_queue_uses_no_thread(stage):
     with stage.fresh() as fresh:
         pair = (fresh.owner, fresh.peer)
         for actor in pair:
-            actor.make(
-                [1]
-            )  # what the first tensor of a process needs is no matter here
+            actor.make([1])  # makes what a process needs for its first tensor
         before = [threads_of(fresh, actor) for actor in pair]
         for sender, receiver in (pair, pair[::-1]):
             for number in range(3):
@@ -114,7 +113,8 @@ def test_simple_queue_uses_no_thread(stage):
 
 
 STORAGES = (1, 60, 200)
-"""So many more storages are in each message: in the end, more than a cache may have."""
+"""The numbers of storages in the messages. Receivers keep all of them: in total more
+than a cache may have."""
 
 
 @clause("THREAD-4", vary=("strategy",), isolated=True, channels=("simple_queue",))
@@ -138,7 +138,7 @@ def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
 
 
 def threads_of(stage, actor):
-    """Return how many threads the process of an actor has."""
+    """Return the number of threads in the process of an actor."""
     actor.ensure_started()
     return stage.ledger.read()["processes"][str(actor.pid)]["threads"]
 
@@ -188,7 +188,7 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
 
 LAYER = {"weight": [1, 2, 7], "bias": [1, 7]}
 LARGE = 1 << 15
-"""Elements of a tensor that is not moved together with small ones."""
+"""The number of elements of a tensor too large to share a segment with small ones."""
 
 
 INTERRUPTED: dict[str, Any] = {
@@ -299,9 +299,15 @@ def test_send_of_several_that_is_interrupted_leaves_each_private_or_shared(
 
 
 def each_is_what_it_says(actor, tensors, interruption, has_returned):
-    """A forked child writes to tensors, and where they are private that is not seen.
+    """Check `is_shared` of each tensor: `actor` reads a child's write if it is true.
 
-    They are shared if the call has returned that shares them. All end with 7.
+    The last element of each tensor is 7, and a forked child writes 8 to it.
+
+    Args:
+        actor: the process that has the tensors.
+        tensors: the tensors that the interrupted call shares.
+        interruption: the interruption, for the evidence.
+        has_returned: whether the call returned. Then all tensors must be shared.
     """
     for is_shared, before, after in actor.request(
         "act", "written_in_a_child", tensors, 8
@@ -316,7 +322,7 @@ def each_is_what_it_says(actor, tensors, interruption, has_returned):
 
 
 def places_of_put(sender, receiver, message):
-    """Put a message and receive it; return how many places the call has."""
+    """Put a message and receive it; return the number of places in the `put`."""
     to = receiver.name, "pipe"
     found = sender.request("act", "places_of", "put", *to, message)
     receiver.get(sender, "pipe")
@@ -324,13 +330,16 @@ def places_of_put(sender, receiver, message):
 
 
 def put_interrupted(interruption, sender, receiver, message):
-    """Put a message and be interrupted; return whether the call has returned."""
-    receiver.unreceived[sender.name] += 1  # perhaps: until all is received, it may come
+    """Interrupt the `put` of a message; return whether the call has returned."""
+    receiver.unreceived[sender.name] += 1  # it may arrive, until all is received
     return interruption.of(sender, "put", receiver.name, "pipe", message)
 
 
 def interrupted_and_next(sender, receiver, message):
-    """Put a message once more; return what arrives before it, and what it brings."""
+    """Put a message once more; return what arrives before it, and what it contains.
+
+    What arrives before it was put by the interrupted call.
+    """
     sender.put({"again": message}, receiver, "pipe")
     found = []
     while not isinstance(arrived := receiver.get(sender, "pipe"), dict):
@@ -340,7 +349,7 @@ def interrupted_and_next(sender, receiver, message):
 
 
 def arrives_if_it_was_sent(found, interruption, has_returned):
-    """Check that an interrupted message has arrived, once, where its call returned."""
+    """Check that a message arrived once; it may be lost if its `put` did not return."""
     allowed = [1] if has_returned else [0, 1]
     said = f"it arrives once, or not at all if it is interrupted ({interruption})"
     check.equal(len(found) in allowed, True, said)

@@ -1,4 +1,4 @@
-"""Chapter TRAIN: models, whose parameters several processes train."""
+"""Chapter TRAIN: models whose parameters are trained by several processes."""
 
 from sharedtensor_conformance.chapters.stories import (
     about,
@@ -12,7 +12,7 @@ BUFFERS = {"mean": [21, 22], "variance": [23, 24, 25]}
 
 
 def values_of(tensors):
-    """Return the values of named tensors."""
+    """Return the values of tensors, by the names of the tensors."""
     return {name: tensor.values() for name, tensor in tensors.items()}
 
 
@@ -67,7 +67,7 @@ def test_state_dict_and_module_are_one_memory_in_the_receiver(sender, receiver):
 
 
 def change(actor, module):
-    """Replace a parameter of a module and a buffer; return all values that it has."""
+    """Replace a parameter and a buffer of a module; return its values by name."""
     actor.tie(module, "weight", "bias")
     actor.add_buffer(module, "mean", [26, 27, 28])
     changed = {"bias": LAYER["weight"], "mean": [26, 27, 28]}
@@ -226,7 +226,7 @@ def test_buffers_of_a_module_shared_before_a_fork_are_shared(owner):
 
 
 def tensors_of(actor, module):
-    """Return parameters and buffers of a module by their names."""
+    """Return the parameters and buffers of a module by name."""
     return actor.parameters(module) | actor.buffers(module)
 
 
@@ -425,7 +425,7 @@ GRADS = {"weight": [6, 7, 8], "bias": [9, 10]}
 
 
 def make_trained(actor):
-    """Return a module of which each parameter but one has a grad, and those grads."""
+    """Return a module whose parameters, except one, have grads; and these grads."""
     module = actor.make_module(LAYER | {"frozen": [11, 12]})
     parameters = actor.parameters(module)
     for name, values in GRADS.items():

@@ -1,4 +1,4 @@
-"""Chapter VIEW: the window that a message describes, on the storage it shares."""
+"""Chapter VIEW: a message describes a window on the storage that it shares."""
 
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.extremes import extremes_of
@@ -11,11 +11,11 @@ from sharedtensor_conformance.harness import attempt, check, clause
 from sharedtensor_conformance.harness.matrix import BASE, layouts_of, possible
 
 BYTES = ("reinterpreted",)
-"""The kind of views that have the bytes of their base and another dtype."""
+"""The kind of views that interpret the bytes of their base as another dtype."""
 
 
 def contiguous(layout):
-    """Return whether the window lies in memory without gaps, in row-major order."""
+    """Return whether a window is contiguous, in row-major order."""
     expected = 1
     for length, stride in zip(layout.shape[::-1], layout.strides[::-1], strict=True):
         if length != 1 and stride != expected:
@@ -25,13 +25,13 @@ def contiguous(layout):
 
 
 def element(layout, index):
-    """Return the position in the base of the element `index` of the window."""
+    """Return the position, in the base, of the element `index` of a window."""
     steps = zip(index, layout.strides, strict=True)
     return layout.offset + sum(place * stride for place, stride in steps)
 
 
 def corners(layout):
-    """Return the indices of the first and of the last element of the window."""
+    """Return the indices of the first and the last element of a window."""
     return [(0,) * len(layout.shape), tuple(length - 1 for length in layout.shape)]
 
 
@@ -52,7 +52,7 @@ OF_ONE = (
     Layout("one column of steps", offset=2, shape=(3, 1), strides=(5, 2)),
     Layout("steps in the middle", offset=1, shape=(2, 1, 3), strides=(12, 7, 3)),
 )
-"""Windows without contiguity of which a dimension has one element."""
+"""Layouts that are not contiguous and have a dimension of length 1."""
 
 
 @clause("VIEW-1", views=("steps",), vary=("strategy",))
@@ -83,12 +83,12 @@ def test_views_arrive_over_each_channel(sender, receiver, channel, implementatio
 
 
 def numbered(dtype):
-    """Return values for a base of a dtype, neighbours among them distinct."""
+    """Return values for a base of a dtype. Adjacent values are different."""
     return [bool(n % 2) if dtype == "bool" else n for n in range(BASE)]
 
 
 def another(value, dtype):
-    """Return another value of a dtype, which no element of `numbered` has."""
+    """Return a value other than `value`; except for bool, one not in `numbered`."""
     return not value if dtype == "bool" else value + 50
 
 
@@ -318,12 +318,12 @@ def test_view_of_no_dimensions_is_shared(sender, receiver, implementation):
 
 
 def one_of(dtype):
-    """Return a value of a dtype, alone in a list."""
+    """Return a list with one value of a dtype."""
     return [True] if dtype == "bool" else [17]
 
 
 def is_shared_without_dimensions(tensor, arrived, dtype):
-    """Check a tensor of shape () that has arrived, and write to both in turn."""
+    """Check that a received tensor of shape () is equal and shares memory."""
     check.equal(arrived.shape(), (), f"the shape is () ({dtype})")
     check.equal(arrived.dtype(), dtype, "the dtype is the sender's")
     check.equal(arrived.values(), tensor.values(), "the value is the sender's")
@@ -335,7 +335,7 @@ def is_shared_without_dimensions(tensor, arrived, dtype):
 
 
 def complex_dtype(implementation):
-    """Return the first complex dtype that is claimed."""
+    """Return the first claimed complex dtype; ``complex64`` if none is claimed."""
     names = [name for name in implementation.dtypes if name.startswith("complex")]
     return names[0] if names else "complex64"
 
@@ -480,7 +480,7 @@ NO_NUMBERS = ("bool",)
 
 
 def numbers_among(dtypes):
-    """Return the dtypes of which any bytes are values."""
+    """Return the dtypes in which every bit pattern is a value: all except bool."""
     return [name for name in dtypes if name not in NO_NUMBERS]
 
 
