@@ -15,7 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.chapters import history_search
-from sharedtensor_conformance.chapters.histories import History, Processes, kinds_for
+from sharedtensor_conformance.chapters.aliasing_histories import (
+    History,
+    Processes,
+    kinds_for,
+)
 from sharedtensor_conformance.chapters.history_search import HistoryFailed, search
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,

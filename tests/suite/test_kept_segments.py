@@ -4,7 +4,7 @@ from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
-from sharedtensor_conformance.chapters.lifetime_ground import Ground
+from sharedtensor_conformance.chapters.lifetime_base import Ground
 from sharedtensor_conformance.chapters.stories import files_of_storages
 from sharedtensor_conformance.chapters.test_mgr import names_go
 from sharedtensor_conformance.harness.outcomes import CheckFailed

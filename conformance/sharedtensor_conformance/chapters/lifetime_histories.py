@@ -7,9 +7,9 @@ same time, and send messages of many sizes. `lifetime_model` says which values e
 tensor has, which messages have to arrive, which may be lost, and what has to be gone at
 the end.
 
-The steps are data, as in `histories`. One owner is used for several histories, until a
-history ends it. A failure cites the clauses about the last event of the tensor or
-message that the check is about.
+The steps are data, as in `aliasing_histories`. One owner is used for several histories,
+until a history ends it. A failure cites the clauses about the last event of the tensor
+or message that the check is about.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.chapters import history_search
 from sharedtensor_conformance.chapters.history_search import HistoryFailed, Step
-from sharedtensor_conformance.chapters.lifetime_ground import ROOM
+from sharedtensor_conformance.chapters.lifetime_base import ROOM
 from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
 from sharedtensor_conformance.chapters.lifetime_steps import Steps
 from sharedtensor_conformance.chapters.stories import strategy_set
@@ -93,7 +93,7 @@ NUMBERS = 1 << 40
 """The numbers of a step are below this. One number serves several choices."""
 
 COST = {"fork": 20, "forkserver": 40, "spawn": 60}
-"""How many histories of `histories` take as long as one of these, by start method.
+"""How many histories of `aliasing_histories` one of these costs, by start method.
 
 Those start no processes. A case runs `--histories` divided by this number.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sharedtensor_conformance.chapters.lifetime_ground import Ground, HeldTensor, Route
+from sharedtensor_conformance.chapters.lifetime_base import Ground, HeldTensor, Route
 from sharedtensor_conformance.chapters.lifetime_model import (
     MessageModel,
     ProcessModel,

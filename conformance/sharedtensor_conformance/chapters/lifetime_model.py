@@ -1,11 +1,11 @@
 """Models the lifetimes of storages and messages in random histories with deaths.
 
-The model of `histories` knows only the value of each element. This one also knows which
-processes hold a storage, which messages have to arrive, and what has to be gone. It
-consists of processes, storages, names, channels and messages. All of them except the
-channels have a state, which changes as the tables of `state_machines` say.
+The model of `aliasing_histories` knows only the value of each element. This one also
+knows which processes hold a storage, which messages have to arrive, and what has to be
+gone. It consists of processes, storages, names, channels and messages. All of them
+except the channels have a state, which changes as the tables of `state_machines` say.
 
-The model starts no process. `lifetime_ground` and its subclasses tell a `World` what
+The model starts no process. `lifetime_base` and its subclasses tell a `World` what
 the real processes do, and compare them with it. A message whose sender ended abruptly
 may arrive or not. Therefore the model gives ranges, such as a minimum and a maximum
 number of names.

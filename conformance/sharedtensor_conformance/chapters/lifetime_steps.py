@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from sharedtensor_conformance.chapters.lifetime_ground import (
+from sharedtensor_conformance.chapters.lifetime_base import (
     IN_FLIGHT,
     MAX_HELD,
     PROCESSES,

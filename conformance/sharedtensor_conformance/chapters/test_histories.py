@@ -1,11 +1,12 @@
-"""Random histories, compared with models.
+"""Runs random histories of operations, and compares them with models.
 
-Who sees what is written: `histories`. Who outlives whom, what arrives, and what is gone
-in the end: `lifetime_histories`, in which a failure breaks those of the clauses that
-bind what happened last.
+The histories of `aliasing_histories` are about which tensors see a write. Those of
+`lifetime_histories` are about processes that end: what arrives, what stays valid, and
+what is left at the end. A failure of such a history breaks the clauses about the last
+step that concerned the failed object.
 """
 
-from sharedtensor_conformance.chapters.histories import kinds_for
+from sharedtensor_conformance.chapters.aliasing_histories import kinds_for
 from sharedtensor_conformance.harness import clause
 
 

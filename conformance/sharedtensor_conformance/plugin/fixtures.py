@@ -14,7 +14,7 @@ import pytest
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.chapters import lifetime_histories
-from sharedtensor_conformance.chapters.histories import search
+from sharedtensor_conformance.chapters.aliasing_histories import search
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.stage import Stage
