@@ -29,7 +29,7 @@ import records
 from circumstances import commit
 from records import NotHeld
 from sandbox import Sandbox
-from sharedtensor_conformance.chapters.lifetime_histories import COST
+from sharedtensor_conformance.chapters.lifetime_histories import RELATIVE_COST
 
 TESTS = ("deaths", "deaths_of_the_manager", "programs", "starts")
 TEST = "test_histories.py::test_histories_{}_end_as_the_model_says"
@@ -148,7 +148,7 @@ def one_run(
     sandbox: Sandbox, place: Path, given: argparse.Namespace, seed: int
 ) -> tuple[dict[str, Any], Counter[str]]:
     """Run the suite's histories with a seed; return the results."""
-    asked = given.each * COST["fork"]
+    asked = given.each * RELATIVE_COST["fork"]
     suite = [
         *(f"--case={TEST.format(family)}*" for family in FAMILIES),
         f"--histories={asked}",
@@ -172,7 +172,8 @@ def histories_of(report: Path, asked: int) -> Counter[str]:
         if line["type"] == "case" and line["verdict"] == "pass":
             name = line["test"].removeprefix(TEST.split("{}")[0])
             family = name.removesuffix(TEST.split("{}")[1])
-            found[family] += max(1, asked // COST[line["axes"]["start_method"]])
+            cost = RELATIVE_COST[line["axes"]["start_method"]]
+            found[family] += max(1, asked // cost)
     return found
 
 

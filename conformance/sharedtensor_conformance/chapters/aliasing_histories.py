@@ -1,11 +1,11 @@
 """Runs random histories of sends, views, writes and drops, and compares the values.
 
 A history is a list of steps, which three processes perform one after another. A model
-performs the same steps. In the model a tensor is a window on a list of numbers, and a
-tensor that was sent arrives as a window on the same list. After the steps that can
-change or reveal a value (`CHECKED_AFTER`), every tensor must have the values of the
-model. `history_search` shortens a history that fails. Its report shows it as lines that
-can be pasted into a test.
+performs the same steps. In the model a storage is a list of numbers, and a tensor is a
+list of indices into one. A tensor that was sent arrives as a tensor of the same
+storage. After the steps that can change or reveal a value (`CHECKED_AFTER`), every
+tensor must have the values of the model. `history_search` shortens a history that
+fails. Its report shows it as lines that can be pasted into a test.
 
 A step is data: a kind, and numbers that pick among the present tensors, processes and
 channels. If nothing fits, the step does nothing. So every part of a history is a
@@ -19,20 +19,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters import history_search
 from sharedtensor_conformance.chapters.history_search import (
-    FAILURES,
+    HARNESS_ERRORS,
+    History,
     HistoryFailed,
-    Step,
 )
 from sharedtensor_conformance.harness import check
 from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
 from sharedtensor_conformance.harness.proxies import Remote
 
-NEEDED = {
+PROFILE_OF_STEP = {
     "rest": "core",
     "make": "core",
     "send": "core",
@@ -56,94 +56,94 @@ FREQUENT = ("send", "send", "send", "write", "write", "drop")
 They show whether the other steps have disturbed the sharing.
 """
 
-NUMBERS = 60
+NUMBER_LIMIT = 60
 """The numbers of a step are below this."""
 
-STEPS = (14, 28)
+HISTORY_LENGTH = (14, 28)
 """The smallest and largest number of steps, including those that do nothing."""
 
 CHECKED_AFTER = frozenset({"write", "get", "send", "send_two"})
 """Kinds of steps after which the values of every tensor are checked."""
 
-MAX_LIVE = 6
+MAX_HELD = 6
 """Tensors that exist at once. They are few, so that steps often pick the same one."""
 
-IN_FLIGHT = 6
+MAX_IN_FLIGHT = 6
 """Messages in flight at once, in all channels. No channel has to contain more."""
 
 
-THREADED = 4
+THREAD_INTERVAL = 4
 """One in this many messages is put by a new thread, and one is received by one."""
 
 
 def is_in_a_thread(number: int) -> bool:
     """Return whether a number of a step selects a new thread."""
-    return number % THREADED == THREADED - 1
+    return number % THREAD_INTERVAL == THREAD_INTERVAL - 1
 
 
 @dataclass
-class Memory:
+class StorageModel:
     """The model of a storage.
 
     Attributes:
         values: the values of its elements.
-        moved: whether it is in shared memory for certain, and no longer moves.
+        has_moved: whether it is in shared memory for certain, and no longer moves.
         in_flight: the number of messages that carry it.
     """
 
     values: list[int]
-    moved: bool = False
+    has_moved: bool = False
     in_flight: int = 0
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether no `put` can still be moving it into shared memory.
 
         An implementation that breaks clause CHAN-7 may move a storage after `put` has
         returned, until the message arrives. Other tests judge that clause.
         """
-        return self.moved or not self.in_flight
+        return self.has_moved or not self.in_flight
 
 
 @dataclass
-class Window:
-    """The model of a tensor: the indices of its elements in a memory, and its grad."""
+class TensorModel:
+    """The model of a tensor: the indices of its elements in a storage, and its grad."""
 
-    memory: Memory
-    places: list[int]
-    grad: Window | None = None
+    storage: StorageModel
+    indices: list[int]
+    grad: TensorModel | None = None
 
     @property
-    def whole(self) -> bool:
-        """Whether it has all elements of the memory, in their order."""
-        return self.places == list(range(len(self.memory.values)))
+    def is_whole(self) -> bool:
+        """Whether it has all elements of the storage, in their order."""
+        return self.indices == list(range(len(self.storage.values)))
 
     def values(self) -> list[int]:
         """Return the values that the tensor must have."""
-        return [self.memory.values[place] for place in self.places]
+        return [self.storage.values[index] for index in self.indices]
 
-    def sent(self, message: dict[int, Window]) -> Window:
-        """Return the window of the tensor that arrives when this one is sent.
+    def as_received(self, message: dict[int, TensorModel]) -> TensorModel:
+        """Return the model of the tensor that arrives when this one is sent.
 
-        `message` maps the identity of each sent window of the same message to the
+        `message` maps the identity of each sent model of the same message to the
         arriving one. A tensor that is in a message twice, for example also as the grad
         of another, arrives as one tensor.
         """
         if id(self) not in message:
-            arrives = message[id(self)] = Window(self.memory, self.places)
-            arrives.grad = self.grad and self.grad.sent(message)
+            received = message[id(self)] = TensorModel(self.storage, self.indices)
+            received.grad = self.grad and self.grad.as_received(message)
         return message[id(self)]
 
-    def memories(self) -> Iterator[Memory]:
-        """Yield its memory, that of its grad, and so on."""
-        yield self.memory
+    def storages(self) -> Iterator[StorageModel]:
+        """Yield its storage, that of its grad, and so on."""
+        yield self.storage
         if self.grad:
-            yield from self.grad.memories()
+            yield from self.grad.storages()
 
     @property
-    def settled(self) -> bool:
-        """Whether none of its memories can still be moving."""
-        return all(memory.settled for memory in self.memories())
+    def is_settled(self) -> bool:
+        """Whether none of its storages can still be moving."""
+        return all(storage.is_settled for storage in self.storages())
 
 
 @dataclass
@@ -153,59 +153,67 @@ class HeldTensor:
     name: str
     actor: Any
     remote: Any
-    window: Window
+    model: TensorModel
+
+
+class Direction(NamedTuple):
+    """The indices of a sender and of a receiver, and the kind of channel they use."""
+
+    sender: int
+    receiver: int
+    channel: str
 
 
 @dataclass
 class Message:
-    """A message in flight, with its windows; `is_list` if it is a list of tensors."""
+    """A message in flight, with its tensors; `is_list` if it is a list of tensors."""
 
-    windows: list[Window]
+    tensors: list[TensorModel]
     is_list: bool
 
 
 @dataclass
-class History:
+class AliasingHistory:
     """Runs one history, in the processes and in the model.
 
     Args:
         actors: the processes.
         channels: the kinds of channels that they use.
-        outlives: whether a tensor may be dropped while another process or a message
-            has its memory. Only the profile `lifetime` permits this.
+        may_drop_early: whether a tensor may be dropped while another process or a
+            message has its storage. Only the profile `lifetime` permits this.
         grads: whether the grads of all tensors are checked at the end.
-        gaps: whether a view may leave out elements.
+        strided_views: whether a view may leave out elements.
 
     Attributes:
-        messages: the messages in flight, by index of sender, index of receiver, and
-            channel.
+        held: the tensors that the processes hold.
+        messages: the messages in flight.
         lines: the script.
-        numbers: the last number that an element got.
-        names: how many tensors got a name.
+        last_value: the last number that an element got.
+        name_count: how many tensors got a name.
     """
 
     actors: tuple[Any, ...]
     channels: tuple[str, ...]
-    outlives: bool
+    may_drop_early: bool
     grads: bool
-    gaps: bool = True
+    strided_views: bool = True
     held: list[HeldTensor] = field(default_factory=list)
-    messages: dict[tuple[int, int, str], deque[Message]] = field(default_factory=dict)
+    messages: dict[Direction, deque[Message]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
-    numbers: int = 0
-    names: int = 0
+    last_value: int = 0
+    name_count: int = 0
 
-    def take(self, steps: list[Step]) -> None:
+    def run(self, steps: History) -> None:
         """Run the steps, and drop everything at the end.
 
         Raises:
             HistoryFailed: a check, a process or the suite failed.
         """
         try:
-            for kind, *picks in steps:
+            for kind, *numbers in steps:
                 if not self.held and kind != "rest":
                     kind = "make"  # no other step is possible
-                getattr(self, f"step_{kind}")(*picks)
+                getattr(self, f"step_{kind}")(*numbers)
                 if kind in CHECKED_AFTER:
                     self.verify()
             self.finish()
@@ -216,10 +224,10 @@ class History:
     def verify(self) -> None:
         """Check the values of every settled tensor."""
         for tensor in self.held:
-            if tensor.window.settled:
-                found, due = tensor.remote.values(), tensor.window.values()
-                sentence = f"{tensor.name}.values() is {due} at the end of this"
-                check.equal(found, due, sentence)
+            if tensor.model.is_settled:
+                values, expected = tensor.remote.values(), tensor.model.values()
+                sentence = f"{tensor.name}.values() is {expected} at the end of this"
+                check.equal(values, expected, sentence)
 
     def finish(self) -> None:
         """Receive all messages, check all tensors and grads, and drop everything."""
@@ -227,15 +235,15 @@ class History:
         self.verify()
         if self.grads:
             for tensor in list(self.held):
-                self.take_grads(tensor)
+                self.hold_grads(tensor)
             self.verify()
         self.drop_all()
 
     def receive_all(self) -> None:
         """Receive all messages in flight."""
-        for route in sorted(self.messages):
-            while self.messages[route]:
-                self.receive(route)
+        for direction in sorted(self.messages):
+            while self.messages[direction]:
+                self.receive(direction)
 
     def drop_all(self) -> None:
         """Drop all tensors."""
@@ -244,31 +252,31 @@ class History:
 
     # Picking
 
-    def pick(
+    def pick_tensor(
         self, number: int, fits: Callable[[HeldTensor], object]
     ) -> HeldTensor | None:
         """Return one of the settled tensors that fit; None if there is none."""
-        fitting = [t for t in self.held if t.window.settled and fits(t)]
+        fitting = [t for t in self.held if t.model.is_settled and fits(t)]
         return fitting[number % len(fitting)] if fitting else None
 
-    def route(self, sender: Any, number: int) -> tuple[int, int, str]:
-        """Return the indices of the sender and of a receiver, and a channel."""
-        start = self.actors.index(sender)
-        others = [i for i in range(len(self.actors)) if i != start]
+    def pick_direction(self, sender: Any, number: int) -> Direction:
+        """Return a direction from a process."""
+        index = self.actors.index(sender)
+        others = [other for other in range(len(self.actors)) if other != index]
         receiver = others[number % len(others)]
         channel = self.channels[number // len(others) % len(self.channels)]
-        return start, receiver, channel
+        return Direction(index, receiver, channel)
 
-    def new_numbers(self, count: int) -> list[int]:
+    def new_values(self, count: int) -> list[int]:
         """Return `count` numbers that no element has had before.
 
         A history needs so few of them that they are exact in any dtype.
         """
-        first = self.numbers + 1
-        self.numbers += count
-        return list(range(first, self.numbers + 1))
+        first = self.last_value + 1
+        self.last_value += count
+        return list(range(first, self.last_value + 1))
 
-    def hold(self, actor: Any, remote: Any, window: Window) -> str:
+    def hold(self, actor: Any, remote: Any, model: TensorModel) -> str:
         """Add a tensor to the held ones, and return its name.
 
         If the same object is held already, such as a grad that was read twice, the new
@@ -277,13 +285,13 @@ class History:
         Raises:
             CheckFailed: `remote` is not a tensor.
         """
-        name = f"t{self.names}"
+        name = f"t{self.name_count}"
         check(isinstance(remote, Remote), f"{name} is a tensor")
         self.held = [
             one for one in self.held if not one.remote.names_the_same_as(remote)
         ]
-        self.names += 1
-        self.held.append(HeldTensor(name, actor, remote, window))
+        self.name_count += 1
+        self.held.append(HeldTensor(name, actor, remote, model))
         return name
 
     # Steps
@@ -291,205 +299,228 @@ class History:
     def step_rest(self, _: int, __: int, ___: int) -> None:
         """Do nothing."""
 
-    def step_make(self, who: int, length: int, _: int) -> None:
+    def step_make(self, process_number: int, length_number: int, _: int) -> None:
         """Let a process make a tensor."""
-        if len(self.held) >= MAX_LIVE:
+        if len(self.held) >= MAX_HELD:
             return
-        actor = self.actors[who % len(self.actors)]
-        values = self.new_numbers(3 + length % 4)
+        actor = self.actors[process_number % len(self.actors)]
+        values = self.new_values(3 + length_number % 4)
         name = self.hold(
             actor,
             actor.make(values),
-            Window(Memory(list(values)), list(range(len(values)))),
+            TensorModel(StorageModel(list(values)), list(range(len(values)))),
         )
         self.lines.append(f"{name} = {actor.name}.make({values})")
 
-    def step_write(self, which: int, where: int, _: int) -> None:
+    def step_write(self, tensor_number: int, index_number: int, _: int) -> None:
         """Let a process write one element."""
-        if tensor := self.pick(which, lambda t: True):
-            index = where % len(tensor.window.places)
-            (value,) = self.new_numbers(1)
+        if tensor := self.pick_tensor(tensor_number, lambda t: True):
+            index = index_number % len(tensor.model.indices)
+            (value,) = self.new_values(1)
             self.lines.append(f"{tensor.name}.write({index}, {value})")
             tensor.remote.write(index, value)
-            tensor.window.memory.values[tensor.window.places[index]] = value
+            tensor.model.storage.values[tensor.model.indices[index]] = value
 
-    def step_share(self, which: int, _: int, __: int) -> None:
+    def step_share(self, tensor_number: int, _: int, __: int) -> None:
         """Let a process share a tensor; its grad may be shared with it or not."""
-        if tensor := self.pick(which, lambda t: True):
+        if tensor := self.pick_tensor(tensor_number, lambda t: True):
             self.lines.append(f"{tensor.name}.share()")
             tensor.remote.share()
-            tensor.window.memory.moved = True
+            tensor.model.storage.has_moved = True
 
-    def step_clone(self, which: int, _: int, __: int) -> None:
-        """Let a process clone a tensor, which copies its values to another memory."""
-        tensor = self.pick(which, lambda t: len(self.held) < MAX_LIVE)
+    def step_clone(self, tensor_number: int, _: int, __: int) -> None:
+        """Let a process clone a tensor, which copies its values to another storage."""
+        tensor = self.pick_tensor(tensor_number, lambda t: len(self.held) < MAX_HELD)
         if tensor:
-            values = tensor.window.values()
-            window = Window(Memory(values), list(range(len(values))))
-            name = self.hold(tensor.actor, tensor.remote.clone(), window)
+            values = tensor.model.values()
+            model = TensorModel(StorageModel(values), list(range(len(values))))
+            name = self.hold(tensor.actor, tensor.remote.clone(), model)
             self.lines.append(f"{name} = {tensor.name}.clone()")
 
-    def step_view(self, which: int, offset: int, step: int) -> None:
+    def step_view(
+        self, tensor_number: int, start_number: int, stride_number: int
+    ) -> None:
         """Let a process make a view: all elements from an offset, or every second."""
-        tensor = self.pick(
-            which, lambda t: t.window.whole and len(self.held) < MAX_LIVE
+        tensor = self.pick_tensor(
+            tensor_number, lambda t: t.model.is_whole and len(self.held) < MAX_HELD
         )
         if tensor:
-            places = tensor.window.places
-            start = offset % max(len(places) - 1, 1)
-            stride = 1 + step % 2 if self.gaps else 1
-            seen = places[start::stride]
-            layout = Layout("window", start, (len(seen),), (stride,))
+            indices = tensor.model.indices
+            start = start_number % max(len(indices) - 1, 1)
+            stride = 1 + stride_number % 2 if self.strided_views else 1
+            viewed = indices[start::stride]
+            layout = Layout("window", start, (len(viewed),), (stride,))
             remote = tensor.remote.view(layout)
-            name = self.hold(tensor.actor, remote, Window(tensor.window.memory, seen))
+            model = TensorModel(tensor.model.storage, viewed)
+            name = self.hold(tensor.actor, remote, model)
             self.lines.append(f"{name} = {tensor.name}.view({layout})")
 
-    def step_drop(self, which: int, _: int, __: int) -> None:
+    def step_drop(self, tensor_number: int, _: int, __: int) -> None:
         """Let a process drop a tensor. Other tensors and messages keep their values."""
-        tensor = self.pick(which, lambda t: self.outlives or self.only_here(t))
+        tensor = self.pick_tensor(
+            tensor_number,
+            lambda t: self.may_drop_early or not self.has_other_holders(t),
+        )
         if tensor:
             self.lines.append(f"{tensor.name}.drop()")
             self.held.remove(tensor)
             tensor.remote.drop()
 
-    def only_here(self, tensor: HeldTensor) -> bool:
-        """Return whether no other process and no message has the tensor's memory."""
-        memory = tensor.window.memory
-        holders = {id(t.actor) for t in self.held if t.window.memory is memory}
-        return not memory.in_flight and len(holders) == 1
+    def has_other_holders(self, tensor: HeldTensor) -> bool:
+        """Return whether another process or a message has the tensor's storage."""
+        storage = tensor.model.storage
+        holders = {id(t.actor) for t in self.held if t.model.storage is storage}
+        return storage.in_flight > 0 or len(holders) > 1
 
-    def step_set_grad(self, which: int, _: int, __: int) -> None:
+    def step_set_grad(self, tensor_number: int, _: int, __: int) -> None:
         """Let a process set the grad of a tensor without one.
 
-        The memory of the tensor must not be in flight.
+        The storage of the tensor must not be in flight.
         """
-        tensor = self.pick(
-            which, lambda t: not t.window.grad and not t.window.memory.in_flight
+        tensor = self.pick_tensor(
+            tensor_number, lambda t: not t.model.grad and not t.model.storage.in_flight
         )
-        if tensor and len(self.held) < MAX_LIVE:
-            values = self.new_numbers(len(tensor.window.places))
+        if tensor and len(self.held) < MAX_HELD:
+            values = self.new_values(len(tensor.model.indices))
             grad = tensor.actor.make(values)
-            window = Window(Memory(list(values)), list(range(len(values))))
-            name = self.hold(tensor.actor, grad, window)
+            model = TensorModel(StorageModel(list(values)), list(range(len(values))))
+            name = self.hold(tensor.actor, grad, model)
             self.lines.append(f"{name} = {tensor.actor.name}.make({values})")
             self.lines.append(f"{tensor.name}.set_grad({name})")
             tensor.remote.set_grad(grad)
-            tensor.window.grad = window
+            tensor.model.grad = model
 
-    def step_clear_grad(self, which: int, _: int, __: int) -> None:
+    def step_clear_grad(self, tensor_number: int, _: int, __: int) -> None:
         """Let a process set the grad of a tensor to None.
 
         Tensors of other processes keep theirs.
         """
-        tensor = self.pick(
-            which, lambda t: t.window.grad and not t.window.memory.in_flight
+        tensor = self.pick_tensor(
+            tensor_number, lambda t: t.model.grad and not t.model.storage.in_flight
         )
         if tensor:
             self.lines.append(f"{tensor.name}.set_grad(None)")
             tensor.remote.set_grad(None)
-            tensor.window.grad = None
+            tensor.model.grad = None
 
-    def step_take_grad(self, which: int, _: int, __: int) -> None:
+    def step_take_grad(self, tensor_number: int, _: int, __: int) -> None:
         """Let a process read the grad of a tensor, which may have arrived with it."""
-        if tensor := self.pick(which, lambda t: len(self.held) < MAX_LIVE):
-            self.take_grad(tensor)
+        if tensor := self.pick_tensor(
+            tensor_number, lambda t: len(self.held) < MAX_HELD
+        ):
+            self.hold_grad(tensor)
 
-    def take_grads(self, tensor: HeldTensor) -> None:
+    def hold_grads(self, tensor: HeldTensor) -> None:
         """Read the grad of a tensor, the grad of the grad, and so on."""
-        while tensor.window.grad:
-            self.take_grad(tensor)
+        while tensor.model.grad:
+            self.hold_grad(tensor)
             tensor = self.held[-1]
-        self.take_grad(tensor)
+        self.hold_grad(tensor)
 
-    def take_grad(self, tensor: HeldTensor) -> None:
+    def hold_grad(self, tensor: HeldTensor) -> None:
         """Check whether a tensor has a grad, as in the model, and hold the grad."""
-        grad, due = tensor.remote.grad(), tensor.window.grad
-        sentence = f"{tensor.name} has {'a' if due else 'no'} grad at the end of this"
-        check.equal(grad is not None, due is not None, sentence)
-        if due:
-            name = self.hold(tensor.actor, grad, due)
+        grad, model = tensor.remote.grad(), tensor.model.grad
+        sentence = f"{tensor.name} has {'a' if model else 'no'} grad at the end of this"
+        check.equal(grad is not None, model is not None, sentence)
+        if model:
+            name = self.hold(tensor.actor, grad, model)
             self.lines.append(f"{name} = {tensor.name}.grad()")
 
     # Messages
 
-    def step_put(self, which: int, to: int, who: int) -> None:
+    def step_put(
+        self, tensor_number: int, direction_number: int, thread_number: int
+    ) -> None:
         """Let a process put a tensor on a channel."""
-        if tensor := self.pick(which, lambda t: True):
-            self.put([tensor], self.route(tensor.actor, to), is_in_a_thread(who))
+        if tensor := self.pick_tensor(tensor_number, lambda t: True):
+            direction = self.pick_direction(tensor.actor, direction_number)
+            self.put([tensor], direction, is_in_a_thread(thread_number))
 
-    def step_send(self, which: int, to: int, who: int) -> None:
+    def step_send(
+        self, tensor_number: int, direction_number: int, thread_number: int
+    ) -> None:
         """Let a process put a tensor, and receive the oldest message of the channel."""
-        if tensor := self.pick(which, lambda t: True):
-            route = self.route(tensor.actor, to)
-            if self.put([tensor], route, is_in_a_thread(who)):
-                self.receive(route, is_in_a_thread(who // THREADED))
+        if tensor := self.pick_tensor(tensor_number, lambda t: True):
+            direction = self.pick_direction(tensor.actor, direction_number)
+            if self.put([tensor], direction, is_in_a_thread(thread_number)):
+                self.receive(
+                    direction, is_in_a_thread(thread_number // THREAD_INTERVAL)
+                )
 
-    def step_send_two(self, which: int, other: int, to: int) -> None:
+    def step_send_two(
+        self, first_number: int, second_number: int, direction_number: int
+    ) -> None:
         """Let a process send two tensors in one message."""
-        if first := self.pick(which, lambda t: True):
-            second = self.pick(
-                other, lambda t: t.actor is first.actor and t is not first
+        if first := self.pick_tensor(first_number, lambda t: True):
+            second = self.pick_tensor(
+                second_number, lambda t: t.actor is first.actor and t is not first
             )
-            route = self.route(first.actor, to)
-            if second and self.put([first, second], route):
-                self.receive(route)
+            direction = self.pick_direction(first.actor, direction_number)
+            if second and self.put([first, second], direction):
+                self.receive(direction)
 
-    def step_get(self, which: int, who: int, _: int) -> None:
+    def step_get(self, direction_number: int, thread_number: int, _: int) -> None:
         """Let a process receive a message that is in flight."""
-        routes = sorted(route for route, messages in self.messages.items() if messages)
-        if routes:
-            self.receive(routes[which % len(routes)], is_in_a_thread(who))
+        directions = sorted(
+            direction for direction, messages in self.messages.items() if messages
+        )
+        if directions:
+            direction = directions[direction_number % len(directions)]
+            self.receive(direction, is_in_a_thread(thread_number))
 
     def put(
         self,
         tensors: list[HeldTensor],
-        route: tuple[int, int, str],
+        direction: Direction,
         in_a_thread: bool = False,
     ) -> bool:
         """Put a message on a channel, unless too many are in flight.
 
         Returns whether it was put.
         """
-        if sum(map(len, self.messages.values())) >= IN_FLIGHT:
+        if sum(map(len, self.messages.values())) >= MAX_IN_FLIGHT:
             return False
-        sender, receiver = self.actors[route[0]], self.actors[route[1]]
+        sender = self.actors[direction.sender]
+        receiver = self.actors[direction.receiver]
         is_list = len(tensors) > 1
         names = ", ".join(tensor.name for tensor in tensors)
-        said = f"[{names}]" if is_list else names
+        text = f"[{names}]" if is_list else names
         put = "put_in_a_thread" if in_a_thread else "put"
-        self.lines.append(f'{sender.name}.{put}({said}, {receiver.name}, "{route[2]}")')
+        call = f'{put}({text}, {receiver.name}, "{direction.channel}")'
+        self.lines.append(f"{sender.name}.{call}")
         remotes = [tensor.remote for tensor in tensors]
         payload = remotes if is_list else remotes[0]
-        getattr(sender, put)(payload, receiver, route[2])
-        together: dict[int, Window] = {}
-        windows = [tensor.window.sent(together) for tensor in tensors]
-        for window in windows:
-            for memory in window.memories():
-                memory.in_flight += 1
-        self.messages.setdefault(route, deque()).append(Message(windows, is_list))
+        getattr(sender, put)(payload, receiver, direction.channel)
+        received: dict[int, TensorModel] = {}
+        models = [tensor.model.as_received(received) for tensor in tensors]
+        for model in models:
+            for storage in model.storages():
+                storage.in_flight += 1
+        self.messages.setdefault(direction, deque()).append(Message(models, is_list))
         return True
 
-    def receive(self, route: tuple[int, int, str], in_a_thread: bool = False) -> None:
-        """Receive the oldest message of a route, and hold its tensors."""
-        sender, receiver = self.actors[route[0]], self.actors[route[1]]
-        message = self.messages[route].popleft()
-        first = self.names
-        names = [f"t{first + i}" for i in range(len(message.windows))]
+    def receive(self, direction: Direction, in_a_thread: bool = False) -> None:
+        """Receive the oldest message of a direction, and hold its tensors."""
+        sender = self.actors[direction.sender]
+        receiver = self.actors[direction.receiver]
+        message = self.messages[direction].popleft()
+        first = self.name_count
+        names = [f"t{first + index}" for index in range(len(message.tensors))]
         get = "get_in_a_thread" if in_a_thread else "get"
-        call = f'{receiver.name}.{get}({sender.name}, "{route[2]}")'
+        call = f'{receiver.name}.{get}({sender.name}, "{direction.channel}")'
         self.lines.append(f"{', '.join(names)} = {call}")
-        arrived = getattr(receiver, get)(sender, route[2])
-        remotes = arrived if message.is_list else [arrived]
+        payload = getattr(receiver, get)(sender, direction.channel)
+        remotes = payload if message.is_list else [payload]
         is_whole = isinstance(remotes, list) and len(remotes) == len(names)
         check(is_whole, f"a message of {len(names)} tensors arrives as it was sent")
-        for remote, window in zip(remotes, message.windows, strict=True):
-            self.hold(receiver, remote, window)
-            for memory in window.memories():
-                memory.in_flight -= 1
-                memory.moved = True
+        for remote, model in zip(remotes, message.tensors, strict=True):
+            self.hold(receiver, remote, model)
+            for storage in model.storages():
+                storage.in_flight -= 1
+                storage.has_moved = True
 
 
-class Processes:
+class AliasingRunner:
     """Runs histories in the processes of a stage.
 
     They are those of the case at first. After a failure other than a wrong value, new
@@ -499,11 +530,11 @@ class Processes:
     def __init__(self, stage: Any, grads: bool) -> None:
         self.stage = stage
         self.grads = grads
-        self.actors = self._ready(stage)
-        self.isolated = ExitStack()
+        self.actors = self._start(stage)
+        self.exit_stack = ExitStack()
         self.has_hung = False
 
-    def _ready(self, stage: Any) -> tuple[Any, ...]:
+    def _start(self, stage: Any) -> tuple[Any, ...]:
         actors = (stage.owner, stage.peer, stage.bystander)
         for actor in actors:  # before there is a tensor that it could inherit
             actor.ensure_started()
@@ -511,36 +542,36 @@ class Processes:
 
     def renew(self) -> None:
         """Start new processes, on an isolated stage."""
-        self.isolated.close()
-        stage = self.isolated.enter_context(self.stage.fresh())
-        self.actors = self._ready(stage)
+        self.exit_stack.close()
+        stage = self.exit_stack.enter_context(self.stage.fresh())
+        self.actors = self._start(stage)
         if self.has_hung:
             stage.timeouts.shorten()
 
-    def take(self, steps: list[Step]) -> HistoryFailed | None:
+    def run(self, steps: History) -> HistoryFailed | None:
         """Run a history; return its failure, or None if it did not fail."""
         implementation = self.stage.implementation
-        history = History(
+        history = AliasingHistory(
             self.actors,
             implementation.channels,
-            outlives="lifetime" in implementation.claims,
+            may_drop_early="lifetime" in implementation.claims,
             grads=self.grads,
-            gaps="steps" in implementation.views,
+            strided_views="steps" in implementation.views,
         )
         try:
-            history.take(steps)
+            history.run(steps)
         except HistoryFailed as failed:
             self.recover(history, failed)
             return failed
         return None
 
-    def recover(self, history: History, failed: HistoryFailed) -> None:
+    def recover(self, history: AliasingHistory, failed: HistoryFailed) -> None:
         """Clean up after a failed check; after any other failure, start new processes.
 
         New processes are also started if the cleanup fails.
         """
         if isinstance(failed.error, CheckFailed):
-            with suppress(*FAILURES):
+            with suppress(*HARNESS_ERRORS):
                 history.receive_all()
                 history.drop_all()
                 return
@@ -552,24 +583,24 @@ def kinds_for(claims: frozenset[str], grads: bool) -> list[str]:
     """Return the kinds of steps whose profiles are claimed, and `FREQUENT`."""
     kinds = [
         kind
-        for kind, profile in NEEDED.items()
+        for kind, profile in PROFILE_OF_STEP.items()
         if profile in claims and (grads or profile != "grad")
     ]
     return [*kinds, *FREQUENT]
 
 
-def search(stage: Any, kinds: list[str], count: int, seed: int) -> None:
+def run_histories(stage: Any, kinds: list[str], count: int, seed: int) -> None:
     """Run `count` histories of these kinds of steps.
 
     Raises:
         CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: a history failed. The
             message contains the shortest failing one that was found.
     """
-    processes = Processes(stage, "take_grad" in kinds)
+    runner = AliasingRunner(stage, "take_grad" in kinds)
 
-    def draw(chance: Random) -> list[Step]:
-        found = chance.choices(kinds, k=chance.randint(*STEPS))
-        return [history_search.drawn(chance, kind, NUMBERS) for kind in found]
+    def draw(rng: Random) -> History:
+        drawn = rng.choices(kinds, k=rng.randint(*HISTORY_LENGTH))
+        return [history_search.draw_step(rng, kind, NUMBER_LIMIT) for kind in drawn]
 
-    with processes.isolated:
-        history_search.search(draw, processes, count, seed)
+    with runner.exit_stack:
+        history_search.search_histories(draw, runner, count, seed)
