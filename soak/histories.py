@@ -2,10 +2,9 @@
 
 The default selection of the suite runs only a few histories, always the same. This
 script runs the suite on the reference repeatedly, each time with another seed, until
-the requested number of histories or the time limit is reached. Each history has its own
-processes, which share, send, exit, are killed, fork while messages wait, and fill
-queues. A model computes the expected result. Every case has to pass at its first
-attempt.
+the requested number of histories or the time limit is reached. In each history,
+processes share, send, exit, are killed, fork while messages wait, and fill queues. A
+model computes the expected result. Every case has to pass at its first attempt.
 
 Only histories of passed cases are counted. Ctrl-C ends the current run; the record
 contains the complete runs. ``--add-to`` continues an earlier record, so that several

@@ -305,6 +305,21 @@ def test_exception_of_the_implementation_is_a_broken_clause():
     assert outcome.clauses == ("SHARE-12",)
 
 
+# The script
+
+
+@pytest.mark.parametrize("has_manager", [True, False])
+def test_script_names_the_check_of_resources_where_it_is_made(has_manager):
+    stage = Stage("file_descriptor", "fork")
+    lifetimes = LifetimeHistory(stage, IMPLEMENTATION, KINDS)
+    lifetimes.start_all()
+    lifetimes.resources_before = {lifetimes.owner: stage.holdings(stage.owner)}
+    if not has_manager:
+        lifetimes.model.record_manager_kill()
+    lifetimes.drop_all()
+    assert ("owner has what it had" in lifetimes.lines) == has_manager
+
+
 # What is drawn
 
 

@@ -222,10 +222,11 @@ class LifetimeHistory(ProcessSteps):
         for tensor in [one for one in self.held if not one.model.pinned]:
             self.drop(tensor)
         self.verify_names()
+        if not self.model.has_manager:
+            return
         for process, before in self.resources_before.items():
             self.log(f"{process.name} has what it had", ("LIFE-7", "LIFE-17"))
-            if self.model.has_manager:
-                self.stage.check_given_back(before, self.actor(process))
+            self.stage.check_given_back(before, self.actor(process))
 
     def exit_all(self) -> None:
         """Let all processes exit, the owner last.

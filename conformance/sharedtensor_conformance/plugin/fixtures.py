@@ -109,7 +109,10 @@ def histories(
 
 @pytest.fixture
 def lifetimes(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """A function that runs random histories of a family, each in new processes."""
+    """A function that runs random histories of a family, in processes of their own.
+
+    An owner is used for one history after another, until one of them ends it.
+    """
     given = request.config.option
 
     def run(family: str) -> None:
