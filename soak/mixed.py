@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -28,6 +30,7 @@ from typing import Any
 import records
 from records import NotHeld
 from sharedtensor_conformance.bounded_run import Runs
+from sharedtensor_conformance.harness import process_tree
 
 HERE = Path(__file__).parent
 STRATEGIES = ("file_descriptor", "file_system")
@@ -53,6 +56,7 @@ SEED_OF = {"histories": "--first-seed", "loaded": ""}
 
 LONGEST = 3600.0  # maximum seconds of a turn
 SLACK = 600.0  # seconds that the pairs may take to end
+GRACE = 120.0  # seconds that interrupted scripts get to end their processes
 
 
 def options() -> records.Parser:
@@ -86,7 +90,8 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     """Run the pairs and the turns; return the sentence of what held."""
     record |= {"minutes": given.minutes, "seed": given.seed}
     record |= {"turns": [], "watched": {}}
-    runs = Runs()
+    runs = Runs(GRACE)
+    process_tree.ProcessTree()  # processes of a killed script become children of this
     with (
         tempfile.TemporaryDirectory(prefix="sts-mixed-") as place,
         ThreadPoolExecutor(len(STRATEGIES)) as pool,
@@ -104,7 +109,21 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
                 record["watched"][strategy] = found.result()
         finally:
             runs.end_all()
+            process_tree.wait_until(lambda: not kill_rest(), GRACE)
     return judge(record)
+
+
+def kill_rest() -> list[int]:
+    """Kill what a script has left that was killed itself; return what was there."""
+    living = [
+        pid
+        for pid in process_tree.descendants(os.getpid())
+        if not process_tree.has_ended(pid)
+    ]
+    for pid in living:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return living
 
 
 def watch(

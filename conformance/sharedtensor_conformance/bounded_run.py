@@ -37,6 +37,9 @@ STREAMS: dict[str, Any] = {
 
 READ_AT_ONCE = 1 << 16
 
+READ_INTERVAL = 1.0
+"""Seconds after which a command is noticed that `Runs.end_all` has given up."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -118,7 +121,7 @@ class Runs:
         deadline = time.monotonic() + self._grace
         for command in running:
             wait_until(command.is_closed, deadline - time.monotonic())
-            command.signal(signal.SIGKILL)
+            command.give_up()
 
 
 def run(command: Sequence[str], limit: float, **options: Any) -> Result:
@@ -139,6 +142,7 @@ class _Command:
         )
         self._printed: list[bytes] = []
         self._lock = threading.Lock()
+        self._is_given_up = False
 
     def output(self) -> str:
         """Return what was read of its output."""
@@ -158,8 +162,8 @@ class _Command:
             return True
         poller = select.poll()
         poller.register(stream, select.POLLIN)
-        while (left := deadline - time.monotonic()) > 0:
-            if poller.poll(left * 1000):
+        while (left := deadline - time.monotonic()) > 0 and not self._is_given_up:
+            if poller.poll(min(left, READ_INTERVAL) * 1000):
                 part = os.read(stream.fileno(), READ_AT_ONCE)
                 if not part:
                     return True
@@ -175,6 +179,14 @@ class _Command:
         """Interrupt it, and give it `grace` seconds to come to its end."""
         self.signal(signal.SIGINT)
         self.wait(grace)
+
+    def give_up(self) -> None:
+        """Kill what is left of its group, and wait for no more output.
+
+        A process that has left the group may hold the other end of its output.
+        """
+        self._is_given_up = True
+        self.signal(signal.SIGKILL)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to all of its group; to nobody once it is closed."""

@@ -1,6 +1,9 @@
 """All soak runs at once, for seconds: what holds, and a subject that is broken."""
 
 import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +48,36 @@ def test_a_turn_that_does_not_hold_ends_the_run_long_before_its_time(mixed):
     with pytest.raises(NotHeld, match=r"--no-such-option.* ended with status 4"):
         mixed(("--no-such-option",), "--minutes=10")
     assert time.monotonic() - began < 300
+
+
+def test_nothing_is_left_of_scripts_that_have_to_be_killed(mixed, monkeypatch):
+    """The processes of a pair are in sessions of their own."""
+    from records import NotHeld
+    from sharedtensor_conformance.harness.process_tree import wait_until
+
+    mark = str(uuid.uuid4())
+    monkeypatch.setenv("MARK_OF_THIS_TEST", mark)
+    monkeypatch.setattr("mixed.GRACE", 0.0)
+
+    def fail_once_the_pairs_run(*ignored):
+        pairs = lambda: sum(b"rounds_pair" in each for each in living_with(mark))  # noqa: E731
+        assert wait_until(lambda: pairs() > 1, 60)
+        raise NotHeld("a turn has failed")
+
+    monkeypatch.setattr("mixed.take_turns", fail_once_the_pairs_run)
+    with pytest.raises(NotHeld, match="a turn has failed"):
+        mixed((), "--minutes=10", "--every=1000000")
+    assert wait_until(lambda: not living_with(mark), 30)
+
+
+def living_with(mark):
+    """Return the commands of the processes whose environment has a text."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes())
+    return found
 
 
 def test_what_is_watched_and_broken_is_the_finding(mixed):

@@ -31,6 +31,9 @@ STAYS = PRINTS.replace("&", ">/dev/null 2>&1 &")
 """One that prints nowhere."""
 
 
+SAYS_ITS_NUMBER = "echo $$ >/dev/fd/WITNESS; exec sleep 600"
+
+
 class Witness:
     """A pipe whose one end the commands hold."""
 
@@ -128,6 +131,20 @@ def test_job_does_not_outlive_the_end_of_all(witness, job, then):
     assert_nothing_is_left(witness)
     with pytest.raises(InterruptedError):
         runs.run(["true"], LIMIT)
+
+
+def test_end_of_all_does_not_wait_for_a_job_that_has_left_the_group(witness):
+    runs = Runs(GRACE)
+    script = f"trap '' INT; (exec setsid sh -c '{SAYS_ITS_NUMBER}') & wait"
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(witness.run, script, runs, 4 * BOUND)
+        job = int(os.read(witness.reader, 20))
+        try:
+            runs.end_all()
+            assert running.result(BOUND).status == -signal.SIGKILL
+        finally:
+            os.kill(job, signal.SIGKILL)
+    assert_nothing_is_left(witness)
 
 
 @pytest.mark.parametrize(
