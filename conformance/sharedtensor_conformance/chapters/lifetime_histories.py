@@ -250,7 +250,7 @@ class LifetimeHistory(Steps):
             route.proxy.close(owner)
             route.proxy.drop(owner)
         self.set_strategy(self.owner, self.stage.configuration.strategy)
-        owner.request("act", "end_idle_threads")
+        owner.request("act", "stop_idle_threads")
         self.stage.end_extra()
         self.owner_goes_on = True
 

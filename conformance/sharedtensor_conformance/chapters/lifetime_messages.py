@@ -41,11 +41,11 @@ class Messages(Ground):
         """Return the payload of the next message, with `size` bytes of ballast."""
         ballast = None
         if size:
-            ballast = self.actor(process).request("act", "ballast", size)
+            ballast = self.actor(process).request("act", "padding", size)
         return {
             "number": self.world.messages + 1,
             "tensors": [one.remote for one in tensors],
-            "ballast": ballast,
+            "padding": ballast,
         }
 
     def put(
@@ -91,8 +91,8 @@ class Messages(Ground):
         payload: dict[str, Any],
     ) -> MessageModel:
         """Record a message in the model, and drop its ballast in the sender."""
-        if payload["ballast"] is not None:
-            payload["ballast"].drop()
+        if payload["padding"] is not None:
+            payload["padding"].drop()
         references = [one.reference for one in tensors]
         return self.world.puts(references, process, route.model, size)
 
@@ -149,7 +149,7 @@ class Messages(Ground):
         is_message = isinstance(payload, dict) and set(payload) == {
             "number",
             "tensors",
-            "ballast",
+            "padding",
         }
         check(is_message, "what arrives is a message")
         due = {message.number: message for message in route.model.next_ones()}
@@ -157,7 +157,7 @@ class Messages(Ground):
         check(payload["number"] in due, f"{sentence}, of {sorted(due)}")
         message = due[payload["number"]]
         self.clauses = message.clauses
-        tensors, ballast = payload["tensors"], payload["ballast"]
+        tensors, ballast = payload["tensors"], payload["padding"]
         count = len(message.storages)
         arrived = isinstance(tensors, list) and len(tensors) == count
         check(arrived, f"message #{message.number} has {count} tensors")
@@ -165,7 +165,7 @@ class Messages(Ground):
         if message.size:
             actor = self.actor(process)
             there = isinstance(ballast, Remote) and actor.request(
-                "act", "is_ballast", ballast, message.size
+                "act", "is_padding", ballast, message.size
             )
             check(there, f"the {message.size} bytes beside them arrive whole")
             ballast.drop()

@@ -80,7 +80,7 @@ class TensorSteps(Messages):
         process = self.process(who)
         if process is None:
             return
-        action = "end_idle_threads" if who // 5 % 3 == 0 else "begin_idle_thread"
+        action = "stop_idle_threads" if who // 5 % 3 == 0 else "start_idle_thread"
         self.does(f'{process.name}.request("act", "{action}")', ("SHARE-12",))
         self.actor(process).request("act", action)
 
@@ -185,7 +185,7 @@ class TensorSteps(Messages):
         size, first = PILED - what % SPREAD, self.world.messages + 1
         line = f"{PILE} messages from #{first} on, of {size} bytes each"
         self.does(f"{process.name}.put({route.name}, {line})", ("CHAN-4",))
-        act = ("put_pile", route.proxy, first, PILE, size)
+        act = ("put_numbered_messages", route.proxy, first, PILE, size)
         self.actor(process).request("act", *act)
         for _ in range(PILE):
             self.world.puts([], process, route.model, size)
@@ -225,7 +225,7 @@ class TensorSteps(Messages):
         self.does(f"{sender.name}.put({route.name}, {line})", ("FD-6", "CHAN-4"))
         made = one.request("act", "make_many", count, 1)
         tensors = shared_apart(self.stage, one, made)
-        ballast = one.request("act", "ballast", size)
+        ballast = one.request("act", "padding", size)
         pending = self.waits(receiver, route.proxy.waiting, f"get({route.name})")
         self.clauses = ("FD-6", "CHAN-4")
         route.proxy.put(one, [*tensors, ballast])
@@ -233,9 +233,9 @@ class TensorSteps(Messages):
         receiver.becomes("gets a message")
         self.was_counted(route, receiver)
         check(isinstance(arrived, list) and len(arrived) == count + 1, "all arrive")
-        wrong = other.request("act", "wrong_ones", arrived[:-1], 1)
+        wrong = other.request("act", "positions_with_wrong_values", arrived[:-1], 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
-        whole = other.request("act", "is_ballast", arrived[-1], size)
+        whole = other.request("act", "is_padding", arrived[-1], size)
         check(whole, "the bytes beside them arrive whole")
         one.request("drop", *(each.key for each in [*tensors, ballast]))
         other.request("drop", *(each.key for each in arrived))
@@ -256,9 +256,10 @@ class TensorSteps(Messages):
         line = f"{tensor.name} and {first} to {first + SWEEP - 1} bytes"
         self.does(f"{sender.name}.put({route.name}, {line})", ("CHAN-4", "CHAN-6"))
         one, other = self.actor(sender), self.actor(receiver)
-        sizes = first, SWEEP
-        pending = Pending(other, "act", "get_sizes", route.proxy, tensor.values, *sizes)
-        one.request("act", "put_sizes", route.proxy, tensor.remote, *sizes)
+        sizes = list(range(first, first + SWEEP))
+        expected = tensor.values, sizes
+        pending = Pending(other, "act", "get_messages_of_sizes", route.proxy, *expected)
+        one.request("act", "put_messages_of_sizes", route.proxy, tensor.remote, sizes)
         wrong = pending.answer()
         tensor.reference.storage.move("sent", sender.strategy)
         tensor.reference.storage.has_moved = True

@@ -134,7 +134,7 @@ def test_every_tensor_in_the_attributes_of_an_object_is_shared(
         record = sender.request("act", "make_record", kind, tensors[0], rest)
         arrived = sender.send({"records": (7, [record])}, receiver, channel)
         there = arrived["records"][1][0]
-        found, first, second = receiver.request("act", "look_at_record", there)
+        found, first, second = receiver.request("act", "describe_record", there)
         check.equal(found, kind, "the object is of the class of the one that was sent")
         places = [first, second["deep"][0], second["deep"][1][0]]
         for tensor, place in zip(tensors, places, strict=True):
@@ -165,7 +165,7 @@ def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, 
             shared_apart(stage, sender, tensors)
         arrived = sender.send(tensors, receiver)
         check.equal(len(arrived), many, "all arrive")
-        wrong = receiver.request("act", "wrong_ones", arrived, 1)
+        wrong = receiver.request("act", "positions_with_wrong_values", arrived, 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
         for place in (0, many // 2, many - 1):
             each_sees_the_writes_of_the_others(tensors[place], arrived[place])
@@ -272,7 +272,7 @@ def test_tensor_put_by_two_threads_at_once_is_one_memory(
     """Two threads of the sender put a new tensor for both others, again and again."""
     for number in range(RACES):
         tensor = sender.make([number, 47, 48])
-        sender.put_at_once(tensor, receiver, bystander, channel=channel)
+        sender.put_in_parallel(tensor, receiver, bystander, channel=channel)
         first, second = (to.get(sender, channel) for to in (receiver, bystander))
         each_sees_the_writes_of_the_others(tensor, first, second)
         for one in (tensor, first, second):
@@ -286,7 +286,7 @@ def test_tensors_put_by_two_threads_at_once_are_one_memory_each(
     """Two threads of the sender put a list of new tensors for both others."""
     for number in range(RACES):
         tensors = sender.request("act", "make_many", FEW, number)
-        sender.put_at_once(tensors, receiver, bystander, channel=channel)
+        sender.put_in_parallel(tensors, receiver, bystander, channel=channel)
         lists = [to.get(sender, channel) for to in (receiver, bystander)]
         for place in (0, FEW - 1):
             same = [found[place] for found in (tensors, *lists)]
@@ -615,8 +615,8 @@ def test_bytes_of_every_size_and_form_arrive_whole(owner):
         waiting = child.doing("get_bytes_of_sizes", channel, part)
         owner.request("act", "put_bytes_of_sizes", channel, part, form)
         check.equal(waiting.answer(), [], f"the sizes that arrive otherwise ({form})")
-    waiting = child.doing("get_bytes_of_a_sweep", channel, *SWEEP)
-    owner.request("act", "put_bytes_of_a_sweep", channel, *SWEEP)
+    waiting = child.doing("get_bytes_of_size_range", channel, *SWEEP)
+    owner.request("act", "put_bytes_of_size_range", channel, *SWEEP)
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
@@ -638,11 +638,11 @@ def test_messages_of_every_size_about_a_limit_arrive_whole(
     child = owner.start_peer(arguments=own)
     for limit in LIMITS:
         sizes = list(range(limit - BEFORE_A_LIMIT, limit + 3))
-        waiting = child.doing("get_of_sizes", own, None, sizes)
-        owner.request("act", "put_of_sizes", own, None, sizes)
+        waiting = child.doing("get_messages_of_sizes", own, None, sizes)
+        owner.request("act", "put_messages_of_sizes", own, None, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
-    waiting = child.doing("get_sweep", own, *SWEEP)
-    owner.request("act", "put_sweep", own, *SWEEP)
+    waiting = child.doing("get_size_range", own, *SWEEP)
+    owner.request("act", "put_size_range", own, *SWEEP)
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
@@ -658,8 +658,8 @@ def test_messages_of_every_size_with_a_tensor_arrive_whole(owner, implementation
     tensor = owner.make([231, 232])
     for limit in LIMITS[1:3]:
         sizes = list(range(limit - WITH_A_TENSOR, limit + 3))
-        waiting = child.doing("get_of_sizes", own, [231, 232], sizes)
-        owner.request("act", "put_of_sizes", own, tensor, sizes)
+        waiting = child.doing("get_messages_of_sizes", own, [231, 232], sizes)
+        owner.request("act", "put_messages_of_sizes", own, tensor, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
 
 

@@ -76,7 +76,7 @@ def drop(*tensors):
 
 def send_by_a_thread(sender, payload, receiver, channel):
     """Send from a new thread, in which nothing was refused; return what arrives."""
-    sender.put_at_once(payload, receiver, channel=channel)
+    sender.put_in_parallel(payload, receiver, channel=channel)
     return receiver.get(sender, channel)
 
 

@@ -132,7 +132,7 @@ implementation puts the content of large messages elsewhere."""
 def put_a_pile(worker, channel):
     """Put more than fits into a pipe, in large messages and in many small ones."""
     worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
-    worker.request("act", "put_pile", channel, 0, MANY, SHORT)
+    worker.request("act", "put_numbered_messages", channel, 0, MANY, SHORT)
 
 
 ORDERS = (
@@ -278,15 +278,15 @@ def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by
         child = owner.start_peer(arguments=pipe)
         pipe.close_writer(owner)
         pipe.close_reader(child)
-        owner.request("act", "put_back", pipe, unread)
+        owner.request("act", "send_from_reading_end", pipe, unread)
         worker_puts = (pipe, 0, EACH, SMALL)
-        child.request("act", "put_pile", *worker_puts)
+        child.request("act", "put_numbered_messages", *worker_puts)
         pipe.put(child, {"last": child.make([unread, 9])})
         if ends_by == "closing":
             pipe.close_writer(child)
         else:
             check.equal(child.leave(), 0, "it exits normally")
-        lost = owner.request("act", "get_pile", *worker_puts, 0)
+        lost = owner.request("act", "get_numbered_messages", *worker_puts, 0)
         check.equal(lost, [], f"what is lost where {unread} messages were not read")
         with about("LIFE-5"):
             arrived = pipe.get(owner)["last"]

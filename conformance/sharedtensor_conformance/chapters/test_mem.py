@@ -135,7 +135,7 @@ def test_element_that_is_written_meanwhile_is_read_whole(sender, receiver, stage
     arrived = sender.send(tensor, receiver, channel)
     written = HALVES_DIFFER, WRITES, receiver.name, channel
     _, found = answers_of(
-        sender.doing("write_meanwhile", tensor, *written),
-        receiver.doing("read_meanwhile", arrived, sender.name, channel),
+        sender.doing("write_while_read", tensor, *written),
+        receiver.doing("read_while_written", arrived, sender.name, channel),
     )
     check(set(found) <= set(HALVES_DIFFER), f"each value was written: {found[:5]}")

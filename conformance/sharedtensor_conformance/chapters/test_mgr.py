@@ -320,8 +320,8 @@ def test_messages_without_tensors_start_no_manager(stage, strategy):
             pairs = [(fresh.owner, child), (child, fresh.owner)]
             for sender, receiver in pairs[: 1 if kind in ONE_WAY else 2]:
                 arguments = channel, None, PLAIN_SIZES
-                sent = receiver.doing("get_of_sizes", *arguments)
-                sender.request("act", "put_of_sizes", *arguments)
+                sent = receiver.doing("get_messages_of_sizes", *arguments)
+                sender.request("act", "put_messages_of_sizes", *arguments)
                 check.equal(sent.answer(), [], "each message arrives as it was sent")
         check.equal(fresh.ledger.managers(), [], "nobody has needed a manager")
 

@@ -236,7 +236,7 @@ def interrupts_are_told(owner: Any, how: str, within: float) -> None:
         how: the start method, or ``"spawn()"``.
         within: the time limit in seconds.
     """
-    owner.system.let_be_interrupted()
+    owner.system.raise_on_sigint()
     for task in ("wait", "second interrupts itself"):
         group = owner.start_group(task, 2, [shared(owner, 2)], how)
         pids = group.pids()
@@ -464,7 +464,7 @@ def end_with_the_one_that_started_them(stage: Any, how: str) -> None:
     `how` is the start method, or ``"spawn()"``.
     """
     with stage.fresh() as fresh:
-        fresh.owner.system.let_be_interrupted()
+        fresh.owner.system.raise_on_sigint()
         group = fresh.owner.start_group("wait", 3, [shared(fresh.owner, 3)], how)
         pids = group.pids()
         check(group.is_ready(3), "all have begun")
@@ -490,7 +490,7 @@ def end_with_the_one_that_joins_them(stage: Any, how: str) -> None:
     """
     with stage.fresh() as fresh:
         owner = fresh.owner
-        owner.system.let_be_interrupted()
+        owner.system.raise_on_sigint()
         tensor = shared(owner, 3)
         arrived = owner.send(tensor, fresh.peer)
         before = fresh.ledger.processes()
@@ -528,7 +528,7 @@ def outlive_their_thread(owner: Any, how: str) -> None:
 
     `how` is the start method, or ``"spawn()"``.
     """
-    owner.system.let_be_interrupted()
+    owner.system.raise_on_sigint()
     task, payload = "end in turn and say so", [shared(owner, 2)]
     group = owner.start_group_in_a_thread(task, 2, payload, how)
     check.equal(joined(group, 2), True, "joining says that all have ended well")

@@ -72,7 +72,7 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
     with stage.fresh() as fresh:
         for kind in queues(stage):
             channel = fresh.owner.open_channel(kind)
-            exchange = fresh.owner.request("act", "begin_exchanging", channel)
+            exchange = fresh.owner.request("act", "start_self_exchange", channel)
             for number in range(FORKS):
                 child = fresh.owner.start_peer()
                 there, back = child.make([number, 2, 3]), fresh.owner.make([number, 5])
@@ -81,7 +81,7 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
                 )
                 each_sees_the_writes_of_the_others(fresh.owner.send(back, child), back)
                 check.equal(child.leave(), 0, "the child ends")
-            wrong = fresh.owner.request("act", "end_exchanging", exchange)
+            wrong = fresh.owner.request("act", "stop_self_exchange", exchange)
             check.equal(wrong, 0, "the thread got what it sent")
 
 
@@ -102,7 +102,7 @@ def test_simple_queue_uses_no_thread(stage):
                 tensor = sender.make([number, 2, 3])
                 arrived = sender.send(tensor, receiver, "simple_queue")
                 check.equal(arrived.values(), [number, 2, 3], "it arrives")
-            logging = sender.sending([sender.make([4])], receiver, logs)
+            logging = sender.sends_when_pickled([sender.make([4])], receiver, logs)
             message = [logging, sender.make([5])]
             sender.put(message, receiver, "simple_queue")
             check.equal(receiver.get(sender, logs)[0].values(), [4], "it is sent")
@@ -131,7 +131,9 @@ def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
                 made = shared_apart(fresh, sender, made)
                 with receiver.getting(sender, "simple_queue") as waiting:
                     sender.put(made, receiver, "simple_queue")
-                wrong = receiver.request("act", "wrong_ones", waiting.payload, 1)
+                wrong = receiver.request(
+                    "act", "positions_with_wrong_values", waiting.payload, 1
+                )
                 check.equal(wrong, [], "each tensor arrives with its value")
                 after = [threads_of(fresh, actor) for actor in pair]
                 check.equal(after, before, f"none has more threads ({count} tensors)")
@@ -148,7 +150,7 @@ def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
     sender, receiver, channel
 ):
     """The receiver waits and is interrupted; then it receives two messages."""
-    receiver.system.let_be_interrupted()
+    receiver.system.raise_on_sigint()
     for number in range(INTERRUPTIONS):
         with (
             refusal("the call is interrupted") as refused,
@@ -174,7 +176,7 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
     for kind in queues(stage):
         channel = owner.open_channel(kind)
         interrupted, other = (owner.start_peer(arguments=channel) for _ in range(2))
-        interrupted.system.let_be_interrupted()
+        interrupted.system.raise_on_sigint()
         both = [channel.waiting(actor) for actor in (interrupted, other)]
         for waiting in both:
             eventually(waiting.is_waiting, "it waits", other.deadline)
@@ -371,7 +373,7 @@ def test_threads_that_share_and_put_one_tensor_move_it_once(
     for number in range(RACES):
         tensor = sender.make([number, 51, 52])
         routes = [[actor.name, channel] for actor in (receiver, bystander)]
-        found = sender.request("act", "share_and_put_at_once", tensor, routes)
+        found = sender.request("act", "share_and_put_in_parallel", tensor, routes)
         addresses, values, shared = found
         check.equal(shared, [True, True], "it is shared when each call has returned")
         check.equal(len(set(addresses)), 1, "and stays where it is then")
@@ -388,7 +390,7 @@ def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_meth
     """Three threads start a process each, with tensors of which each has its own."""
     tensors = [[owner.make([n, 53]), owner.make([10 + n, 54, 55])] for n in range(3)]
     codes = owner.request(
-        *("act", "start_at_once", tensors, start_method),
+        *("act", "start_in_parallel", tensors, start_method),
         deadline=3 * owner.host.timeouts.start,
     )
     check.equal(codes, [0, 0, 0], "each process found its tensors, and ended")
