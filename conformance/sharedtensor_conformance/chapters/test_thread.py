@@ -219,7 +219,7 @@ def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
             each_sees_the_writes_of_the_others(tensor, receiver.get(sender, "pipe"))
 
     def places():
-        return sender.request("act", "places_of", "share", sender.make([6, 7]))
+        return sender.request("act", "count_places", "share", sender.make([6, 7]))
 
     interrupt_at_each_place(stage, (sender, receiver), places, interrupt)
 
@@ -246,7 +246,7 @@ def test_share_of_a_module_that_is_interrupted_leaves_each_parameter_so(owner, s
 
     def places():
         module = owner.make_module(LAYER)
-        return owner.request("act", "places_of", "share_module", module)
+        return owner.request("act", "count_places", "share_module", module)
 
     interrupt_at_each_place(stage, (owner,), places, interrupt)
 
@@ -311,9 +311,7 @@ def each_is_what_it_says(actor, tensors, interruption, has_returned):
         interruption: the interruption, for the evidence.
         has_returned: whether the call returned. Then all tensors must be shared.
     """
-    for is_shared, before, after in actor.request(
-        "act", "written_in_a_child", tensors, 8
-    ):
+    for is_shared, before, after in actor.request("act", "write_in_child", tensors, 8):
         expected = [before[0], 8 if is_shared else 7]
         said = f"a child's write is seen as `is_shared` says ({interruption})"
         check.equal(after, expected, said)
@@ -326,7 +324,7 @@ def each_is_what_it_says(actor, tensors, interruption, has_returned):
 def places_of_put(sender, receiver, message):
     """Put a message and receive it; return the number of places in the `put`."""
     to = receiver.name, "pipe"
-    found = sender.request("act", "places_of", "put", *to, message)
+    found = sender.request("act", "count_places", "put", *to, message)
     receiver.get(sender, "pipe")
     return found
 

@@ -133,7 +133,7 @@ class Actor:
         self.name = name
         self.setting = setting
         self.pid = os.getpid()
-        self.forked_from = tasks.become_an_actor()
+        self.forked_from = tasks.register_actor()
         self.objects: dict[str, Any] = {}
         self.made = 0
         self.pairs: dict[str, PairChannels] = {}
@@ -450,7 +450,7 @@ class Actor:
 
     def outgoing(self, payload: Any) -> Any:
         """Return the payload with encoded tensors; each tensor is encoded once."""
-        return tasks.mapped(payload, self.encode)
+        return tasks.map_leaves(payload, self.encode)
 
     def encode(self, value: Any) -> Any:
         """Return the encoded form of `value`."""
@@ -458,7 +458,7 @@ class Actor:
 
     def incoming(self, message: Any) -> Any:
         """Return the message with decoded tensors; each tensor is decoded once."""
-        return tasks.mapped(message, self.decode)
+        return tasks.map_leaves(message, self.decode)
 
     def decode(self, value: Any) -> Any:
         """Return the tensor for an encoded form."""
@@ -525,7 +525,10 @@ class Actor:
         context = self.context(method)
         entrance: dict[str, Any] = {}
         if kind != "bare":
-            entrance = {"initializer": tasks.enter, "initargs": (self.setting,)}
+            entrance = {
+                "initializer": tasks.prepare_worker,
+                "initargs": (self.setting,),
+            }
         with from_implementation():
             if kind == "executor":
                 from sharedtensor_conformance.harness.executor import Executor
@@ -541,10 +544,12 @@ class Actor:
             result = self.pools[name].apply(getattr(tasks, task), outgoing)
         return self.incoming(result)
 
-    def do_run_tasks(self, name: str, way: str, payloads: list[Any]) -> Any:
+    def do_run_tasks(self, name: str, method: str, payloads: list[Any]) -> Any:
         arguments = [self.outgoing(payload) for payload in payloads]
         with from_implementation():
-            results = tasks.WAYS[way](self.pools[name], tasks.add_and_return, arguments)
+            results = tasks.SUBMIT_METHODS[method](
+                self.pools[name], tasks.add_and_return, arguments
+            )
         return self.incoming(results)
 
     def do_leave_pool(self, name: str, payloads: list[Any]) -> None:
@@ -588,7 +593,7 @@ def peer_main(
     actor = Actor(name, setting)
     actor.arguments = arguments
     actor.inherits = inherits
-    tasks.mapped(arguments, actor.keep_channel)
+    tasks.map_leaves(arguments, actor.keep_channel)
     for key, pair in own.items():
         one, other = key.split("|")
         pair.enter(name)

@@ -368,7 +368,7 @@ def start_in_parallel(actor: Any, payloads: list[Any], method: str) -> list[int 
 
     def start(payload: Any) -> int | None:
         arguments = (actor.setting, actor.outgoing(payload))
-        process = context.Process(target=tasks.run_one, args=arguments)
+        process = context.Process(target=tasks.add_in_process, args=arguments)
         actor.by_implementation(process.start)
         process.join()
         status: int | None = process.exitcode
@@ -381,7 +381,7 @@ def start_in_vain(actor: Any, payload: Any, method: str) -> int | None:
     """Start a process, kill it before it can do its task, and return its exit code."""
     context = actor.context(method)
     arguments = (actor.setting, actor.outgoing(payload))
-    process = context.Process(target=tasks.run_one, args=arguments)
+    process = context.Process(target=tasks.add_in_process, args=arguments)
     actor.by_implementation(process.start)
     process.kill()
     process.join()

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness.checks import check
-from sharedtensor_conformance.harness.ends import ProcessEnds
 from sharedtensor_conformance.harness.leaks import Growth, Leaks, LeakWaits
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.process_ends import ProcessEnds
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.stage_actors import Actors
 from sharedtensor_conformance.harness.stage_ledger import (
@@ -136,7 +136,7 @@ class Stage:
             actor.ensure_started()
         names = {actor.pid: actor.name for actor in actors}
         found = Holdings(self.ledger.read(), names, self.kept)
-        found.tell(actors)
+        found.report(actors)
         return found
 
     def growth_since(self, before: Holdings, *actors: ActorProxy) -> Growth:

@@ -161,7 +161,7 @@ class Starter:
 
         def check_alive() -> None:
             if process.has_ended():
-                raise ActorDied(actor.host.ends.how_it_ended(process, "start"))
+                raise ActorDied(actor.host.ends.describe_end(process, "start"))
 
         process.wire = self._supervision.accept(actor.name, check_alive)
         if actor is not self._actors.owner:  # which no implementation has started

@@ -72,11 +72,11 @@ class Cleanup:
         """Return what a case left behind and no expectation covers."""
         entry = self._entry_of(case) if case.expected else None
         if entry is None:
-            return left if not case.expected else replace(left, found=[])
-        found = [
-            leak for leak in left.found if not all(map(entry.expects_left, leak.named))
+            return left if not case.expected else replace(left, leaks=[])
+        unexpected = [
+            leak for leak in left.leaks if not all(map(entry.expects_left, leak.names))
         ]
-        return replace(left, found=found)
+        return replace(left, leaks=unexpected)
 
     def after_pass(self, case: Case) -> None:
         """Clean up; what remains is counted for LIFE-7.

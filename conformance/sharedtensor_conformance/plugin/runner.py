@@ -289,7 +289,7 @@ def _make_ready(stage: Stage, marking: Marking) -> None:
 
 
 def _with_leak(case: Case, left: Growth | None) -> Case:
-    also = [str(leak) for leak in left.found] if left else []
+    also = [str(leak) for leak in left.leaks] if left else []
     also = [said for said in also if said not in case.evidence]
     if not also:
         return case

@@ -121,7 +121,7 @@ class Requester:
         try:
             connection.send(message)
         except wire.WireClosed:
-            ended = self.host.ends.how_it_ended(self.process, what)
+            ended = self.host.ends.describe_end(self.process, what)
             raise ActorDied(ended) from None
         except wire.WireTimeout:
             raise DeadlineExceeded(f"{self.name} did not read: {what}") from None
@@ -136,10 +136,10 @@ class Requester:
             message: dict[str, Any] = connection.receive(wire.after(limit), also=also)
             return message
         except wire.WireClosed:
-            ended = self.host.ends.how_it_ended(self.process, doing)
+            ended = self.host.ends.describe_end(self.process, doing)
             raise ActorDied(ended) from None
         except wire.WireTimeout:
-            raise self.host.ends.no_answer(self.process, doing, limit) from None
+            raise self.host.ends.no_answer_error(self.process, doing, limit) from None
 
     def result(self, message: dict[str, Any], doing: str) -> Any:
         """Return what a message brings; the same is raised as by `request`."""

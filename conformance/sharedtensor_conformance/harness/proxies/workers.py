@@ -31,11 +31,11 @@ class PoolProxy:
         """Make a worker write one element of every tensor; return its result."""
         return self._run("write_and_return", payload, index_tuple(index), value)
 
-    def add_and_return(self, way: str, payloads: list[Any]) -> Any:
+    def add_and_return(self, method: str, payloads: list[Any]) -> Any:
         """Make workers add 1 to the first element of all tensors, each a task."""
         timeout = self.actor.host.timeouts.start
         return self.actor.request(
-            "run_tasks", self.name, way, payloads, deadline=timeout
+            "run_tasks", self.name, method, payloads, deadline=timeout
         )
 
     def strategy(self) -> str:
@@ -43,9 +43,9 @@ class PoolProxy:
         timeout = self.actor.host.timeouts.start
         return str(self.actor.request("strategy_in_pool", self.name, deadline=timeout))
 
-    def look_and_write(self, bundle: Remote, with_grads: bool = False) -> list[Any]:
+    def describe_and_write(self, bundle: Remote, with_grads: bool = False) -> list[Any]:
         """Make a worker write to a bundle; return its result, and what it saw of it."""
-        found: list[Any] = self._run("look_and_write", bundle, with_grads)
+        found: list[Any] = self._run("describe_and_write", bundle, with_grads)
         return found
 
     def targets_of_a_program(self, payload: list[Any]) -> list[str]:

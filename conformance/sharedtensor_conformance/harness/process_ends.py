@@ -53,7 +53,7 @@ class ProcessEnds:
 
     # Evidence
 
-    def how_it_ended(self, process: Process, doing: str) -> str:
+    def describe_end(self, process: Process, doing: str) -> str:
         """Return a sentence about how a process ended, and disconnect it.
 
         A process that sent a malformed answer still runs, but counts as ended.
@@ -66,21 +66,23 @@ class ProcessEnds:
         how, words = self._end_of(process)
         return f"{process.name} {how} while it was asked to {doing}{words}"
 
-    def no_answer(self, process: Process, doing: str, deadline: float) -> Exception:
+    def no_answer_error(
+        self, process: Process, doing: str, deadline: float
+    ) -> Exception:
         """Return the exception for a process that gave no answer.
 
         If another process died meanwhile, that one is the cause, and not the process
         that waits for it.
         """
         late = f"{process.name} gave no answer within {deadline:g} s to: {doing}"
-        late += self._why(doing, deadline)
+        late += self._deadline_source(doing, deadline)
         for other in [actor.process for actor in self._actors]:
             if other is not process and other.wire and other.has_ended():
                 how, words = self._end_of(other)
                 return ActorDied(f"{late}; {other.name} {how} meanwhile{words}")
         return DeadlineExceeded(late)
 
-    def _why(self, doing: str, deadline: float) -> str:
+    def _deadline_source(self, doing: str, deadline: float) -> str:
         """Return which field of the adapter an action's deadline comes from."""
         if doing.startswith("act ") and deadline == self._timeouts.start:
             return " (`patience` of the adapter: processes may have to start in it)"
