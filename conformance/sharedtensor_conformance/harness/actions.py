@@ -82,6 +82,10 @@ class Uncaught(Exception):
     """An exception of the suite that nothing catches, so that it ends the process."""
 
 
+class GroupNotReady(Exception):
+    """A process of a group did not become ready in time."""
+
+
 class Padding:
     """An object of a given size that a message contains beside its tensors."""
 
@@ -686,12 +690,20 @@ def start_group_and_wait(
 ) -> Group:
     """Start a group of processes, and return it when all of its processes are ready.
 
-    `timeout` is the limit in seconds for each process. If it is exceeded, the group is
-    returned nevertheless.
+    `timeout` is the limit in seconds for each process. If it is exceeded,
+    `GroupNotReady` is raised as an exception of the implementation.
     """
     group: Group = start_group(actor, task, count, payload, how, False)
-    group_is_ready(actor, group, count, timeout)
-    return group
+    if group_is_ready(actor, group, count, timeout):
+        return group
+
+    def fail() -> Group:
+        raise GroupNotReady(
+            f"a process of a group of {count} was not ready within {timeout:g} s"
+        )
+
+    failed: Group = actor.by_implementation(fail)
+    return failed
 
 
 @dataclass(frozen=True)
