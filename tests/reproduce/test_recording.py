@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.listening import heard_by
+from sharedtensor_conformance.harness.listening import use_listener
 from sharedtensor_conformance.harness.outcomes import CheckFailed
 from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.reproduce.recording import Story
@@ -18,7 +18,7 @@ OWNER = SimpleNamespace(name="owner", host=object())
 def story():
     """A story to which somebody listens."""
     listening = Story()
-    with heard_by(listening):
+    with use_listener(listening):
         yield listening
 
 

@@ -273,7 +273,7 @@ class Stage:
     def holdings(self, *actors):
         return [len(self.segments()), *(len(actor.tensors) for actor in actors)]
 
-    def check_given_back(self, before, *actors):
+    def check_released(self, before, *actors):
         now = self.holdings(*actors)
         if any(held > was for held, was in zip(now, before, strict=True)):
             raise AssertionError(f"{before} became {now}")

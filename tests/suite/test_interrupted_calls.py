@@ -289,7 +289,7 @@ class FakeStage:
         """Return how much was left since."""
         return self.left - before
 
-    def check_given_back(self, before, *actors, sentence):
+    def check_released(self, before, *actors, sentence):
         """Raise if something was left since."""
         if self.left > before:
             raise LeftBehind(sentence)

@@ -66,7 +66,7 @@ def test_owner_that_gives_no_answer_is_not_asked_to_wait_for_workers():
     def kill():
         no_answer("act", "join")
 
-    worker = SimpleNamespace(kill=kill, doing=lambda *what: None)
+    worker = SimpleNamespace(kill=kill, start_action=lambda *what: None)
     owner = SimpleNamespace(
         open_channel=lambda kind: None,
         start_peer=lambda arguments: worker,

@@ -63,7 +63,7 @@ class Pair:
         self.process.start()
         self.used = 0.0
         theirs.close()
-        self.link.enter(OWNER)
+        self.link.close_other_ends(OWNER)
         self.control.recv()
 
     def order(self, order: Order) -> float:

@@ -280,7 +280,7 @@ class History:
         name = f"t{self.names}"
         check(isinstance(remote, Remote), f"{name} is a tensor")
         self.held = [
-            one for one in self.held if not one.remote.names_the_same_as(remote)
+            one for one in self.held if not one.remote.is_same_reference_as(remote)
         ]
         self.names += 1
         self.held.append(HeldTensor(name, actor, remote, window))

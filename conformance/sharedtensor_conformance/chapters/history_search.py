@@ -154,7 +154,7 @@ def confirmed(processes: Takes, found: list[tuple[Steps, HistoryFailed]]) -> Exc
     """
     by_length = sorted(found, key=lambda one: len(one[1].script))
     for steps, _ in by_length[:CONFIRMED]:
-        listener().began_anew()
+        listener().attempt_began()
         processes.renew()
         if failed := processes.take(steps):
             return failed.as_outcome("the shortest history that was found")

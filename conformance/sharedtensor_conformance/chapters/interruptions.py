@@ -131,8 +131,8 @@ def interrupt_at_each_place(
                 before = stage.holdings(*actors)
                 dropping(interrupt, one)
                 said = f"nothing is left of it ({one})"
-                stage.check_given_back(before, *actors, sentence=said)
-        stage.check_given_back(first, *actors, sentence="nothing is left of all calls")
+                stage.check_released(before, *actors, sentence=said)
+        stage.check_released(first, *actors, sentence="nothing is left of all calls")
 
 
 def places_up_to(count: int) -> Sequence[int]:

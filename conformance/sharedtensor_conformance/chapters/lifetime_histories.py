@@ -227,7 +227,7 @@ class LifetimeHistory(Steps):
         for process, before in self.before.items():
             self.does(f"{process.name} has what it had", ("LIFE-7", "LIFE-17"))
             if self.world.has_manager:
-                self.stage.check_given_back(before, self.actor(process))
+                self.stage.check_released(before, self.actor(process))
 
     def all_exit(self) -> None:
         """Let all processes exit, the owner last.
@@ -323,7 +323,7 @@ class LifetimeProcesses:
                 self.use_all_strategies()
                 self.holdings = self.fresh.holdings(self.fresh.owner)
             else:
-                self.fresh.check_given_back(self.holdings, self.fresh.owner)
+                self.fresh.check_released(self.holdings, self.fresh.owner)
         except Exception as error:
             raise taken.failed(error, ("LIFE-7", GENERAL)) from error
 

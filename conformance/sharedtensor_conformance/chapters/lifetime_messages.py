@@ -182,7 +182,7 @@ class Messages(Ground):
         If the process holds the same object already, the old name is removed.
         """
         check(isinstance(remote, Remote), "what arrives is a tensor")
-        same = [one for one in self.held if one.remote.names_the_same_as(remote)]
+        same = [one for one in self.held if one.remote.is_same_reference_as(remote)]
         for one in same:
             self.held.remove(one)
             reference.pinned = reference.pinned or one.reference.pinned

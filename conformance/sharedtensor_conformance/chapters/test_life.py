@@ -1192,7 +1192,7 @@ def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
     def leave_a_pool():
         tensors = owner.request("act", "make_many", PILE, 60)
         with owner.pool() as pool:
-            pool.leave_amid(tensors)
+            pool.terminate_early(tensors)
         owner.drop_all()
         owner.collect_garbage()
 

@@ -498,7 +498,7 @@ def end_with_the_one_that_joins_them(stage: Any, how: str) -> None:
         tensor = shared(owner, 3)
         arrived = owner.send(tensor, fresh.peer)
         before = fresh.ledger.processes()
-        joining = owner.doing("start_group", "wait", 3, [tensor], how, True)
+        joining = owner.start_action("start_group", "wait", 3, [tensor], how, True)
         eventually(
             lambda: arrived.values() == [100, 101, 102],
             "all have begun",

@@ -33,8 +33,8 @@ def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
         _, (received,) = answers_of(
-            owner.doing("put_from_threads", channel, THREADS, EACH),
-            child.doing("get_in_threads", channel, 1, THREADS * EACH),
+            owner.start_action("put_from_threads", channel, THREADS, EACH),
+            child.start_action("get_in_threads", channel, 1, THREADS * EACH),
         )
         check.equal(sorted(received), ALL, "each message arrives once and whole")
         for thread in range(THREADS):
@@ -49,8 +49,8 @@ def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage)
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
         _, received = answers_of(
-            child.doing("put_from_threads", channel, THREADS, EACH),
-            owner.doing("get_in_threads", channel, THREADS, EACH),
+            child.start_action("put_from_threads", channel, THREADS, EACH),
+            owner.start_action("get_in_threads", channel, THREADS, EACH),
         )
         check.equal(sorted(chain(*received)), ALL, "each message is got once, whole")
 

@@ -13,7 +13,7 @@ from copy import deepcopy
 from typing import Any
 
 from sharedtensor_conformance.harness import ledger
-from sharedtensor_conformance.harness.checks import shown
+from sharedtensor_conformance.harness.checks import shortened_repr
 from sharedtensor_conformance.harness.leaks import (
     COUNTED_RESOURCES,
     MEMORY_LEAK_CLAUSE,
@@ -134,7 +134,7 @@ class StageLedger:
         if not left:
             return None
         kinds = tuple(dict.fromkeys(map(ledger.kind, left)))
-        said = f"got {shown(left)}, not []"
+        said = f"got {shortened_repr(left)}, not []"
         sentence = "no segment, temporary file or process is left"
         return LeftBehind(f"not so: {sentence}: {said}", kinds=kinds)
 

@@ -16,7 +16,7 @@ from typing import Any
 from sharedtensor_conformance.harness import bundles, ledger, records
 from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.setting import Setting
-from sharedtensor_conformance.harness.wire import PLAIN
+from sharedtensor_conformance.harness.wire import PLAIN_TYPES
 
 READY_TIMEOUT = 20.0
 """Seconds that the first of several processes may take to be ready."""
@@ -58,7 +58,7 @@ def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     memo: dict[int, tuple[Any, Any]] = {}
 
     def walk(item: Any) -> Any:
-        if isinstance(item, PLAIN):
+        if isinstance(item, PLAIN_TYPES):
             return item
         if type(item) in (list, tuple):
             return type(item)(walk(part) for part in item)

@@ -99,7 +99,7 @@ def _described(config: pytest.Config) -> Implementation:
     """
     name, timeout = config.option.impl, config.option.patience
     try:
-        description = inspection.describe(name, timeout or inspection.DEADLINE)
+        description = inspection.describe(name, timeout or inspection.LOADING_TIMEOUT)
     except loader.LoadingError as error:
         raise pytest.UsageError(str(error)) from None
     if description.problems:

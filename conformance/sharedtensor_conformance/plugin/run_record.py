@@ -89,7 +89,7 @@ def _cuda_of(chosen: Selection) -> records.Cuda | None:
     """Return the facts about CUDA, or None if no CUDA device was requested."""
     if not {"cuda", "emulated"}.intersection(chosen.devices):
         return None
-    found = cuda_facts.found_by()
+    found = cuda_facts.facts_of()
     return records.Cuda.from_data(found) if found else None
 
 

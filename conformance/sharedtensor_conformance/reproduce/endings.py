@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from sharedtensor_conformance.harness.checks import SHOWN
+from sharedtensor_conformance.harness.checks import SHOWN_CHARACTERS
 from sharedtensor_conformance.reproduce.folding import Line, Turn
 from sharedtensor_conformance.reproduce.source import Untranslatable
 from sharedtensor_conformance.reproduce.story import OWNER, Event, references_in
@@ -74,7 +74,8 @@ def _compared_values(translation: Translation, process: str, found: str) -> list
 
 def _shown(name: str, value: Any) -> str:
     """Return the part of an f-string that shows a value; a long value is cut."""
-    return f"{{{name}!r:.{SHOWN}}}" if len(repr(value)) > SHOWN else f"{{{name}!r}}"
+    cut = f":.{SHOWN_CHARACTERS}" if len(repr(value)) > SHOWN_CHARACTERS else ""
+    return f"{{{name}!r{cut}}}"
 
 
 def _observed(

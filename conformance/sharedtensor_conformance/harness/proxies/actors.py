@@ -196,7 +196,7 @@ class ActorProxy(Requester):
         """Let the garbage collector run."""
         self.request("act", "collect_garbage")
 
-    def doing(self, action: str, *arguments: Any) -> Pending:
+    def start_action(self, action: str, *arguments: Any) -> Pending:
         """Make the process do an action, while the test goes on to ask others."""
         return Pending(self, "act", action, *arguments)
 
@@ -292,10 +292,10 @@ class ActorProxy(Requester):
 
     def leave(self) -> int | None:
         """Make the process end normally; return its exit code."""
-        self.begin_to_leave()
+        self.start_leaving()
         return self.wait_for_exit()
 
-    def begin_to_leave(self) -> None:
+    def start_leaving(self) -> None:
         """Make the process end normally, and do not wait for its end."""
         self.ensure_started()
         self.exchange("leave")

@@ -32,12 +32,12 @@ class StarterInterface(Protocol):
 class ProcessEndsInterface(Protocol):
     """What knows how the processes of a stage end."""
 
-    def describe_end(self, process: Process, doing: str) -> str:
+    def describe_end(self, process: Process, request_name: str) -> str:
         """Return a sentence that says how a process ended; it is not used again."""
         ...
 
     def no_answer_error(
-        self, process: Process, doing: str, deadline: float
+        self, process: Process, request_name: str, deadline: float
     ) -> Exception:
         """Return what it means that a process gave no answer."""
         ...

@@ -14,7 +14,7 @@ from sharedtensor_conformance.harness.proxies.calls import Requester
 
 
 @dataclass
-class Interrupted:
+class InterruptionCount:
     """The number of interruptions of a process; known at the end."""
 
     times: int = 0
@@ -67,9 +67,9 @@ class SystemProxy:
     # Signals and descriptors
 
     @contextmanager
-    def interrupted(self, interval: float = 0.0005) -> Iterator[Interrupted]:
+    def interrupted(self, interval: float = 0.0005) -> Iterator[InterruptionCount]:
         """Send signals with a Python handler to the process during the block."""
-        found = Interrupted()
+        found = InterruptionCount()
         self.actor.request("interrupt", interval)
         try:
             yield found

@@ -53,10 +53,10 @@ class PoolProxy:
         found: list[str] = self._run("targets_of_a_program", payload)
         return found
 
-    def leave_amid(self, payloads: list[Any]) -> None:
+    def terminate_early(self, payloads: list[Any]) -> None:
         """Submit many tasks, take the result of one, and terminate the pool."""
         timeout = self.actor.host.timeouts.start
-        self.actor.request("leave_pool", self.name, payloads, deadline=timeout)
+        self.actor.request("terminate_pool", self.name, payloads, deadline=timeout)
 
     def make_and_keep(self, values: list[Any], dtype: str = "float32") -> Remote:
         """Make the worker make a tensor, keep it and return it."""
