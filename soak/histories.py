@@ -2,10 +2,9 @@
 
 The default selection of the suite runs only a few histories, always the same. This
 script runs the suite on the reference repeatedly, each time with another seed, until
-the requested number of histories or the time limit is reached. Each history has its own
-processes, which share, send, exit, are killed, fork while messages wait, and fill
-queues. A model computes the expected result. Every case has to pass at its first
-attempt.
+the requested number of histories or the time limit is reached. In each history,
+processes share, send, exit, are killed, fork while messages wait, and fill queues. A
+model computes the expected result. Every case has to pass at its first attempt.
 
 Only histories of passed cases are counted. Ctrl-C ends the current run; the record
 contains the complete runs. ``--add-to`` continues an earlier record, so that several
@@ -29,7 +28,7 @@ import records
 from circumstances import commit
 from records import NotHeld
 from sandbox import Sandbox
-from sharedtensor_conformance.chapters.lifetime_histories import COST
+from sharedtensor_conformance.chapters.lifetime_histories import RELATIVE_COST
 
 TESTS = ("deaths", "deaths_of_the_manager", "programs", "starts")
 TEST = "test_histories.py::test_histories_{}_end_as_the_model_says"
@@ -148,7 +147,7 @@ def one_run(
     sandbox: Sandbox, place: Path, given: argparse.Namespace, seed: int
 ) -> tuple[dict[str, Any], Counter[str]]:
     """Run the suite's histories with a seed; return the results."""
-    asked = given.each * COST["fork"]
+    asked = given.each * RELATIVE_COST["fork"]
     suite = [
         *(f"--case={TEST.format(family)}*" for family in FAMILIES),
         f"--histories={asked}",
@@ -172,7 +171,8 @@ def histories_of(report: Path, asked: int) -> Counter[str]:
         if line["type"] == "case" and line["verdict"] == "pass":
             name = line["test"].removeprefix(TEST.split("{}")[0])
             family = name.removesuffix(TEST.split("{}")[1])
-            found[family] += max(1, asked // COST[line["axes"]["start_method"]])
+            cost = RELATIVE_COST[line["axes"]["start_method"]]
+            found[family] += max(1, asked // cost)
     return found
 
 

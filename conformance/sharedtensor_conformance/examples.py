@@ -18,14 +18,14 @@ from pathlib import Path
 from sharedtensor_conformance.definitions import Folder, Module, Place
 from sharedtensor_conformance.evidence import Sources, arguments_of, first_sentence
 
-LONGEST = 45
+MAX_LINES = 45
 """The maximum number of lines of an example. Definitions beyond that are links."""
 
-INDIRECT = 100
+INDIRECT_WEIGHT = 100
 """The number of lines that a call of another module, or of a fixture, counts for. Such
 a call does not show the steps, so tests without it are preferred."""
 
-LOOP = 3
+LOOP_WEIGHT = 3
 """The number of lines that a loop counts for in addition to its own, because a reader
 has to think of all rounds."""
 
@@ -42,14 +42,14 @@ class Example:
     """The steps of one test.
 
     Args:
-        story: the first paragraph of the docstring of the test.
+        summary: the first paragraph of the docstring of the test.
         steps: the lines of the test below its docstring, and those of the functions and
             constants of its chapter that they need.
         calls: other functions and constants of the chapters that the steps need.
         test: the place of the test.
     """
 
-    story: str
+    summary: str
     steps: str
     calls: tuple[Place, ...]
     test: Place
@@ -127,7 +127,7 @@ class _Chapter:
     def size_of(self, test: ast.FunctionDef) -> int:
         """Return how much a reader has to read of a test, in lines.
 
-        Loops and indirect calls count as `LOOP` and `INDIRECT` lines.
+        Loops and indirect calls count as `LOOP_WEIGHT` and `INDIRECT_WEIGHT` lines.
         """
         needed = self._needed(test)
         others = self._imported_by([test, *needed])
@@ -135,21 +135,21 @@ class _Chapter:
         indirect = len(far) + len(_fixtures_called_by(test))
         loops = sum(isinstance(node, ast.For | ast.While) for node in ast.walk(test))
         lines = sum(map(_length, (test, *needed)))
-        return lines + LOOP * loops + INDIRECT * indirect
+        return lines + LOOP_WEIGHT * loops + INDIRECT_WEIGHT * indirect
 
     def example(self, test: ast.FunctionDef) -> Example:
         """Return a test as an example."""
         needed = self._needed(test)
         lengths = itertools.accumulate(map(_length, needed), initial=_length(test))
         ends = zip(needed, itertools.islice(lengths, 1, None), strict=True)
-        shown = [each for each, end in ends if end <= LONGEST]
+        shown = [each for each, end in ends if end <= MAX_LINES]
         hidden = [each for each in needed if each not in shown]
         in_order = sorted(shown, key=lambda each: each.lineno)
         parts = [self._steps(test), *map(self._source, in_order)]
         places = [Place(_name(each), self.module.file, each.lineno) for each in hidden]
         places += map(self._place, self._imported_by([test, *shown]))
         return Example(
-            story=first_sentence(test),
+            summary=first_sentence(test),
             steps="\n\n".join(part for part in parts if part),
             calls=tuple(places),
             test=Place(test.name, self.module.file, test.lineno),

@@ -2,14 +2,14 @@
 
 import pytest
 from sharedtensor_conformance.bench.controller import Bench
-from sharedtensor_conformance.bench.machine import mode_of
+from sharedtensor_conformance.bench.machine import wake_up_mode
 from sharedtensor_conformance.bench.results import (
     Result,
     Results,
     ResultsError,
     Subject,
     read_results,
-    times_faster,
+    slowdown_of_others,
 )
 from sharedtensor_conformance.bench.rows import (
     MIB,
@@ -55,7 +55,7 @@ def test_only_results_of_the_same_cell_are_compared():
     ours, theirs = result(), result("torch", samples=[10.0])
     elsewhere = Result("torch", "file_system", ROW, "queue", "fork", "us", [90.0])
     absent = result("stdlib", samples=[], absent="not claimed")
-    assert times_faster(ours, [ours, theirs, elsewhere, absent]) == {"torch": 4.0}
+    assert slowdown_of_others(ours, [ours, theirs, elsewhere, absent]) == {"torch": 4.0}
 
 
 def test_what_is_written_can_be_read(tmp_path):
@@ -141,5 +141,5 @@ def test_each_implementation_begins_as_often_as_the_others(monkeypatch):
 
 
 def test_the_machine_is_slow_to_wake_by_its_median():
-    assert mode_of([8.0, 9.0, 95.0]) == "fast"
-    assert mode_of([8.0, 70.0, 95.0]) == "slow"
+    assert wake_up_mode([8.0, 9.0, 95.0]) == "fast"
+    assert wake_up_mode([8.0, 70.0, 95.0]) == "slow"

@@ -16,7 +16,7 @@ import explore_device
 from device_faults import FAULTS
 from device_processes import simulated
 from device_programs import SCENARIOS
-from device_search import follow, search, started
+from device_search import follow, search, start_scenario
 
 ROOT = Path(__file__).parents[2]
 RECORD = json.loads((ROOT / "docs/reports/device-exploration.json").read_text())
@@ -71,7 +71,7 @@ def test_the_record_is_of_the_faults_and_invariants_of_today():
 
 def killed_after(scenario, steps):
     """Return the machine after so many steps of its first process, killed then."""
-    machine = started(scenario, kills=1)
+    machine = start_scenario(scenario, kills=1)
     for _ in range(steps):
         machine.take(("step", "a"))
     machine.take(("kill", "a"))

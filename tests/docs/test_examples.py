@@ -10,7 +10,7 @@ from command import call
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.definitions import Place
 from sharedtensor_conformance.evidence import Sources
-from sharedtensor_conformance.examples import LONGEST, read_examples
+from sharedtensor_conformance.examples import MAX_LINES, read_examples
 
 CHAPTERS = Path("conformance/sharedtensor_conformance/chapters")
 TINY = (CHAPTERS / "test_tiny.py").as_posix()
@@ -45,7 +45,7 @@ WRITE = ("tensor = owner.make([1])", "tensor.write(0, 2)")
 
 def test_steps_are_the_lines_of_the_test(tmp_path):
     found = example(tmp_path, a_test("plain", *WRITE, 'check(tensor, "it is")  # so'))
-    assert found.story == "It is plain."
+    assert found.summary == "It is plain."
     assert found.steps.splitlines() == [*WRITE, 'check(tensor, "it is")  # so']
     assert found.calls == ()
     assert found.test == Place("test_plain", TINY, 6)
@@ -111,7 +111,7 @@ def test_what_the_test_needs_of_its_chapter_is_shown(tmp_path):
 
 
 def test_what_is_too_long_or_elsewhere_is_a_link(tmp_path):
-    long = "def long():\n" + "    pass\n" * LONGEST + "\n\n"
+    long = "def long():\n" + "    pass\n" * MAX_LINES + "\n\n"
     found = example(tmp_path, long + a_test("plain", "long()", "each_sees([])"))
     assert found.steps.splitlines() == ["long()", "each_sees([])"]
     assert found.calls == (Place("long", TINY, 5), Place("each_sees", STORIES, 5))
@@ -121,8 +121,8 @@ def test_every_clause_has_an_example_of_some_lines():
     found = read_examples(Sources.installed())
     assert set(found) == set(load_clauses())
     for id, one in found.items():
-        assert one.story, id
-        assert 0 < len(one.steps.splitlines()) <= 2 * LONGEST, id
+        assert one.summary, id
+        assert 0 < len(one.steps.splitlines()) <= 2 * MAX_LINES, id
 
 
 def test_the_example_stands_with_its_clause(site_of):

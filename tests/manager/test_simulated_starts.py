@@ -11,13 +11,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).with_name("simulator")))
 import search
-from processes import Rules, Simulation
+from processes import ProtocolSteps, Simulation
 from systems import DIRECTORY, SOCKET
 
 
 @pytest.fixture
 def simulation():
-    found = Simulation(Rules())
+    found = Simulation(ProtocolSteps())
     yield found
     found.close()
 
@@ -83,7 +83,7 @@ def test_names_are_in_a_journal_that_the_next_client_finds(simulation):
     simulation.step(simulation.processes[second])
     kill(simulation, second)
     client = simulation.client("c")
-    client.do(makes_a_name_and_exits(client))
+    client.run(makes_a_name_and_exits(client))
     finish(simulation)
     assert not simulation.files
 
@@ -119,7 +119,7 @@ def test_a_directory_stays_whose_presence_pipe_a_client_has_open(simulation):
     """
 
     async def parent(client):
-        await search.starts(client)
+        await search.start_own_manager(client)
         await client.make("x")
         await client.fork(silent)
         await client.fork(child)
@@ -135,7 +135,7 @@ def test_a_directory_stays_whose_presence_pipe_a_client_has_open(simulation):
         await client.exit()
 
     client = simulation.client("a")
-    client.do(parent(client))
+    client.run(parent(client))
     advance(simulation, "a", "sends H")
     while "a.2" not in simulation.processes:
         simulation.step(client)
@@ -155,10 +155,10 @@ def test_nobody_knows_what_a_dead_client_made_for_a_manager_that_was_killed(simu
     advance(simulation, "b", "makes the directory")
     kill(simulation, manager_of(simulation, "b"))
     client = simulation.client("c")
-    client.do(makes_a_name_and_exits(client))
+    client.run(makes_a_name_and_exits(client))
     advance(simulation, "c")
     advance(simulation, manager_of(simulation, "c"))
-    assert simulation.was_looked_after
+    assert simulation.kills_are_handled
     simulation.step(simulation.processes["b"])
     kill(simulation, "b")
     finish(simulation)

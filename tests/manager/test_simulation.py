@@ -54,7 +54,7 @@ def test_a_search_of_one_client_and_its_manager_is_complete():
             await client.exit()
 
         client = simulation.client("a")
-        client.do(program(client))
+        client.run(program(client))
 
     found = search.search(alone, 0, 1)
     assert found.is_complete
@@ -67,7 +67,7 @@ def killed(mutant):
     with MUTANTS[mutant].applied() if mutant else contextlib.nullcontext():
         if "seed" in how:
             return runs.run(how["seed"]).violation
-        searched = search.Searched(search.SCENARIOS[how["scenario"]])
+        searched = search.RunningScenario(search.SCENARIOS[how["scenario"]])
         return follow(searched, [tuple(choice.split()) for choice in how["path"]])
 
 

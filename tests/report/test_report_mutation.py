@@ -69,12 +69,18 @@ def test_a_broken_case_of_its_clauses_kills_a_mutant(monkeypatch, tmp_path, verd
         ([case("SHARE-1", "fail"), case("GRAD-1")], "survived"),
         ([case("GRAD-1", "not-run")], "survived"),
         ([case("GRAD-1", "error")], "unjudged"),
-        ([case("GRAD-1", "blocked")], "survived"),
+        ([case("GRAD-1", "blocked")], "unjudged"),
     ],
 )
 def test_nothing_else_kills_a_mutant(monkeypatch, tmp_path, cases, fate):
     (outcome,) = _run(monkeypatch, tmp_path, _reporting(tmp_path, *cases))
     assert outcome.fate == fate
+
+
+def test_a_mutant_with_which_no_process_starts_says_why(monkeypatch, tmp_path):
+    blocked = case("GRAD-1", "blocked", evidence="in the smoke test: TypeError")
+    (outcome,) = _run(monkeypatch, tmp_path, _reporting(tmp_path, blocked))
+    assert (outcome.fate, outcome.note) == ("unjudged", "in the smoke test: TypeError")
 
 
 def test_a_run_without_a_report_says_its_last_words(monkeypatch, tmp_path):

@@ -7,12 +7,12 @@ import time
 
 import pytest
 from sharedtensor_conformance.adapters import numpy_copy
-from sharedtensor_conformance.reproduce.folding import Line, Loop, Turn, folded
+from sharedtensor_conformance.reproduce.events import references_in, source_of
+from sharedtensor_conformance.reproduce.loops import Line, Loop, Turn, with_loops
 from sharedtensor_conformance.reproduce.operations import Operations
 from sharedtensor_conformance.reproduce.program import quoted
 from sharedtensor_conformance.reproduce.running import execute
 from sharedtensor_conformance.reproduce.source import Untranslatable, read_module
-from sharedtensor_conformance.reproduce.story import references_in, source_of
 
 ADAPTERS = "sharedtensor_conformance.adapters"
 LAYOUT = "Layout(name='slice', offset=5, shape=(7,), strides=(1,))"
@@ -46,12 +46,12 @@ def torch():
     ],
 )
 def test_operation_of_one_line_is_written_in_its_place(torch, operation, written):
-    assert torch.written(*operation) == written
+    assert torch.call_source(*operation) == written
     assert not torch.definitions
 
 
 def test_operation_of_more_lines_becomes_a_function(torch):
-    assert torch.written("make_module", "{'w': [1]}") == "make_module({'w': [1]})"
+    assert torch.call_source("make_module", "{'w': [1]}") == "make_module({'w': [1]})"
     (function,) = torch.definitions.values()
     assert function.startswith("def make_module(parameters):")
     assert "self" not in function
@@ -60,7 +60,7 @@ def test_operation_of_more_lines_becomes_a_function(torch):
 
 def test_preparing_a_process_is_written_line_by_line(torch):
     lines = ["torch.set_num_threads(1)", "mp.set_sharing_strategy('file_system')"]
-    assert torch.entrance("file_system") == lines
+    assert torch.preparation("file_system") == lines
     assert torch.drop_in() == "torch.multiprocessing"
 
 
@@ -127,13 +127,13 @@ def test_imports_of_a_package_are_written_for_a_program_outside_of_it(package):
         "\n    def make(self, values, shape, dtype):\n        return make_it(values)\n"
     )
     found = package(IN_CLASS + text, "from .drop_in import make_it", "None")
-    assert found.written("make", "[1]", "(1,)", "'int32'") == "make_it([1])"
+    assert found.call_source("make", "[1]", "(1,)", "'int32'") == "make_it([1])"
     assert found.imports == {"make_it": f"from {package.name}.drop_in import make_it"}
 
 
 def test_classes_that_an_operation_uses_come_before_those_that_use_them():
     stdlib = Operations(f"{ADAPTERS}.stdlib:StdlibOperations")
-    stdlib.written("make", "[1]", "(1,)", "'int32'")
+    stdlib.call_source("make", "[1]", "(1,)", "'int32'")
     order = list(stdlib.definitions)
     assert order.index("Storage") < order.index("StdlibTensor") < order.index("make")
     scope = {"__name__": __name__}  # dataclasses look the module up
@@ -155,7 +155,7 @@ def test_module_is_read_and_not_imported(tmp_path, monkeypatch):
 # Values and loops
 
 
-def test_value_of_a_story_becomes_its_source():
+def test_recorded_value_becomes_its_source():
     data = {"dict": [["x", {"tuple": [{"reference": "3"}]}], ["y", [1.5, None]]]}
     written = source_of(data, lambda found: f"t{found['reference']}")
     assert written == "{'x': (t3,), 'y': [1.5, None]}"
@@ -177,12 +177,12 @@ def test_steps_that_differ_in_numbers_alone_are_a_loop():
 
     steps = [Line("begin()"), *once(1), *once(2), *once(3), Line("end()")]
     joined = (Line("t = make([1, 2])"), Turn("peer", ("a = q.get()", "del a")))
-    assert folded(steps) == [Line("begin()"), Loop(3, joined), Line("end()")]
+    assert with_loops(steps) == [Line("begin()"), Loop(3, joined), Line("end()")]
 
 
 def test_names_with_numbers_are_no_numbers():
     steps = [Line("del t_1"), Line("del t_2"), Line("del t_3")]
-    assert folded(steps) == steps
+    assert with_loops(steps) == steps
 
 
 def test_quotes_change_only_where_they_can():

@@ -1,4 +1,4 @@
-"""A program as text: made from a story of three lines, for an adapter of torch."""
+"""A program as text: made from a few recorded events, for an adapter of torch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.report.records import Case, Machine
 from sharedtensor_conformance.report.verdicts import Verdict
 from sharedtensor_conformance.reproduce import program
+from sharedtensor_conformance.reproduce.events import Event, Failure, RecordedCase
 from sharedtensor_conformance.reproduce.program import Subject, write_program
 from sharedtensor_conformance.reproduce.source import Untranslatable
-from sharedtensor_conformance.reproduce.story import Event, Failure, Story
 
 TENSOR = {"reference": "7"}
 MAKE = Event(
@@ -38,12 +38,14 @@ def case_of(verdict="fail", evidence="not so: it has its values", axes=AXES):
     )
 
 
-def written(events, failure, *, whole=False, **case):
+def written(events, failure, *, with_reads=False, **case):
     machine = Machine("3.11.9", "x86_64", "6.1", 2, True, False)
     subject = Subject(
         case_of(**case), load_clauses()["SHARE-3"], conformance_adapter, machine
     )
-    text = write_program(subject, Story(tuple(events), failure), whole=whole)
+    text = write_program(
+        subject, RecordedCase(tuple(events), failure), with_reads=with_reads
+    )
     compile(text, "program.py", "exec", dont_inherit=True)
     return text
 
@@ -51,7 +53,7 @@ def written(events, failure, *, whole=False, **case):
 WRONG = Failure("equality", "it has its values", 3, expected=[1, 2])
 
 
-def test_story_becomes_one_function_for_each_process():
+def test_recorded_case_becomes_one_function_for_each_process():
     text = written(EVENTS, WRONG)
     assert (
         """\
@@ -89,21 +91,23 @@ def main():
     assert "SHARE-3 (MUST in spec" in text.partition("import")[0]
 
 
-def test_story_that_is_too_long_becomes_no_program(monkeypatch):
-    monkeypatch.setattr(program, "LONGEST", 50)
+def test_case_that_is_too_long_becomes_no_program(monkeypatch):
+    monkeypatch.setattr(program, "MAX_LINES", 50)
     with pytest.raises(Untranslatable, match="too long to read"):
         written(EVENTS, WRONG)
 
 
-def test_what_was_right_is_looked_at_only_in_the_whole_story():
-    looked = replace(READ, number=2.5, given=("shape", TENSOR), returned={"tuple": [2]})
+def test_what_was_right_is_looked_at_only_in_the_longer_program():
+    looked = replace(
+        READ, number=2.5, arguments=("shape", TENSOR), returned={"tuple": [2]}
+    )
     events = (MAKE, PUT, GET, looked, READ)
     assert "tuple(arrived.shape)" not in written(events, WRONG)
-    assert "tuple(arrived.shape)" in written(events, WRONG, whole=True)
+    assert "tuple(arrived.shape)" in written(events, WRONG, with_reads=True)
 
 
 def test_address_is_compared_with_that_of_the_same_run():
-    ask = {"given": ("address", TENSOR), "process": "owner"}
+    ask = {"arguments": ("address", TENSOR), "process": "owner"}
     before = replace(READ, number=2, returned=70_000, **ask)
     after = replace(READ, number=4, returned=80_000, **ask)
     failure = Failure("equality", "it stays", 4, 70_000, expected_event=2)
@@ -115,8 +119,8 @@ def test_address_is_compared_with_that_of_the_same_run():
 
 def test_variable_is_set_around_what_the_owner_does_in_between():
     ask = Event(0, "call", "owner", "act", ("variable", "SEEN"))
-    to_one = replace(ask, number=1, given=("set_variable", "SEEN", "1"))
-    back = replace(ask, number=3, given=("set_variable", "SEEN", None))
+    to_one = replace(ask, number=1, arguments=("set_variable", "SEEN", "1"))
+    back = replace(ask, number=3, arguments=("set_variable", "SEEN", None))
     make, put, get, read = (replace(e, number=e.number + 4) for e in EVENTS)
     start = Event(2, "call", "owner", "start_peer", ("peer", "spawn", None))
     events = (ask, to_one, start, back, make, put, get, read)
@@ -158,7 +162,7 @@ def test_crash_is_one_by_a_signal_and_no_exception():
 
 
 def test_process_that_waits_while_others_act_is_waited_for_in_its_turn():
-    waits = replace(GET, number=1, ends=3)
+    waits = replace(GET, number=1, answered_before=3)
     put = replace(PUT, number=2)
     text = written((MAKE, waits, put, READ), WRONG)
     seen = "until_it_waits(peer.process)"
@@ -167,7 +171,7 @@ def test_process_that_waits_while_others_act_is_waited_for_in_its_turn():
     assert places == sorted(places)
 
 
-def test_forked_process_lets_go_of_what_its_parent_holds():
+def test_forked_process_deletes_what_its_parent_holds():
     start = Event(0.5, "call", "owner", "start_peer", ("child-1", "fork", None))
     axes = {"strategy": "file_system", "start_method": "fork"}
     text = written((MAKE, start, PUT, GET, READ), WRONG, axes=axes)
@@ -184,8 +188,8 @@ def test_process_that_leaves_is_told_by_the_pipe_of_its_turns():
 
 
 def test_process_that_takes_descriptors_gives_them_back():
-    take = replace(READ, number=2, do="exhaust", given=("descriptors", 3))
-    give = replace(READ, number=2.5, do="restore", given=("descriptors",))
+    take = replace(READ, number=2, request="exhaust", arguments=("descriptors", 3))
+    give = replace(READ, number=2.5, request="restore", arguments=("descriptors",))
     text = written((MAKE, PUT, take, give, replace(GET, number=2.7), READ), WRONG)
     assert "    taken = take_descriptors(3)\n    while taken:\n" in text
     assert "def take_descriptors(spare):" in text
@@ -194,8 +198,14 @@ def test_process_that_takes_descriptors_gives_them_back():
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        (replace(READ, number=2, do="exhaust", given=("memory", 1)), "exhaust"),
-        (replace(READ, number=2, process="owner", do="leave", given=()), "owner ends"),
+        (
+            replace(READ, number=2, request="exhaust", arguments=("memory", 1)),
+            "exhaust",
+        ),
+        (
+            replace(READ, number=2, process="owner", request="leave", arguments=()),
+            "owner ends",
+        ),
         (Event(2, "system", "", "fill /dev/shm"), "fill /dev/shm"),
         (
             Event(
@@ -206,11 +216,11 @@ def test_process_that_takes_descriptors_gives_them_back():
         ),
     ],
 )
-def test_story_that_no_program_can_tell_is_refused(event, said):
+def test_event_that_no_program_can_have_is_refused(event, said):
     with pytest.raises(Untranslatable, match=said):
         written((MAKE, PUT, event, READ), WRONG)
 
 
 def test_failure_that_is_not_that_of_one_answer_is_refused():
     with pytest.raises(Untranslatable, match="not the answer to a single request"):
-        written(EVENTS, replace(WRONG, kind="untold"))
+        written(EVENTS, replace(WRONG, kind="unattributed"))

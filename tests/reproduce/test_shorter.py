@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.reproduce import helpers
-from sharedtensor_conformance.reproduce.cutting import cut
-from sharedtensor_conformance.reproduce.factoring import Body, factored
-from sharedtensor_conformance.reproduce.folding import Turn, folded
-from sharedtensor_conformance.reproduce.story import Event, Failure, Story
+from sharedtensor_conformance.reproduce.events import Event, Failure, RecordedCase
+from sharedtensor_conformance.reproduce.functions import Body, extract_function
+from sharedtensor_conformance.reproduce.loops import Turn, with_loops
+from sharedtensor_conformance.reproduce.shortening import shortened
 
 PART = (
     "queue = context.Queue()",
@@ -30,7 +30,7 @@ CLOSED = (*PART, "del queue")
 
 def test_part_that_recurs_in_two_processes_is_one_function():
     bodies = [Body((*CLOSED, "yield", *CLOSED, "yield")), Body(("a = 1", *CLOSED))]
-    part, (peer, owner) = factored(bodies)
+    part, (peer, owner) = extract_function(bodies)
     assert part == CLOSED
     assert peer.lines == ("repeated()", "yield", "repeated()", "yield")
     assert owner.lines == ("a = 1", "repeated()")
@@ -45,19 +45,19 @@ def test_part_that_recurs_in_two_processes_is_one_function():
     ],
 )
 def test_part_that_shares_names_with_its_function_stays_there(lines, parameters):
-    assert factored([Body(lines, parameters)])[0] == ()
+    assert extract_function([Body(lines, parameters)])[0] == ()
 
 
 def test_short_part_stays_where_it_is():
     part = ("t = make(1)", "del t")
-    assert factored([Body((*part, "x()", *part, "y()", *part))])[0] == ()
+    assert extract_function([Body((*part, "x()", *part, "y()", *part))])[0] == ()
 
 
 def test_loop_in_which_one_process_acts_is_a_part_of_its_turn():
     turns = [Turn("peer", (f"put({number})",)) for number in range(3)]
     end = Turn("peer", ("close()",))
     lines = ("for _ in range(3):\n    put(0)", "close()")
-    assert folded([*turns, end]) == [Turn("peer", lines)]
+    assert with_loops([*turns, end]) == [Turn("peer", lines)]
 
 
 # Stories that end early
@@ -76,35 +76,35 @@ def episode(key):
     yield "peer", "drop", (key,), None
 
 
-def story(*calls, kind="growth"):
-    """Return a story of calls between two readings, of which the last says more."""
-    told = [("owner", "operate", ("make", [0]), reference("0"))]
-    told += [("", "segments", (), 1), *calls, ("", "segments", (), 5)]
+def recorded_case(*calls, kind="growth"):
+    """Return calls between two readings, of which the last says more."""
+    steps = [("owner", "operate", ("make", [0]), reference("0"))]
+    steps += [("", "segments", (), 1), *calls, ("", "segments", (), 5)]
     events = []
-    for number, (process, do, given, returned) in enumerate(told):
-        if do == "segments":
-            event = Event(number, "read", "", do, count=returned)
+    for number, (process, request, arguments, returned) in enumerate(steps):
+        if request == "segments":
+            event = Event(number, "read", "", request, count=returned)
         else:
-            event = Event(number, "call", process, do, given, returned)
+            event = Event(number, "call", process, request, arguments, returned)
         events.append(event)
-    return Story(tuple(events), Failure(kind, "it is back"))
+    return RecordedCase(tuple(events), Failure(kind, "it is back"))
 
 
 def test_leak_is_looked_for_where_everything_was_given_back_first():
-    whole = story(*episode("1"), *episode("2"))
-    first, second = cut(whole)
+    whole = recorded_case(*episode("1"), *episode("2"))
+    first, second = shortened(whole)
     assert [event.number for event in first.events] == [0, 1, 2, 3, 4, 5, 6, 12]
     assert second.events == whole.events
-    assert [event.count for event in first.grew] == [5]
+    assert [event.count for event in first.grown_readings] == [5]
 
 
-def test_story_is_not_cut_while_a_message_is_under_way():
+def test_case_is_not_shortened_while_a_message_is_in_flight():
     lost = list(episode("1"))[:3]  # nobody receives it
-    assert list(cut(story(*lost, *episode("2")))) == []
+    assert list(shortened(recorded_case(*lost, *episode("2")))) == []
 
 
-def test_story_of_another_failure_is_not_cut():
-    assert list(cut(story(*episode("1"), kind="equality"))) == []
+def test_case_of_another_failure_is_not_shortened():
+    assert list(shortened(recorded_case(*episode("1"), kind="equality"))) == []
 
 
 # How they wait
@@ -114,7 +114,7 @@ def test_story_of_another_failure_is_not_cut():
 def until_it_waits():
     """Return the helper of the programs, which waits for at most two seconds."""
     scope = {"time": time, "TIMEOUT": 2}
-    exec(compile(helpers.STUCK, "program.py", "exec"), scope)
+    exec(compile(helpers.UNTIL_IT_WAITS, "program.py", "exec"), scope)
     return scope["until_it_waits"]
 
 

@@ -83,8 +83,8 @@ def test_only_what_passed_is_counted(scripts, tmp_path):
         case("with_deaths", "fail", "fork"),
     ]
     report.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    cost = histories.COST["spawn"] // histories.COST["fork"]
-    asked = histories.COST["spawn"]
+    cost = histories.RELATIVE_COST["spawn"] // histories.RELATIVE_COST["fork"]
+    asked = histories.RELATIVE_COST["spawn"]
     assert histories.histories_of(report, asked) == {"of_queues": 1 + cost}
 
 

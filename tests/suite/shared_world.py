@@ -1,4 +1,4 @@
-"""An implementation in memory, on which random histories with deaths can be taken.
+"""An implementation in memory, on which random histories with deaths can be run.
 
 It has processes, channels and segments, and shares as it has to; with a fault in it, a
 history has to find it. Nothing runs beside the test, so each answer is there at once.

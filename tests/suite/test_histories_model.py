@@ -15,8 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.chapters import history_search
-from sharedtensor_conformance.chapters.histories import History, Processes, kinds_for
-from sharedtensor_conformance.chapters.history_search import HistoryFailed, search
+from sharedtensor_conformance.chapters.aliasing_histories import (
+    AliasingHistory,
+    AliasingRunner,
+    kinds_for,
+)
+from sharedtensor_conformance.chapters.history_search import (
+    HistoryFailed,
+    search_histories,
+)
 from sharedtensor_conformance.harness.outcomes import (
     ActorDied,
     CheckFailed,
@@ -100,10 +107,10 @@ class Process:
         return self.messages[sender.name, self.name, channel].popleft()
 
 
-def take(steps, kind=Process):
+def run(steps, kind=Process):
     messages = {}
     actors = tuple(kind(name, messages) for name in ("owner", "peer", "bystander"))
-    History(actors, CHANNELS, outlives=True, grads=True).take(steps)
+    AliasingHistory(actors, CHANNELS, may_drop_early=True, grads=True).run(steps)
 
 
 ALL_KINDS = kinds_for(frozenset(PROFILES), grads=True)
@@ -113,11 +120,11 @@ HISTORIES = st.lists(st.tuples(st.sampled_from(ALL_KINDS), *[NUMBERS] * 3), max_
 @settings(max_examples=400, deadline=None, database=None, derandomize=True)
 @given(HISTORIES)
 def test_no_history_fails_where_all_is_shared(steps):
-    take(steps)
+    run(steps)
 
 
 def test_view_of_a_clone_of_one_element():
-    take([("make", 0, 0, 0), ("view", 0, 1, 1), ("clone", 1, 0, 0), ("view", 1, 0, 0)])
+    run([("make", 0, 0, 0), ("view", 0, 1, 1), ("clone", 1, 0, 0), ("view", 1, 0, 0)])
 
 
 class Copies(Process):
@@ -160,7 +167,7 @@ SEND_TWO = [("make", 0, 0, 0), ("make", 0, 0, 0), ("send_two", 0, 0, 0)]
 )
 def test_fault_of_the_implementation_breaks_the_clause(kind, steps, said):
     with pytest.raises(HistoryFailed) as caught:
-        take(steps, kind)
+        run(steps, kind)
     outcome = caught.value.as_outcome("this history")
     assert type(outcome) is CheckFailed
     assert said in str(outcome)
@@ -187,7 +194,7 @@ def test_what_does_not_come_from_the_implementation_is_an_error(error, kind):
             raise error
 
     with pytest.raises(HistoryFailed) as caught:
-        take([("make", 0, 0, 0)], Fails)
+        run([("make", 0, 0, 0)], Fails)
     outcome = caught.value.as_outcome("this history")
     assert type(outcome) is kind
     known = str(error)
@@ -225,8 +232,8 @@ class FailingStage:
 )
 def test_after_a_hang_the_search_waits_less_for_answers(error, waited):
     used = []
-    processes = Processes(FailingStage(error, used), grads=False)
-    assert processes.take([("make", 0, 0, 0)])
+    runner = AliasingRunner(FailingStage(error, used), grads=False)
+    assert runner.run([("make", 0, 0, 0)])
     assert [stage.timeouts.answer for stage in used] == [waited]
 
 
@@ -234,14 +241,14 @@ def test_after_a_hang_the_search_waits_less_for_answers(error, waited):
 
 
 class FailingAt:
-    """Takes histories that are numbers: each fails that has all of some of them."""
+    """Runs histories that are numbers: each fails that has all of some of them."""
 
     def __init__(self, numbers, renewed_fails=True):
         self.numbers, self.renewed_fails = set(numbers), renewed_fails
-        self.is_new, self.taken = False, 0
+        self.is_new, self.count = False, 0
 
-    def take(self, steps):
-        self.taken += 1
+    def run(self, steps):
+        self.count += 1
         if self.numbers <= set(steps) and (self.renewed_fails or not self.is_new):
             return HistoryFailed(CheckFailed("so"), "\n".join(map(str, steps)))
         return None
@@ -250,10 +257,10 @@ class FailingAt:
         self.is_new = True
 
 
-def told(processes, count=3):
-    draw = lambda chance: chance.sample(range(40), 40)  # noqa: E731
+def told(runner, count=3):
+    draw = lambda rng: rng.sample(range(40), 40)  # noqa: E731
     with pytest.raises(CheckFailed) as caught:
-        search(draw, processes, count, seed=1)
+        search_histories(draw, runner, count, seed=1)
     return str(caught.value).partition(":\n")
 
 
@@ -273,9 +280,9 @@ def test_history_that_needs_what_went_before_it_is_told_whole():
 def test_histories_are_the_same_for_a_seed_and_as_many_as_asked_for():
     def drawn(seed):
         found = []
-        processes = FailingAt([41])
-        search(lambda chance: found.append(chance.random()) or [], processes, 5, seed)
-        assert processes.taken == 5
+        runner = FailingAt([41])
+        search_histories(lambda rng: found.append(rng.random()) or [], runner, 5, seed)
+        assert runner.count == 5
         return found
 
     assert drawn(1) == drawn(1) != drawn(2)

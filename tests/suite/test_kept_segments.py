@@ -4,7 +4,7 @@ from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
-from sharedtensor_conformance.chapters.lifetime_ground import Ground
+from sharedtensor_conformance.chapters.lifetime_base import HistoryState
 from sharedtensor_conformance.chapters.stories import files_of_storages
 from sharedtensor_conformance.chapters.test_mgr import names_go
 from sharedtensor_conformance.harness.outcomes import CheckFailed
@@ -117,16 +117,16 @@ def test_histories_count_the_segments_that_are_kept(kept, there, holds):
     """Two storages have names, and two processes live."""
     stage = stage_with({f"segment-{number}" for number in range(there)}, kept, 2)
     claimed = SimpleNamespace(claims={"strategy-fs"}, kept_segments=kept)
-    ground = Ground(
+    state = HistoryState(
         SimpleNamespace(
             **vars(stage), configuration=SimpleNamespace(strategy="file_system")
         ),
         claimed,
         [],
     )
-    ground.world.names = lambda: (2, 2)
+    state.model.name_range = lambda: (2, 2)
     if holds:
-        ground.verify_names()
+        state.verify_names()
     else:
         with pytest.raises(CheckFailed, match="segments have names"):
-            ground.verify_names()
+            state.verify_names()

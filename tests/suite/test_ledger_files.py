@@ -1,4 +1,7 @@
-"""Which files in `/dev/shm` the ledger takes for the implementation's."""
+"""What the ledger finds in `/dev/shm`, among mappings and among sockets."""
+
+import os
+import socket
 
 from sharedtensor_conformance.harness import ledger
 
@@ -17,3 +20,10 @@ def test_files_of_the_driver_and_semaphores_are_not_the_implementations(
 def test_a_mapping_of_the_driver_is_not_the_implementations():
     lines = b"/dev/shm/cuda.shm.0.5a1.1\n/dev/shm/its-segment\n/memfd:its-other\n"
     assert len(ledger.SHARED_MAPPING.findall(lines)) == 2
+
+
+def test_sockets_have_any_bytes_in_their_paths(tmp_path):
+    path = os.path.join(os.fsencode(tmp_path), b"not utf-8 \xff")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        assert os.fsdecode(path) in ledger.sockets(os.getpid())

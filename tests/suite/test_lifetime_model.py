@@ -16,14 +16,17 @@ from sharedtensor_conformance.adapter import PROFILES, Implementation
 from sharedtensor_conformance.chapters.history_search import HistoryFailed
 from sharedtensor_conformance.chapters.lifetime_histories import (
     FAMILIES,
-    NEEDED,
-    NUMBERS,
+    NUMBER_LIMIT,
+    PROFILE_OF_STEP,
     LifetimeHistory,
     draw,
     kinds_for,
 )
-from sharedtensor_conformance.chapters.lifetime_model import ChannelModel, World
-from sharedtensor_conformance.chapters.state_machines import MACHINES, Impossible
+from sharedtensor_conformance.chapters.lifetime_model import ChannelModel, LifetimeModel
+from sharedtensor_conformance.chapters.state_machines import (
+    MACHINES,
+    ImpossibleTransition,
+)
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness.outcomes import CheckFailed, HarnessFault
 from sharedtensor_conformance.plugin.execution import Outcome
@@ -39,7 +42,7 @@ IMPLEMENTATION = Implementation(
 REAL = {"many", "sizes", "program", "kill_manager"}
 """Steps that need a real process."""
 
-KINDS = sorted(set(NEEDED) - REAL)
+KINDS = sorted(set(PROFILE_OF_STEP) - REAL)
 PLACES = [("file_system", "fork"), ("file_descriptor", "spawn")]
 
 
@@ -48,12 +51,14 @@ def history(seed, kinds=KINDS):
     numbers = Random(seed)
     count = numbers.randrange(10, 40)
     kinds = numbers.choices(kinds, k=count)
-    steps = [(kind, *(numbers.randrange(NUMBERS) for _ in range(3))) for kind in kinds]
+    steps = [
+        (kind, *(numbers.randrange(NUMBER_LIMIT) for _ in range(3))) for kind in kinds
+    ]
     return [*steps, ("ending", seed, 0, 0)]
 
 
-def take(history, stage, kinds=KINDS):
-    LifetimeHistory(stage, IMPLEMENTATION, kinds).take(history)
+def run(history, stage, kinds=KINDS):
+    LifetimeHistory(stage, IMPLEMENTATION, kinds).run(history)
 
 
 class LosesWhatItMay(Stage):
@@ -85,7 +90,7 @@ class OneFileForAMessage(Stage):
 @pytest.mark.parametrize("place", PLACES, ids=" ".join)
 def test_no_history_fails_where_all_is_as_it_has_to_be(place, stage):
     for seed in range(400):
-        take(history(seed), stage(*place))
+        run(history(seed), stage(*place))
 
 
 # Faults of the implementation, and who finds them
@@ -253,7 +258,7 @@ def found_in(stage):
     for seed in range(1000):
         for method in ("fork", "spawn"):
             try:
-                take(history(seed), stage(strategy, method))
+                run(history(seed), stage(strategy, method))
             except HistoryFailed as failed:
                 return failed
     pytest.fail("no history fails")
@@ -274,7 +279,7 @@ def test_what_ended_processes_leave_is_judged_where_lifetime_is_claimed():
     kinds = ["make", "put", "get", "write", "drop", "start"]
     for seed in range(100):
         stage = KeepsNames("file_system", "fork")
-        LifetimeHistory(stage, declared, kinds).take(history(seed, kinds))
+        LifetimeHistory(stage, declared, kinds).run(history(seed, kinds))
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("x"), HarnessFault("no object")])
@@ -284,7 +289,7 @@ def test_what_does_not_come_from_the_implementation_is_an_error(error):
             raise error
 
     with pytest.raises(HistoryFailed) as caught:
-        take([("make", 0, 0, 0)], with_process(Fails)("file_system", "fork"))
+        run([("make", 0, 0, 0)], with_process(Fails)("file_system", "fork"))
     assert type(caught.value.as_outcome("this history")) is HarnessFault
 
 
@@ -294,10 +299,25 @@ def test_exception_of_the_implementation_is_a_broken_clause():
             raise raised("no room")
 
     with pytest.raises(HistoryFailed) as caught:
-        take([("make", 0, 0, 0)], with_process(Raises)("file_system", "fork"))
+        run([("make", 0, 0, 0)], with_process(Raises)("file_system", "fork"))
     outcome = caught.value.as_outcome("this history")
     assert type(outcome) is CheckFailed
     assert outcome.clauses == ("SHARE-12",)
+
+
+# The script
+
+
+@pytest.mark.parametrize("has_manager", [True, False])
+def test_script_names_the_check_of_resources_where_it_is_made(has_manager):
+    stage = Stage("file_descriptor", "fork")
+    lifetimes = LifetimeHistory(stage, IMPLEMENTATION, KINDS)
+    lifetimes.start_all()
+    lifetimes.resources_before = {lifetimes.owner: stage.holdings(stage.owner)}
+    if not has_manager:
+        lifetimes.model.record_manager_kill()
+    lifetimes.drop_all()
+    assert ("owner has what it had" in lifetimes.lines) == has_manager
 
 
 # What is drawn
@@ -315,9 +335,9 @@ def test_most_messages_of_a_history_have_tensors_and_many_of_them_new_ones(famil
             sent.append([one.segment.is_shared for one in payload["tensors"]])
             return super().packed(actor, payload)
 
-    chance = Random(1)
+    rng = Random(1)
     for _ in range(50):
-        take(draw(kinds, chance), Counting("file_system", "fork"))
+        run(draw(kinds, rng), Counting("file_system", "fork"))
     assert len(sent) > 50
     assert sum(bool(tensors) for tensors in sent) > len(sent) / 2
     assert sum(not all(tensors) for tensors in sent) > len(sent) / 4
@@ -348,20 +368,20 @@ class TestMachine:
         assert reached == set(machine.states)
 
     def test_what_is_not_in_the_table_cannot_happen(self, machine):
-        with pytest.raises(Impossible, match="cannot happen"):
+        with pytest.raises(ImpossibleTransition, match="cannot happen"):
             machine.after(machine.first, "something else")
 
 
 def test_histories_use_every_transition():
     """A transition that no history can take would be a claim that nothing judges."""
-    taken = set()
+    used = set()
     for seed in range(800):
         kind = (Stage, LosesWhatItMay)[seed // 2 % 2]
-        taking = LifetimeHistory(kind(*PLACES[seed % 2]), IMPLEMENTATION, KINDS)
-        taking.take(history(seed))
-        taken |= set(taking.world.taken)
+        lifetimes = LifetimeHistory(kind(*PLACES[seed % 2]), IMPLEMENTATION, KINDS)
+        lifetimes.run(history(seed))
+        used |= set(lifetimes.model.transitions)
     every = {(m.name, one.state, one.event) for m in MACHINES for one in m.transitions}
-    assert {one for one in every - taken if not needs_a_real_process(*one)} == set()
+    assert {one for one in every - used if not needs_a_real_process(*one)} == set()
 
 
 def needs_a_real_process(_, state, event):
@@ -374,7 +394,7 @@ def test_kinds_are_those_whose_profiles_are_claimed(family):
         name="poor", operations="", claims=frozenset({"core", "lifetime"})
     )
     kinds = kinds_for(poor, family)
-    assert {NEEDED[kind] for kind in kinds} <= {"core", "lifetime"}
+    assert {PROFILE_OF_STEP[kind] for kind in kinds} <= {"core", "lifetime"}
     assert "strategy" not in kinds
 
 
@@ -382,31 +402,31 @@ def test_kinds_are_those_whose_profiles_are_claimed(family):
 
 
 def test_message_of_a_killed_sender_may_be_missing_and_others_may_not():
-    world = World("file_system")
-    one, other = world.begins("one"), world.begins("other")
+    model = LifetimeModel("file_system")
+    one, other = model.record_start("one"), model.record_start("other")
     channel = ChannelModel("queue")
-    world.channels.append(channel)
-    lost = world.puts([world.makes(one, [1])], one, channel)
-    certain = world.puts([], other, channel)
-    world.ends(one, "killed")
-    assert channel.next_ones() == [lost, certain]
-    assert world.names() == (0, 1)
-    world.receives(other, channel, certain)
+    model.channels.append(channel)
+    lost = model.record_put([model.record_make(one, [1])], one, channel)
+    certain = model.record_put([], other, channel)
+    model.record_end(one, "killed")
+    assert channel.receivable() == [lost, certain]
+    assert model.name_range() == (0, 1)
+    model.record_receive(other, channel, certain)
     assert channel.has_uncertain
     assert not channel.certain
-    world.is_missing(channel, lost)
-    assert world.names() == (0, 0)
+    model.record_loss(channel, lost)
+    assert model.name_range() == (0, 0)
 
 
 def test_second_message_of_a_sender_waits_for_the_first_that_is_certain():
-    world = World("file_descriptor")
-    one = world.begins("one")
+    model = LifetimeModel("file_descriptor")
+    one = model.record_start("one")
     channel = ChannelModel("queue")
-    world.channels.append(channel)
-    first, second = (world.puts([], one, channel) for _ in range(2))
-    assert channel.next_ones() == [first]
-    world.receives(one, channel, first)
-    assert channel.next_ones() == [second]
+    model.channels.append(channel)
+    first, second = (model.record_put([], one, channel) for _ in range(2))
+    assert channel.receivable() == [first]
+    model.record_receive(one, channel, first)
+    assert channel.receivable() == [second]
 
 
 # The verdict

@@ -6,6 +6,6 @@ It has its own module so that a spawned child imports nothing else.
 from typing import Any
 
 
-def say_hello(connection: Any, *arguments: Any) -> None:
+def send_argument_count(connection: Any, *arguments: Any) -> None:
     """Send the first message."""
     connection.send(len(arguments))

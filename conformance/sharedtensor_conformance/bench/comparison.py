@@ -19,7 +19,7 @@ from sharedtensor_conformance.bench.rows import TIMED, Cell
 from sharedtensor_conformance.bench.table import aligned, ratio
 from sharedtensor_conformance.report.terminal import plural
 
-ENOUGH = 5
+MIN_REPEATS = 5
 """The minimum number of repeats in each run. With fewer, too many cells differ by
 chance."""
 
@@ -56,7 +56,7 @@ class Compared:
     def change(self) -> Change:
         """The change, beyond the spread of both runs."""
         before, now = self.before.floor_ratios, self.now.floor_ratios
-        if min(len(before), len(now)) < ENOUGH:
+        if min(len(before), len(now)) < MIN_REPEATS:
             return Change.TOO_FEW
         if min(now) > max(before):
             return Change.SLOWER
@@ -94,7 +94,7 @@ def compared(before: Results, now: Results) -> Comparison:
         )
     if all(cell.change is Change.TOO_FEW for cell in both):
         raise ComparisonError(
-            f"no row has {ENOUGH} repeats in both runs, which a comparison needs; "
+            f"no row has {MIN_REPEATS} repeats in both runs, which a comparison needs; "
             "measure with more (--repeats)"
         )
     return Comparison(before, now, both, len(old) - len(both), len(new) - len(both))
@@ -168,8 +168,8 @@ def notes(comparison: Comparison) -> list[str]:
         if count:
             found.append(f"measured {where}, not compared: {plural(count, 'cell')}")
     if few := comparison.of(Change.TOO_FEW):
-        text = f"fewer than {ENOUGH} repeats, not compared: {plural(len(few), 'cell')}"
-        found.append(text)
+        text = f"fewer than {MIN_REPEATS} repeats, not compared: "
+        found.append(text + plural(len(few), "cell"))
     return found
 
 

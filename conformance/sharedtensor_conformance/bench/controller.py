@@ -18,10 +18,10 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.bench.machine import (
-    machine,
+    describe_machine,
+    measure_wake_up,
     memory_available,
-    mode_of,
-    wake_up,
+    wake_up_mode,
 )
 from sharedtensor_conformance.bench.results import (
     FAILED,
@@ -63,24 +63,24 @@ class MeasurementFailed(BenchError):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedImplementation:
     """An implementation to measure, and the Python interpreter for it."""
 
     name: str
     interpreter: str = sys.executable
 
 
-class Driver:
+class DriverClient:
     """The controller's connection to a driver process."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
+    def __init__(self, requested: RequestedImplementation) -> None:
+        self.requested = requested
         root = stage_folder.new_path()
         self.log = Path(stage_folder.log(root))
         self.supervisor = Supervisor(self._job(root), DEADLINE)
         try:
-            self.wire = Wire(self._accepted(self.supervisor.listener))
-            self._answer("start")
+            self.wire = Wire(self._accept(self.supervisor.listener))
+            self._receive_answer("start")
             data = self.ask("describe")
         except BaseException:
             self.supervisor.close()
@@ -91,14 +91,14 @@ class Driver:
 
     def _job(self, root: str) -> dict[str, Any]:
         """Return the job for the driver's supervisor."""
-        script = SCRIPT.format(self.wanted.name, stage_folder.control(root))
+        script = SCRIPT.format(self.requested.name, stage_folder.control(root))
         variables = {
             "TMPDIR": stage_folder.temporary(root),
             # Otherwise, the time of a child includes the compilation of its imports.
             "PYTHONDONTWRITEBYTECODE": "",
         }
         return {
-            "argv": [self.wanted.interpreter, "-c", script],
+            "argv": [self.requested.interpreter, "-c", script],
             "environment": os.environ | variables,
             "root": root,
             "pattern": "",
@@ -106,7 +106,7 @@ class Driver:
             "private": True,
         }
 
-    def _accepted(self, listening: socket.socket) -> socket.socket:
+    def _accept(self, listening: socket.socket) -> socket.socket:
         """Return the connection of the driver.
 
         Raises:
@@ -120,46 +120,50 @@ class Driver:
             except TimeoutError:
                 if self.supervisor.ask("status") is not None:
                     break
-        raise CannotStart(f"{self.wanted.name!r} cannot be loaded: {self._said()}")
+        raise CannotStart(
+            f"{self.requested.name!r} cannot be loaded: {self._last_output()}"
+        )
 
-    def _said(self) -> str:
+    def _last_output(self) -> str:
         return last_line(self.log) or "its process printed nothing"
 
-    def ask(self, do: str, **details: Any) -> Any:
+    def ask(self, action: str, **details: Any) -> Any:
         """Send a request to the driver, and return the answer.
 
         Raises:
             MeasurementFailed: there is no answer, the request failed, or a value was
                 wrong.
         """
-        what = " ".join([do, *map(_in_words, details.values())])
+        what = " ".join([action, *map(_as_text, details.values())])
         try:
-            self.wire.send({"do": do} | details)
+            self.wire.send({"do": action} | details)
         except WireClosed:
-            raise self._ended(what) from None
-        return self._answer(what)
+            raise self._end_failure(what) from None
+        return self._receive_answer(what)
 
-    def _answer(self, what: str) -> Any:
+    def _receive_answer(self, what: str) -> Any:
         try:
             answer = self.wire.receive(time.monotonic() + DEADLINE)
         except WireTimeout:
-            why = f"did not finish {what!r} within {DEADLINE:g} s: {self._said()}"
-            raise self._failed(why) from None
+            why = (
+                f"did not finish {what!r} within {DEADLINE:g} s: {self._last_output()}"
+            )
+            raise self._failure(why) from None
         except WireClosed:
-            raise self._ended(what) from None
+            raise self._end_failure(what) from None
         if "ok" in answer:
             return answer["ok"]
         if "unusable" in answer:
             raise CannotStart(answer["unusable"])
         if "wrong" in answer:
-            raise self._failed(f"delivers wrong values: {answer['wrong']}")
-        raise self._failed(f"could not do {what!r}: {first_line(answer['error'])}")
+            raise self._failure(f"delivers wrong values: {answer['wrong']}")
+        raise self._failure(f"could not do {what!r}: {first_line(answer['error'])}")
 
-    def _ended(self, what: str) -> MeasurementFailed:
-        return self._failed(f"ended in {what!r}: {self._said()}")
+    def _end_failure(self, what: str) -> MeasurementFailed:
+        return self._failure(f"ended in {what!r}: {self._last_output()}")
 
-    def _failed(self, why: str) -> MeasurementFailed:
-        name = f"{self.wanted.name} {getattr(self, 'strategy', '')}".strip()
+    def _failure(self, why: str) -> MeasurementFailed:
+        name = f"{self.requested.name} {getattr(self, 'strategy', '')}".strip()
         return MeasurementFailed(name, why)
 
     def enter(self, strategy: str) -> None:
@@ -179,7 +183,7 @@ class Driver:
         return Subject(found.name, self.strategy, found.version, self.python)
 
 
-def _in_words(detail: Any) -> str:
+def _as_text(detail: Any) -> str:
     parts = detail.values() if isinstance(detail, dict) else [detail]
     return " ".join(str(part) for part in parts if part)
 
@@ -188,7 +192,7 @@ class Bench:
     """One run over several subjects.
 
     Args:
-        wanted: the implementations, in the order of the table.
+        requested: the implementations, in the order of the table.
         strategies: the strategies to measure; empty for all strategies of each
             implementation.
         announce: called with short messages about the progress.
@@ -196,14 +200,14 @@ class Bench:
 
     def __init__(
         self,
-        wanted: Sequence[Wanted],
+        requested: Sequence[RequestedImplementation],
         strategies: Sequence[str],
         announce: Callable[[str], None],
     ) -> None:
-        self.wanted = wanted
+        self.requested = requested
         self.strategies = strategies
         self.announce = announce
-        self.drivers: list[Driver] = []
+        self.drivers: list[DriverClient] = []
         self.wake_ups: list[float] = []
         self.results: dict[tuple[str, str, Cell], Result] = {}
 
@@ -224,29 +228,29 @@ class Bench:
         """
         began = time.monotonic()
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        found = Results(now, machine(), options | {"repeats": repeats})
+        found = Results(now, describe_machine(), options | {"repeats": repeats})
         with closing(self):
             self.start()
             found.implementations = [driver.subject for driver in self.drivers]
             for number in range(repeats):
                 self.repeat(cells, number, repeats)
-            found.scaling = [*self.scale(scaling, repeats)]
-            self.wake_ups.append(wake_up())
+            found.scaling = [*self.measure_scaling(scaling, repeats)]
+            self.wake_ups.append(measure_wake_up())
         found.results = list(self.results.values())
         found.seconds = round(time.monotonic() - began, 1)
-        found.machine["wake_up"] = summary_of(self.wake_ups)
+        found.machine["wake_up"] = wake_up_summary(self.wake_ups)
         return found
 
     def start(self) -> None:
         """Start a driver for each implementation under each of its strategies."""
-        for wanted in self.wanted:
-            first = Driver(wanted)
+        for requested in self.requested:
+            first = DriverClient(requested)
             self.drivers.append(first)
-            self.require_new(first)
+            self.require_unique_name(first)
             chosen = self.strategies_of(first.implementation)
             first.enter(chosen[0])
             for strategy in chosen[1:]:
-                self.drivers.append(Driver(wanted))
+                self.drivers.append(DriverClient(requested))
                 self.drivers[-1].enter(strategy)
 
     def close(self) -> None:
@@ -255,14 +259,14 @@ class Bench:
             for driver in self.drivers:
                 stack.callback(driver.close)
 
-    def start_again(self, failed: Driver) -> None:
+    def restart(self, failed: DriverClient) -> None:
         """Replace a driver that failed, because its state is unknown."""
         failed.close()
         place = self.drivers.index(failed)
-        self.drivers[place] = Driver(failed.wanted)
+        self.drivers[place] = DriverClient(failed.requested)
         self.drivers[place].enter(failed.strategy)
 
-    def require_new(self, driver: Driver) -> None:
+    def require_unique_name(self, driver: DriverClient) -> None:
         """Verify that no other implementation has the same name.
 
         Raises:
@@ -273,7 +277,7 @@ class Bench:
         if any(other.implementation.name == name for other in others):
             raise CannotStart(
                 f"two of the implementations are called {name!r}; give the adapter "
-                f"{driver.wanted.name!r} another name"
+                f"{driver.requested.name!r} another name"
             )
 
     def strategies_of(self, implementation: Implementation) -> list[str]:
@@ -307,11 +311,11 @@ class Bench:
         for number, cell in enumerate(cells):
             if number % 10 == 0:
                 self.announce(f"{words}, cell {number + 1} of {len(cells)}")
-                self.wake_ups.append(wake_up())
+                self.wake_ups.append(measure_wake_up())
             for driver in self.drivers[begins:] + self.drivers[:begins]:
                 self.measure(driver, cell)
 
-    def measure(self, driver: Driver, cell: Cell) -> None:
+    def measure(self, driver: DriverClient, cell: Cell) -> None:
         """Add one sample of a cell to its result."""
         key = (*_names_of(driver), cell)
         if key not in self.results:
@@ -327,28 +331,30 @@ class Bench:
         except MeasurementFailed as failure:
             # Earlier figures do not count for a cell that can fail.
             result.samples, result.floor = [], []
-            result.absent = self.failed(driver, failure)
+            result.absent = self.handle_failure(driver, failure)
             return
         result.samples.append(taken)
         if floor is not None:
             result.floor.append(floor)
 
-    def failed(self, driver: Driver, failure: MeasurementFailed) -> str:
+    def handle_failure(self, driver: DriverClient, failure: MeasurementFailed) -> str:
         """Announce a failure, restart the driver, and return the reason."""
         self.announce(str(failure))
-        self.start_again(driver)
+        self.restart(driver)
         return FAILED + failure.why
 
-    def scale(self, kinds: Sequence[str], repeats: int) -> Iterator[dict[str, Any]]:
+    def measure_scaling(
+        self, kinds: Sequence[str], repeats: int
+    ) -> Iterator[dict[str, Any]]:
         """Yield the costs of a message for growing sizes."""
         for what in kinds:
             for size in SIZES[what]:
                 self.announce(f"scaling, {what}: {size:,}")
                 for driver in list(self.drivers):
-                    yield self.point(driver, what, size, repeats)
+                    yield self.scaling_point(driver, what, size, repeats)
 
-    def point(
-        self, driver: Driver, what: str, size: int, repeats: int
+    def scaling_point(
+        self, driver: DriverClient, what: str, size: int, repeats: int
     ) -> dict[str, Any]:
         """Return one point of the scaling."""
         point: dict[str, Any] = {"what": what, "to": size}
@@ -362,7 +368,7 @@ class Bench:
                 found = [driver.ask("scale", **request) for _ in range(repeats)]
                 absent = "beyond a limit of this machine" if None in found else ""
             except MeasurementFailed as failure:
-                absent = self.failed(driver, failure)
+                absent = self.handle_failure(driver, failure)
         samples = [sample for sample in found if sample is not None]
         middle = median(samples) if samples else None
         return point | {"samples": samples, "median": middle, "absent": absent}
@@ -373,7 +379,7 @@ def first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _names_of(driver: Driver) -> tuple[str, str]:
+def _names_of(driver: DriverClient) -> tuple[str, str]:
     return driver.implementation.name, driver.strategy
 
 
@@ -398,10 +404,10 @@ def why_absent(implementation: Implementation, cell: Cell) -> str:
     return ""
 
 
-def summary_of(wake_ups: list[float]) -> dict[str, Any]:
+def wake_up_summary(wake_ups: list[float]) -> dict[str, Any]:
     """Return the mode, the median and the samples of the wake-ups, in microseconds."""
     return {
-        "mode": mode_of(wake_ups),
+        "mode": wake_up_mode(wake_ups),
         "median_us": round(median(wake_ups), 2),
         "samples_us": [round(sample, 2) for sample in wake_ups],
     }

@@ -13,9 +13,9 @@ import socket
 from typing import Any
 
 from sharedtensor_conformance.adapters import loader
-from sharedtensor_conformance.bench.measuring import Measuring, WrongValue
+from sharedtensor_conformance.bench.measuring import Measurer, WrongValue
 from sharedtensor_conformance.bench.rows import Cell
-from sharedtensor_conformance.bench.scaling import Scaling
+from sharedtensor_conformance.bench.scaling import ScalingMeasurer
 from sharedtensor_conformance.harness import inspection
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
@@ -26,7 +26,7 @@ class Driver:
     def __init__(self, name: str) -> None:
         self.name = name
         self.implementation = inspection.loaded(name)
-        self.measuring: Measuring | None = None
+        self.measurer: Measurer | None = None
 
     def answer(self, request: dict[str, Any]) -> Any:
         """Execute a request and return its result.
@@ -41,12 +41,12 @@ class Driver:
                 return self.implementation.as_data() | python
             case "enter":
                 return self.enter(request["strategy"])
-            case "measure" if self.measuring:
-                return self.measuring.measure(Cell(**request["cell"]))
-            case "scale" if self.measuring:
-                return Scaling(self.measuring).measure(request["what"], request["size"])
-            case "end" if self.measuring:
-                return self.measuring.end()
+            case "measure" if self.measurer:
+                return self.measurer.measure(Cell(**request["cell"]))
+            case "scale" if self.measurer:
+                return ScalingMeasurer(self.measurer).measure(
+                    request["what"], request["size"]
+                )
         raise ValueError(f"unknown request {request!r}")
 
     def enter(self, strategy: str) -> None:
@@ -55,7 +55,7 @@ class Driver:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         operations = loader.load_operations(self.name)
         operations.enter_child(strategy)
-        self.measuring = Measuring(self.name, strategy, self.implementation, operations)
+        self.measurer = Measurer(self.name, strategy, self.implementation, operations)
 
 
 def main(name: str, address: str) -> None:

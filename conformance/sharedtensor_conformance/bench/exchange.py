@@ -32,7 +32,7 @@ class Order:
     time of its last reception in seconds (``processor``).
     """
 
-    do: str
+    action: str
     channel: str = ""
     count: int = 0
     round_trip: bool = True
@@ -48,7 +48,7 @@ def serve(link: PairChannels, control: Any, implementation: str, strategy: str) 
     control.send(True)
     with suppress(EOFError, BrokenPipeError):  # the owner has ended, and reports why
         while (order := control.recv()) is not None:
-            control.send(peer.carry_out(order))
+            control.send(peer.execute(order))
 
 
 class Peer:
@@ -58,37 +58,39 @@ class Peer:
         self.link = link
         self.operations = operations
         self.kept: list[Any] = []
-        self.used = 0.0
+        self.processor_seconds = 0.0
 
-    def carry_out(self, order: Order) -> float:
+    def execute(self, order: Order) -> float:
         """Execute an order and return its result."""
         actions: dict[str, Callable[[Order], float]] = {
             "receive": self.receive,
-            "let go": self.let_go,
+            "drop": self.drop_kept,
             "descriptors": lambda order: open_descriptors(),
-            "processor": lambda order: self.used,
+            "processor": lambda order: self.processor_seconds,
         }
-        return actions[order.do](order)
+        return actions[order.action](order)
 
     def receive(self, order: Order) -> float:
         """Receive the messages of an order; return the sum of their values."""
-        seen, kept, began = 0.0, [], process_time()
+        total, kept, began = 0.0, [], process_time()
         for _ in range(order.count):
-            content = opened(self.link.get(PEER, order.channel), self.operations)
+            content = decode_message(
+                self.link.get(PEER, order.channel), self.operations
+            )
             if order.keeps:
                 kept.append(content)
             else:
-                seen += total_of(content, self.operations)
+                total += total_of(content, self.operations)
             del content  # before the answer, because the drop is part of the round trip
             if order.round_trip:
                 self.link.put(PEER, order.channel, True)
-        self.used = process_time() - began
+        self.processor_seconds = process_time() - began
         if not order.round_trip:
             self.link.put(PEER, order.channel, True)
         self.kept += kept
-        return seen + sum(total_of(content, self.operations) for content in kept)
+        return total + sum(total_of(content, self.operations) for content in kept)
 
-    def let_go(self, order: Order) -> float:
+    def drop_kept(self, order: Order) -> float:
         """Drop all kept messages."""
         for content in self.kept:
             release(content, self.operations)
@@ -96,7 +98,7 @@ class Peer:
         return 0.0
 
 
-def opened(message: Any, operations: Any) -> Any:
+def decode_message(message: Any, operations: Any) -> Any:
     """Return a received message with its tensors decoded."""
     if isinstance(message, bytes):
         return message
@@ -107,7 +109,7 @@ def opened(message: Any, operations: Any) -> Any:
     return operations.decode(message)
 
 
-def closed(content: Any, operations: Any) -> Any:
+def encode_message(content: Any, operations: Any) -> Any:
     """Return a message with the tensors of `content` encoded."""
     if isinstance(content, bytes):
         return content

@@ -18,11 +18,11 @@ from time import perf_counter
 from typing import Any
 
 ROUND_TRIPS = 200
-SLOW = 30.0
+SLOW_WAKE_UP = 30.0
 """Microseconds; with a longer round trip, the machine counts as slow to wake."""
 
 
-def wake_up() -> float:
+def measure_wake_up() -> float:
     """Return the microseconds of a round trip of one byte between two processes."""
     reader, to_us = os.pipe()
     to_child, writer = os.pipe()
@@ -46,12 +46,12 @@ def wake_up() -> float:
     return median(seconds) * 1e6
 
 
-def mode_of(round_trips: list[float]) -> str:
+def wake_up_mode(round_trips: list[float]) -> str:
     """Return ``fast`` or ``slow`` for measured wake-ups."""
-    return "slow" if median(round_trips) >= SLOW else "fast"
+    return "slow" if median(round_trips) >= SLOW_WAKE_UP else "fast"
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Return the facts that figures depend on; they do not identify the machine."""
     return {
         "processor": processor(),

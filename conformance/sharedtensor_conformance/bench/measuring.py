@@ -27,16 +27,22 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.bench import exchange
-from sharedtensor_conformance.bench.child import say_hello
-from sharedtensor_conformance.bench.exchange import OWNER, Order, closed
-from sharedtensor_conformance.bench.rows import MANY, ROWS, VIEWS, Cell, Row
+from sharedtensor_conformance.bench.child import send_argument_count
+from sharedtensor_conformance.bench.exchange import OWNER, Order, encode_message
+from sharedtensor_conformance.bench.rows import (
+    ROWS,
+    TENSOR_COUNT,
+    VIEW_COUNT,
+    Cell,
+    Row,
+)
 from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.channels import PairChannels
 
-MICRO = 1e6
+US_PER_SECOND = 1e6
 WARM_UP = 3
-JOINING = 30.0
-VALUES = 100  # the first elements of tensors are 1 to this, in turn
+JOIN_TIMEOUT = 30.0
+VALUE_CYCLE = 100  # the first elements of tensors are 1 to this, in turn
 
 Figures = tuple[float, float | None]
 """A figure and its floor."""
@@ -46,23 +52,23 @@ class WrongValue(Exception):
     """The received values differ from the sent ones; the message is one sentence."""
 
 
-class Pair:
+class PeerHandle:
     """The owner's end of the connection to a peer: channels, and orders to it.
 
-    `used` is the processor time of the owner's last sending, in seconds.
+    `processor_seconds` is the processor time of the owner's last sending, in seconds.
     """
 
     def __init__(
         self, context: Any, name: str, strategy: str, channels: tuple[str, ...]
     ) -> None:
         self.link = PairChannels(context, OWNER, exchange.PEER, channels)
-        self.control, theirs = context.Pipe()
-        arguments = (self.link, theirs, name, strategy)
+        self.control, peer_end = context.Pipe()
+        arguments = (self.link, peer_end, name, strategy)
         target = exchange.serve
         self.process = context.Process(target=target, args=arguments, daemon=True)
         self.process.start()
-        self.used = 0.0
-        theirs.close()
+        self.processor_seconds = 0.0
+        peer_end.close()
         self.link.close_other_ends(OWNER)
         self.control.recv()
 
@@ -90,7 +96,7 @@ class Pair:
             if order.round_trip:
                 get(OWNER, channel)
                 seconds.append(perf_counter() - sent)
-        self.used = process_time() - used
+        self.processor_seconds = process_time() - used
         if order.round_trip:
             return median(seconds)
         get(OWNER, channel)
@@ -99,11 +105,11 @@ class Pair:
     def end(self) -> None:
         """End the peer."""
         self.control.send(None)
-        self.process.join(JOINING)
+        self.process.join(JOIN_TIMEOUT)
         self.link.close()
 
 
-class Measuring:
+class Measurer:
     """An owner that measures one implementation under one strategy."""
 
     def __init__(self, name: str, strategy: str, implementation: Any, operations: Any):
@@ -112,7 +118,7 @@ class Measuring:
         self.managers = implementation.manager_pattern
         self.channels = implementation.channels
         self.operations = operations
-        self.pairs: dict[str, Pair] = {}
+        self.peers: dict[str, PeerHandle] = {}
         self.sizes: dict[str, int] = {}
 
     def measure(self, cell: Cell) -> Figures:
@@ -130,18 +136,13 @@ class Measuring:
         """Return the implementation's multiprocessing context for a start method."""
         return self.operations.multiprocessing.get_context(start_method)
 
-    def pair(self, start_method: str) -> Pair:
+    def peer(self, start_method: str) -> PeerHandle:
         """Return the peer for a start method; it is started at the first call."""
-        if start_method not in self.pairs:
+        if start_method not in self.peers:
             context = self.context(start_method)
             arguments = self.name, self.strategy, self.channels
-            self.pairs[start_method] = Pair(context, *arguments)
-        return self.pairs[start_method]
-
-    def end(self) -> None:
-        """End the peers."""
-        for pair in self.pairs.values():
-            pair.end()
+            self.peers[start_method] = PeerHandle(context, *arguments)
+        return self.peers[start_method]
 
     # Messages
 
@@ -150,7 +151,7 @@ class Measuring:
         taken = self.exchange(row, cell, lambda count: self.contents(row, count))
         filler = self.filler(row)
         floor = self.exchange(row, cell, lambda count: [filler] * count)
-        return taken * MICRO, floor * MICRO
+        return taken * US_PER_SECOND, floor * US_PER_SECOND
 
     def exchange(
         self, row: Row, cell: Cell, contents_of: Callable[[int], list[Any]]
@@ -159,21 +160,25 @@ class Measuring:
         contents = contents_of(WARM_UP + row.count)
         first, batch = contents[:WARM_UP], contents[WARM_UP:]
         order = Order("receive", cell.channel, WARM_UP, True, row.keeps)
-        pair = self.pair(cell.start_method)
-        self.send(pair, order, first, cell)
+        peer = self.peer(cell.start_method)
+        self.send(peer, order, first, cell)
         order = replace(order, count=row.count, round_trip=row.round_trip)
-        seconds = self.send(pair, order, batch, cell)
-        pair.order(Order("let go"))
+        seconds = self.send(peer, order, batch, cell)
+        peer.order(Order("drop"))
         for content in contents:
             exchange.release(content, self.operations)
         return seconds
 
-    def send(self, pair: Pair, order: Order, contents: list[Any], cell: Cell) -> float:
+    def send(
+        self, peer: PeerHandle, order: Order, contents: list[Any], cell: Cell
+    ) -> float:
         """Send messages, verify what the peer read, and return the seconds for each."""
         total = sum(exchange.total_of(content, self.operations) for content in contents)
         operations = self.operations
-        seconds = pair.exchange(order, contents, lambda c: closed(c, operations))
-        read = pair.control.recv()
+        seconds = peer.exchange(
+            order, contents, lambda c: encode_message(c, operations)
+        )
+        read = peer.control.recv()
         if read != total:
             raise WrongValue(
                 f"in {cell} the first elements of {len(contents)} messages add up to "
@@ -188,7 +193,7 @@ class Measuring:
                 return [self.tensor(row.nbytes, 7)] * count
             case "many":
                 return [
-                    [self.tensor(row.nbytes, number) for number in range(MANY)]
+                    [self.tensor(row.nbytes, number) for number in range(TENSOR_COUNT)]
                     for _ in range(count)
                 ]
             case "views":
@@ -197,15 +202,17 @@ class Measuring:
 
     def tensor(self, nbytes: int, number: int) -> Any:
         """Return a new float32 tensor whose first value depends on `number`."""
-        values = [float(number % VALUES + 1)] + [0.0] * (nbytes // 4 - 1)
+        values = [float(number % VALUE_CYCLE + 1)] + [0.0] * (nbytes // 4 - 1)
         return self.operations.make(values, (len(values),), "float32")
 
     def views(self, nbytes: int) -> dict[str, Any]:
         """Return views of one storage, by name."""
-        each = nbytes // 4 // VIEWS
-        values = [float(number // each % VALUES) for number in range(each * VIEWS)]
+        each = nbytes // 4 // VIEW_COUNT
+        values = [
+            float(number // each % VALUE_CYCLE) for number in range(each * VIEW_COUNT)
+        ]
         base = self.operations.make(values, (len(values),), "float32")
-        windows = (Layout("", each * n, (each,), (1,)) for n in range(VIEWS))
+        windows = (Layout("", each * n, (each,), (1,)) for n in range(VIEW_COUNT))
         views = enumerate(self.operations.view(base, window) for window in windows)
         return {f"layer.{number}.weight": view for number, view in views}
 
@@ -219,7 +226,7 @@ class Measuring:
         """Return the size in bytes of a pickled message of a row, read from a pipe."""
         (content,) = self.contents(row, 1)
         reader, writer = self.operations.multiprocessing.Pipe(duplex=False)
-        message = closed(content, self.operations)
+        message = encode_message(content, self.operations)
         sending = threading.Thread(target=writer.send, args=(message,))
         sending.start()
         size = len(reader.recv_bytes())
@@ -245,14 +252,14 @@ class Measuring:
         floor = self.processor_time([filler] * row.count, row, cell)
         now = processor_times(self.managers)
         taken += sum(now[pid] - before.get(pid, 0) for pid in now)
-        return taken / row.count * MICRO, floor / row.count * MICRO
+        return taken / row.count * US_PER_SECOND, floor / row.count * US_PER_SECOND
 
     def processor_time(self, contents: list[Any], row: Row, cell: Cell) -> float:
         """Return the seconds that both sides used to send, receive and drop."""
-        pair = self.pair(cell.start_method)
+        peer = self.peer(cell.start_method)
         order = Order("receive", cell.channel, row.count, row.round_trip, row.keeps)
-        self.send(pair, order, contents, cell)
-        used = pair.used + pair.order(Order("processor"))
+        self.send(peer, order, contents, cell)
+        used = peer.processor_seconds + peer.order(Order("processor"))
         began = process_time()
         for content in contents:
             exchange.release(content, self.operations)
@@ -267,7 +274,7 @@ class Measuring:
         source, target = bytearray(b"\x01" * row.nbytes), bytearray(row.nbytes)
         target[:] = source
         floor = [time_copy(source, target) for _ in range(row.count)]
-        return median(share) * MICRO, median(floor) * MICRO
+        return median(share) * US_PER_SECOND, median(floor) * US_PER_SECOND
 
     def time_share(self, row: Row, cell: Cell) -> float:
         """Share a tensor with all pages written, and verify its values."""
@@ -294,16 +301,16 @@ class Measuring:
         floor = time_child(multiprocessing.get_context(cell.start_method), plain, cell)
         for tensor in tensors:
             self.operations.release(tensor)
-        return taken * MICRO, floor * MICRO
+        return taken * US_PER_SECOND, floor * US_PER_SECOND
 
     def measure_descriptors(self, row: Row, cell: Cell) -> Figures:
         """Count the additional descriptors of sender or receiver for each tensor."""
-        pair, channel = self.pair(cell.start_method), self.channels[0]
-        with counted(pair, row) as before:
+        peer, channel = self.peer(cell.start_method), self.channels[0]
+        with counting_descriptors(peer, row) as before:
             contents = [self.tensor(row.nbytes, n) for n in range(row.count)]
             order = Order("receive", channel, row.count)
-            self.send(pair, order, contents, cell)
-            after = descriptors_of(pair, row.what)
+            self.send(peer, order, contents, cell)
+            after = descriptors_of(peer, row.what)
         for content in contents:
             exchange.release(content, self.operations)
         return (after - before) / row.count, None
@@ -337,18 +344,18 @@ def processor_time_of(pid: int) -> float:
     return clock_gettime(clock.value)
 
 
-def descriptors_of(pair: Pair, role: str) -> float:
+def descriptors_of(peer: PeerHandle, role: str) -> float:
     """Return how many descriptors the sender or the receiver has open."""
     if role == "sender":
         return exchange.open_descriptors()
-    return pair.order(Order("descriptors"))
+    return peer.order(Order("descriptors"))
 
 
 @contextmanager
-def counted(pair: Pair, row: Row) -> Iterator[float]:
+def counting_descriptors(peer: PeerHandle, row: Row) -> Iterator[float]:
     """Yield the number of open descriptors; then make the peer drop everything."""
-    yield descriptors_of(pair, row.what)
-    pair.order(Order("let go"))
+    yield descriptors_of(peer, row.what)
+    peer.order(Order("drop"))
 
 
 def time_copy(source: bytearray, target: bytearray) -> float:
@@ -363,15 +370,15 @@ def time_child(context: Any, arguments: list[Any], cell: Cell) -> float:
     """Return the seconds from creating a process to its first message."""
     began = perf_counter()
     reader, writer = context.Pipe(duplex=False)
-    process = context.Process(target=say_hello, args=(writer, *arguments))
+    process = context.Process(target=send_argument_count, args=(writer, *arguments))
     process.start()
     writer.close()  # so that a failed child causes an EOFError here
-    said = reader.recv()
+    count = reader.recv()
     seconds = perf_counter() - began
-    process.join(JOINING)
+    process.join(JOIN_TIMEOUT)
     reader.close()
-    if said != len(arguments) or math.isnan(seconds):
+    if count != len(arguments) or math.isnan(seconds):
         raise WrongValue(
-            f"in {cell} a child with {len(arguments)} arguments saw {said}"
+            f"in {cell} a child with {len(arguments)} arguments saw {count}"
         )
     return seconds

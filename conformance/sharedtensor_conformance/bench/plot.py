@@ -12,7 +12,7 @@ from typing import Any
 from sharedtensor_conformance.bench.results import Result, Results
 from sharedtensor_conformance.bench.scaling import TITLES
 
-MARKS = "osD^vP*"
+MARKERS = "osD^vP*"
 FALLBACK = 1.0
 
 
@@ -90,8 +90,8 @@ def draw_rows(axis: Any, cells: dict[str, list[Result]], results: Results) -> No
             name = f"{result.implementation} {result.strategy}"
             draw_result(axis, height, result, names.index(name))
     for number, name in enumerate(names):
-        look = {"marker": MARKS[number % len(MARKS)], "color": f"C{number}"}
-        axis.plot([], [], linestyle="", label=name, **look)
+        style = {"marker": MARKERS[number % len(MARKERS)], "color": f"C{number}"}
+        axis.plot([], [], linestyle="", label=name, **style)
     axis.plot([], [], linestyle="", marker="|", color="grey", label="floor")
     axis.set_xscale("log")
     axis.set_xlabel("microseconds")
@@ -107,8 +107,8 @@ def draw_result(axis: Any, height: int, result: Result, number: int) -> None:
     low, high = result.quartiles or (middle, middle)
     at = height + 0.12 * (number - 1.5)
     errors = [[middle - low], [high - middle]]
-    look = {"marker": MARKS[number % len(MARKS)], "color": f"C{number}"}
-    axis.errorbar([middle], [at], xerr=errors, linestyle="", markersize=4, **look)
+    style = {"marker": MARKERS[number % len(MARKERS)], "color": f"C{number}"}
+    axis.errorbar([middle], [at], xerr=errors, linestyle="", markersize=4, **style)
     for floor in result.floor[:1]:
         axis.plot([floor], [at], linestyle="", marker="|", color="grey")
 
@@ -125,7 +125,7 @@ def draw_scaling(axis: Any, what: str, results: Results) -> None:
         ]
         if points:
             xs, ys = zip(*points, strict=True)
-            mark = MARKS[number % len(MARKS)]
+            mark = MARKERS[number % len(MARKERS)]
             axis.plot(xs, ys, marker=mark, markersize=4, label=str(subject))
     axis.set_xscale("log")
     axis.set_yscale("log")

@@ -217,7 +217,7 @@ def _verify(found: Results) -> None:
             raise ValueError(f"{result.row} took no time")
 
 
-def times_faster(result: Result, others: Sequence[Result]) -> dict[str, float]:
+def slowdown_of_others(result: Result, others: Sequence[Result]) -> dict[str, float]:
     """Return how many times as long each other implementation takes in this cell."""
     return {
         other.implementation: other.median / result.median

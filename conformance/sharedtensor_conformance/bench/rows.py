@@ -14,8 +14,8 @@ from typing import Any
 CHANNELS = ("simple_queue", "queue", "pipe")
 START_METHODS = ("fork", "spawn")
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-MANY = 1000
-VIEWS = 100
+TENSOR_COUNT = 1000
+VIEW_COUNT = 100
 TIMED = "us"
 """The unit of times, microseconds. Rows that count have other units, and no floor."""
 
@@ -38,7 +38,7 @@ class Row:
         name: its name on the command line.
         meaning: its description in the table.
         task: the task of a user with this cost, one of `TASKS`.
-        kind: the method of `measuring.Measuring` that measures it.
+        kind: the method of `measuring.Measurer` that measures it.
         what: the kind of message, or empty.
         nbytes: the size of a tensor in bytes.
         count: the number of repetitions in one batch.
@@ -114,14 +114,14 @@ def _processor_times() -> Iterable[Row]:
 
 
 def _collections() -> Iterable[Row]:
-    text = f"{MANY:,} new tensors of 4 B in one message"
+    text = f"{TENSOR_COUNT:,} new tensors of 4 B in one message"
     yield Row("thousand-new", text, MANY_AT_ONCE, "messages", "many", 4, 1)
-    text = f"a state_dict of {VIEWS} views of one storage"
-    what: dict[str, Any] = {"nbytes": 32 * VIEWS, "count": 10, "needs": ("views",)}
+    text = f"a state_dict of {VIEW_COUNT} views of one storage"
+    what: dict[str, Any] = {"nbytes": 32 * VIEW_COUNT, "count": 10, "needs": ("views",)}
     yield Row("state-dict", text, MANY_AT_ONCE, "messages", "views", **what)
 
 
-def _alone() -> Iterable[Row]:
+def _without_channel() -> Iterable[Row]:
     for nbytes, size in ((MIB, "1 MiB"), (64 * MIB, "64 MiB"), (GIB, "1 GiB")):
         yield Row(
             f"first-share-{size.replace(' ', '')}",
@@ -148,7 +148,7 @@ def _alone() -> Iterable[Row]:
 
 ROWS = {
     row.name: row
-    for row in (*_messages(), *_processor_times(), *_collections(), *_alone())
+    for row in (*_messages(), *_processor_times(), *_collections(), *_without_channel())
 }
 """All rows, by name."""
 

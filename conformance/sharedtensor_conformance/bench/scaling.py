@@ -13,7 +13,12 @@ from typing import Any
 
 from sharedtensor_conformance.bench import exchange
 from sharedtensor_conformance.bench.exchange import Order
-from sharedtensor_conformance.bench.measuring import MICRO, WARM_UP, Measuring, Pair
+from sharedtensor_conformance.bench.measuring import (
+    US_PER_SECOND,
+    WARM_UP,
+    Measurer,
+    PeerHandle,
+)
 from sharedtensor_conformance.bench.rows import KIB, MIB, ROWS, Cell
 
 SIZES: dict[str, tuple[int, ...]] = {
@@ -27,18 +32,18 @@ TITLES = {
     "processes": "processes",
     "size": "size of the tensor, bytes",
 }
-SPARE = 200  # descriptors and mappings for everything else
-FEW = 10  # tensors used to count the descriptors of each tensor
+RESERVED = 200  # descriptors and mappings for everything else
+SAMPLED = 10  # tensors used to count the descriptors of each tensor
 CELL = Cell("new-4B-round-trip", "pipe", "fork")
 COUNT = 30
 
 
-class Scaling:
+class ScalingMeasurer:
     """Measures the cost of a message for one owner."""
 
-    def __init__(self, measuring: Measuring) -> None:
-        self.measuring = measuring
-        self.operations = measuring.operations
+    def __init__(self, measurer: Measurer) -> None:
+        self.measurer = measurer
+        self.operations = measurer.operations
 
     def measure(self, what: str, size: int) -> float | None:
         """Return the microseconds of a round trip, or None if a limit is exceeded."""
@@ -48,32 +53,32 @@ class Scaling:
     def measure_tensors(self, count: int) -> float | None:
         """Time a new tensor while the owner has `count` shared ones."""
         before = exchange.open_descriptors()
-        live = self.shared(FEW)
-        each = (exchange.open_descriptors() - before) / FEW
-        fits = count + SPARE < limit_of_tensors(each)
-        live += self.shared(count - FEW) if fits else []
-        taken, _ = self.measuring.measure_messages(ROWS[CELL.row], CELL)
+        live = self.make_shared(SAMPLED)
+        each = (exchange.open_descriptors() - before) / SAMPLED
+        fits = count + RESERVED < max_tensors(each)
+        live += self.make_shared(count - SAMPLED) if fits else []
+        taken, _ = self.measurer.measure_messages(ROWS[CELL.row], CELL)
         for tensor in live:
             self.operations.release(tensor)
         return taken if fits else None
 
-    def shared(self, count: int) -> list[Any]:
+    def make_shared(self, count: int) -> list[Any]:
         """Return `count` new shared tensors."""
-        tensors = [self.measuring.tensor(4, number) for number in range(count)]
+        tensors = [self.measurer.tensor(4, number) for number in range(count)]
         for tensor in tensors:
             self.operations.share(tensor)
         return tensors
 
     def measure_processes(self, count: int) -> float | None:
         """Time a shared tensor that each of `count` peers holds."""
-        measuring = self.measuring
-        arguments = measuring.name, measuring.strategy, measuring.channels
-        context = measuring.context(CELL.start_method)
-        pairs = [Pair(context, *arguments) for _ in range(count)]
-        seconds = self.resend(pairs, measuring.tensor(4 * KIB, 7))
-        for pair in pairs:
-            pair.end()
-        return seconds * MICRO
+        measurer = self.measurer
+        arguments = measurer.name, measurer.strategy, measurer.channels
+        context = measurer.context(CELL.start_method)
+        peers = [PeerHandle(context, *arguments) for _ in range(count)]
+        seconds = self.resend(peers, measurer.tensor(4 * KIB, 7))
+        for peer in peers:
+            peer.end()
+        return seconds * US_PER_SECOND
 
     def measure_size(self, nbytes: int) -> float | None:
         """Time a shared tensor of `nbytes` that the receiver holds."""
@@ -81,25 +86,25 @@ class Scaling:
         self.operations.resize(tensor, nbytes)
         self.operations.write(tensor, (0,), 7)
         self.operations.share(tensor)
-        pair = self.measuring.pair(CELL.start_method)
-        taken = self.resend([pair], tensor) * MICRO
+        peer = self.measurer.peer(CELL.start_method)
+        taken = self.resend([peer], tensor) * US_PER_SECOND
         self.operations.release(tensor)
         return taken
 
-    def resend(self, pairs: list[Pair], tensor: Any) -> float:
+    def resend(self, peers: list[PeerHandle], tensor: Any) -> float:
         """Return the seconds of a round trip of a tensor that all receivers hold."""
         order = Order("receive", CELL.channel, WARM_UP)
-        for pair in pairs:
-            self.measuring.send(pair, order, [tensor] * WARM_UP, CELL)
+        for peer in peers:
+            self.measurer.send(peer, order, [tensor] * WARM_UP, CELL)
         order = Order("receive", CELL.channel, COUNT)
         batch = [tensor] * COUNT
-        seconds = [self.measuring.send(pair, order, batch, CELL) for pair in pairs]
-        for pair in pairs:
-            pair.order(Order("let go"))
+        seconds = [self.measurer.send(peer, order, batch, CELL) for peer in peers]
+        for peer in peers:
+            peer.order(Order("drop"))
         return fmean(seconds)
 
 
-def limit_of_tensors(each: float) -> float:
+def max_tensors(each: float) -> float:
     """Return how many tensors can be shared, with `each` descriptors for a tensor.
 
     The maximum number of mappings limits this, too, since each tensor has one.

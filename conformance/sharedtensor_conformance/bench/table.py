@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharedtensor_conformance.bench.results import Result, Results, times_faster
+from sharedtensor_conformance.bench.results import Result, Results, slowdown_of_others
 from sharedtensor_conformance.bench.rows import ROWS
 from sharedtensor_conformance.report.terminal import plural
 
@@ -69,9 +69,9 @@ def row_of(result: Result, others: list[Result]) -> tuple[str, ...]:
     if result.absent:
         return name, strategy, result.absent, "", "", ""
     middle, quartiles, times = result.median, result.quartiles, result.over_floor
-    spread = " to ".join(plain(q, result.unit) for q in quartiles or ())
-    faster = times_faster(result, others)
-    compared = ", ".join(f"{other} {ratio:.2g}" for other, ratio in faster.items())
+    spread = " to ".join(number(q) for q in quartiles or ())
+    slowdowns = slowdown_of_others(result, others)
+    compared = ", ".join(f"{other} {ratio:.2g}" for other, ratio in slowdowns.items())
     shown = "" if middle is None else figure(middle, result.unit)
     return name, strategy, shown, spread, f"{times:.2f}" if times else "", compared
 
@@ -80,10 +80,10 @@ def figure(value: float, unit: str) -> str:
     """Return a figure with its unit."""
     if unit != "us":
         return f"{value:.1f} {unit}"
-    return f"{plain(value, unit)} us"
+    return f"{number(value)} us"
 
 
-def plain(value: float, unit: str) -> str:
+def number(value: float) -> str:
     """Return a figure with a sensible number of digits."""
     return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 

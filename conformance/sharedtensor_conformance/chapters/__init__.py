@@ -6,6 +6,7 @@ modules test clauses of several chapters together: `test_bundles`, `test_histori
 
 The other modules contain what the tests share. `stories` and `bundle_stories` have
 steps and checks for all chapters, and `interruptions` interrupts calls. `fault_table`
-lists the cells of the fault table, and `fault_round` runs one cell. `histories` and
-`lifetime_histories` run random histories and compare them with models.
+lists the cells of the fault table, and `fault_round` runs one cell.
+`aliasing_histories` and `lifetime_histories` run random histories and compare them with
+models.
 """

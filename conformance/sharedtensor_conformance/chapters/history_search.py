@@ -16,7 +16,7 @@ import random
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import (
@@ -31,10 +31,10 @@ from sharedtensor_conformance.harness.outcomes import (
 SHRINK_TIMEOUT = 5.0
 """Seconds after a failure during which shorter histories are tried."""
 
-CONFIRMED = 3
+CONFIRM_COUNT = 3
 """How many of the shortest failing histories are run again in new processes."""
 
-FAILURES = (CheckFailed, ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
+HARNESS_ERRORS = (CheckFailed, ActorDied, DeadlineExceeded, HarnessFault, RemoteRaised)
 """Exceptions of the harness, whose messages say enough.
 
 Any other exception is an error of the suite, and is reported with its traceback.
@@ -64,39 +64,40 @@ class HistoryFailed(Exception):
 
         `what` describes the history, for example as the shortest one that was found.
         """
-        outcome = self._kind()(f"{self._said()}; {what}:\n{self}")
+        outcome = self._outcome_type()(f"{self._message()}; {what}:\n{self}")
         if isinstance(outcome, Broken):
             outcome.clauses = self.clauses
         return outcome
 
-    def _kind(self) -> type[Exception]:
+    def _outcome_type(self) -> type[Exception]:
         if isinstance(self.error, CheckFailed | RemoteRaised):
             return CheckFailed
-        kinds = (ActorDied, DeadlineExceeded)
-        return next((k for k in kinds if isinstance(self.error, k)), HarnessFault)
+        types = (ActorDied, DeadlineExceeded)
+        return next((one for one in types if isinstance(self.error, one)), HarnessFault)
 
-    def _said(self) -> str:
-        if isinstance(self.error, FAILURES):
+    def _message(self) -> str:
+        if isinstance(self.error, HARNESS_ERRORS):
             return str(self.error)
         return "".join(traceback.format_exception(self.error)).strip()
 
 
-Steps = list[Any]
-
 Step = tuple[str, int, int, int]
 """A kind of step, and three numbers by which the step picks its objects."""
 
+History = list[Step]
+"""The steps of a history."""
 
-def drawn(chance: random.Random, kind: str, below: int) -> Step:
-    """Return a random step of a kind, with numbers from 0 to `below` - 1."""
-    first, second, third = (chance.randrange(below) for _ in range(3))
+
+def draw_step(rng: random.Random, kind: str, limit: int) -> Step:
+    """Return a random step of a kind, with numbers from 0 to `limit` - 1."""
+    first, second, third = (rng.randrange(limit) for _ in range(3))
     return kind, first, second, third
 
 
-class Takes(Protocol):
+class HistoryRunner(Protocol):
     """Runs histories in processes, and can replace the processes by new ones."""
 
-    def take(self, steps: Steps, /) -> HistoryFailed | None:
+    def run(self, steps: History, /) -> HistoryFailed | None:
         """Run a history; return its failure, or None if it did not fail."""
         ...
 
@@ -105,8 +106,11 @@ class Takes(Protocol):
         ...
 
 
-def search(
-    draw: Callable[[random.Random], Steps], processes: Takes, count: int, seed: int
+def search_histories(
+    draw: Callable[[random.Random], History],
+    runner: HistoryRunner,
+    count: int,
+    seed: int,
 ) -> None:
     """Run `count` histories, which `draw` makes from the random generator.
 
@@ -116,47 +120,51 @@ def search(
         CheckFailed, ActorDied, DeadlineExceeded, HarnessFault: a history failed. The
             message contains the shortest failing one that was found.
     """
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(count):
-        steps = draw(chance)
-        if failed := processes.take(steps):
-            raise confirmed(processes, [(steps, failed), *shorter(processes, steps)])
+        steps = draw(rng)
+        if failed := runner.run(steps):
+            raise confirm(runner, [(steps, failed), *shorten(runner, steps)])
 
 
-def shorter(processes: Takes, steps: Steps) -> Iterator[tuple[Steps, HistoryFailed]]:
+def shorten(
+    runner: HistoryRunner, steps: History
+) -> Iterator[tuple[History, HistoryFailed]]:
     """Yield failing histories, each with fewer steps than the one before.
 
     Parts of the history are left out, first large ones and then smaller ones, until
     `SHRINK_TIMEOUT` has passed or no single step can be left out.
     """
-    until = time.monotonic() + SHRINK_TIMEOUT
+    deadline = time.monotonic() + SHRINK_TIMEOUT
     size = max(1, len(steps) // 2)
-    begin = 0
-    while time.monotonic() < until:
-        if begin >= len(steps):
+    start = 0
+    while time.monotonic() < deadline:
+        if start >= len(steps):
             if size == 1:
                 return
-            size, begin = size // 2, 0
+            size, start = size // 2, 0
             continue
-        fewer = steps[:begin] + steps[begin + size :]
-        if failed := processes.take(fewer):
+        fewer = steps[:start] + steps[start + size :]
+        if failed := runner.run(fewer):
             steps = fewer
             yield steps, failed
         else:
-            begin += size
+            start += size
 
 
-def confirmed(processes: Takes, found: list[tuple[Steps, HistoryFailed]]) -> Exception:
+def confirm(
+    runner: HistoryRunner, failures: list[tuple[History, HistoryFailed]]
+) -> Exception:
     """Return the outcome of the shortest history that fails in new processes.
 
     If none of them does, return the outcome of the history that failed first. Its
     failure then depends on the histories before it.
     """
-    by_length = sorted(found, key=lambda one: len(one[1].script))
-    for steps, _ in by_length[:CONFIRMED]:
+    by_length = sorted(failures, key=lambda one: len(one[1].script))
+    for steps, _ in by_length[:CONFIRM_COUNT]:
         listener().attempt_began()
-        processes.renew()
-        if failed := processes.take(steps):
+        runner.renew()
+        if failed := runner.run(steps):
             return failed.as_outcome("the shortest history that was found")
-    _, first = found[0]
+    _, first = failures[0]
     return first.as_outcome("it took what went before it, and this history")

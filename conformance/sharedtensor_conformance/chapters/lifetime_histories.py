@@ -7,9 +7,9 @@ same time, and send messages of many sizes. `lifetime_model` says which values e
 tensor has, which messages have to arrive, which may be lost, and what has to be gone at
 the end.
 
-The steps are data, as in `histories`. One owner is used for several histories, until a
-history ends it. A failure cites the clauses about the last event of the tensor or
-message that the check is about.
+The steps are data, as in `aliasing_histories`. One owner is used for several histories,
+until a history ends it. A failure cites the clauses about the last event of the tensor
+or message that the check is about.
 """
 
 from __future__ import annotations
@@ -21,18 +21,15 @@ from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.chapters import history_search
-from sharedtensor_conformance.chapters.history_search import HistoryFailed, Step
-from sharedtensor_conformance.chapters.lifetime_ground import ROOM
+from sharedtensor_conformance.chapters.history_search import History, HistoryFailed
+from sharedtensor_conformance.chapters.lifetime_base import CHANNEL_CAPACITY
 from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
-from sharedtensor_conformance.chapters.lifetime_steps import Steps
+from sharedtensor_conformance.chapters.lifetime_steps import ProcessSteps
 from sharedtensor_conformance.chapters.stories import strategy_set
 from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.outcomes import RemoteRaised
 
-History = list[Step]
-"""The steps of a history. The last one determines how the history ends."""
-
-NEEDED = {
+PROFILE_OF_STEP = {
     "read": "core",
     "make": "core",
     "idle": "core",
@@ -59,7 +56,7 @@ NEEDED = {
 }
 """The kinds of steps, and the profile that each one needs."""
 
-MOVES = (
+COMMON_STEPS = (
     *("make", "put", "put", "put", "put", "get", "get", "get"),
     *("write", "write", "drop", "drop", "share", "idle"),
 )
@@ -67,55 +64,55 @@ MOVES = (
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "deaths": (
-        *MOVES,
-        "hand_over",
-        "exit",
-        "kill",
-        "kill",
-        "end",
-        "start",
-        "strategy",
+        *COMMON_STEPS,
+        *("hand_over", "exit", "kill", "kill", "end", "start", "strategy"),
     ),
-    "queues": (*MOVES, "fill", "fill", "poll", "race", "race", "join", "join", "kill"),
+    "queues": (
+        *COMMON_STEPS,
+        *("fill", "fill", "poll", "race", "race", "join", "join", "kill"),
+    ),
     "limits": ("make", "put", "get", "drop", "hand_over", "hand_over", "many", "sizes"),
-    "starts": (*MOVES, "pile", "start", "start", "start", "exit", "kill"),
+    "starts": (*COMMON_STEPS, "pile", "start", "start", "start", "exit", "kill"),
     "programs": (
         *("make", "put", "put", "get", "share", "start", "program", "program"),
     ),
-    "managers": (*MOVES, "kill_manager", "kill_manager", "exit", "kill", "start"),
+    "managers": (
+        *COMMON_STEPS,
+        *("kill_manager", "kill_manager", "exit", "kill", "start"),
+    ),
 }
 """The kinds of steps of each test. More frequent kinds are more likely."""
 
-STEPS = (14, 30)
+HISTORY_LENGTH = (14, 30)
 """The smallest and largest number of steps, including those that do nothing."""
 
-NUMBERS = 1 << 40
+NUMBER_LIMIT = 1 << 40
 """The numbers of a step are below this. One number serves several choices."""
 
-COST = {"fork": 20, "forkserver": 40, "spawn": 60}
-"""How many histories of `histories` take as long as one of these, by start method.
+RELATIVE_COST = {"fork": 20, "forkserver": 40, "spawn": 60}
+"""How many histories of `aliasing_histories` one of these costs, by start method.
 
 Those start no processes. A case runs `--histories` divided by this number.
 """
 
-GENERAL = "SHARE-12"
+GENERAL_CLAUSE = "SHARE-12"
 """The clause about any sequence of steps. It is broken if no other clause applies."""
 
-GOES_ON, RECEIVED = "owner goes on", "all is received"
+OWNER_GOES_ON, ALL_RECEIVED = "owner goes on", "all is received"
 ENDINGS = (
-    *(GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON),
-    *(RECEIVED, "all exit", "all are killed", "owner is killed first"),
+    *(OWNER_GOES_ON, OWNER_GOES_ON, OWNER_GOES_ON, OWNER_GOES_ON, OWNER_GOES_ON),
+    *(ALL_RECEIVED, "all exit", "all are killed", "owner is killed first"),
 )
 """The ways in which a history ends. More frequent ones are more likely.
 
 An owner that goes on carries effects of this history into the next one, and no other
 owner has to be started. In the last three ways processes end while they hold tensors.
 Only the profile `lifetime` says what has to be gone then, so without it all histories
-end as `RECEIVED`.
+end as `ALL_RECEIVED`.
 """
 
 
-class LifetimeHistory(Steps):
+class LifetimeHistory(ProcessSteps):
     """Runs one history, in the processes and in the model.
 
     Attributes:
@@ -125,94 +122,95 @@ class LifetimeHistory(Steps):
 
     owner_goes_on = False
 
-    def take(self, history: History) -> None:
+    def run(self, steps: History) -> None:
         """Run the steps and the end of a history.
 
         Raises:
             HistoryFailed: the implementation or the suite failed.
         """
-        self.ending = RECEIVED
+        self.ending = ALL_RECEIVED
         try:
-            self.begin()
-            for kind, *picks in history:
+            self.start_all()
+            for kind, *numbers in steps:
                 self.clauses = ()
-                getattr(self, f"step_{kind}")(*picks)
-            self.end(self.ending)
+                getattr(self, f"step_{kind}")(*numbers)
+            self.finish(self.ending)
         except Exception as error:
-            raise self.failed(error, self.bound_by(error)) from error
+            raise self.failure(error, self.failed_clauses(error)) from error
 
-    def failed(self, error: Exception, clauses: tuple[str, ...]) -> HistoryFailed:
+    def failure(self, error: Exception, clauses: tuple[str, ...]) -> HistoryFailed:
         """Return the exception that reports the failure of the history."""
         script = "\n".join(f"    {line}" for line in self.lines)
         return HistoryFailed(error, script, clauses)
 
-    def bound_by(self, error: Exception) -> tuple[str, ...]:
+    def failed_clauses(self, error: Exception) -> tuple[str, ...]:
         """Return the clauses that a failure is about, the most specific first.
 
-        The last one is `GENERAL`, which every test cites.
+        The last one is `GENERAL_CLAUSE`, which every test cites.
         """
-        if isinstance(error, RemoteRaised) and not self.world.has_manager:
-            return ("MGR-14", GENERAL)
-        return (*(id for id in self.clauses if id != GENERAL), GENERAL)
+        if isinstance(error, RemoteRaised) and not self.model.has_manager:
+            return ("MGR-14", GENERAL_CLAUSE)
+        return (*(id for id in self.clauses if id != GENERAL_CLAUSE), GENERAL_CLAUSE)
 
     # The end
 
-    def step_ending(self, how: int, _: int, __: int) -> None:
+    def step_ending(self, number: int, _: int, __: int) -> None:
         """Choose how the history ends."""
-        self.ending = ENDINGS[how % len(ENDINGS)]
+        self.ending = ENDINGS[number % len(ENDINGS)]
 
-    def end(self, how: str) -> None:
+    def finish(self, ending: str) -> None:
         """End the history in one of `ENDINGS`, and check that nothing is left.
 
         Without the profile `lifetime` this is checked only if no tensor is held. If the
-        owner goes on, `LifetimeProcesses` checks what it holds.
+        owner goes on, `LifetimeRunner` checks what it holds.
         """
-        says = "lifetime" in self.implementation.claims
-        how = how if says else RECEIVED
-        if how in (GOES_ON, RECEIVED):
+        has_lifetime = "lifetime" in self.implementation.claims
+        if not has_lifetime:
+            ending = ALL_RECEIVED
+        if ending in (OWNER_GOES_ON, ALL_RECEIVED):
             self.receive_all()
             self.drop_all()
-        if how == GOES_ON and self.world.has_manager:
-            self.children_exit()
+        if ending == OWNER_GOES_ON and self.model.has_manager:
+            self.exit_children()
             return
-        has_to_go = says or not self.held
+        everything_goes = has_lifetime or not self.held
         # After the manager was killed, no clause says what killed processes leave.
-        if "kill" in how and self.world.has_manager:
-            self.all_are_killed(first=self.owner if how.startswith("owner") else None)
+        if "kill" in ending and self.model.has_manager:
+            self.kill_all(first=self.owner if ending.startswith("owner") else None)
             self.clauses = ("LIFE-10", "LIFE-14")
         else:
-            self.all_exit()
+            self.exit_all()
             self.clauses = ("LIFE-9", "LIFE-14")
-        if not self.world.has_manager:
+        if not self.model.has_manager:
             self.clauses = ("MGR-14",)
-        self.world.everybody_ended()
-        if has_to_go:
+        self.model.record_all_ended()
+        if everything_goes:
             eventually(
-                lambda: not self.left(),
+                lambda: not self.leftovers(),
                 "nothing is left of all that when everybody has ended",
                 self.stage.grace,
-                found=self.left,
+                found=self.leftovers,
             )
 
-    def left(self) -> list[str]:
+    def leftovers(self) -> list[str]:
         """Return the segments, temporary files and processes that are left.
 
         If a process was killed, temporary files do not count, because it could not
         remove them.
         """
         ledger = self.stage.ledger
-        if any(process.state == "killed" for process in self.world.processes):
+        if any(process.state == "killed" for process in self.model.processes):
             return [*sorted(ledger.segments()), *ledger.processes().values()]
         return list(ledger.left_behind())
 
     def receive_all(self) -> None:
         """Let the owner receive all messages, and check that there are no others."""
-        for route in self.routes:
-            while route.model.waiting:
-                self.receive(self.owner, route)
-            self.does(f"owner.get_within({route.name}, 0)", ("CHAN-4", "LIFE-15"))
-            found = route.proxy.get_within(self.actor(self.owner), 0)
-            check.equal(found, [], f"nothing more is in {route.name}")
+        for channel in self.channels:
+            while channel.model.messages:
+                self.receive(self.owner, channel)
+            self.log(f"owner.get_within({channel.name}, 0)", ("CHAN-4", "LIFE-15"))
+            payloads = channel.proxy.get_within(self.actor(self.owner), 0)
+            check.equal(payloads, [], f"nothing more is in {channel.name}")
         self.verify()
 
     def drop_all(self) -> None:
@@ -221,57 +219,58 @@ class LifetimeHistory(Steps):
         They must be as at the beginning. This is checked only if they were recorded
         then and the manager was not killed.
         """
-        for one in [one for one in self.held if not one.reference.pinned]:
-            self.drop(one)
+        for tensor in [one for one in self.held if not one.model.pinned]:
+            self.drop(tensor)
         self.verify_names()
-        for process, before in self.before.items():
-            self.does(f"{process.name} has what it had", ("LIFE-7", "LIFE-17"))
-            if self.world.has_manager:
-                self.stage.check_released(before, self.actor(process))
+        if not self.model.has_manager:
+            return
+        for process, before in self.resources_before.items():
+            self.log(f"{process.name} has what it had", ("LIFE-7", "LIFE-17"))
+            self.stage.check_released(before, self.actor(process))
 
-    def all_exit(self) -> None:
+    def exit_all(self) -> None:
         """Let all processes exit, the owner last.
 
         Before that, the owner receives messages that could keep a sender from exiting.
         """
-        for route in self.routes:
-            while route.is_queue and route.model.bytes > ROOM:
-                self.receive(self.owner, route)
-        for process in sorted(self.world.running(), key=lambda one: one is self.owner):
-            self.leaves(process)
+        for channel in self.channels:
+            while channel.is_queue and channel.model.total_size > CHANNEL_CAPACITY:
+                self.receive(self.owner, channel)
+        for process in sorted(self.model.running(), key=lambda one: one is self.owner):
+            self.exit_normally(process)
 
-    def children_exit(self) -> None:
+    def exit_children(self) -> None:
         """Let all children exit, and make the owner ready for another history."""
-        for child in [one for one in self.world.running() if one is not self.owner]:
-            self.leaves(child)
+        for child in [one for one in self.model.running() if one is not self.owner]:
+            self.exit_normally(child)
         owner = self.actor(self.owner)
-        for route in self.routes:
-            self.does(f"{route.name} is closed")
-            route.proxy.close(owner)
-            route.proxy.drop(owner)
+        for channel in self.channels:
+            self.log(f"{channel.name} is closed")
+            channel.proxy.close(owner)
+            channel.proxy.drop(owner)
         self.set_strategy(self.owner, self.stage.configuration.strategy)
         owner.request("act", "stop_idle_threads")
         self.stage.end_extra()
         self.owner_goes_on = True
 
-    def leaves(self, process: ProcessModel) -> None:
+    def exit_normally(self, process: ProcessModel) -> None:
         """Let a process exit normally."""
-        self.does(f"{process.name}.leave()", ("LIFE-9", "MGR-13"))
+        self.log(f"{process.name}.leave()", ("LIFE-9", "MGR-13"))
         status = self.actor(process).leave()
-        self.has_ended(process, "exited")
+        self.record_end(process, "exited")
         check.equal(status, 0, f"{process.name} exits normally")
 
-    def all_are_killed(self, first: ProcessModel | None) -> None:
+    def kill_all(self, first: ProcessModel | None) -> None:
         """Kill all processes, `first` first if given, and otherwise the owner last."""
-        order = self.world.running()
+        order = self.model.running()
         order.sort(key=lambda one: (one is not first, one is self.owner))
         for process in order:
-            self.does(f"{process.name}.kill()", ("LIFE-10",))
+            self.log(f"{process.name}.kill()", ("LIFE-10",))
             self.actor(process).kill()
-            self.has_ended(process, "killed")
+            self.record_end(process, "killed")
 
 
-class LifetimeProcesses:
+class LifetimeRunner:
     """Runs histories, each with the owner of the previous one if it goes on.
 
     Args:
@@ -282,26 +281,29 @@ class LifetimeProcesses:
     def __init__(self, stage: Any, kinds: list[str]) -> None:
         self.stage = stage
         self.kinds = kinds
-        self.isolated = ExitStack()
-        self.fresh: Any = None
-        self.started = 0
+        self.exit_stack = ExitStack()
+        self.isolated: Any = None
+        self.children_started = 0
         self.holdings: Any = None
 
     def renew(self) -> None:
         """End all processes. The next history starts new ones."""
-        self.isolated.close()
-        self.fresh, self.started, self.holdings = None, 0, None
+        self.exit_stack.close()
+        self.isolated, self.children_started, self.holdings = None, 0, None
 
-    def take(self, history: History) -> HistoryFailed | None:
+    def run(self, steps: History) -> HistoryFailed | None:
         """Run a history; return its failure, or None if it did not fail."""
-        if self.fresh is None:
-            self.fresh = self.isolated.enter_context(self.stage.fresh(alone=True))
+        if self.isolated is None:
+            fresh = self.stage.fresh(alone=True)
+            self.isolated = self.exit_stack.enter_context(fresh)
         implementation = self.stage.implementation
-        taking = LifetimeHistory(self.fresh, implementation, self.kinds, self.started)
+        history = LifetimeHistory(
+            self.isolated, implementation, self.kinds, self.children_started
+        )
         try:
-            taking.take(history)
-            if taking.owner_goes_on:
-                self.goes_on(taking)
+            history.run(steps)
+            if history.owner_goes_on:
+                self.check_owner(history)
             else:
                 self.renew()
         except HistoryFailed as failed:
@@ -309,30 +311,30 @@ class LifetimeProcesses:
             return failed
         return None
 
-    def goes_on(self, taken: LifetimeHistory) -> None:
+    def check_owner(self, history: LifetimeHistory) -> None:
         """Check that the owner holds no more than after its first history.
 
         Raises:
             HistoryFailed: it holds more.
         """
-        self.started += len(taken.actors) - 1
+        self.children_started += len(history.actors) - 1
         if "share" not in self.stage.implementation.claims:
             return
         try:
             if self.holdings is None:
                 self.use_all_strategies()
-                self.holdings = self.fresh.holdings(self.fresh.owner)
+                self.holdings = self.isolated.holdings(self.isolated.owner)
             else:
-                self.fresh.check_released(self.holdings, self.fresh.owner)
+                self.isolated.check_released(self.holdings, self.isolated.owner)
         except Exception as error:
-            raise taken.failed(error, ("LIFE-7", GENERAL)) from error
+            raise history.failure(error, ("LIFE-7", GENERAL_CLAUSE)) from error
 
     def use_all_strategies(self) -> None:
         """Let the owner share under each strategy.
 
         So its recorded resources include what is made at the first use and kept.
         """
-        owner, own = self.fresh.owner, self.fresh.configuration.strategy
+        owner, own = self.isolated.owner, self.isolated.configuration.strategy
         for strategy in self.stage.implementation.strategies:
             with strategy_set(owner, strategy) if strategy != own else nullcontext():
                 tensor = owner.make([0, 1])
@@ -343,13 +345,13 @@ class LifetimeProcesses:
 def kinds_for(implementation: Implementation, family: str) -> list[str]:
     """Return the kinds of steps of a family whose profiles are claimed, and `read`."""
     claims = implementation.claims
-    kinds = [kind for kind in FAMILIES[family] if NEEDED[kind] in claims]
+    kinds = [kind for kind in FAMILIES[family] if PROFILE_OF_STEP[kind] in claims]
     if len(implementation.strategies) < 2:
         kinds = [kind for kind in kinds if kind != "strategy"]
     return ["read", *kinds]
 
 
-def search(stage: Any, family: str, count: int, seed: int) -> None:
+def run_histories(stage: Any, family: str, count: int, seed: int) -> None:
     """Run `count` histories of a family.
 
     Raises:
@@ -357,12 +359,15 @@ def search(stage: Any, family: str, count: int, seed: int) -> None:
             message contains the shortest failing one that was found.
     """
     kinds = kinds_for(stage.implementation, family)
-    processes = LifetimeProcesses(stage, kinds)
-    with closing(processes.isolated):
-        history_search.search(partial(draw, kinds), processes, count, seed)
+    runner = LifetimeRunner(stage, kinds)
+    with closing(runner.exit_stack):
+        history_search.search_histories(partial(draw, kinds), runner, count, seed)
 
 
-def draw(kinds: list[str], chance: Random) -> History:
-    """Return a random history of these kinds of steps, and its ending."""
-    found = [*chance.choices(kinds, k=chance.randint(*STEPS)), "ending"]
-    return [history_search.drawn(chance, kind, NUMBERS) for kind in found]
+def draw(kinds: list[str], rng: Random) -> History:
+    """Return a random history of these kinds of steps.
+
+    Its last step determines how the history ends.
+    """
+    drawn = [*rng.choices(kinds, k=rng.randint(*HISTORY_LENGTH)), "ending"]
+    return [history_search.draw_step(rng, kind, NUMBER_LIMIT) for kind in drawn]

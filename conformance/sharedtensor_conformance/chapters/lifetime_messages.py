@@ -9,28 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sharedtensor_conformance.chapters.lifetime_ground import Ground, HeldTensor, Route
+from sharedtensor_conformance.chapters.lifetime_base import (
+    HeldTensor,
+    HistoryChannel,
+    HistoryState,
+)
 from sharedtensor_conformance.chapters.lifetime_model import (
     MessageModel,
     ProcessModel,
-    Reference,
+    TensorModel,
 )
 from sharedtensor_conformance.harness import attempt, check
 from sharedtensor_conformance.harness.checks import wait_until
 from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.harness.proxies.calls import Pending
 
-TIMEOUT = 0.3
+READER_TIMEOUT = 0.3
 """Seconds that a reader waits where it may find that there is no message.
 
 A step waits no longer than this for a process to block in a call.
 """
 
-EMPTY = 0.05
+LOST_TIMEOUT = 0.05
 """Seconds to wait for a message that may be lost, before it counts as lost."""
 
 
-class Messages(Ground):
+class MessagePassing(HistoryState):
     """Puts and receives messages, both in the processes and in the model."""
 
     # Putting
@@ -38,20 +42,20 @@ class Messages(Ground):
     def payload(
         self, process: ProcessModel, tensors: list[HeldTensor], size: int
     ) -> dict[str, Any]:
-        """Return the payload of the next message, with `size` bytes of ballast."""
-        ballast = None
+        """Return the payload of the next message, with `size` bytes of padding."""
+        padding = None
         if size:
-            ballast = self.actor(process).request("act", "padding", size)
+            padding = self.actor(process).request("act", "padding", size)
         return {
-            "number": self.world.messages + 1,
+            "number": self.model.message_count + 1,
             "tensors": [one.remote for one in tensors],
-            "padding": ballast,
+            "padding": padding,
         }
 
     def put(
         self,
         process: ProcessModel,
-        route: Route,
+        channel: HistoryChannel,
         tensors: list[HeldTensor],
         size: int = 0,
     ) -> MessageModel:
@@ -60,91 +64,96 @@ class Messages(Ground):
         Returns the message in the model.
         """
         payload = self.payload(process, tensors, size)
-        self.says_put(process, route, tensors, size, "put")
-        route.proxy.put(self.actor(process), payload)
-        return self.was_put(process, route, tensors, size, payload)
+        self.log_put(process, channel, tensors, size, "put")
+        channel.proxy.put(self.actor(process), payload)
+        return self.record_put(process, channel, tensors, size, payload)
 
-    def says_put(
+    def log_put(
         self,
         process: ProcessModel,
-        route: Route,
+        channel: HistoryChannel,
         tensors: list[HeldTensor],
         size: int,
-        how: str,
+        call: str,
     ) -> None:
-        """Add the line of the script that puts a message."""
-        names = ", ".join(one.name for one in tensors)
-        beside = f" and {size} bytes" if size else ""
-        number = self.world.messages + 1
-        bound = tuple(c for one in tensors for c in self.bound(one))
-        self.does(
-            f"{process.name}.{how}({route.name}, #{number} [{names}]{beside})",
-            ("CHAN-4", *bound),
+        """Add the line of the script that puts a message by ``put`` or ``offer``."""
+        names = ", ".join(tensor.name for tensor in tensors)
+        padding = f" and {size} bytes" if size else ""
+        number = self.model.message_count + 1
+        clauses = (id for tensor in tensors for id in self.clauses_of(tensor))
+        self.log(
+            f"{process.name}.{call}({channel.name}, #{number} [{names}]{padding})",
+            ("CHAN-4", *clauses),
         )
 
-    def was_put(
+    def record_put(
         self,
         process: ProcessModel,
-        route: Route,
+        channel: HistoryChannel,
         tensors: list[HeldTensor],
         size: int,
         payload: dict[str, Any],
     ) -> MessageModel:
-        """Record a message in the model, and drop its ballast in the sender."""
+        """Record a message in the model, and drop its padding in the sender."""
         if payload["padding"] is not None:
             payload["padding"].drop()
-        references = [one.reference for one in tensors]
-        return self.world.puts(references, process, route.model, size)
+        models = [tensor.model for tensor in tensors]
+        return self.model.record_put(models, process, channel.model, size)
 
     # Receiving
 
-    def receive(self, process: ProcessModel, route: Route) -> None:
+    def receive(self, process: ProcessModel, channel: HistoryChannel) -> None:
         """Let a process receive the next message, and check it.
 
         A message that may be lost need not arrive, and receiving it may raise.
         """
-        channel, actor = route.model, self.actor(process)
-        if not channel.certain:
-            self.receive_uncertain(process, route)
+        model, actor = channel.model, self.actor(process)
+        if not model.certain:
+            self.receive_uncertain(process, channel)
             return
-        self.does(f"{process.name}.get({route.name})", channel.next_ones()[0].clauses)
-        if channel.has_uncertain:
-            payload, raised = attempt(lambda: route.proxy.get(actor))
+        self.log(f"{process.name}.get({channel.name})", model.receivable()[0].clauses)
+        if model.has_uncertain:
+            payload, raised = attempt(lambda: channel.proxy.get(actor))
             if raised:
-                self.nothing_came(route, raised=True)
+                self.record_loss(channel, raised=True)
                 return
         else:
-            payload = route.proxy.get(actor)
-        self.arrived(process, route, payload)
+            payload = channel.proxy.get(actor)
+        self.check_received(process, channel, payload)
 
-    def receive_uncertain(self, process: ProcessModel, route: Route) -> None:
+    def receive_uncertain(self, process: ProcessModel, channel: HistoryChannel) -> None:
         """Let a process receive from a channel whose messages may all be lost.
 
-        It waits for `EMPTY` seconds at most.
+        It waits for `LOST_TIMEOUT` seconds at most.
         """
-        self.does(f"{process.name}.get_within({route.name}, {EMPTY})", ("LIFE-6",))
+        call = f"get_within({channel.name}, {LOST_TIMEOUT})"
+        self.log(f"{process.name}.{call}", ("LIFE-6",))
         actor = self.actor(process)
-        found, raised = attempt(lambda: route.proxy.get_within(actor, EMPTY))
-        if raised or not found:
-            self.nothing_came(route, raised=raised is not None)
+        payloads, raised = attempt(
+            lambda: channel.proxy.get_within(actor, LOST_TIMEOUT)
+        )
+        if raised or not payloads:
+            self.record_loss(channel, raised=raised is not None)
         else:
-            self.arrived(process, route, found[0])
+            self.check_received(process, channel, payloads[0])
 
-    def nothing_came(self, route: Route, *, raised: bool) -> None:
+    def record_loss(self, channel: HistoryChannel, *, raised: bool) -> None:
         """Record the loss of messages, after a receive that got none.
 
         If the receive raised, the first uncertain message is lost. Otherwise all
         uncertain messages are lost.
         """
-        lost = [m for m in route.model.waiting if m.state == "uncertain"]
+        lost = [one for one in channel.model.messages if one.state == "uncertain"]
         for message in lost[:1] if raised else lost:
-            self.world.is_missing(route.model, message)
-        route.counts_are_known = False
+            self.model.record_loss(channel.model, message)
+        channel.count_is_known = False
 
-    def arrived(self, process: ProcessModel, route: Route, payload: Any) -> None:
+    def check_received(
+        self, process: ProcessModel, channel: HistoryChannel, payload: Any
+    ) -> None:
         """Check a payload that a process received, and record it in the model.
 
-        It must be a whole message, and one of `ChannelModel.next_ones`.
+        It must be a whole message, and one of `ChannelModel.receivable`.
         """
         is_message = isinstance(payload, dict) and set(payload) == {
             "number",
@@ -152,56 +161,56 @@ class Messages(Ground):
             "padding",
         }
         check(is_message, "what arrives is a message")
-        due = {message.number: message for message in route.model.next_ones()}
+        expected = {message.number: message for message in channel.model.receivable()}
         sentence = f"message #{payload['number']} is the next of its sender"
-        check(payload["number"] in due, f"{sentence}, of {sorted(due)}")
-        message = due[payload["number"]]
+        check(payload["number"] in expected, f"{sentence}, of {sorted(expected)}")
+        message = expected[payload["number"]]
         self.clauses = message.clauses
-        tensors, ballast = payload["tensors"], payload["padding"]
+        tensors, padding = payload["tensors"], payload["padding"]
         count = len(message.storages)
-        arrived = isinstance(tensors, list) and len(tensors) == count
-        check(arrived, f"message #{message.number} has {count} tensors")
+        are_complete = isinstance(tensors, list) and len(tensors) == count
+        check(are_complete, f"message #{message.number} has {count} tensors")
         self.clauses = ("CHAN-6", *message.clauses)
         if message.size:
             actor = self.actor(process)
-            there = isinstance(ballast, Remote) and actor.request(
-                "act", "is_padding", ballast, message.size
+            is_whole = isinstance(padding, Remote) and actor.request(
+                "act", "is_padding", padding, message.size
             )
-            check(there, f"the {message.size} bytes beside them arrive whole")
-            ballast.drop()
+            check(is_whole, f"the {message.size} bytes beside them arrive whole")
+            padding.drop()
         self.clauses = message.clauses
-        references = self.world.receives(process, route.model, message)
-        for remote, reference in zip(tensors, references, strict=True):
-            self.receives_tensor(process, remote, reference)
+        models = self.model.record_receive(process, channel.model, message)
+        for remote, model in zip(tensors, models, strict=True):
+            self.hold_received(remote, model)
 
-    def receives_tensor(
-        self, process: ProcessModel, remote: Any, reference: Reference
-    ) -> None:
+    def hold_received(self, remote: Any, model: TensorModel) -> None:
         """Check a received tensor, and hold it under a new name.
 
         If the process holds the same object already, the old name is removed.
         """
         check(isinstance(remote, Remote), "what arrives is a tensor")
         same = [one for one in self.held if one.remote.is_same_reference_as(remote)]
-        for one in same:
-            self.held.remove(one)
-            reference.pinned = reference.pinned or one.reference.pinned
-            self.world.drops(one.reference)
-        held = self.hold(remote, reference)
+        for tensor in same:
+            self.held.remove(tensor)
+            model.pinned = model.pinned or tensor.model.pinned
+            self.model.record_drop(tensor.model)
+        held = self.hold(remote, model)
         self.lines.append(f"    as {held.name}")
-        found = self.values_of(remote, reference.storage)
-        check.equal(found, held.values, f"{held.name} arrives as {held.values}")
+        values = self.values_of(remote, model.storage)
+        check.equal(values, held.values, f"{held.name} arrives as {held.values}")
 
     # Waiting
 
-    def waits(
+    def start_waiting(
         self,
         process: ProcessModel,
         wait: Callable[[Any], Pending],
         line: str,
         event: str = "waits for a message",
     ) -> Pending:
-        """Let a process wait in a call; return when it does, or after `TIMEOUT`.
+        """Let a process wait in a call, and return when it waits.
+
+        After `READER_TIMEOUT` seconds this returns in any case.
 
         Args:
             process: the process.
@@ -209,19 +218,21 @@ class Messages(Ground):
             line: the call, as the script shows it.
             event: the event of the process in the model.
         """
-        self.does(f"{process.name} waits in {line}", ("CHAN-4",))
+        self.log(f"{process.name} waits in {line}", ("CHAN-4",))
         pending = wait(self.actor(process))
-        process.becomes(event)
-        wait_until(lambda: pending.is_waiting() or pending.has_answered(), TIMEOUT)
+        process.apply(event)
+        wait_until(
+            lambda: pending.is_waiting() or pending.has_answered(), READER_TIMEOUT
+        )
         return pending
 
-    def task_done(self, process: ProcessModel, route: Route) -> None:
+    def task_done(self, process: ProcessModel, channel: HistoryChannel) -> None:
         """Let a process call `task_done()` for a message."""
-        self.does(f"{process.name}.task_done({route.name})", ("CHAN-8",))
-        route.proxy.task_done(self.actor(process))
-        route.model.unfinished -= 1
+        self.log(f"{process.name}.task_done({channel.name})", ("CHAN-8",))
+        channel.proxy.task_done(self.actor(process))
+        channel.model.unfinished -= 1
 
-    def was_counted(self, route: Route, receiver: ProcessModel) -> None:
+    def mark_task_done(self, channel: HistoryChannel, receiver: ProcessModel) -> None:
         """Call `task_done()` for a message that is not in the model, if needed."""
-        if route.model.counts:
-            route.proxy.task_done(self.actor(receiver))
+        if channel.model.is_joinable:
+            channel.proxy.task_done(self.actor(receiver))

@@ -3,8 +3,8 @@
 A step gets three numbers, by which it picks processes, channels, tensors and sizes. If
 nothing fits, it does nothing. When it returns, no process waits in a call.
 
-A new kind of step is a method `step_<kind>`, with entries in `NEEDED` and `FAMILIES` of
-`lifetime_histories`.
+A new kind of step is a method `step_<kind>`, with entries in `PROFILE_OF_STEP` and
+`FAMILIES` of `lifetime_histories`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from sharedtensor_conformance.chapters.lifetime_ground import (
-    IN_FLIGHT,
+from sharedtensor_conformance.chapters.lifetime_base import (
+    INITIAL_PROCESSES,
+    MAX_CHILDREN,
     MAX_HELD,
-    PROCESSES,
-    STARTED,
-    Route,
+    MAX_IN_FLIGHT,
+    HistoryChannel,
 )
-from sharedtensor_conformance.chapters.lifetime_messages import TIMEOUT, Messages
-from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
+from sharedtensor_conformance.chapters.lifetime_messages import (
+    READER_TIMEOUT,
+    MessagePassing,
+)
+from sharedtensor_conformance.chapters.lifetime_model import (
+    ABRUPT_ENDS_BUT_KILL,
+    ProcessModel,
+)
 from sharedtensor_conformance.chapters.stories import (
     answers_of,
     kill_managers,
@@ -29,7 +35,7 @@ from sharedtensor_conformance.chapters.stories import (
 from sharedtensor_conformance.harness import check, eventually, ledger
 from sharedtensor_conformance.harness.proxies.calls import Pending
 
-PILE, PILED = 128, 3 << 13
+PILE_COUNT, PILE_SIZE = 128, 3 << 13
 """A number of messages that no socket or pipe can contain, and their largest size.
 
 The size in bytes is below that of a packet of the reference. The reference puts larger
@@ -44,23 +50,20 @@ the default buffer of a socket, and the buffer that the reference requests (pipe
 socket(7)).
 """
 
-SPREAD = 520
-"""Bytes that pickling may add. Ballast is smaller than its limit by up to as much."""
+PICKLE_OVERHEAD = 520
+"""Bytes that pickling may add. Padding is smaller than its limit by up to as much."""
 
-SWEEP = 100
+SWEEP_COUNT = 100
 """The number of consecutive sizes that `step_sizes` sends, each of them once."""
 
-CROWDS = (250, 251, 252, 253, 254, 255, 256, 505, 506, 507)
+TENSOR_COUNTS = (250, 251, 252, 253, 254, 255, 256, 505, 506, 507)
 """Numbers of tensors in one message, near multiples of 253.
 
 The kernel passes at most 253 descriptors with one packet (unix(7), SCM_RIGHTS).
 """
 
-# Abrupt ends other than by SIGKILL, which has a step of its own.
-ENDS = ("by os._exit", "by SIGTERM", "by an exception")
 
-
-class TensorSteps(Messages):
+class TensorSteps(MessagePassing):
     """Steps that use tensors and send messages."""
 
     # Tensors
@@ -69,54 +72,56 @@ class TensorSteps(Messages):
         """Check the values of every usable tensor."""
         self.verify()
 
-    def step_make(self, who: int, length: int, _: int) -> None:
+    def step_make(self, process_number: int, length_number: int, _: int) -> None:
         """Let a process make a tensor."""
-        process = self.process(who)
+        process = self.pick_process(process_number)
         if process is not None and len(self.held) < MAX_HELD:
-            self.make(process, length)
+            self.make(process, length_number)
 
-    def step_idle(self, who: int, _: int, __: int) -> None:
+    def step_idle(self, process_number: int, _: int, __: int) -> None:
         """Let a process start a thread that does nothing, or end all such threads."""
-        process = self.process(who)
+        process = self.pick_process(process_number)
         if process is None:
             return
-        action = "stop_idle_threads" if who // 5 % 3 == 0 else "start_idle_thread"
-        self.does(f'{process.name}.request("act", "{action}")', ("SHARE-12",))
+        ends = process_number // 5 % 3 == 0
+        action = "stop_idle_threads" if ends else "start_idle_thread"
+        self.log(f'{process.name}.request("act", "{action}")', ("SHARE-12",))
         self.actor(process).request("act", action)
 
-    def step_write(self, which: int, where: int, _: int) -> None:
+    def step_write(self, tensor_number: int, index_number: int, _: int) -> None:
         """Let a process write one element."""
-        if one := self.pick(which, lambda held: True):
-            index = where % len(one.values)
+        if tensor := self.pick_tensor(tensor_number, lambda held: True):
+            index = index_number % len(tensor.values)
             (value,) = self.new_values(1)
-            self.does(f"{one.name}.write({index}, {value})", self.bound(one))
-            one.remote.write(index, value)
-            self.world.writes(one.reference, index, value)
+            line = f"{tensor.name}.write({index}, {value})"
+            self.log(line, self.clauses_of(tensor))
+            tensor.remote.write(index, value)
+            self.model.record_write(tensor.model, index, value)
             self.verify()
 
-    def step_share(self, which: int, _: int, __: int) -> None:
+    def step_share(self, tensor_number: int, _: int, __: int) -> None:
         """Let a process share a tensor."""
-        if one := self.pick(which, lambda held: True):
-            self.does(f"{one.name}.share()", ("SHARE-5", "SHARE-7"))
-            one.remote.share()
-            self.world.shares(one.reference)
+        if tensor := self.pick_tensor(tensor_number, lambda held: True):
+            self.log(f"{tensor.name}.share()", ("SHARE-5", "SHARE-7"))
+            tensor.remote.share()
+            self.model.record_share(tensor.model)
             self.verify_names()
 
-    def step_drop(self, which: int, _: int, __: int) -> None:
+    def step_drop(self, tensor_number: int, _: int, __: int) -> None:
         """Let a process drop a tensor, even one whose storage may be moving."""
-        droppable = [one for one in self.held if not one.reference.pinned]
+        droppable = [one for one in self.held if not one.model.pinned]
         if droppable:
-            self.drop(droppable[which % len(droppable)])
+            self.drop(droppable[tensor_number % len(droppable)])
             self.verify()
             self.verify_names()
 
-    def step_strategy(self, who: int, which: int, _: int) -> None:
+    def step_strategy(self, process_number: int, strategy_number: int, _: int) -> None:
         """Let a process change its strategy."""
-        process = self.process(who)
+        process = self.pick_process(process_number)
         if process is None:
             return
         strategies = self.implementation.strategies
-        strategy = strategies[which % len(strategies)]
+        strategy = strategies[strategy_number % len(strategies)]
         self.set_strategy(process, strategy)
         self.verify()
 
@@ -124,348 +129,384 @@ class TensorSteps(Messages):
         """Set the strategy of a process, unless it is set already."""
         if process.strategy == strategy:
             return
-        self.does(
+        self.log(
             f'{process.name}.module.set_sharing_strategy("{strategy}")', ("STRAT-4",)
         )
         self.actor(process).module.set_sharing_strategy(strategy)
-        self.world.changes_strategy(process, strategy)
+        self.model.record_strategy(process, strategy)
 
     # Messages
 
-    def size(self, number: int) -> int:
-        """Return the bytes of ballast of a message.
+    def pick_size(self, number: int) -> int:
+        """Return the bytes of padding of a message.
 
-        This is zero, or less than `SPREAD` bytes below one of `LIMITS`.
+        This is zero, or less than `PICKLE_OVERHEAD` bytes below one of `LIMITS`.
         """
         number, which = divmod(number, 2 * len(LIMITS))
         if which >= len(LIMITS):
             return 0
-        return LIMITS[which] - number % SPREAD
+        return LIMITS[which] - number % PICKLE_OVERHEAD
 
-    def step_put(self, who: int, where: int, what: int) -> None:
+    def step_put(
+        self, process_number: int, channel_number: int, tensor_number: int
+    ) -> None:
         """Let a process put a message while no process waits for it."""
-        process = self.process(who)
-        size = self.size(who // 7)
-        route = self.route(where, lambda one: one.has_room_for(size))
-        if process is not None and route is not None:
-            self.put(process, route, self.some_of(process, what), size)
+        process = self.pick_process(process_number)
+        size = self.pick_size(process_number // 7)
+        channel = self.pick_channel(channel_number, lambda one: one.has_room_for(size))
+        if process is not None and channel is not None:
+            self.put(process, channel, self.pick_or_make(process, tensor_number), size)
 
-    def step_get(self, who: int, where: int, _: int) -> None:
+    def step_get(self, process_number: int, channel_number: int, _: int) -> None:
         """Let a process receive a message."""
-        process = self.process(who)
-        route = self.route(where, lambda one: one.model.waiting)
-        if process is not None and route is not None:
-            self.receive(process, route)
+        process = self.pick_process(process_number)
+        channel = self.pick_channel(channel_number, lambda one: one.model.messages)
+        if process is not None and channel is not None:
+            self.receive(process, channel)
             self.verify()
 
-    def step_hand_over(self, who: int, where: int, what: int) -> None:
+    def step_hand_over(
+        self, process_number: int, channel_number: int, tensor_number: int
+    ) -> None:
         """Let a process put a message of any size, which another already waits for."""
-        sender = self.process(who)
-        receiver = self.process(who // 7, but=[sender])
-        route = self.route(where, lambda one: one.is_free)
-        if sender is None or receiver is None or route is None:
+        sender = self.pick_process(process_number)
+        receiver = self.pick_process(process_number // 7, but=[sender])
+        channel = self.pick_channel(channel_number, lambda one: one.is_empty)
+        if sender is None or receiver is None or channel is None:
             return
-        size, tensors = self.size(where // 7), self.some_of(sender, what)
+        size = self.pick_size(channel_number // 7)
+        tensors = self.pick_or_make(sender, tensor_number)
         payload = self.payload(sender, tensors, size)
-        pending = self.waits(receiver, route.proxy.waiting, f"get({route.name})")
-        self.says_put(sender, route, tensors, size, "put")
-        route.proxy.put(self.actor(sender), payload)
-        self.was_put(sender, route, tensors, size, payload)
+        pending = self.start_waiting(
+            receiver, channel.proxy.waiting, f"get({channel.name})"
+        )
+        self.log_put(sender, channel, tensors, size, "put")
+        channel.proxy.put(self.actor(sender), payload)
+        self.record_put(sender, channel, tensors, size, payload)
         self.clauses = ("CHAN-4", "LIFE-15")
-        arrived = pending.answer()
-        receiver.becomes("gets a message")
-        self.arrived(receiver, route, arrived)
+        received = pending.answer()
+        receiver.apply("gets a message")
+        self.check_received(receiver, channel, received)
 
-    def step_pile(self, who: int, where: int, what: int) -> None:
+    def step_pile(
+        self, process_number: int, channel_number: int, size_number: int
+    ) -> None:
         """Let a process put more on a queue than a socket or a pipe can contain."""
-        process = self.process(who)
-        route = self.route(where, lambda one: one.is_queue and not one.model.bound)
-        if process is None or route is None or len(route.model.waiting) > IN_FLIGHT:
+        process = self.pick_process(process_number)
+        channel = self.pick_channel(
+            channel_number, lambda one: one.is_queue and not one.model.bound
+        )
+        if process is None or channel is None:
             return
-        size, first = PILED - what % SPREAD, self.world.messages + 1
-        line = f"{PILE} messages from #{first} on, of {size} bytes each"
-        self.does(f"{process.name}.put({route.name}, {line})", ("CHAN-4",))
-        act = ("put_numbered_messages", route.proxy, first, PILE, size)
+        if len(channel.model.messages) > MAX_IN_FLIGHT:
+            return
+        size = PILE_SIZE - size_number % PICKLE_OVERHEAD
+        first = self.model.message_count + 1
+        line = f"{PILE_COUNT} messages from #{first} on, of {size} bytes each"
+        self.log(f"{process.name}.put({channel.name}, {line})", ("CHAN-4",))
+        act = ("put_numbered_messages", channel.proxy, first, PILE_COUNT, size)
         self.actor(process).request("act", *act)
-        for _ in range(PILE):
-            self.world.puts([], process, route.model, size)
+        for _ in range(PILE_COUNT):
+            self.model.record_put([], process, channel.model, size)
 
-    def step_fill(self, who: int, where: int, what: int) -> None:
+    def step_fill(
+        self, process_number: int, channel_number: int, tensor_number: int
+    ) -> None:
         """Let a process put messages on a bounded queue until it refuses one."""
-        process = self.process(who)
-        route = self.route(where, lambda one: one.model.bound and one.counts_are_known)
-        if process is None or route is None:
+        process = self.pick_process(process_number)
+        channel = self.pick_channel(
+            channel_number, lambda one: one.model.bound and one.count_is_known
+        )
+        if process is None or channel is None:
             return
-        for _ in range(route.model.bound + 1):
-            full = route.model.is_full
-            tensors = self.some_of(process, what)
-            if full:  # no clause says whether a refused tensor is shared
-                tensors = [one for one in tensors if one.reference.storage.is_shared]
+        for _ in range(channel.model.bound + 1):
+            is_full = channel.model.is_full
+            tensors = self.pick_or_make(process, tensor_number)
+            if is_full:  # no clause says whether a refused tensor is shared
+                tensors = [one for one in tensors if one.model.storage.is_shared]
             payload = self.payload(process, tensors, 0)
-            self.says_put(process, route, tensors, 0, "offer")
-            taken = route.proxy.offer(self.actor(process), payload)
-            self.was_put(process, route, tensors, 0, payload)
-            check.equal(taken, not full, f"{route.name} takes what it has room for")
-            if full:
+            self.log_put(process, channel, tensors, 0, "offer")
+            was_put = channel.proxy.offer(self.actor(process), payload)
+            self.record_put(process, channel, tensors, 0, payload)
+            sentence = f"{channel.name} takes what it has room for"
+            check.equal(was_put, not is_full, sentence)
+            if is_full:
                 break
 
     # Limits
 
-    def step_many(self, who: int, where: int, what: int) -> None:
+    def step_many(
+        self, process_number: int, channel_number: int, count_number: int
+    ) -> None:
         """Send a message with about as many tensors as a packet takes descriptors."""
-        sender = self.process(who)
-        receiver = self.process(who // 7, but=[sender])
-        route = self.route(where, lambda one: one.is_free)
-        if sender is None or receiver is None or route is None:
+        sender = self.pick_process(process_number)
+        receiver = self.pick_process(process_number // 7, but=[sender])
+        channel = self.pick_channel(channel_number, lambda one: one.is_empty)
+        if sender is None or receiver is None or channel is None:
             return
-        count = CROWDS[what % len(CROWDS)]
-        size = self.size(what // 13)
-        one, other = self.actor(sender), self.actor(receiver)
+        count = TENSOR_COUNTS[count_number % len(TENSOR_COUNTS)]
+        size = self.pick_size(count_number // 13)
+        putting, getting = self.actor(sender), self.actor(receiver)
         line = f"{count} tensors and {size} bytes"
-        self.does(f"{sender.name}.put({route.name}, {line})", ("FD-6", "CHAN-4"))
-        made = one.request("act", "make_many", count, 1)
-        tensors = shared_apart(self.stage, one, made)
-        ballast = one.request("act", "padding", size)
-        pending = self.waits(receiver, route.proxy.waiting, f"get({route.name})")
+        self.log(f"{sender.name}.put({channel.name}, {line})", ("FD-6", "CHAN-4"))
+        made = putting.request("act", "make_many", count, 1)
+        tensors = shared_apart(self.stage, putting, made)
+        padding = putting.request("act", "padding", size)
+        pending = self.start_waiting(
+            receiver, channel.proxy.waiting, f"get({channel.name})"
+        )
         self.clauses = ("FD-6", "CHAN-4")
-        route.proxy.put(one, [*tensors, ballast])
-        arrived = pending.answer()
-        receiver.becomes("gets a message")
-        self.was_counted(route, receiver)
-        check(isinstance(arrived, list) and len(arrived) == count + 1, "all arrive")
-        wrong = other.request("act", "positions_with_wrong_values", arrived[:-1], 1)
+        channel.proxy.put(putting, [*tensors, padding])
+        received = pending.answer()
+        receiver.apply("gets a message")
+        self.mark_task_done(channel, receiver)
+        check(isinstance(received, list) and len(received) == count + 1, "all arrive")
+        wrong = getting.request("act", "positions_with_wrong_values", received[:-1], 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
-        whole = other.request("act", "is_padding", arrived[-1], size)
-        check(whole, "the bytes beside them arrive whole")
-        one.request("drop", *(each.key for each in [*tensors, ballast]))
-        other.request("drop", *(each.key for each in arrived))
+        is_whole = getting.request("act", "is_padding", received[-1], size)
+        check(is_whole, "the bytes beside them arrive whole")
+        putting.request("drop", *(sent.key for sent in [*tensors, padding]))
+        getting.request("drop", *(remote.key for remote in received))
         self.verify_names()
 
-    def step_sizes(self, who: int, where: int, what: int) -> None:
-        """Send messages of `SWEEP` consecutive sizes near one of `LIMITS`."""
-        tensor = self.pick(who // 11, lambda held: not held.reference.storage.is_long)
+    def step_sizes(
+        self, process_number: int, channel_number: int, size_number: int
+    ) -> None:
+        """Send messages of `SWEEP_COUNT` consecutive sizes near one of `LIMITS`."""
+        tensor = self.pick_tensor(
+            process_number // 11, lambda held: not held.model.storage.is_long
+        )
         if tensor is None:
             return
         sender = tensor.process
-        receiver = self.process(who // 7, but=[sender])
-        route = self.route(where, lambda one: one.is_free and not one.model.counts)
-        if receiver is None or route is None:
+        receiver = self.pick_process(process_number // 7, but=[sender])
+        channel = self.pick_channel(
+            channel_number, lambda one: one.is_empty and not one.model.is_joinable
+        )
+        if receiver is None or channel is None:
             return
-        limit = LIMITS[what % len(LIMITS)]
-        first = max(0, limit - SPREAD + what // 5 % (SPREAD - SWEEP))
-        line = f"{tensor.name} and {first} to {first + SWEEP - 1} bytes"
-        self.does(f"{sender.name}.put({route.name}, {line})", ("CHAN-4", "CHAN-6"))
-        one, other = self.actor(sender), self.actor(receiver)
-        sizes = list(range(first, first + SWEEP))
-        expected = tensor.values, sizes
-        pending = Pending(other, "act", "get_messages_of_sizes", route.proxy, *expected)
-        one.request("act", "put_messages_of_sizes", route.proxy, tensor.remote, sizes)
+        limit = LIMITS[size_number % len(LIMITS)]
+        offset = size_number // 5 % (PICKLE_OVERHEAD - SWEEP_COUNT)
+        first = max(0, limit - PICKLE_OVERHEAD + offset)
+        line = f"{tensor.name} and {first} to {first + SWEEP_COUNT - 1} bytes"
+        self.log(f"{sender.name}.put({channel.name}, {line})", ("CHAN-4", "CHAN-6"))
+        sizes = list(range(first, first + SWEEP_COUNT))
+        get = ("get_messages_of_sizes", channel.proxy, tensor.values, sizes)
+        pending = Pending(self.actor(receiver), "act", *get)
+        put = ("put_messages_of_sizes", channel.proxy, tensor.remote, sizes)
+        self.actor(sender).request("act", *put)
         wrong = pending.answer()
-        tensor.reference.storage.move("sent", sender.strategy)
-        tensor.reference.storage.has_moved = True
+        tensor.model.storage.move("sent", sender.strategy)
+        tensor.model.storage.has_moved = True
         check.equal(wrong, [], "the sizes of messages that arrive otherwise")
 
 
 class ReaderSteps(TensorSteps):
     """Steps with empty queues, and with several processes that wait on one queue."""
 
-    def step_poll(self, who: int, where: int, _: int) -> None:
+    def step_poll(self, process_number: int, channel_number: int, _: int) -> None:
         """Let a process call `get` on an empty queue without waiting."""
-        process = self.process(who)
-        route = self.route(where, lambda one: one.is_queue and not one.model.waiting)
-        if process is None or route is None:
+        process = self.pick_process(process_number)
+        channel = self.pick_channel(
+            channel_number, lambda one: one.is_queue and not one.model.messages
+        )
+        if process is None or channel is None:
             return
-        self.does(f"{process.name}.get_within({route.name}, 0)", ("CHAN-12",))
-        found = route.proxy.get_within(self.actor(process), 0)
-        process.becomes("asks an empty queue")
+        self.log(f"{process.name}.get_within({channel.name}, 0)", ("CHAN-12",))
+        payloads = channel.proxy.get_within(self.actor(process), 0)
+        process.apply("asks an empty queue")
         self.clauses = ("LIFE-15", "CHAN-4")
-        check.equal(found, [], f"nothing is in {route.name}")
+        check.equal(payloads, [], f"nothing is in {channel.name}")
 
     # Several readers
 
-    def step_race(self, who: int, where: int, what: int) -> None:
+    def step_race(self, process_number: int, channel_number: int, choice: int) -> None:
         """Let several processes wait on one queue at the same time.
 
         If they wait with a timeout, one message is put for all of them. Otherwise one
         is put for each. One of the processes may be killed before the first message.
         """
-        sender = self.process(who)
-        readers = [one for one in self.world.running() if one is not sender]
-        route = self.route(
-            where,
+        sender = self.pick_process(process_number)
+        readers = [one for one in self.model.running() if one is not sender]
+        channel = self.pick_channel(
+            channel_number,
             lambda one: (
                 one.is_queue
-                and one.is_free
+                and one.is_empty
                 and (not one.model.bound or one.model.bound >= len(readers))
             ),
         )
-        if sender is None or len(readers) < 2 or route is None:
+        if sender is None or len(readers) < 2 or channel is None:
             return
-        timed = what % 2 == 0
+        has_timeout = choice % 2 == 0
         pending: dict[ProcessModel, Pending] = {}
         for reader in readers:
-            if timed:
-                line = f"get_within({route.name}, {TIMEOUT})"
-                wait = partial(route.proxy.waiting_within, seconds=TIMEOUT)
+            if has_timeout:
+                line = f"get_within({channel.name}, {READER_TIMEOUT})"
+                wait = partial(channel.proxy.waiting_within, seconds=READER_TIMEOUT)
             else:
-                line, wait = f"get({route.name})", route.proxy.waiting
-            pending[reader] = self.waits(reader, wait, line)
-        if self.may_kill and sender is self.owner and what // 2 % 2 == 0:
-            self.kill_a_reader(pending, what)
-        for _ in range(1 if timed else len(pending)):
-            self.put(sender, route, self.some_of(sender, what // 7))
-        if timed:
-            self.readers_with_a_timeout(route, pending)
+                line, wait = f"get({channel.name})", channel.proxy.waiting
+            pending[reader] = self.start_waiting(reader, wait, line)
+        if self.may_kill and sender is self.owner and choice // 2 % 2 == 0:
+            self.kill_a_reader(pending, choice)
+        for _ in range(1 if has_timeout else len(pending)):
+            self.put(sender, channel, self.pick_or_make(sender, choice // 7))
+        if has_timeout:
+            self.check_timed_readers(channel, pending)
         else:
-            self.readers_without_end(route, pending)
+            self.check_untimed_readers(channel, pending)
         self.verify()
 
-    def kill_a_reader(self, pending: dict[ProcessModel, Pending], what: int) -> None:
+    def kill_a_reader(self, pending: dict[ProcessModel, Pending], number: int) -> None:
         """Kill one of the waiting processes.
 
         Its parent must not wait, so that it can reap the process.
         """
-        victim = list(pending)[what % len(pending)]
+        victim = list(pending)[number % len(pending)]
         del pending[victim]
-        self.end_of(victim, "killed")
+        self.end_child(victim, "killed")
 
-    def readers_with_a_timeout(
-        self, route: Route, pending: dict[ProcessModel, Pending]
+    def check_timed_readers(
+        self, channel: HistoryChannel, pending: dict[ProcessModel, Pending]
     ) -> None:
         """Check that all waiting calls return, with a message or after the timeout."""
-        for reader, one in pending.items():
+        for reader, call in pending.items():
             self.clauses = ("CHAN-12", "LIFE-15", "LIFE-16")
-            found = one.answer()
-            check(isinstance(found, list), "it is a message or nothing")
-            reader.becomes("gets a message" if found else "sees the timeout pass")
-            if found:
+            payloads = call.answer()
+            check(isinstance(payloads, list), "it is a message or nothing")
+            reader.apply("gets a message" if payloads else "sees the timeout pass")
+            if payloads:
                 self.lines.append(f"    {reader.name} gets it")
-                self.arrived(reader, route, found[0])
+                self.check_received(reader, channel, payloads[0])
 
-    def readers_without_end(
-        self, route: Route, pending: dict[ProcessModel, Pending]
+    def check_untimed_readers(
+        self, channel: HistoryChannel, pending: dict[ProcessModel, Pending]
     ) -> None:
         """Check that each waiting process gets one message, in any order."""
         self.clauses = ("LIFE-15", "LIFE-16", "CHAN-4")
         received = zip(pending, answers_of(*pending.values()), strict=True)
-        for reader, payload in sorted(received, key=lambda one: _order(one[1])):
-            reader.becomes("gets a message")
+        for reader, payload in sorted(received, key=lambda one: _sort_key(one[1])):
+            reader.apply("gets a message")
             self.lines.append(f"    {reader.name} gets #{_number(payload)}")
-            self.arrived(reader, route, payload)
+            self.check_received(reader, channel, payload)
 
     # Tasks
 
-    def step_join(self, who: int, where: int, what: int) -> None:
+    def step_join(
+        self, process_number: int, channel_number: int, tensor_number: int
+    ) -> None:
         """Let several processes join a queue, and another one do its tasks.
 
         No `join` may return before all tasks are done, and all have to return then.
         """
-        worker = self.process(who)
-        route = self.route(
-            where,
+        worker = self.pick_process(process_number)
+        channel = self.pick_channel(
+            channel_number,
             lambda one: (
-                one.model.counts
-                and one.counts_are_known
+                one.model.is_joinable
+                and one.count_is_known
                 and not one.model.has_uncertain
             ),
         )
-        joining = [one for one in self.world.running() if one is not worker]
-        if worker is None or route is None or not joining:
+        waiting = [one for one in self.model.running() if one is not worker]
+        if worker is None or channel is None or not waiting:
             return
-        if not route.model.waiting:
-            self.put(worker, route, self.some_of(worker, what))
-        while route.model.unfinished > len(route.model.waiting):
-            self.task_done(worker, route)
+        if not channel.model.messages:
+            self.put(worker, channel, self.pick_or_make(worker, tensor_number))
+        while channel.model.unfinished > len(channel.model.messages):
+            self.task_done(worker, channel)
+        line, join = f"{channel.name}.join()", channel.proxy.joining
         pending = {
-            one: self.waits(
-                one, route.proxy.joining, f"{route.name}.join()", event="joins a queue"
-            )
-            for one in joining
+            process: self.start_waiting(process, join, line, event="joins a queue")
+            for process in waiting
         }
-        while route.model.waiting:
-            self.receive(worker, route)
-            early = [one.name for one, waits in pending.items() if waits.has_answered()]
+        while channel.model.messages:
+            self.receive(worker, channel)
+            early = [
+                process.name for process, call in pending.items() if call.has_answered()
+            ]
             self.clauses = ("CHAN-8",)
             check.equal(early, [], "those whose join returned before all was done")
-            self.task_done(worker, route)
-        for one, waits in pending.items():
+            self.task_done(worker, channel)
+        for process, call in pending.items():
             self.clauses = ("CHAN-8",)
-            waits.answer()
-            one.becomes("sees all tasks done")
+            call.answer()
+            process.apply("sees all tasks done")
 
 
-class Steps(ReaderSteps):
-    """All steps; this class adds those in which processes start and end."""
+class ProcessSteps(ReaderSteps):
+    """Steps in which processes start and end, in addition to all others."""
 
-    def step_start(self, what: int, which: int, _: int) -> None:
+    def step_start(self, count_number: int, tensor_number: int, _: int) -> None:
         """Let the owner start a child, while messages may be in the channels."""
-        running = self.world.running()
-        if len(running) >= PROCESSES + 1 or len(self.actors) > STARTED:
+        running = self.model.running()
+        if len(running) >= INITIAL_PROCESSES + 1 or len(self.actors) > MAX_CHILDREN:
             return
         tensors = [
             one
-            for one in self.some_of(self.owner, which)
-            if one.reference.storage.settled
+            for one in self.pick_or_make(self.owner, tensor_number)
+            if one.model.storage.is_settled
         ]
-        self.start(tensors[: what % 3])
+        self.start_child(tensors[: count_number % 3])
         self.verify_names()
 
-    def step_program(self, who: int, _: int, __: int) -> None:
+    def step_program(self, process_number: int, _: int, __: int) -> None:
         """Let a process start a program, and check the descriptors that it inherits.
 
         None of them may be that of a storage.
         """
-        process = self.process(who)
-        if process is None or not self.of_storages:
+        process = self.pick_process(process_number)
+        if process is None or not self.storage_descriptor_kinds:
             return
-        self.does(f"{process.name}.system.program()", ("FD-5",))
+        self.log(f"{process.name}.system.program()", ("FD-5",))
         with self.actor(process).system.program() as pid:
             # Between fork and exec it still has all descriptors of its parent.
             sentence = "the program has no descriptor of a storage"
             eventually(
-                lambda: not self.inherited(pid),
+                lambda: not self.inherited_storage_kinds(pid),
                 sentence,
                 self.stage.grace,
-                found=lambda: self.inherited(pid),
+                found=lambda: self.inherited_storage_kinds(pid),
             )
-        process.becomes("starts a program")
+        process.apply("starts a program")
 
-    def inherited(self, pid: int) -> set[str]:
+    def inherited_storage_kinds(self, pid: int) -> set[str]:
         """Return the kinds of descriptors of storages that a program has open."""
         targets = self.stage.ledger.details(pid)["targets"]
-        return set(ledger.kinds(targets)) & self.of_storages
+        return set(ledger.kinds(targets)) & self.storage_descriptor_kinds
 
-    def step_exit(self, who: int, _: int, __: int) -> None:
+    def step_exit(self, process_number: int, _: int, __: int) -> None:
         """Let a child exit, unless a queue is so full that it might be unable to."""
-        child = self.child(who)
-        if child is None or self.is_full:
+        child = self.pick_child(process_number)
+        if child is None or self.has_full_queue:
             return
-        self.does(f"{child.name}.leave()", ("LIFE-20", "MGR-13", "LIFE-5"))
+        self.log(f"{child.name}.leave()", ("LIFE-20", "MGR-13", "LIFE-5"))
         status = self.actor(child).leave()
-        self.has_ended(child, "exited")
+        self.record_end(child, "exited")
         check.equal(status, 0, f"{child.name} exits normally")
         self.verify()
         self.verify_names()
 
-    def step_kill(self, who: int, _: int, __: int) -> None:
+    def step_kill(self, process_number: int, _: int, __: int) -> None:
         """Kill a child by SIGKILL."""
-        child = self.child(who)
+        child = self.pick_child(process_number)
         if child is not None and self.may_kill:
-            self.end_of(child, "killed")
+            self.end_child(child, "killed")
 
-    def step_end(self, who: int, how: int, _: int) -> None:
-        """End a child abruptly in one of `ENDS`."""
-        child = self.child(who)
-        if child is not None and not self.is_full:
-            self.end_of(child, ENDS[how % len(ENDS)])
+    def step_end(self, process_number: int, end_number: int, _: int) -> None:
+        """End a child abruptly in one of `ABRUPT_ENDS_BUT_KILL`."""
+        child = self.pick_child(process_number)
+        if child is not None and not self.has_full_queue:
+            how = ABRUPT_ENDS_BUT_KILL[end_number % len(ABRUPT_ENDS_BUT_KILL)]
+            self.end_child(child, how)
 
     def step_kill_manager(self, _: int, __: int, ___: int) -> None:
         """Kill the manager of the names, if there is one."""
         if not self.stage.ledger.managers():
             return
-        self.does("the manager is killed", ("MGR-12", "MGR-13"))
+        self.log("the manager is killed", ("MGR-12", "MGR-13"))
         kill_managers(self.stage, self.stage)
-        self.world.manager_was_killed()
+        self.model.record_manager_kill()
         self.verify()
 
 
@@ -473,6 +514,6 @@ def _number(payload: Any) -> Any:
     return payload.get("number", "?") if isinstance(payload, dict) else "?"
 
 
-def _order(payload: Any) -> int:
+def _sort_key(payload: Any) -> int:
     number = _number(payload)
     return number if isinstance(number, int) else 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 
-class Impossible(Exception):
+class ImpossibleTransition(Exception):
     """A machine has no such event in this state, which is an error of the model."""
 
 
@@ -57,11 +57,12 @@ class Machine:
         """Return the transition for an event in a state.
 
         Raises:
-            Impossible: the machine has no such transition.
+            ImpossibleTransition: the machine has no such transition.
         """
         found = self._table.get((state, event))
         if found is None:
-            raise Impossible(f"{self.name}: {event!r} cannot happen in {state!r}")
+            message = f"{self.name}: {event!r} cannot happen in {state!r}"
+            raise ImpossibleTransition(message)
         return found
 
 

@@ -1,12 +1,12 @@
 """Runs random histories of operations, and compares them with models.
 
-The histories of `histories` are about which tensors see a write. Those of
+The histories of `aliasing_histories` are about which tensors see a write. Those of
 `lifetime_histories` are about processes that end: what arrives, what stays valid, and
 what is left at the end. A failure of such a history breaks the clauses about the last
 step that concerned the failed object.
 """
 
-from sharedtensor_conformance.chapters.histories import kinds_for
+from sharedtensor_conformance.chapters.aliasing_histories import kinds_for
 from sharedtensor_conformance.harness import clause
 
 

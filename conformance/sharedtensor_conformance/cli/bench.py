@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from sharedtensor_conformance.bench import comparison, plot, table
-from sharedtensor_conformance.bench.comparison import Change, ComparisonError
+from sharedtensor_conformance.bench.comparison import (
+    MIN_REPEATS,
+    Change,
+    ComparisonError,
+)
 from sharedtensor_conformance.bench.controller import (
     Bench,
     BenchError,
     CannotStart,
-    Wanted,
+    RequestedImplementation,
     parsed_interpreters,
 )
 from sharedtensor_conformance.bench.results import (
@@ -53,7 +57,7 @@ other rows are measured, and the exit status is 1.
 compared by its ratio to the floor (the time that bytes of the same size take), which is
 measured in the same run. So the two runs may come from different machines. A line
 counts as slower or faster only if each repeat of one run is above each repeat of the
-other, and both runs have at least {comparison.ENOUGH} repeats. With 7 repeats each,
+other, and both runs have at least {MIN_REPEATS} repeats. With 7 repeats each,
 chance alone causes that in one line of 3432. Rows that count descriptors have no floor
 and are not compared. With --results, two files are compared and nothing is measured.
 
@@ -187,11 +191,11 @@ def measure(arguments: argparse.Namespace) -> Results:
         _require_folder(path)
     if arguments.plot:
         plot.figure_class()  # fail before measuring, not minutes later
-    wanted = [
-        Wanted(name, interpreters.get(name, sys.executable))
+    requested = [
+        RequestedImplementation(name, interpreters.get(name, sys.executable))
         for name in dict.fromkeys(arguments.impl)
     ]
-    bench = Bench(wanted, arguments.strategy, _announce)
+    bench = Bench(requested, arguments.strategy, _announce)
     kinds = list(SIZES) if arguments.scaling else []
     repeats = arguments.repeats or REPEATS
     found = bench.run(_cells(arguments), repeats, _options(arguments), kinds)

@@ -127,7 +127,7 @@ def told(example: Example | None) -> Iterator[str]:
     """Yield the lines of an example."""
     if example is None:
         return
-    yield f"  example {example.test.file}:{example.test.line}  {example.story}"
+    yield f"  example {example.test.file}:{example.test.line}  {example.summary}"
     for line in example.steps.splitlines():
         yield f"    {line}".rstrip()
     for place in example.calls:

@@ -24,11 +24,11 @@ from sharedtensor_conformance.harness import inspection
 from sharedtensor_conformance.harness.matrix import matches
 from sharedtensor_conformance.report.records import Case, Report, read_report
 from sharedtensor_conformance.report.verdicts import Verdict
-from sharedtensor_conformance.reproduce.cutting import cut
+from sharedtensor_conformance.reproduce.events import RecordedCase
 from sharedtensor_conformance.reproduce.program import Subject, write_program
-from sharedtensor_conformance.reproduce.running import Shown, execute, record
+from sharedtensor_conformance.reproduce.running import ProgramResult, execute, record
+from sharedtensor_conformance.reproduce.shortening import shortened
 from sharedtensor_conformance.reproduce.source import Untranslatable
-from sharedtensor_conformance.reproduce.story import Story
 
 FAILED = frozenset({Verdict.FAIL, Verdict.CRASH, Verdict.HANG})
 WORTH = 0.9
@@ -107,10 +107,10 @@ def _chosen(report: Report, pattern: str) -> Case:
     raise WrongUse(f"{pattern} matches {len(failed)} failing cases, including {shown}")
 
 
-def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, Shown]:
+def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, ProgramResult]:
     options = _options(report, case)
-    subject, story = _recorded(case, options, limit)
-    programs = _programs(subject, story)  # lazily: the next one only if this one fails
+    subject, recorded = _record_failure(case, options, limit)
+    programs = _programs(subject, recorded)  # lazily: the next only if this one fails
     program = next(programs)
     while (shown := execute(program, subject.implementation, limit)).status != 0:
         longer = next(programs, "")
@@ -120,24 +120,26 @@ def _reproduced(report: Report, case: Case, limit: float) -> tuple[str, Shown]:
     return program, shown
 
 
-def _programs(subject: Subject, story: Story) -> Iterator[str]:
-    """Yield programs for a story, the shortest first; the last has all its events."""
-    program = write_program(subject, story, whole=False)
-    cuts = [write_program(subject, early, whole=False) for early in cut(story)]
+def _programs(subject: Subject, recorded: RecordedCase) -> Iterator[str]:
+    """Yield programs for a case, the shortest first; the last has all its events."""
+    program = write_program(subject, recorded, with_reads=False)
+    cuts = [
+        write_program(subject, early, with_reads=False) for early in shortened(recorded)
+    ]
     shortest = min(cuts, key=_length, default=program)
     if _length(shortest) < WORTH * _length(program):
         yield shortest
     yield program
-    yield write_program(subject, story, whole=True)
+    yield write_program(subject, recorded, with_reads=True)
 
 
 def _length(program: str) -> int:
     return program.count("\n")
 
 
-def _recorded(
+def _record_failure(
     case: Case, options: Sequence[str], limit: float
-) -> tuple[Subject, Story]:
+) -> tuple[Subject, RecordedCase]:
     """Run the case until it fails; some cases fail only in some runs."""
     if case.leaking:
         raise Untranslatable(
@@ -149,16 +151,16 @@ def _recorded(
         raise Untranslatable("only the suite can insert the fault of a mutant")
     ended = ""
     for _ in range(ATTEMPTS):
-        recorded = record(case.id, options, limit)
-        (again,) = recorded.report.cases
+        rerun = record(case.id, options, limit)
+        (again,) = rerun.report.cases
         ended = again.verdict
         if again.verdict in FAILED:
-            run = recorded.report.run
+            run = rerun.report.run
             version = run.implementation.version
             named = replace(implementation, version=version)
             clause = load_clauses()[case.clauses[0]]
             subject = Subject(again, clause, named, run.machine)
-            return subject, Story.of(recorded.events, again)
+            return subject, RecordedCase.from_data(rerun.events, again)
     raise Untranslatable(f"it ended with {ended} when it was run again")
 
 

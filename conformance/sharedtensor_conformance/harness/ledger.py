@@ -182,7 +182,8 @@ def sockets(pid: int) -> list[str]:
         if target.startswith("socket:[")
     }
     try:
-        with open(f"/proc/{pid}/net/unix") as file:
+        # Paths are bytes: those of other programs need not be UTF-8.
+        with open(f"/proc/{pid}/net/unix", errors="surrogateescape") as file:
             lines = file.read().splitlines()[1:]
     except OSError:
         return []  # it ended meanwhile

@@ -176,6 +176,9 @@ def _fate(mutant: Mutant, report: Path, said: str) -> tuple[str, str, str]:
         return "unjudged", "", said or "the run wrote no report"
     if killer := killing_case(mutant, found.cases):
         return "killed", killer.id, ""
+    blocked = [c for c in found.cases if c.verdict is Verdict.BLOCKED]
+    if blocked:  # it does not do what it says, but breaks everything
+        return "unjudged", "", blocked[0].evidence
     if not found.complete or any(c.verdict is Verdict.ERROR for c in found.cases):
         return "unjudged", "", said
     return "survived", "", f"{len(found.cases)} cases saw nothing"

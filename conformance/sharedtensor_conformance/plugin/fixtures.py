@@ -13,8 +13,7 @@ from zlib import crc32
 import pytest
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.chapters import lifetime_histories
-from sharedtensor_conformance.chapters.histories import search
+from sharedtensor_conformance.chapters import aliasing_histories, lifetime_histories
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.stage import Stage
@@ -103,21 +102,26 @@ def histories(
     """A function that runs random histories of the given kinds of steps."""
     given = request.config.option
     seed = _seed(given, stage)
-    return lambda kinds: search(stage, kinds, given.histories, seed)
+    return lambda kinds: aliasing_histories.run_histories(
+        stage, kinds, given.histories, seed
+    )
 
 
 @pytest.fixture
 def lifetimes(stage: Stage, request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """A function that runs random histories of a family, each in new processes."""
+    """A function that runs random histories of a family, in processes of their own.
+
+    An owner is used for one history after another, until one of them ends it.
+    """
     given = request.config.option
 
-    def take(family: str) -> None:
+    def run(family: str) -> None:
         # Not outside: a case that cannot run has no start method.
-        cost = lifetime_histories.COST[stage.configuration.start_method]
+        cost = lifetime_histories.RELATIVE_COST[stage.configuration.start_method]
         count = max(1, given.histories // cost)
-        lifetime_histories.search(stage, family, count, _seed(given, stage))
+        lifetime_histories.run_histories(stage, family, count, _seed(given, stage))
 
-    return take
+    return run
 
 
 def _seed(given: argparse.Namespace, stage: Stage) -> int:

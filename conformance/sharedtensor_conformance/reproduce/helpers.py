@@ -18,7 +18,7 @@ class Peer:
 def run(turns, steps, *given):
 {begin}{turns}'''
 
-NOTED = "        PIDS.append(self.process.pid)\n"
+RECORD_PID = "        PIDS.append(self.process.pid)\n"
 
 TURNS = """\
     with suppress(EOFError):  # until the process that started it has ended
@@ -41,7 +41,7 @@ TURNS_AND_LEAVE = """\
                 return
 """
 
-IN_ONE = """
+GO_ON = """
     def go_on(self):
         self.turns.send("go on")
         if not self.turns.poll(TIMEOUT):
@@ -49,7 +49,7 @@ IN_ONE = """
         return self.turns.recv()
 """
 
-IN_TWO = """
+TELL_AND_WAIT = """
     def go_on(self):
         self.tell()
         return self.wait()
@@ -63,7 +63,7 @@ IN_TWO = """
         return self.turns.recv()
 """
 
-STUCK = '''
+UNTIL_IT_WAITS = '''
 def until_it_waits(process):
     """Return when a process is waiting: it sleeps and is not woken any more."""
     deadline, before, same = time.monotonic() + TIMEOUT, [], 0
@@ -138,10 +138,10 @@ class Cycle:
         self.held, self.itself = held, self
 '''
 
-NEEDED = {
+BY_NAME = {
     "segments": SEGMENTS,
     "mappings": MAPPINGS,
-    "waits": STUCK,
+    "waits": UNTIL_IT_WAITS,
     "descriptors taken": DESCRIPTORS_TAKEN,
     "too late": TOO_LATE,
     "unpicklable": UNPICKLABLE,

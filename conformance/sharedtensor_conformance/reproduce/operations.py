@@ -25,7 +25,7 @@ from sharedtensor_conformance.reproduce.source import (
     without_docstring,
 )
 
-OURS = "sharedtensor_conformance"
+SUITE_PACKAGE = "sharedtensor_conformance"
 DROP_IN = "mp"
 """The name of the drop-in module in a program."""
 
@@ -86,7 +86,7 @@ class Operations:
             )
         for base in reversed(node.bases):
             if isinstance(base, ast.Name) and base.id != "object":
-                self._read_class(*_where(module, base.id))
+                self._read_class(*_resolve(module, base.id))
         for part in node.body:
             if isinstance(part, ast.FunctionDef):
                 overridden = self.methods.get(part.name)
@@ -126,14 +126,14 @@ class Operations:
                 case ast.Expr(ast.Call(ast.Attribute(ast.Call(ast.Name("super"))))):
                     self._read_inherited_initialiser(method)
                 case _:
-                    self.setup.append(self._written(statement, method))
+                    self.setup.append(self._source(statement, method))
 
     def _read_inherited_initialiser(self, method: Method) -> None:
         for node in method.module.definitions.values():
             if isinstance(node, ast.ClassDef) and method.node in node.body:
                 base = node.bases[0]
                 assert isinstance(base, ast.Name)
-                parent = Operations(_target(*_where(method.module, base.id)))
+                parent = Operations(_target(*_resolve(method.module, base.id)))
                 self.attributes = parent.attributes | self.attributes
                 self.setup += parent.setup
                 self.imports |= parent.imports
@@ -141,7 +141,7 @@ class Operations:
 
     # Expressions and statements
 
-    def written(self, name: str, *arguments: str) -> str:
+    def call_source(self, name: str, *arguments: str) -> str:
         """Return the source of a call of an operation; empty if the call does nothing.
 
         Raises:
@@ -151,26 +151,26 @@ class Operations:
             raise Untranslatable(f"the adapter has no operation {name!r}")
         method = self.methods[name]
         given = dict(zip(method.parameters, map(_expression, arguments), strict=True))
-        statements = _joined(method.body)
+        statements = _inlined(method.body)
         if not statements:
             return ""
-        if len(statements) == 1 and _fits(statements[0], given):
-            filled = _Filled(given).visit(statements[0])
-            return self._written(filled, method)
+        if len(statements) == 1 and _can_inline(statements[0], given):
+            filled = _Substitute(given).visit(statements[0])
+            return self._source(filled, method)
         self.define(name, method)
-        self._bring({LAYOUT} & set().union(*map(names_in, given.values())), CONTRACT)
+        self._include({LAYOUT} & set().union(*map(names_in, given.values())), CONTRACT)
         return f"{name}({', '.join(arguments)})"
 
-    def entrance(self, strategy: str) -> list[str]:
+    def preparation(self, strategy: str) -> list[str]:
         """Return the lines that prepare a process, as ``enter_child`` does."""
         method = self.methods["enter_child"]
         (parameter,) = method.parameters
         given: dict[str, ast.expr] = {parameter: ast.Constant(strategy)}
-        statements = _joined(method.body)
-        if not all(_fits(statement, given) for statement in statements):
-            return [self.written("enter_child", repr(strategy))]
-        filled = [_Filled(given).visit(statement) for statement in statements]
-        return [self._written(statement, method) for statement in filled]
+        statements = _inlined(method.body)
+        if not all(_can_inline(statement, given) for statement in statements):
+            return [self.call_source("enter_child", repr(strategy))]
+        filled = [_Substitute(given).visit(statement) for statement in statements]
+        return [self._source(statement, method) for statement in filled]
 
     def does_nothing(self, name: str) -> bool:
         """Return whether an operation is empty or only returns its argument."""
@@ -201,10 +201,10 @@ class Operations:
             )
         return name
 
-    def _written(self, node: ast.AST, method: Method) -> str:
+    def _source(self, node: ast.AST, method: Method) -> str:
         """Return a part of a method as source of the program."""
-        done = _simple(_Unbound(self, method).visit(node))
-        self._bring(names_in(done), method.module)
+        done = _simplified(_ReplaceSelf(self, method).visit(node))
+        self._include(names_in(done), method.module)
         if isinstance(done, ast.Return | ast.Expr):
             done = done.value if done.value else ast.Constant(None)
         return ast.unparse(ast.fix_missing_locations(done))
@@ -223,7 +223,7 @@ class Operations:
             if imported := _imported(value):
                 self._import(f"import {imported}", imported)
                 return _expression(imported)
-            self._bring(names_in(value), module)
+            self._include(names_in(value), module)
             return deepcopy(value)
         if name in self.methods:
             return self.define(name, self.methods[name])
@@ -241,27 +241,29 @@ class Operations:
         node.args.args = node.args.args[1:]
         _shorten_docstring(node)
         node.decorator_list = []
-        written = self._written(node, method)
+        written = self._source(node, method)
         self.definitions.pop(name)
         self.definitions[name] = written  # after its dependencies
         return ast.Name(name, ast.Load())
 
-    def _bring(self, names: set[str], module: Module) -> None:
+    def _include(self, names: set[str], module: Module) -> None:
         """Add the imports or definitions of names of a module to the program."""
         for name in sorted(names):
             if name in module.imports:
-                self._bring_import(module.imports[name], name, module)
+                self._include_import(module.imports[name], name, module)
             elif name in module.definitions and name not in self.definitions:
                 self.definitions[name] = ""
                 node = bare(module.definitions[name])
-                self._bring(names_in(node) - {name}, module)
+                self._include(names_in(node) - {name}, module)
                 # after its dependencies, which classes and constants need at once
                 self.definitions.pop(name)
                 self.definitions[name] = ast.unparse(node)
 
-    def _bring_import(self, node: Import, name: str, module: Module) -> None:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(OURS):
-            self._bring({node.names[0].name}, read_module(node.module or ""))
+    def _include_import(self, node: Import, name: str, module: Module) -> None:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+            SUITE_PACKAGE
+        ):
+            self._include({node.names[0].name}, read_module(node.module or ""))
             return
         self._import(ast.unparse(node), name)
 
@@ -276,11 +278,11 @@ def _shorten_docstring(node: ast.FunctionDef) -> None:
             docstring.value = text.strip().splitlines()[0]
 
 
-def _where(module: Module, name: str) -> tuple[Module, str]:
+def _resolve(module: Module, name: str) -> tuple[Module, str]:
     """Return the module that defines a name, and its name there."""
     node = module.imports.get(name)
     if isinstance(node, ast.ImportFrom) and node.module:
-        return _where(read_module(node.module), node.names[0].name)
+        return _resolve(read_module(node.module), node.names[0].name)
     return module, name
 
 
@@ -314,7 +316,7 @@ def _expression(text: str) -> ast.expr:
 # From a method to a line
 
 
-def _joined(statements: list[ast.stmt]) -> list[ast.stmt]:
+def _inlined(statements: list[ast.stmt]) -> list[ast.stmt]:
     """Return the statements without assertions and annotations.
 
     While the first statement assigns a name that is used once, the value replaces the
@@ -324,20 +326,22 @@ def _joined(statements: list[ast.stmt]) -> list[ast.stmt]:
     kept = [statement for statement in kept if not isinstance(statement, ast.Assert)]
     while len(kept) > 1:
         match kept[0]:
-            case ast.Assign([ast.Name(name)], value) if _uses(kept[1:], name) == 1:
-                filled = _Filled({name: value})
+            case ast.Assign([ast.Name(name)], value) if (
+                _count_uses(kept[1:], name) == 1
+            ):
+                filled = _Substitute({name: value})
                 kept = [filled.visit(statement) for statement in kept[1:]]
             case _:
                 break
     return kept
 
 
-def _uses(statements: list[ast.stmt], name: str) -> int:
+def _count_uses(statements: list[ast.stmt], name: str) -> int:
     found = itertools.chain.from_iterable(map(ast.walk, statements))
     return sum(isinstance(node, ast.Name) and node.id == name for node in found)
 
 
-def _fits(statement: ast.stmt, given: dict[str, ast.expr]) -> bool:
+def _can_inline(statement: ast.stmt, given: dict[str, ast.expr]) -> bool:
     """Return whether a statement can replace a call with these arguments.
 
     A statement cannot if it would evaluate an argument with a call more than once.
@@ -346,12 +350,12 @@ def _fits(statement: ast.stmt, given: dict[str, ast.expr]) -> bool:
         return False
     if any(isinstance(n, ast.comprehension | ast.Lambda) for n in ast.walk(statement)):
         return False
-    repeated = {name for name in given if _uses([statement], name) > 1}
+    repeated = {name for name in given if _count_uses([statement], name) > 1}
     calls = [n for r in repeated for n in ast.walk(given[r]) if isinstance(n, ast.Call)]
     return all(isinstance(c.func, ast.Name) and c.func.id == LAYOUT for c in calls)
 
 
-class _Filled(ast.NodeTransformer):
+class _Substitute(ast.NodeTransformer):
     """Replaces names by values."""
 
     def __init__(self, values: dict[str, ast.expr]) -> None:
@@ -361,7 +365,7 @@ class _Filled(ast.NodeTransformer):
         return deepcopy(self.values.get(node.id, node))
 
 
-class _Unbound(ast.NodeTransformer):
+class _ReplaceSelf(ast.NodeTransformer):
     """Replaces attributes of ``self`` by their values."""
 
     def __init__(self, operations: Operations, method: Method) -> None:
@@ -394,18 +398,22 @@ class _Unbound(ast.NodeTransformer):
         return self.operations.define(f"inherited_{name}", overridden)
 
     def _helper(self, method: Method, node: ast.Call) -> ast.expr | None:
-        statements = _joined(method.body)
+        statements = _inlined(method.body)
         given = dict(zip(method.parameters, node.args, strict=False))
-        if len(statements) != 1 or not _fits(statements[0], given) or node.keywords:
+        if (
+            len(statements) != 1
+            or not _can_inline(statements[0], given)
+            or node.keywords
+        ):
             return None
-        filled = _Filled(given).visit(statements[0])
+        filled = _Substitute(given).visit(statements[0])
         if not isinstance(filled, ast.Return) or filled.value is None:
             return None
         found: ast.expr = self.visit(filled.value)
         return found
 
 
-class _Simpler(ast.NodeTransformer):
+class _Simplify(ast.NodeTransformer):
     """Simplifies an expression whose values are known, as a programmer would."""
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -440,5 +448,5 @@ def _has_shape(made: ast.Call, shape: ast.expr) -> bool:
     return False
 
 
-def _simple(node: Any) -> Any:
-    return _Simpler().visit(node)
+def _simplified(node: Any) -> Any:
+    return _Simplify().visit(node)

@@ -14,26 +14,33 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.clauses import SPEC_VERSION, Clause
 from sharedtensor_conformance.report.records import Case, Machine
 from sharedtensor_conformance.reproduce import helpers
-from sharedtensor_conformance.reproduce.endings import ended_otherwise, ending
-from sharedtensor_conformance.reproduce.factoring import NAME, Body, factored
-from sharedtensor_conformance.reproduce.folding import (
+from sharedtensor_conformance.reproduce.events import OWNER, RecordedCase
+from sharedtensor_conformance.reproduce.failure_steps import (
+    exit_status_lines,
+    failure_lines,
+)
+from sharedtensor_conformance.reproduce.functions import (
+    FUNCTION_NAME,
+    Body,
+    extract_function,
+)
+from sharedtensor_conformance.reproduce.loops import (
     Line,
     Loop,
     Step,
     Turn,
-    folded,
     with_joined_dels,
+    with_loops,
 )
 from sharedtensor_conformance.reproduce.operations import DROP_IN, Operations
 from sharedtensor_conformance.reproduce.source import Untranslatable
-from sharedtensor_conformance.reproduce.story import OWNER, Story
 from sharedtensor_conformance.reproduce.translation import Process, Translation
 
 WIDTH = 88
-LONGEST = 300
+MAX_LINES = 300
 """The maximum number of lines of a program; most have fewer than a hundred."""
 
-EVIDENCE = 160
+MAX_EVIDENCE = 160
 """The maximum length of the evidence in the docstring of a program."""
 
 
@@ -54,36 +61,36 @@ class Subject:
     machine: Machine
 
 
-def write_program(subject: Subject, story: Story, *, whole: bool) -> str:
+def write_program(subject: Subject, recorded: RecordedCase, *, with_reads: bool) -> str:
     """Return the program for the recorded events of a case.
 
     Args:
         subject: the case.
-        story: its recorded events.
-        whole: whether to include operations that only read.
+        recorded: its recorded events.
+        with_reads: whether to include operations that only read.
 
     Raises:
         Untranslatable: the events cannot be written as a program.
     """
     axes = subject.case.axes
     translation = Translation(
-        story,
+        recorded,
         Operations(subject.implementation.operations),
         axes["strategy"],
         axes["start_method"],
-        whole=whole,
+        with_reads=with_reads,
     )
-    translation.tell()
-    last = ending(translation)
-    steps = folded(translation.steps)
-    text = _Text(subject, translation, steps, last).text()
-    if (lines := text.count("\n")) > LONGEST:
+    translation.translate()
+    last = failure_lines(translation)
+    steps = with_loops(translation.steps)
+    text = _Program(subject, translation, steps, last).text()
+    if (lines := text.count("\n")) > MAX_LINES:
         raise Untranslatable(f"it would have {lines} lines, which is too long to read")
     return text
 
 
 @dataclass
-class _Text:
+class _Program:
     """The parts of a program, from top to bottom."""
 
     subject: Subject
@@ -102,7 +109,7 @@ class _Text:
         ]
         shown = "\n\n\n".join(part.strip("\n") for part in body if part)
         end = self._crash() if "crash" in needs else ["main()"]
-        main = _indented(['if __name__ == "__main__":', *_inside(end)], 0)
+        main = _indented(['if __name__ == "__main__":', *_indented_once(end)], 0)
         imports = "\n".join(_sorted(self._imports(f"{shown}\n{main}")))
         space = "\n\n\n" if shown.startswith(("def", "class")) else "\n\n"
         code = quoted(f"{imports}{space}{shown}\n\n\n{main}\n")
@@ -120,7 +127,7 @@ class _Text:
         text = f"{clause.id} ({clause.level} in spec {SPEC_VERSION}): "
         text += " ".join(clause.text.split())
         evidence = case.evidence.splitlines()[0] if case.evidence else str(case.verdict)
-        evidence = textwrap.shorten(evidence, EVIDENCE, placeholder=" ...")
+        evidence = textwrap.shorten(evidence, MAX_EVIDENCE, placeholder=" ...")
         said = (
             f"{clause.title}.",
             "",
@@ -163,7 +170,7 @@ class _Text:
         if "segments" in needs:
             pattern = self.subject.implementation.segment_pattern or r"(?!sem\.)"
             lines += [f'PATTERN = r"{pattern}"', "PIDS = [os.getpid()]"]
-        uses = any("context." in line for line in self._said())
+        uses = any("context." in line for line in self._owner_lines())
         if "peer" in needs or uses:
             method = self.translation.start_method
             lines.append(f"context = {DROP_IN}.get_context({method!r})")
@@ -173,18 +180,20 @@ class _Text:
         needs = self.translation.needs
         if "peer" in needs:
             yield self._helper_for_peers()
-        yield from (text for what, text in helpers.NEEDED.items() if what in needs)
+        yield from (text for what, text in helpers.BY_NAME.items() if what in needs)
 
     def _helper_for_peers(self) -> str:
         needs = self.translation.needs
-        in_two = any(".tell()" in line or ".wait()" in line for line in self._said())
+        in_two = any(
+            ".tell()" in line or ".wait()" in line for line in self._owner_lines()
+        )
         turns = helpers.TURNS_AND_LEAVE if "leave" in needs else helpers.TURNS
         parts = {
             # A daemon cannot have children; other processes are ended with their owner.
             "{daemon}": "steps is not owner_steps" if "crash" in needs else "True",
-            "{methods}": helpers.IN_TWO if in_two else helpers.IN_ONE,
-            "{noted}": helpers.NOTED if "segments" in needs else "",
-            "{begin}": "".join(f"    {line}\n" for line in self._entrance_of_all()),
+            "{methods}": helpers.TELL_AND_WAIT if in_two else helpers.GO_ON,
+            "{noted}": helpers.RECORD_PID if "segments" in needs else "",
+            "{begin}": "".join(f"    {line}\n" for line in self._common_first_lines()),
             "{turns}": turns,
         }
         peer = helpers.PEER
@@ -192,42 +201,42 @@ class _Text:
             peer = peer.replace(part, text)
         return peer
 
-    def _entrance_of_all(self) -> list[str]:
+    def _common_first_lines(self) -> list[str]:
         """Return the first lines that all peers have in common; none if they differ."""
         peers = [p for p in self.translation.processes.values() if p.name != OWNER]
-        entrances = [process.entrance for process in peers]
-        same = all(entrance == entrances[0] for entrance in entrances)
-        return entrances[0] if entrances and same else []
+        common = [process.first_lines for process in peers]
+        same = all(lines == common[0] for lines in common)
+        return common[0] if common and same else []
 
-    def _said(self) -> list[str]:
-        return [*_owners_lines(self.steps, self.translation), *self.last]
+    def _owner_lines(self) -> list[str]:
+        return [*_lines_of_owner(self.steps, self.translation), *self.last]
 
     # Processes
 
     def _processes(self) -> Iterator[str]:
         crash = "crash" in self.translation.needs
         peers = [p for p in self.translation.processes.values() if p.name != OWNER]
-        heads = [f"{p.steps}({', '.join(p.given)})" for p in peers]
-        heads.append("owner_steps()" if crash else "main()")
-        owner = [*self._said()]
+        signatures = [f"{p.steps}({', '.join(p.parameters)})" for p in peers]
+        signatures.append("owner_steps()" if crash else "main()")
+        owner = [*self._owner_lines()]
         if crash:
             owner = ["os.setpgrp()  # and all that it starts", *owner, "yield"]
         if inherited := sorted(self.translation.inherited):
             owner.insert(0, f"global {', '.join(inherited)}")
         bodies = [*map(self._peer, peers), Body(tuple(owner))]
-        part, bodies = factored(bodies)
+        part, bodies = extract_function(bodies)
         if part:
-            yield _indented([f"def {NAME}():", *_inside(part)], 0)
-        for head, body in zip(heads, bodies, strict=True):
-            yield _indented([f"def {head}:", *_inside(body.lines)], 0)
+            yield _indented([f"def {FUNCTION_NAME}():", *_indented_once(part)], 0)
+        for signature, body in zip(signatures, bodies, strict=True):
+            yield _indented([f"def {signature}:", *_indented_once(body.lines)], 0)
 
     def _peer(self, process: Process) -> Body:
         lines = [*_lines_of(self.steps, process.name)]
-        if process.entrance != self._entrance_of_all():
-            lines = [*process.entrance, *lines]
+        if process.first_lines != self._common_first_lines():
+            lines = [*process.first_lines, *lines]
         if not any("yield" in line for line in lines):
             lines.append("yield")
-        return Body(tuple(lines), tuple(process.given))
+        return Body(tuple(lines), tuple(process.parameters))
 
     def _crash(self) -> list[str]:
         return [
@@ -237,7 +246,7 @@ class _Text:
             "with suppress(ProcessLookupError):\n"
             "    os.killpg(owner.process.pid, signal.SIGKILL)",
             "status = owner.process.exitcode",
-            *ended_otherwise(self.translation),
+            *exit_status_lines(self.translation),
         ]
 
 
@@ -286,7 +295,7 @@ def _lines_of(steps: Sequence[Step], name: str) -> Iterator[str]:
                     yield f"for _ in range({step.times}):\n" + _indented(inside, 1)
 
 
-def _owners_lines(steps: Sequence[Step], translation: Translation) -> Iterator[str]:
+def _lines_of_owner(steps: Sequence[Step], translation: Translation) -> Iterator[str]:
     for step in steps:
         match step:
             case Line(text):
@@ -296,11 +305,11 @@ def _owners_lines(steps: Sequence[Step], translation: Translation) -> Iterator[s
                 into = f"{step.into} = " if step.into else ""
                 yield f"{into}{variable}.{step.how}()"
             case Loop():
-                inside = list(_owners_lines(step.body, translation))
+                inside = list(_lines_of_owner(step.body, translation))
                 yield f"for _ in range({step.times}):\n" + _indented(inside, 1)
 
 
-def _inside(lines: Iterable[str]) -> list[str]:
+def _indented_once(lines: Iterable[str]) -> list[str]:
     return [textwrap.indent(line, "    ") for line in with_joined_dels(lines)]
 
 

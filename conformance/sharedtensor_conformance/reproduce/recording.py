@@ -26,10 +26,10 @@ from sharedtensor_conformance.harness.listening import Listener, use_listener
 from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.harness.proxies.calls import Requester
 
-FILE = "SHAREDTENSOR_CONFORMANCE_STORY"
+FILE_VARIABLE = "SHAREDTENSOR_CONFORMANCE_EVENTS"
 """The environment variable that names the file for the recorded events."""
 
-UNTOLD = "untold"
+UNATTRIBUTED = "unattributed"
 """The kind of a failure that does not depend on a single answer."""
 
 PLAIN = (bool, int, str, bytes, type(None))
@@ -39,14 +39,14 @@ the event that returned it."""
 Event = dict[str, Any]
 
 
-class Story(Listener):
+class EventRecorder(Listener):
     """Collects the events of a case until a check fails."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.failure: dict[str, Any] = {}
         self.values: list[Any] = []  # by event; kept alive, so that ids stay unique
-        self._open: dict[int, int] = {}
+        self._unanswered: dict[int, int] = {}
         self._stages: dict[int, int] = {}
         self._hosts: list[Any] = []
         self._waiting = False
@@ -61,19 +61,19 @@ class Story(Listener):
         """Discard all earlier events, and their failure."""
         self.events.clear()
         self.values.clear()
-        self._open.clear()
+        self._unanswered.clear()
         self.failure = {}
 
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
         """Record a request to a process."""
         if self.failure:
             return
-        self._open[id(actor)] = len(self.events)
+        self._unanswered[id(actor)] = len(self.events)
         self._add(actor, "call", do=message["do"], given=message["with"])
 
     def answered(self, actor: Any, message: dict[str, Any], value: Any) -> None:
         """Record the answer of a process."""
-        number = self._open.pop(id(actor), None)
+        number = self._unanswered.pop(id(actor), None)
         if number is None:  # the request is from before the recording
             return
         event = self.events[number]
@@ -125,18 +125,18 @@ class Story(Listener):
         """Record the first failure, and stop recording."""
         if self.failure:
             return
-        self.failure = {"kind": kind, "sentence": sentence, "event": self._last()}
+        self.failure = {"kind": kind, "sentence": sentence, "event": self._last_call()}
         if kind == "equality":
-            self._compared(actual, expected)
-        elif kind == "condition" and not self._is_about_the_answer(_condition()):
-            self.failure["kind"] = UNTOLD
+            self._record_comparison(actual, expected)
+        elif kind == "condition" and not self._depends_on_answer(_condition()):
+            self.failure["kind"] = UNATTRIBUTED
 
-    def _compared(self, actual: Any, expected: Any) -> None:
+    def _record_comparison(self, actual: Any, expected: Any) -> None:
         """Record which answer is wrong, and what it should have been."""
         actual, expected = _first_difference(actual, expected)
-        number, as_text = self._source_of(actual)
+        number, as_text = self._origin_of(actual)
         if number is None:
-            self.failure["kind"] = UNTOLD
+            self.failure["kind"] = UNATTRIBUTED
             return
         self.failure |= {"event": number, "as_text": as_text}
         self.failure["expected"] = wire.encode(expected, _refer)
@@ -144,7 +144,7 @@ class Story(Listener):
             same = [n for n, value in enumerate(self.values) if value is expected]
             self.failure["expected_event"] = same[-1] if same else None
 
-    def _source_of(self, actual: Any) -> tuple[int | None, bool]:
+    def _origin_of(self, actual: Any) -> tuple[int | None, bool]:
         """Return the event that returned `actual`, and whether `actual` is its `repr`.
 
         A container is found in any event, a value of a `PLAIN` type only in the last
@@ -161,15 +161,15 @@ class Story(Listener):
         known = (n for n, value in enumerate(self.values) if value is actual)
         return max(known, default=None), False
 
-    def _is_about_the_answer(self, condition: Condition | None) -> bool:
+    def _depends_on_answer(self, condition: Condition | None) -> bool:
         """Return whether a condition depends on the last answer."""
         last = self._latest_answer()
         if last is None or condition is None:
             return False
-        if any(isinstance(asked, Remote | Requester) for asked in condition.asked):
+        if any(isinstance(asked, Remote | Requester) for asked in condition.receivers):
             return True
         value = self.values[last]
-        return any(_is_the_same(named, value) for named in condition.named)
+        return any(_is_the_same(named, value) for named in condition.values)
 
     def _latest_answer(self) -> int | None:
         """Return the number of the last event, if it was answered."""
@@ -177,7 +177,7 @@ class Story(Listener):
             return None
         return len(self.events) - 1
 
-    def _last(self) -> int | None:
+    def _last_call(self) -> int | None:
         numbers = (n for n, e in enumerate(self.events) if e["kind"] == "call")
         return max(numbers, default=None)
 
@@ -187,12 +187,12 @@ class Condition:
     """The condition of a check.
 
     Args:
-        named: the values of the local variables in it.
-        asked: the objects whose methods it calls.
+        values: the values of the local variables in it.
+        receivers: the objects whose methods it calls.
     """
 
-    named: tuple[Any, ...]
-    asked: tuple[Any, ...]
+    values: tuple[Any, ...]
+    receivers: tuple[Any, ...]
 
 
 def _condition() -> Condition | None:
@@ -258,17 +258,17 @@ def _refer(value: Any) -> dict[str, Any]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
     """Record while the test runs, and then write the events to the file."""
-    test, story = pyfuncitem.obj, Story()
+    test, recorder = pyfuncitem.obj, EventRecorder()
 
     @functools.wraps(test)
-    def heard(**arguments: Any) -> None:
-        with use_listener(story):
+    def recorded_test(**arguments: Any) -> None:
+        with use_listener(recorder):
             test(**arguments)
 
-    pyfuncitem.obj = heard
+    pyfuncitem.obj = recorded_test
     try:
         return (yield)
     finally:
         pyfuncitem.obj = test
-        with open(os.environ[FILE], "w", encoding="utf-8") as file:
-            json.dump(story.as_data(), file)
+        with open(os.environ[FILE_VARIABLE], "w", encoding="utf-8") as file:
+            json.dump(recorder.as_data(), file)

@@ -36,7 +36,7 @@ ANSWER_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedRun:
     """A case that was run again.
 
     Args:
@@ -48,29 +48,29 @@ class Recorded:
     events: dict[str, Any]
 
 
-def record(case: str, options: Sequence[str], limit: float) -> Recorded:
+def record(case: str, options: Sequence[str], limit: float) -> RecordedRun:
     """Run one case and return its report and its events.
 
     Raises:
         Untranslatable: the case could not be run.
     """
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        report, story = Path(folder, "report.jsonl"), Path(folder, "story.json")
+        report, events = Path(folder, "report.jsonl"), Path(folder, "events.json")
         command = suite_command(
             *OPTIONS, *options, f"--case={case}", f"--report={report}"
         )
-        variables = os.environ | {recording.FILE: str(story)}
+        variables = os.environ | {recording.FILE_VARIABLE: str(events)}
         result = run(command, limit, env=variables)
         try:
             found = read_report(str(report))
-            return Recorded(found, json.loads(story.read_text(encoding="utf-8")))
+            return RecordedRun(found, json.loads(events.read_text(encoding="utf-8")))
         except (ReportError, OSError, ValueError):
             said = result.last_line or f"it took longer than {limit:g} s"
             raise Untranslatable(f"the case could not be run again: {said}") from None
 
 
 @dataclass(frozen=True)
-class Shown:
+class ProgramResult:
     """The result of a program.
 
     Args:
@@ -82,7 +82,9 @@ class Shown:
     output: str
 
 
-def execute(program: str, implementation: Implementation, limit: float) -> Shown:
+def execute(
+    program: str, implementation: Implementation, limit: float
+) -> ProgramResult:
     """Run a program for at most `limit` seconds, and end all its processes."""
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         file, root = Path(folder, "program.py"), stage_folder.new_path()
@@ -95,7 +97,7 @@ def execute(program: str, implementation: Implementation, limit: float) -> Shown
             output = log.read_text(encoding="utf-8", errors="backslashreplace")
         finally:
             supervisor.close()
-    return Shown(status, printable(output))
+    return ProgramResult(status, printable(output))
 
 
 def _path() -> str:

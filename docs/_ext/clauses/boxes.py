@@ -75,18 +75,18 @@ def links(citations: list[Citation], docname: str, otherwise: str) -> nodes.Node
 
 
 def example_of(example: Example | None, docname: str) -> nodes.Node:
-    """Return the story of a test, with its steps folded below it."""
+    """Return the summary of a test, with its steps folded below it."""
     if example is None:
         return missing("no test cites this clause")
     if not example.steps:
-        return paragraph(example.story)
+        return paragraph(example.summary)
     steps = nodes.literal_block("", example.steps, language="python")
     line = [nodes.Text("Steps of "), place_link(example.test, docname)]
     called = [place_link(place, docname) for place in example.calls]
     if called:
         line += [nodes.Text(", which needs "), *between(called, ", ")]
     told = nodes.paragraph("", "", *line, nodes.Text("."))
-    return folded([nodes.Text(example.story)], steps, told)
+    return folded([nodes.Text(example.summary)], steps, told)
 
 
 def place_link(place: Place, docname: str) -> nodes.Node:

@@ -131,7 +131,7 @@ def claims_without_the_lock(table, allocation):
     process = table.file.process()
     process.point("looks for a slot")
     slot = int(np.flatnonzero(table.slots["state"] == counts.VACANT)[0])
-    process.saw(slot)
+    process.observe(slot)
     process.point("claims it")
     row = table.slots[slot]
     row["allocation"] = allocation

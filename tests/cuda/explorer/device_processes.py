@@ -70,7 +70,7 @@ class Process:
         self.history: object = name
         self.label = "starts"
         self.ready: Ready | None = None
-        self.made: Counter[str] = Counter()
+        self.name_counts: Counter[str] = Counter()
         self._turn, self._returned = threading.Lock(), threading.Lock()
         self._turn.acquire()
         self._returned.acquire()
@@ -86,15 +86,15 @@ class Process:
     def step(self) -> None:
         """Do one operation, and continue to the next point."""
         self.history = hash((self.history, self.label))
-        self._go_on()
+        self._resume()
 
     def kill(self) -> None:
         """Kill the process where it waits. What its thread does later has no effect."""
         self.was_killed = True
         self.world.end(self.name)
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._turn.release()
         self._returned.acquire()
 
@@ -111,14 +111,14 @@ class Process:
         except (Killed, Violation):
             pass
         except Exception as error:
-            self.failed(error)
+            self.record_failure(error)
         finally:
             sys.settrace(None)
             self.is_over = True
             self.world.end(self.name)
             self._returned.release()
 
-    def failed(self, error: Exception) -> None:
+    def record_failure(self, error: Exception) -> None:
         """Record an exception of an operation as a violation.
 
         Exceptions after the process was killed do not count.
@@ -127,7 +127,7 @@ class Process:
             return
         with contextlib.suppress(Violation):
             what = f"{self.name} at {self.label!r}: {type(error).__name__}: {error}"
-            self.world.violated("nobody_fails", what)
+            self.world.record_violation("nobody_fails", what)
 
     def point(self, label: str, ready: Ready | None = None) -> None:
         """Let other processes run before the next operation of this one."""
@@ -139,7 +139,7 @@ class Process:
         if self.was_killed:
             raise Killed
 
-    def saw(self, observed: object) -> None:
+    def observe(self, observed: object) -> None:
         """Add the result of an operation to the history.
 
         A process is deterministic, so equal histories mean equal states.
@@ -148,8 +148,8 @@ class Process:
 
     def new_name(self, what: str) -> bytes:
         """Return a name for a new object, which does not depend on other processes."""
-        self.made[what] += 1
-        return f"{self.name}/{what}{self.made[what]}".encode()
+        self.name_counts[what] += 1
+        return f"{self.name}/{what}{self.name_counts[what]}".encode()
 
     # What programs do
 
@@ -174,7 +174,7 @@ class Process:
             copy = self.state.driver.copy_to_host
             found = self.state.use(copy, storage.data_ptr(), 1)
             if found and found[0] != value:
-                self.world.violated(
+                self.world.record_violation(
                     "written_is_read", f"{self.name} reads {found[0]}, not {value}"
                 )
 
@@ -186,36 +186,36 @@ class Process:
                 self.point(f"puts a message for {name}")
                 self.world.inboxes[name].append((self.name, message))
 
-    def message(self, sender: str) -> Message | None:
+    def next_message(self, sender: str) -> Message | None:
         """Return the next message of `sender`; None if it ended without putting one."""
         inbox = self.world.inboxes[self.name]
 
         def first() -> tuple[str, Message] | None:
-            return next((mail for mail in inbox if mail[0] == sender), None)
+            return next((entry for entry in inbox if entry[0] == sender), None)
 
         self.point(
             f"waits for a message of {sender}",
             lambda: bool(first()) or sender in self.world.ended,
         )
-        mail = first()
-        self.saw(mail)
-        if mail is None:
+        entry = first()
+        self.observe(entry)
+        if entry is None:
             return None
-        inbox.remove(mail)
-        return mail[1]
+        inbox.remove(entry)
+        return entry[1]
 
     def receive(self, sender: str) -> DeviceStorage | None:
         """Return the storage in the next message of `sender`; None if it is lost."""
-        message = self.message(sender)
-        return None if message is None else self.built(message)
+        message = self.next_message(sender)
+        return None if message is None else self.rebuild_storage(message)
 
-    def built(self, message: Message) -> DeviceStorage | None:
+    def rebuild_storage(self, message: Message) -> DeviceStorage | None:
         """Return the storage of a message; None if its maker or sender has ended."""
         try:
             return protocol.receive(self.state, message)
         except (MakerGoneError, DeviceHandleError) as error:
-            if not self.machine.have_ended({message.table.pid, message.sender.pid}):
-                self.failed(error)
+            if not self.machine.any_ended({message.table.pid, message.sender.pid}):
+                self.record_failure(error)
             return None
 
     def wait_for(self, *names: str) -> None:
@@ -236,17 +236,19 @@ class Process:
         protocol.collect(self.state)
         protocol.collect(self.state)
         table = self.state.own_table
-        in_flight = [] if table is None else lost_sends(table)
+        in_flight = [] if table is None else unreceived_allocations(table)
         if in_flight and not self.world.kills:
-            self.world.violated("all_is_given_back", f"a slot of {self.name} is taken")
+            self.world.record_violation(
+                "all_is_given_back", f"a slot of {self.name} is taken"
+            )
         own = sum(each.maker == self.name for each in self.world.memory.values())
         events = sum(each.maker == self.name for each in self.world.events.values())
         if own > len(set(in_flight)) or events > len(in_flight):
             what = f"{self.name} has {own} allocations and {events} events"
-            self.world.violated("all_is_given_back", what)
+            self.world.record_violation("all_is_given_back", what)
 
 
-def lost_sends(table: counts.CountTable) -> list[int]:
+def unreceived_allocations(table: counts.CountTable) -> list[int]:
     """Return the allocations of the messages that nobody has received.
 
     Raises:
@@ -254,7 +256,9 @@ def lost_sends(table: counts.CountTable) -> list[int]:
     """
     states = table.slots["state"].tolist()
     if {counts.TAKEN, counts.HELD} & set(states):
-        current().world.violated("all_is_given_back", "a slot is still held")
+        current_process().world.record_violation(
+            "all_is_given_back", "a slot is still held"
+        )
     return [int(row["allocation"]) for row in table.slots if row["state"]]
 
 
@@ -263,11 +267,11 @@ class Machine:
 
     Args:
         kills: the maximum number of processes to kill.
-        room: the number of allocations that fit on the device.
+        capacity: the number of allocations that fit on the device.
     """
 
-    def __init__(self, kills: int = 0, room: int = 3) -> None:
-        self.world = World(room)
+    def __init__(self, kills: int = 0, capacity: int = 3) -> None:
+        self.world = World(capacity)
         self.kills = kills
         self.processes: dict[str, Process] = {}
         self.steps = 0
@@ -277,7 +281,7 @@ class Machine:
         for name, program in programs.items():
             Process(self, name, program)
 
-    def have_ended(self, pids: set[int]) -> bool:
+    def any_ended(self, pids: set[int]) -> bool:
         """Return whether at least one of these processes has ended."""
         ended = {self.processes[name].pid for name in self.world.ended}
         return bool(pids & ended)
@@ -329,7 +333,7 @@ class Machine:
 _of_thread = threading.local()
 
 
-def current() -> Process:
+def current_process() -> Process:
     """Return the process of the current thread."""
     found: Process = _of_thread.process
     return found
@@ -355,13 +359,13 @@ class ModelDriver:
     def _base(self, memory: Memory) -> int:
         return self._process.pid * VIEW_BYTES + memory.place * PLACE_BYTES
 
-    def _at(self, pointer: int) -> bytes:
+    def _handle_at(self, pointer: int) -> bytes:
         """Return the handle of the memory at a pointer of this process, or b""."""
         process = self._process
         for handle, memory in self._world.memory.items():
             mine = memory.maker == process.name
             if pointer == self._base(memory) and (
-                mine or self._world.opened[process.name, handle]
+                mine or self._world.open_count[process.name, handle]
             ):
                 return handle
         return b""
@@ -369,7 +373,7 @@ class ModelDriver:
     def allocate(self, nbytes: int) -> int:
         self._process.point("allocates")
         place = self._world.free_place()
-        self._process.saw(place)
+        self._process.observe(place)
         if place is None:
             raise OutOfDeviceMemoryError("there is no room")
         made = Memory(self._process.name, place)
@@ -378,36 +382,36 @@ class ModelDriver:
 
     def free(self, base: int) -> None:
         self._process.point("frees")
-        self._world.free(self._at(base))
+        self._world.free(self._handle_at(base))
 
     def ipc_handle(self, pointer: int) -> bytes:
-        return self._at(pointer)
+        return self._handle_at(pointer)
 
     def open_handle(self, handle: bytes) -> int:
         self._process.point("opens memory")
         memory = self._world.memory.get(handle)
-        self._process.saw(memory and memory.place)
+        self._process.observe(memory and memory.place)
         if memory is None:
             raise DeviceHandleError("there is no such memory")
-        self._world.opened[self._process.name, handle] += 1
+        self._world.open_count[self._process.name, handle] += 1
         return self._base(memory)
 
     def close_handle(self, base: int) -> None:
         self._process.point("closes memory")
-        handle = self._at(base)
+        handle = self._handle_at(base)
         if handle:  # else its maker has ended
             self._world.refuse_pending(self._process.name, handle, "close")
-            self._world.opened[self._process.name, handle] -= 1
+            self._world.open_count[self._process.name, handle] -= 1
 
     def copy_to_device(self, pointer: int, data: bytes) -> None:
         stream = self._world.streams[self._process.name]
-        stream.append(("write", self._at(pointer), data[0]))
+        stream.append(("write", self._handle_at(pointer), data[0]))
 
     def copy_to_host(self, pointer: int, nbytes: int) -> bytes:
         self._wait_for_work("reads")
-        memory = self._world.memory.get(self._at(pointer))
+        memory = self._world.memory.get(self._handle_at(pointer))
         found = b"" if memory is None else bytes([memory.value % 256])
-        self._process.saw(found)
+        self._process.observe(found)
         return found
 
     def synchronize(self) -> None:
@@ -420,9 +424,9 @@ class ModelDriver:
     def event_create(self) -> int:
         event = self._process.new_name("event")
         self._world.events[event] = DeviceEvent(self._process.name)
-        return self._known(event)
+        return self._add_event(event)
 
-    def _known(self, event: bytes) -> int:
+    def _add_event(self, event: bytes) -> int:
         self._events.append(event)
         return len(self._events) - 1
 
@@ -441,10 +445,10 @@ class ModelDriver:
 
     def event_open(self, handle: bytes) -> int:
         self._process.point("opens an event")
-        self._process.saw(handle in self._world.events)
+        self._process.observe(handle in self._world.events)
         if handle not in self._world.events:
             raise DeviceHandleError("there is no such event")
-        return self._known(handle)
+        return self._add_event(handle)
 
     def event_wait(self, event: int) -> None:
         self._process.point("waits for an event")
@@ -470,35 +474,35 @@ class ModelFile:
 
     def __init__(self, token: bytes) -> None:
         self.token = token
-        self._file = current().world.files[token]
+        self._file = current_process().world.files[token]
         self.memory = self._file.content
-        maker = current().machine.processes[self._file.maker]
+        maker = current_process().machine.processes[self._file.maker]
         self.address = Address(maker.pid, 0, token)
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> ModelFile:
-        process = current()
+        process = current_process()
         token = process.new_name(name)
         process.world.files[token] = File(process.name, bytearray(nbytes))
         return cls(token)
 
     @classmethod
     def join(cls, address: Address, name: str) -> ModelFile:
-        process = current()
+        process = current_process()
         process.point("joins the counts of another")
-        is_gone = process.machine.have_ended({address.pid})
-        process.saw(is_gone)
+        is_gone = process.machine.any_ended({address.pid})
+        process.observe(is_gone)
         if is_gone:
             raise MakerGoneError("the maker of the counts has ended")
         return cls(address.token)
 
     def process(self) -> Process:
         """Return the process that uses the file in the current thread."""
-        return current()
+        return current_process()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        process = current()
+        process = current_process()
         process.point("locks the counts", lambda: not self._file.locked_by)
         self._file.locked_by = process.name
         try:
@@ -510,12 +514,12 @@ class ModelFile:
 
 def own_identity() -> Identity:
     """Return the identity of the process of the current thread."""
-    return Identity(current().pid, START)
+    return Identity(current_process().pid, START)
 
 
 def is_alive(pid: int, start: int) -> bool:
     """Return whether a process lives; `start` is not used."""
-    return not current().machine.have_ended({pid})
+    return not current_process().machine.any_ended({pid})
 
 
 def _lines_with_slots() -> set[int]:
@@ -536,17 +540,17 @@ def _traced(frame: types.FrameType, event: str, argument: Any) -> Any:
 def _line(frame: types.FrameType, event: str, argument: Any) -> Any:
     """Insert a point before each line that touches a slot."""
     if event == "line" and frame.f_lineno in _SLOT_LINES:
-        process = current()
+        process = current_process()
         process.point(f"{frame.f_code.co_name}, line {frame.f_lineno}")
-        process.saw(tuple(bytes(f.content) for f in process.world.files.values()))
-        process.saw(frozenset(process.world.ended))
+        process.observe(tuple(bytes(f.content) for f in process.world.files.values()))
+        process.observe(frozenset(process.world.ended))
     return _line
 
 
 def _unraisable(seen: Any) -> None:
     """Record an exception in a finalizer, which Python does not raise."""
     if not isinstance(seen.exc_value, Killed | Violation):
-        current().failed(seen.exc_value)
+        current_process().record_failure(seen.exc_value)
 
 
 @contextlib.contextmanager

@@ -110,7 +110,7 @@ def both_write(machine: Machine) -> None:
 
 def room_is_short(machine: Machine) -> None:
     """One makes a tensor where the only place was sent, and given back."""
-    machine.world.room = 1
+    machine.world.capacity = 1
     one_sends_again_after(machine)
 
 
@@ -232,10 +232,10 @@ def a_message_is_built_twice(machine: Machine) -> None:
     """The receiver builds its message a second time, which is refused."""
 
     def receiver(me: Process) -> None:
-        message = me.message("a")
+        message = me.next_message("a")
         if message is None:
             return
-        got = me.built(message)
+        got = me.rebuild_storage(message)
         try:
             second = protocol.receive(me.state, message)
         except DeviceError:

@@ -18,7 +18,7 @@ from device_programs import Scenario
 from interleavings import Choice, Found
 
 
-def started(scenario: Scenario, kills: int) -> Machine:
+def start_scenario(scenario: Scenario, kills: int) -> Machine:
     """Return a machine on which a scenario has been started."""
     machine = Machine(kills)
     scenario(machine)
@@ -29,11 +29,13 @@ def search(scenario: Scenario, kills: int = 0, most_states: int = 10**9) -> Foun
     """Search all states of a scenario, until a violation or `most_states` states."""
     with simulated():
         name = scenario.__name__
-        return interleavings.search(lambda: started(scenario, kills), name, most_states)
+        return interleavings.search(
+            lambda: start_scenario(scenario, kills), name, most_states
+        )
 
 
 def follow(scenario: Scenario, path: list[Choice]) -> str:
     """Repeat a path of a search; return the violation, or ""."""
     kills = sum(what == "kill" for what, _ in path)
     with simulated():
-        return interleavings.follow(started(scenario, kills), path)
+        return interleavings.follow(start_scenario(scenario, kills), path)

@@ -75,8 +75,8 @@ class World:
     """Everything that processes have in common.
 
     Attributes:
-        room: the number of allocations that fit.
-        opened: how often a process has opened the memory of another.
+        capacity: the number of allocations that fit.
+        open_count: how often a process has opened the memory of another.
         streams: the pending work of each process.
         inboxes: for each process the messages that it has not received, with the
             sender.
@@ -85,9 +85,9 @@ class World:
         violation: the first violation.
     """
 
-    room: int = 3
+    capacity: int = 3
     memory: dict[bytes, Memory] = field(default_factory=dict)
-    opened: Counter[tuple[str, bytes]] = field(default_factory=Counter)
+    open_count: Counter[tuple[str, bytes]] = field(default_factory=Counter)
     streams: dict[str, deque[Work]] = field(default_factory=dict)
     events: dict[bytes, DeviceEvent] = field(default_factory=dict)
     files: dict[bytes, File] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class World:
         self.streams[process] = deque()
         self.inboxes[process] = deque()
 
-    def violated(self, invariant: str, how: str) -> NoReturn:
+    def record_violation(self, invariant: str, how: str) -> NoReturn:
         """Record the first violation, so that nobody can suppress it, and raise it."""
         self.violation = self.violation or f"{invariant}: {how}"
         raise Violation(self.violation)
@@ -110,7 +110,7 @@ class World:
         """Return everything on which the next steps depend."""
         return (
             tuple((h, m.place, m.value) for h, m in sorted(self.memory.items())),
-            tuple(sorted((+self.opened).items())),
+            tuple(sorted((+self.open_count).items())),
             tuple(tuple(stream) for stream in self.streams.values()),
             tuple((h, e.recorded, e.done) for h, e in sorted(self.events.items())),
             tuple((t, bytes(f.content), f.locked_by) for t, f in self.files.items()),
@@ -123,7 +123,9 @@ class World:
     def free_place(self) -> int | None:
         """Return the lowest free place or None; so addresses are reused at once."""
         used = {each.place for each in self.memory.values()}
-        return next((place for place in range(self.room) if place not in used), None)
+        return next(
+            (place for place in range(self.capacity) if place not in used), None
+        )
 
     def free(self, handle: bytes) -> None:
         """Free memory.
@@ -132,12 +134,12 @@ class World:
             Violation: another process has it open, a message names it, or work is
                 pending.
         """
-        for process, opened in self.opened:
-            if opened == handle and self.opened[process, handle]:
-                self.violated("memory_stays", f"{process} has it open")
+        for process, opened in self.open_count:
+            if opened == handle and self.open_count[process, handle]:
+                self.record_violation("memory_stays", f"{process} has it open")
         for to, inbox in self.inboxes.items():
             if to not in self.ended and any(m.memory == handle for _, m in inbox):
-                self.violated("memory_stays", f"a message to {to} names it")
+                self.record_violation("memory_stays", f"a message to {to} names it")
         for process in self.streams:
             self.refuse_pending(process, handle, "free")
         del self.memory[handle]
@@ -145,7 +147,9 @@ class World:
     def refuse_pending(self, process: str, handle: bytes, what: str) -> None:
         """Raise `Violation` if a process has pending work on the memory."""
         if any(w[0] == "write" and w[1] == handle for w in self.streams[process]):
-            self.violated("nothing_pends", f"{process} has work pending at a {what}")
+            self.record_violation(
+                "nothing_pends", f"{process} has work pending at a {what}"
+            )
 
     # Events
 
@@ -157,7 +161,7 @@ class World:
         """
         for process, stream in self.streams.items():
             if any(work[:2] == ("wait", handle) for work in stream):
-                self.violated("events_stay", f"{process} still waits for it")
+                self.record_violation("events_stay", f"{process} still waits for it")
         del self.events[handle]
 
     # The device
@@ -186,9 +190,9 @@ class World:
         """Remove everything that a process had, as at its end."""
         self.ended.add(process)
         self.streams[process].clear()
-        for name, handle in list(self.opened):
+        for name, handle in list(self.open_count):
             if name == process:
-                del self.opened[name, handle]
+                del self.open_count[name, handle]
         self.memory = {h: m for h, m in self.memory.items() if m.maker != process}
         self.events = {h: e for h, e in self.events.items() if e.maker != process}
         for file in self.files.values():

@@ -33,9 +33,11 @@ def explore(most_states: int) -> dict[str, Any]:
     return {
         "invariants": invariants(),
         "searches": [
-            searched(name, kills, most_states) for name in SCENARIOS for kills in KILLS
+            search_entry(name, kills, most_states)
+            for name in SCENARIOS
+            for kills in KILLS
         ],
-        "faults": [judged(fault) for fault in FAULTS.values()],
+        "faults": [fault_entry(fault) for fault in FAULTS.values()],
     }
 
 
@@ -44,7 +46,7 @@ def invariants() -> dict[str, str]:
     return invariants_of(device_world)
 
 
-def searched(name: str, kills: int, most_states: int) -> dict[str, Any]:
+def search_entry(name: str, kills: int, most_states: int) -> dict[str, Any]:
     """Search one scenario with at most this many kills."""
     scenario = SCENARIOS[name]
     found = device_search.search(scenario, kills, most_states)
@@ -62,7 +64,7 @@ def searched(name: str, kills: int, most_states: int) -> dict[str, Any]:
     }
 
 
-def judged(fault: Fault) -> dict[str, Any]:
+def fault_entry(fault: Fault) -> dict[str, Any]:
     """Return how a fault is found by the search that it names."""
     with fault.applied():
         scenario = SCENARIOS[fault.scenario]

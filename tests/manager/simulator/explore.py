@@ -37,11 +37,11 @@ def explore(minutes: float, most_states: int) -> dict[str, Any]:
         "invariants": invariants(),
         "runs": random_runs(minutes * 60),
         "searches": [
-            searched(name, kills, most_states)
+            search_entry(name, kills, most_states)
             for name in search.SCENARIOS
             for kills in SEARCHES
         ],
-        "mutants": [judged(mutant) for mutant in MUTANTS.values()],
+        "mutants": [mutant_entry(mutant) for mutant in MUTANTS.values()],
     }
 
 
@@ -72,7 +72,7 @@ def random_runs(seconds: float) -> dict[str, Any]:
     }
 
 
-def searched(name: str, kills: tuple[int, int], most_states: int) -> dict[str, Any]:
+def search_entry(name: str, kills: tuple[int, int], most_states: int) -> dict[str, Any]:
     """Search one scenario, with at most these kills of managers and of clients."""
     scenario = search.SCENARIOS[name]
     found = search.search(scenario, *kills, most_states)
@@ -90,7 +90,7 @@ def searched(name: str, kills: tuple[int, int], most_states: int) -> dict[str, A
     }
 
 
-def judged(mutant: Mutant) -> dict[str, Any]:
+def mutant_entry(mutant: Mutant) -> dict[str, Any]:
     """Return how a mutant is killed: by the search that it names, or by random runs."""
     began = time.perf_counter()
     steps = 0
@@ -101,16 +101,16 @@ def judged(mutant: Mutant) -> dict[str, Any]:
             found = search.search(scenario, *kills)
             path = [" ".join(choice) for choice in found.path]
             by = {"scenario": mutant.scenario, "path": path}
-            return verdict(mutant, began, found.steps, found.violation, by)
+            return entry_of(mutant, began, found.steps, found.violation, by)
         for seed in range(MUTANT_RUNS):
             outcome = runs.run(seed)
             steps += outcome.steps
             if outcome.violation:
-                return verdict(mutant, began, steps, outcome.violation, {"seed": seed})
-    return verdict(mutant, began, steps, "", {})
+                return entry_of(mutant, began, steps, outcome.violation, {"seed": seed})
+    return entry_of(mutant, began, steps, "", {})
 
 
-def verdict(
+def entry_of(
     mutant: Mutant, began: float, steps: int, violation: str, by: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the entry of a mutant in the record."""

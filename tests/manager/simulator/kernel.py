@@ -38,8 +38,11 @@ def waiting_point(label: str, ready: Ready | None) -> Generator[Any, None, None]
     yield label, ready
 
 
-class Opened:
-    """Something that processes and messages hold open; the last close calls `ended`."""
+class OpenObject:
+    """Something that processes and messages hold open.
+
+    The last close calls `on_last_close`.
+    """
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
@@ -51,35 +54,35 @@ class Opened:
     def close(self) -> None:
         self.references -= 1
         if not self.references:
-            self.ended()
+            self.on_last_close()
 
-    def ended(self) -> None:
+    def on_last_close(self) -> None:
         pass
 
     def key(self) -> object:
         return self.references
 
 
-class PipeEnd(Opened):
+class PipeEnd(OpenObject):
     """One end of a pipe. Each end can observe that the other end was closed."""
 
-    reader: Opened | None = None
+    reader: OpenObject | None = None
 
 
-class End(Opened):
+class ConnectionEnd(OpenObject):
     """One end of a connection; `inbox` has messages that its holder has not read."""
 
     def __init__(self, identity: str) -> None:
         super().__init__(identity)
-        self.inbox: deque[tuple[bytes, list[Opened]]] = deque()
-        self.peer: End
+        self.inbox: deque[tuple[bytes, list[OpenObject]]] = deque()
+        self.peer: ConnectionEnd
 
-    def ended(self) -> None:
+    def on_last_close(self) -> None:
         while self.inbox:
             for attached in self.inbox.popleft()[1]:
                 attached.close()
 
-    def send(self, message: bytes, attached: list[Opened]) -> None:
+    def send(self, message: bytes, attached: list[OpenObject]) -> None:
         """Send to the other end.
 
         Raises:
@@ -91,7 +94,7 @@ class End(Opened):
             one.references += 1
         self.peer.inbox.append((message, list(attached)))
 
-    def has_news(self) -> bool:
+    def is_readable(self) -> bool:
         return bool(self.inbox) or self.peer.is_closed()
 
     def key(self) -> object:
@@ -99,15 +102,15 @@ class End(Opened):
         return self.references, texts
 
 
-class Listener(Opened):
+class Listener(OpenObject):
     """A socket that others connect to; `backlog` has the connections to be accepted."""
 
     def __init__(self, identity: str) -> None:
         super().__init__(identity)
         self.is_bound = self.is_listening = False
-        self.backlog: deque[End] = deque()
+        self.backlog: deque[ConnectionEnd] = deque()
 
-    def ended(self) -> None:
+    def on_last_close(self) -> None:
         while self.backlog:
             self.backlog.popleft().close()
 
@@ -116,7 +119,7 @@ class Listener(Opened):
         return self.references, self.is_bound, self.is_listening, waiting
 
 
-class Lock(Opened):
+class Lock(OpenObject):
     """The lock on a directory. It is held until its holder closes it."""
 
     def __init__(self, identity: str, directory: Directory) -> None:
@@ -124,7 +127,7 @@ class Lock(Opened):
         self.directory = directory
         directory.locked_by = self
 
-    def ended(self) -> None:
+    def on_last_close(self) -> None:
         self.directory.locked_by = None
 
 
@@ -150,8 +153,8 @@ class Process:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.opened: list[Opened] = []
-        self.made = 0
+        self.open_objects: list[OpenObject] = []
+        self.object_count = 0
         self.speed = 0  # the weight with which it is chosen; 0 before it is drawn
         self.is_dead = False
         self.history: object = name
@@ -170,7 +173,7 @@ class Process:
         if not self.is_dead:
             await waiting_point(label, ready)
 
-    def saw(self, observed: object) -> None:
+    def observe(self, observed: object) -> None:
         """Add the result of an operation to the history.
 
         A process is deterministic, so equal histories mean equal states.
@@ -201,30 +204,30 @@ class Process:
         """Mark this process as dead, and close everything that it has open."""
         self.is_dead = True
         self.label = "has ended"
-        while self.opened:
-            self.opened.pop().close()
+        while self.open_objects:
+            self.open_objects.pop().close()
 
     # --- what the process opens
 
     def identity(self, what: str) -> str:
         """Return a name for a new object, which does not depend on other processes."""
-        self.made += 1
-        return f"{self.name}/{what}{self.made}"
+        self.object_count += 1
+        return f"{self.name}/{what}{self.object_count}"
 
-    def open(self, *opened: Opened) -> None:
+    def open(self, *opened: OpenObject) -> None:
         for one in opened:
             one.references += 1
-            self.opened.append(one)
+            self.open_objects.append(one)
 
-    def close(self, opened: Opened | None) -> None:
-        if opened is not None and opened in self.opened:
-            self.opened.remove(opened)
+    def close(self, opened: OpenObject | None) -> None:
+        if opened is not None and opened in self.open_objects:
+            self.open_objects.remove(opened)
             opened.close()
 
-    def connection(self) -> tuple[End, End]:
+    def connection(self) -> tuple[ConnectionEnd, ConnectionEnd]:
         """Return the two ends of a new connection, which no process has open yet."""
         identity = self.identity("connection")
-        ends = End(f"{identity}a"), End(f"{identity}b")
+        ends = ConnectionEnd(f"{identity}a"), ConnectionEnd(f"{identity}b")
         ends[0].peer, ends[1].peer = ends[1], ends[0]
         return ends
 

@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 import systems
-from processes import ClientProcess, Rules
+from processes import ClientProcess, ProtocolSteps
 from sharedtensor.errors import ManagerError
 from sharedtensor.manager import messages
 from sharedtensor.manager.accounting import Names
@@ -193,29 +193,35 @@ async def makes_before_it_registers(self: ClientProcess, name: str) -> None:
     """A file is made before the manager knows its name."""
     await self.point(f"makes {name}")
     self.world.files.add(messages.PREFIX + name.encode())
-    if await self.tell(messages.REGISTER, name):
+    if await self.deliver(messages.REGISTER, name):
         self.held[name] += 1
 
 
-@mutant(Rules, "announce")
-async def announces_nothing(self: Rules, process: Any, name: str, here: Any) -> bool:
+@mutant(ProtocolSteps, "announce")
+async def announces_nothing(
+    self: ProtocolSteps, process: Any, name: str, read_end: Any
+) -> bool:
     """The manager is not told of messages in flight."""
     return True
 
 
-@mutant(Rules, "take_over")
-async def lets_go_before_it_holds(self: Rules, process: Any, mail: Any) -> None:
+@mutant(ProtocolSteps, "take_over")
+async def lets_go_before_it_holds(
+    self: ProtocolSteps, process: Any, message: Any
+) -> None:
     """A receiver closes the message's descriptor before it has registered."""
-    process.close(mail.there)
-    await process.acknowledge(mail)
-    await process.hold(mail)
+    process.close(message.pipe_end)
+    await process.acknowledge(message)
+    await process.hold(message)
 
 
-@mutant(Rules, "take_over")
-async def acknowledges_before_it_holds(self: Rules, process: Any, mail: Any) -> None:
+@mutant(ProtocolSteps, "take_over")
+async def acknowledges_before_it_holds(
+    self: ProtocolSteps, process: Any, message: Any
+) -> None:
     """A receiver acknowledges a counted message before it has registered."""
-    await process.acknowledge(mail)
-    await process.hold(mail)
+    await process.acknowledge(message)
+    await process.hold(message)
 
 
 @mutant(Conversation, "register_kept_open")
@@ -238,14 +244,14 @@ def holds_by_a_dead_manager(self: SimulatedConversation, descriptor: Any) -> boo
     return True
 
 
-@mutant(Rules, "prefork")
+@mutant(ProtocolSteps, "prefork")
 async def children_get_nothing_that_is_kept_open(
-    self: Rules, process: Any, theirs: Any
+    self: ProtocolSteps, process: Any, manager_end: Any
 ) -> None:
     """A fork does not register what its parent holds by a descriptor."""
     if process.conversation.connection is None:
         raise OSError
-    await process.conversation.transmit(messages.PREFORK, (theirs,))
+    await process.conversation.transmit(messages.PREFORK, (manager_end,))
 
 
 @mutant(Conversation, "may_leave", "one_passes_on")
@@ -254,8 +260,10 @@ def leaves_with_counted_messages(self: Conversation) -> bool:
     return not self.holds
 
 
-@mutant(Rules, "prefork")
-async def children_come_by_themselves(self: Rules, process: Any, theirs: Any) -> None:
+@mutant(ProtocolSteps, "prefork")
+async def children_come_by_themselves(
+    self: ProtocolSteps, process: Any, manager_end: Any
+) -> None:
     """A forked child gets no connection from its parent, and connects later."""
     raise OSError
 

@@ -30,7 +30,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kernel import End, Listener, PipeEnd, Process, Violation, World
+from kernel import ConnectionEnd, Listener, PipeEnd, Process, Violation, World
 from sharedtensor.errors import ManagerError
 from sharedtensor.manager import conversation, messages, serving
 from systems import (
@@ -49,19 +49,20 @@ def encoded(name: str) -> bytes:
     return messages.PREFIX + name.encode()
 
 
-class Mail:
+class Message:
     """A message in flight, or one that its receiver has just taken from its channel.
 
-    `there` is the end of a pipe that the message carries; None for a counted message.
+    `pipe_end` is the end of a pipe that the message carries; a counted message has
+    none.
     `kills` is the number of managers that were killed before the message was made.
     """
 
     def __init__(
-        self, simulation: Simulation, name: str, sender: str, there: PipeEnd | None
+        self, simulation: Simulation, name: str, sender: str, pipe_end: PipeEnd | None
     ) -> None:
         self.name = name
         self.sender = sender
-        self.there = there
+        self.pipe_end = pipe_end
         self.kills = simulation.manager_kills
 
     def is_guaranteed(self, simulation: Simulation) -> bool:
@@ -72,10 +73,12 @@ class Mail:
         """
         if self.kills != simulation.manager_kills:
             return False
-        return self.there is not None or not simulation.processes[self.sender].is_dead
+        return (
+            self.pipe_end is not None or not simulation.processes[self.sender].is_dead
+        )
 
     def key(self) -> object:
-        pipe = self.there and self.there.identity
+        pipe = self.pipe_end and self.pipe_end.identity
         return self.name, self.sender, pipe, self.kills
 
 
@@ -85,7 +88,7 @@ class ManagerProcess(Process):
     world: Simulation
 
     def __init__(
-        self, world: Simulation, name: str, listener: Listener, first: End
+        self, world: Simulation, name: str, listener: Listener, first: ConnectionEnd
     ) -> None:
         super().__init__(world, name)
         self.is_over = False
@@ -93,7 +96,7 @@ class ManagerProcess(Process):
         self.was_killed = False
         self.open(listener, first)
         self.system = ManagerSystem(self, listener)
-        self.manager = world.rules.manager(self.system, first, GRACE)
+        self.manager = world.protocol.manager(self.system, first, GRACE)
         self.manager.names.spare_lines = 1
         self.run(self.serve())
 
@@ -111,9 +114,9 @@ class ManagerProcess(Process):
         """Return whether the manager waits for news and has no work left."""
         names = self.manager.names
         has_work = names.candidates or names.confirmed or self.manager.requests
-        return self.label == "polls" and not has_work and not self.system.has_news()
+        return self.label == "polls" and not has_work and not self.system.has_events()
 
-    def checkpoint(self) -> None:
+    def normalize_history(self) -> None:
         """Replace the history by a hash of the manager's state, before it polls.
 
         So a search recognises a state that different histories lead to.
@@ -156,38 +159,35 @@ class ClientProcess(Process):
         super().__init__(world, name)
         self.is_own = is_own
         self.held: Counter[str] = Counter()
-        self.private: set[str] = set()  # names made here that no other process knew
-        self.mail: deque[Mail] = deque()
-        self.in_hand: Mail | None = None
-        self.forked = 0
+        self.unshared: set[str] = set()  # names made here that no other process knew
+        self.inbox: deque[Message] = deque()
+        self.being_received: Message | None = None
+        self.fork_count = 0
         self.is_leaving = False
-        self.is_known = False  # whether others can know the address of its manager
-        self.conversation = world.rules.conversation(self)
-
-    def do(self, program: Coroutine[Any, None, Any]) -> None:
-        self.run(program)
+        self.manager_is_known = False  # whether others can know the address
+        self.conversation = world.protocol.conversation(self)
 
     def end(self) -> None:
-        for mail in self.mail:
-            if mail.there is not None:
-                mail.there.close()
-        self.mail.clear()
-        self.in_hand = None
+        for message in self.inbox:
+            if message.pipe_end is not None:
+                message.pipe_end.close()
+        self.inbox.clear()
+        self.being_received = None
         self.held.clear()
         super().end()
 
     # --- as the package does it
 
-    async def tell(self, kind: bytes, name: str, *given: Any) -> bool:
+    async def deliver(self, kind: bytes, name: str, *given: Any) -> bool:
         """Send a message about a name, as `client.Client.deliver` does.
 
         Returns:
             False if that raises `ManagerError`.
         """
-        deliver = self.conversation.deliver
-        return await self.say(deliver(kind, encoded(name), given, self.is_own))
+        request = self.conversation.deliver
+        return await self.attempt(request(kind, encoded(name), given, self.is_own))
 
-    async def say(self, said: Coroutine[Any, Any, None]) -> bool:
+    async def attempt(self, request: Coroutine[Any, Any, None]) -> bool:
         """Send something to the manager; return False if that raises `ManagerError`.
 
         A client of another's manager leaves it afterwards if it may.
@@ -196,15 +196,15 @@ class ClientProcess(Process):
             Violation: it raises although this process holds names.
         """
         try:
-            await said
+            await request
         except ManagerError as error:
-            self.saw("error")
+            self.observe("error")
             if self.held:
                 raise Violation(f"holders_are_served: {self.name}: {error}") from error
             return False
         if not self.is_own and self.conversation.may_leave():
             self.conversation.leave()
-            self.conversation = self.world.rules.conversation(self)
+            self.conversation = self.world.protocol.conversation(self)
         return True
 
     async def start(self) -> None:
@@ -214,57 +214,57 @@ class ClientProcess(Process):
 
     async def make(self, name: str) -> None:
         """Share a new tensor: register its name, and then make its file."""
-        if await self.tell(messages.REGISTER, name):
+        if await self.deliver(messages.REGISTER, name):
             await self.point(f"makes {name}")
             self.world.files.add(encoded(name))
             self.held[name] += 1
-            self.private.add(name)
+            self.unshared.add(name)
 
     async def make_and_send(self, name: str, receiver: str) -> None:
         """Share a new tensor by sending it; one message registers and announces it."""
-        there = PipeEnd(self.identity("pipe"))
-        self.open(there)
-        here = ReadEnd(there.identity, there)
-        if await self.tell(messages.REGISTER_ANNOUNCED, name, here):
-            mail = Mail(self.world, name, self.name, there)
+        pipe_end = PipeEnd(self.identity("pipe"))
+        self.open(pipe_end)
+        read_end = ReadEnd(pipe_end.identity, pipe_end)
+        if await self.deliver(messages.REGISTER_ANNOUNCED, name, read_end):
+            message = Message(self.world, name, self.name, pipe_end)
             await self.point(f"makes {name}")
             self.world.files.add(encoded(name))
             self.held[name] += 1
-            await self.put(mail, receiver)
-        self.close(there)
+            await self.put(message, receiver)
+        self.close(pipe_end)
 
     async def send(self, name: str, receiver: str) -> None:
         """Send a name that this process holds, in a message with a descriptor."""
         if name not in self.held:
             return
-        self.private.discard(name)
-        there = PipeEnd(self.identity("pipe"))
-        self.open(there)
-        here = ReadEnd(there.identity, there)
-        if await self.world.rules.announce(self, name, here):
-            await self.put(Mail(self.world, name, self.name, there), receiver)
-        self.close(there)
+        self.unshared.discard(name)
+        pipe_end = PipeEnd(self.identity("pipe"))
+        self.open(pipe_end)
+        read_end = ReadEnd(pipe_end.identity, pipe_end)
+        if await self.world.protocol.announce(self, name, read_end):
+            await self.put(Message(self.world, name, self.name, pipe_end), receiver)
+        self.close(pipe_end)
 
     async def send_counted(self, name: str, receiver: str) -> None:
         """Send a name that this process holds, in a message without descriptors."""
         if name not in self.held:
             return
-        self.private.discard(name)
-        if await self.tell(messages.ANNOUNCE_COUNTED, name):
-            mail = Mail(self.world, name, self.name, None)
-            if not await self.put(mail, receiver):
-                await self.tell(messages.WITHDRAW_COUNTED, name)
+        self.unshared.discard(name)
+        if await self.deliver(messages.ANNOUNCE_COUNTED, name):
+            message = Message(self.world, name, self.name, None)
+            if not await self.put(message, receiver):
+                await self.deliver(messages.WITHDRAW_COUNTED, name)
 
-    async def put(self, mail: Mail, receiver: str) -> bool:
+    async def put(self, message: Message, receiver: str) -> bool:
         """Put a message into a channel; return whether the receiver still lives."""
-        await self.point(f"puts {mail.name}")
+        await self.point(f"puts {message.name}")
         to = self.world.processes.get(receiver)
         can = isinstance(to, ClientProcess) and not to.is_dead
-        self.saw(can)
+        self.observe(can)
         if can:
-            to.mail.append(mail)
-            if mail.there is not None:
-                mail.there.references += 1
+            to.inbox.append(message)
+            if message.pipe_end is not None:
+                message.pipe_end.references += 1
         return can
 
     async def receive(self) -> None:
@@ -272,18 +272,18 @@ class ClientProcess(Process):
 
         The descriptor stays open if the name is held by it.
         """
-        await self.point("receives", lambda: bool(self.mail) or self.is_last())
-        self.saw(self.mail[0].key() if self.mail else None)
-        if not self.mail:
+        await self.point("receives", lambda: bool(self.inbox) or self.is_last())
+        self.observe(self.inbox[0].key() if self.inbox else None)
+        if not self.inbox:
             return
-        mail = self.in_hand = self.mail.popleft()
-        if mail.there is not None:
-            self.opened.append(mail.there)
-        await self.world.rules.take_over(self, mail)
-        self.in_hand = None
+        message = self.being_received = self.inbox.popleft()
+        if message.pipe_end is not None:
+            self.open_objects.append(message.pipe_end)
+        await self.world.protocol.take_over(self, message)
+        self.being_received = None
         kept = self.conversation.kept_open
-        if kept is None or kept[1] is not mail.there:
-            self.close(mail.there)
+        if kept is None or kept[1] is not message.pipe_end:
+            self.close(message.pipe_end)
 
     def is_last(self) -> bool:
         """Return whether no other client is left that could send something."""
@@ -291,49 +291,52 @@ class ClientProcess(Process):
         return all(one is self or one.is_dead or one.is_waiting() for one in clients)
 
     def is_waiting(self) -> bool:
-        return self.label in ("receives", "settles", "is silent") and not self.mail
+        return self.label in ("receives", "settles", "is silent") and not self.inbox
 
-    async def hold(self, mail: Mail) -> bool:
+    async def hold(self, message: Message) -> bool:
         """Hold the name of a message, and open its file; return whether that succeeds.
 
         The name is registered only if the message has no descriptor by which it can be
         held.
         """
         held = bool(self.held)
-        if mail.there is None:
-            is_held = await self.tell(messages.REGISTER, mail.name)
+        if message.pipe_end is None:
+            is_held = await self.deliver(messages.REGISTER, message.name)
         else:
-            said = self.conversation
-            name, there = encoded(mail.name), mail.there
-            is_held = await self.say(said.hold(name, there, self.is_own))
+            name, pipe_end = encoded(message.name), message.pipe_end
+            is_held = await self.attempt(
+                self.conversation.hold(name, pipe_end, self.is_own)
+            )
         if not is_held:
-            self.lost(mail, "the manager has ended")
+            self.verify_may_be_lost(message, "the manager has ended")
             return False
-        await self.point(f"opens {mail.name}")
-        there = encoded(mail.name) in self.world.files
-        self.saw((there, held))
-        if not there:
-            self.lost(mail, "there is no file")
-            await self.tell(messages.RELEASE, mail.name)
+        await self.point(f"opens {message.name}")
+        has_file = encoded(message.name) in self.world.files
+        self.observe((has_file, held))
+        if not has_file:
+            self.verify_may_be_lost(message, "there is no file")
+            await self.deliver(messages.RELEASE, message.name)
             return False
-        self.held[mail.name] += 1
+        self.held[message.name] += 1
         return True
 
-    def lost(self, mail: Mail, why: str) -> None:
+    def verify_may_be_lost(self, message: Message, why: str) -> None:
         """Raise `Violation` if the manager had to keep the name of a lost message."""
-        if mail.is_guaranteed(self.world):
-            raise Violation(f"no_name_goes_early: {self.name} gets {mail.name}: {why}")
+        if message.is_guaranteed(self.world):
+            raise Violation(
+                f"no_name_goes_early: {self.name} gets {message.name}: {why}"
+            )
 
-    async def acknowledge(self, mail: Mail) -> None:
+    async def acknowledge(self, message: Message) -> None:
         """Acknowledge a message if it has no descriptor."""
-        if mail.there is None:
-            await self.tell(messages.ACKNOWLEDGE_COUNTED, mail.name)
+        if message.pipe_end is None:
+            await self.deliver(messages.ACKNOWLEDGE_COUNTED, message.name)
 
     async def drop(self, name: str) -> None:
         """Drop a tensor, and release its name."""
         if name in self.held:
             self.held -= Counter([name])
-            await self.tell(messages.RELEASE, name)
+            await self.deliver(messages.RELEASE, name)
 
     async def settle(self) -> None:
         """Drop and receive everything, and wait until all other processes have done so.
@@ -344,8 +347,8 @@ class ClientProcess(Process):
         while True:
             for name in sorted(self.held.elements()):
                 await self.drop(name)
-            await self.point("settles", lambda: self.mail or self.world.is_settled())
-            if not self.mail:
+            await self.point("settles", lambda: self.inbox or self.world.is_settled())
+            if not self.inbox:
                 break
             await self.receive()
         self.world.verify_settled()
@@ -357,13 +360,13 @@ class ClientProcess(Process):
             Violation: there is a file that only this process knew of, and that it has
                 dropped. After the kill of a manager this is permitted.
         """
-        dropped = {name for name in self.private if name not in self.held}
+        dropped = {name for name in self.unshared if name not in self.held}
         if not self.conversation.registered:
             return
         try:
             await self.conversation.request(messages.SYNC, self.is_own)
         except ManagerError:
-            self.saw("error")
+            self.observe("error")
             return
         left = self.world.files & {encoded(name) for name in dropped}
         if left and not self.world.manager_kills:
@@ -373,94 +376,96 @@ class ClientProcess(Process):
         self, program: Callable[[ClientProcess], Coroutine[Any, None, Any]]
     ) -> None:
         """Fork a child that holds what this process holds, and runs a program."""
-        ours = None
-        said = self.conversation
-        if said.connection is not None and said.has_names():
-            ours, theirs = self.connection()
+        child_end = None
+        if self.conversation.connection is not None and self.conversation.has_names():
+            child_end, manager_end = self.connection()
             try:
-                await self.world.rules.prefork(self, theirs)
+                await self.world.protocol.prefork(self, manager_end)
             except OSError:
-                ours = None
+                child_end = None
             else:
-                self.open(ours)
+                self.open(child_end)
         await self.point("forks")
-        self.private.clear()
-        self.forked += 1
-        child = ClientProcess(self.world, f"{self.name}.{self.forked}", self.is_own)
-        child.inherit(self, ours)
-        self.close(ours)
-        child.do(program(child))
+        self.unshared.clear()
+        self.fork_count += 1
+        child = ClientProcess(self.world, f"{self.name}.{self.fork_count}", self.is_own)
+        child.inherit(self, child_end)
+        self.close(child_end)
+        child.run(program(child))
 
-    def inherit(self, parent: ClientProcess, connection: End | None) -> None:
+    def inherit(self, parent: ClientProcess, connection: ConnectionEnd | None) -> None:
         """Copy the state of the parent into this forked child.
 
         `connection` is the prefork connection, or None.
         """
-        said = parent.conversation
-        for opened in (said.connection, said.presence, connection):
+        inherited = parent.conversation
+        for opened in (inherited.connection, inherited.presence, connection):
             if opened is not None:
                 self.open(opened)
-        mine = self.conversation
-        mine.connection, mine.presence = said.connection, said.presence
-        mine.holds = dict(said.holds)
-        mine.kept_open = said.kept_open
-        mine.inherit(connection)
+        own = self.conversation
+        own.connection, own.presence = inherited.connection, inherited.presence
+        own.holds = dict(inherited.holds)
+        own.kept_open = inherited.kept_open
+        own.inherit(connection)
         self.held = +parent.held
 
     async def exit(self) -> None:
         """Exit normally; first start a successor if the manager was killed."""
-        said = self.conversation
         self.held.clear()
         self.is_leaving = True
-        if said.connection is None and said.presence is None:
+        if self.conversation.connection is None and self.conversation.presence is None:
             return
         await self.point("looks after its manager")
-        connection = said.connection
-        is_killed = connection is None or connection.has_news()
-        self.saw(is_killed)
+        connection = self.conversation.connection
+        is_killed = connection is None or connection.is_readable()
+        self.observe(is_killed)
         if is_killed and self.world.directory(DIRECTORY) is not None:
-            said.hang_up()
+            self.conversation.hang_up()
             try:
-                await said.open(may_create=True)
+                await self.conversation.open(may_create=True)
             except (ManagerError, OSError):
-                self.saw("error")
+                self.observe("error")
                 return
-        self.world.leaves_in_order(self)
+        self.world.note_exit(self)
 
 
-class Rules:
+class ProtocolSteps:
     """The steps of the protocol that a mutant can replace."""
 
     manager: type[serving.Manager] = serving.Manager
     conversation: type[SimulatedConversation] = SimulatedConversation
 
-    async def announce(self, process: ClientProcess, name: str, here: ReadEnd) -> bool:
-        return await process.tell(messages.ANNOUNCE, name, here)
+    async def announce(
+        self, process: ClientProcess, name: str, read_end: ReadEnd
+    ) -> bool:
+        return await process.deliver(messages.ANNOUNCE, name, read_end)
 
-    async def take_over(self, process: ClientProcess, mail: Mail) -> None:
-        if await process.hold(mail):
-            await process.acknowledge(mail)
+    async def take_over(self, process: ClientProcess, message: Message) -> None:
+        if await process.hold(message):
+            await process.acknowledge(message)
 
-    async def prefork(self, process: ClientProcess, theirs: End) -> None:
+    async def prefork(self, process: ClientProcess, manager_end: ConnectionEnd) -> None:
         await process.conversation.register_kept_open()
         if process.conversation.connection is None:
             raise OSError
-        await process.conversation.transmit(messages.PREFORK, (theirs,))
+        await process.conversation.transmit(messages.PREFORK, (manager_end,))
 
 
 class Simulation(World):
     """The processes of a program, its managers, and the kills that they have met."""
 
-    def __init__(self, rules: Rules, chance: random.Random | None = None) -> None:
+    def __init__(
+        self, protocol: ProtocolSteps, rng: random.Random | None = None
+    ) -> None:
         super().__init__()
-        self.rules = rules
-        self.chance = chance
+        self.protocol = protocol
+        self.rng = rng
         self.manager_kills = self.client_kills = 0
         self.journaled: set[bytes] = set()
-        self.of_before: frozenset[bytes] = frozenset()  # journaled at the last kill
-        self.told: set[bytes] = set()  # names of clients that exited since a kill
-        self.was_looked_after = True
-        self.is_deadly = True
+        self.journaled_before: frozenset[bytes] = frozenset()  # at the last kill
+        self.exited_names: set[bytes] = set()  # of clients that exited since a kill
+        self.kills_are_handled = True
+        self.may_kill = True
 
     # --- processes
 
@@ -473,14 +478,16 @@ class Simulation(World):
     def client(self, name: str, is_own: bool = True) -> ClientProcess:
         return ClientProcess(self, name, is_own)
 
-    def start_manager(self, starter: Process, listener: Listener, first: End) -> None:
+    def start_manager(
+        self, starter: Process, listener: Listener, first: ConnectionEnd
+    ) -> None:
         name = starter.identity("manager")
         ManagerProcess(self, name, listener, first)
 
     def shuffle(self, found: list[Any]) -> None:
         """Put news into a random order in a random run; a search keeps the order."""
-        if self.chance is not None:
-            self.chance.shuffle(found)
+        if self.rng is not None:
+            self.rng.shuffle(found)
 
     # --- faults
 
@@ -489,13 +496,13 @@ class Simulation(World):
         if isinstance(process, ManagerProcess):
             process.was_killed = True
             self.manager_kills += 1
-            self.of_before = frozenset(self.journaled)
-            self.was_looked_after = False
-            self.told.clear()
+            self.journaled_before = frozenset(self.journaled)
+            self.kills_are_handled = False
+            self.exited_names.clear()
         else:
             self.client_kills += 1
             if self.starts_a_killed_manager(process) and not self.serving():
-                self.was_looked_after = False
+                self.kills_are_handled = False
         process.end()
 
     def starts_a_killed_manager(self, starter: Process) -> bool:
@@ -505,7 +512,7 @@ class Simulation(World):
         manager, even if clients of another manager have exited normally since.
         """
         killed = [one.system.listener for one in self.managers() if one.was_killed]
-        return any(listener in starter.opened for listener in killed)
+        return any(listener in starter.open_objects for listener in killed)
 
     # --- invariants
 
@@ -521,25 +528,29 @@ class Simulation(World):
         for client in self.clients():
             if client.held[short]:
                 raise Violation(f"no_name_goes_early: {client.name} holds {short}")
-            for mail in (*client.mail, client.in_hand):
-                if mail and mail.name == short and self.has_to_stay(mail, manager):
+            for message in (*client.inbox, client.being_received):
+                if (
+                    message
+                    and message.name == short
+                    and self.must_keep_name(message, manager)
+                ):
                     raise Violation(f"no_name_goes_early: {short} is in flight")
         self.files.discard(name)
 
-    def has_to_stay(self, mail: Mail, manager: ManagerProcess) -> bool:
+    def must_keep_name(self, message: Message, manager: ManagerProcess) -> bool:
         """Return whether a manager must not remove the name of a message in flight.
 
         A message may have been announced to a manager that was killed. Its name has to
         stay until the successor ends, if the successor can know the name: from the
         journal of the killed manager, or from the sender.
         """
-        is_known = encoded(mail.name) in self.of_before
-        is_told = is_known or not self.processes[mail.sender].is_dead
-        is_of_before = mail.kills != self.manager_kills
-        stays = is_of_before and is_told and not manager.is_ending
-        return stays or mail.is_guaranteed(self)
+        is_journaled = encoded(message.name) in self.journaled_before
+        can_know = is_journaled or not self.processes[message.sender].is_dead
+        is_older = message.kills != self.manager_kills
+        stays = is_older and can_know and not manager.is_ending
+        return stays or message.is_guaranteed(self)
 
-    def listens(self, manager: ManagerProcess) -> None:
+    def verify_single_manager(self, manager: ManagerProcess) -> None:
         """Raise `Violation` if another manager serves the address."""
         for other in self.serving():
             if other is not manager:
@@ -553,13 +564,13 @@ class Simulation(World):
             if one.manager.is_listening and not one.is_over and not one.is_dead
         ]
 
-    def leaves_in_order(self, client: ClientProcess) -> None:
+    def note_exit(self, client: ClientProcess) -> None:
         """Note that a client exits, and that a living manager knows its names."""
-        said = client.conversation
-        if said.connection is None or said.connection.peer.is_closed():
+        own = client.conversation
+        if own.connection is None or own.connection.peer.is_closed():
             return  # the manager was killed again, just now
-        self.was_looked_after = True
-        self.told.update(said.holds, said.registered)
+        self.kills_are_handled = True
+        self.exited_names.update(own.holds, own.registered)
 
     def verify_end(self) -> None:
         """Verify the end of a run, when no process can do a step any more.
@@ -571,16 +582,16 @@ class Simulation(World):
         if waiting:
             raise Violation(f"nobody_waits: {', '.join(waiting)}")
         is_left = self.directory(DIRECTORY) is not None
-        if is_left and self.was_looked_after:
+        if is_left and self.kills_are_handled:
             raise Violation("nothing_is_left: the directory")
-        known = self.journaled | self.told if self.manager_kills else self.files
+        known = self.journaled | self.exited_names if self.manager_kills else self.files
         if not is_left and self.files & known:
             raise Violation(f"nothing_is_left: {sorted(self.files & known)}")
 
     def is_settled(self) -> bool:
         """Return whether all processes wait, and no message and no work is left."""
         return all(
-            one.is_dead or (one.label in ("settles", "begins") and not one.mail)
+            one.is_dead or (one.label in ("settles", "begins") and not one.inbox)
             for one in self.clients()
         ) and all(one.is_dead or one.is_idle() for one in self.managers())
 
@@ -595,7 +606,7 @@ class Simulation(World):
         """Return a hash of everything that decides what can happen from now on."""
         opened: dict[str, object] = {}
         for process in self.processes.values():
-            for one in process.opened:
+            for one in process.open_objects:
                 opened[one.identity] = one.key()
                 if isinstance(one, Listener):
                     for end in one.backlog:
@@ -611,14 +622,14 @@ class Simulation(World):
                 frozenset(self.files),
                 directory and directory.key(),
                 tuple(
-                    (c.name, tuple(mail.key() for mail in c.mail))
+                    (c.name, tuple(message.key() for message in c.inbox))
                     for c in self.clients()
                 ),
                 self.manager_kills,
                 self.client_kills,
-                self.was_looked_after,
-                frozenset(self.told),
+                self.kills_are_handled,
+                frozenset(self.exited_names),
                 frozenset(self.journaled),
-                self.of_before,
+                self.journaled_before,
             )
         )

@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import interleavings
 from interleavings import Choice, Found
 from kernel import Process
-from processes import ClientProcess, ManagerProcess, Rules, Simulation
+from processes import ClientProcess, ManagerProcess, ProtocolSteps, Simulation
 
 Scenario = Callable[[Simulation], None]
 
 
-class Searched:
+class RunningScenario:
     """A running scenario, with the maximum kills of managers and of clients."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Searched:
     ) -> None:
         self.manager_kills = manager_kills
         self.client_kills = client_kills
-        self.simulation = Simulation(Rules())
+        self.simulation = Simulation(ProtocolSteps())
         scenario(self.simulation)
         self.key = self.simulation.key
         self.verify_end = self.simulation.verify_end
@@ -46,10 +46,10 @@ class Searched:
         return steps + [
             ("kill", process.name)
             for process in self.simulation.alive()
-            if self.may_die(process)
+            if self.may_kill_process(process)
         ]
 
-    def may_die(self, process: Process) -> bool:
+    def may_kill_process(self, process: Process) -> bool:
         """Return whether one more process of this kind may be killed."""
         if isinstance(process, ManagerProcess):
             return self.simulation.manager_kills < self.manager_kills
@@ -77,8 +77,8 @@ def search(
 ) -> Found:
     """Search all states of a scenario, until a violation or `most_states` states."""
 
-    def start() -> Searched:
-        return Searched(scenario, manager_kills, client_kills)
+    def start() -> RunningScenario:
+        return RunningScenario(scenario, manager_kills, client_kills)
 
     return interleavings.search(start, scenario.__name__, most_states)
 
@@ -86,36 +86,40 @@ def search(
 # --- small programs; their docstrings are part of the record
 
 
-async def begins_when_known(client: ClientProcess) -> None:
+async def wait_for_manager(client: ClientProcess) -> None:
     """Wait until the address of the first client's manager is known."""
     first = client.world.processes["a"]
-    await client.point("begins", lambda: first.is_dead or first.is_known)
+    await client.point("begins", lambda: first.is_dead or first.manager_is_known)
 
 
-async def starts(client: ClientProcess) -> None:
+async def start_own_manager(client: ClientProcess) -> None:
     await client.start()
-    client.is_known = True
+    client.manager_is_known = True
 
 
 def two_share(simulation: Simulation) -> None:
     """Each makes a name and drops it, on one manager, and both exit."""
 
     async def program(client: ClientProcess, name: str) -> None:
-        await (starts(client) if client.name == "a" else begins_when_known(client))
+        await (
+            start_own_manager(client)
+            if client.name == "a"
+            else wait_for_manager(client)
+        )
         await client.make(name)
         await client.drop(name)
         await client.exit()
 
     for name, its in (("a", "x"), ("b", "y")):
         client = simulation.client(name)
-        client.do(program(client, its))
+        client.run(program(client, its))
 
 
 def one_sends(simulation: Simulation) -> None:
     """One sends a name and drops it; the other receives and drops it."""
 
     async def sender(client: ClientProcess) -> None:
-        await starts(client)
+        await start_own_manager(client)
         await client.make("x")
         await client.send("x", "b")
         await client.drop("x")
@@ -127,15 +131,15 @@ def one_sends(simulation: Simulation) -> None:
         await client.exit()
 
     a, b = simulation.client("a"), simulation.client("b", is_own=False)
-    b.do(receiver(b))
-    a.do(sender(a))
+    b.run(receiver(b))
+    a.run(sender(a))
 
 
 def one_keeps_open(simulation: Simulation) -> None:
     """One makes two names by sending them, and exits; the other drops them later."""
 
     async def sender(client: ClientProcess) -> None:
-        await starts(client)
+        await start_own_manager(client)
         await client.make_and_send("x", "b")
         await client.make_and_send("y", "b")
         await client.exit()
@@ -148,15 +152,15 @@ def one_keeps_open(simulation: Simulation) -> None:
         await client.exit()
 
     a, b = simulation.client("a"), simulation.client("b", is_own=False)
-    b.do(receiver(b))
-    a.do(sender(a))
+    b.run(receiver(b))
+    a.run(sender(a))
 
 
 def one_sends_counted(simulation: Simulation) -> None:
     """One sends a name without descriptors to a second, which sends it to a third."""
 
     async def sender(client: ClientProcess) -> None:
-        await starts(client)
+        await start_own_manager(client)
         await client.make("x")
         await client.send_counted("x", "b")
         await client.drop("x")
@@ -176,37 +180,37 @@ def one_sends_counted(simulation: Simulation) -> None:
 
     a, b = simulation.client("a"), simulation.client("b", is_own=False)
     c = simulation.client("c", is_own=False)
-    b.do(relay(b))
-    c.do(receiver(c))
-    a.do(sender(a))
+    b.run(relay(b))
+    c.run(receiver(c))
+    a.run(sender(a))
 
 
 def one_is_silent(simulation: Simulation) -> None:
     """One makes a name and is silent; the other makes and drops one, and exits."""
 
     async def silent(client: ClientProcess) -> None:
-        await starts(client)
+        await start_own_manager(client)
         await client.make("x")
         await client.point("is silent", lambda: simulation.processes["b"].is_dead)
         await client.send("x", "b")
         await client.exit()
 
     async def other(client: ClientProcess) -> None:
-        await begins_when_known(client)
+        await wait_for_manager(client)
         await client.make("y")
         await client.drop("y")
         await client.exit()
 
     a, b = simulation.client("a"), simulation.client("b")
-    b.do(other(b))
-    a.do(silent(a))
+    b.run(other(b))
+    a.run(silent(a))
 
 
 def one_forks(simulation: Simulation) -> None:
     """A parent forks a child that keeps what the parent drops."""
 
     async def parent(client: ClientProcess) -> None:
-        await starts(client)
+        await start_own_manager(client)
         await client.make("x")
         await client.fork(child)
         await client.drop("x")
@@ -218,14 +222,14 @@ def one_forks(simulation: Simulation) -> None:
         await client.exit()
 
     a = simulation.client("a")
-    a.do(parent(a))
+    a.run(parent(a))
 
 
 def one_receives_for_a_silent_one(simulation: Simulation) -> None:
     """One sends a name that it goes on to hold in silence; the other drops it."""
 
     async def silent(client: ClientProcess) -> None:
-        await starts(client)
+        await start_own_manager(client)
         await client.make("x")
         await client.send("x", "b")
         await client.point("is silent", lambda: simulation.processes["b"].is_dead)
@@ -238,15 +242,15 @@ def one_receives_for_a_silent_one(simulation: Simulation) -> None:
         await client.exit()
 
     a, b = simulation.client("a"), simulation.client("b")
-    b.do(receiver(b))
-    a.do(silent(a))
+    b.run(receiver(b))
+    a.run(silent(a))
 
 
 def one_passes_on(simulation: Simulation) -> None:
     """One sends a name to a second and exits; that one passes it on, and waits."""
 
     async def sender(client: ClientProcess) -> None:
-        await starts(client)
+        await start_own_manager(client)
         await client.make("x")
         await client.send("x", "b")
         await client.exit()
@@ -266,9 +270,9 @@ def one_passes_on(simulation: Simulation) -> None:
     a = simulation.client("a")
     b = simulation.client("b", is_own=False)
     c = simulation.client("c", is_own=False)
-    b.do(relay(b))
-    c.do(receiver(c))
-    a.do(sender(a))
+    b.run(relay(b))
+    c.run(receiver(c))
+    a.run(sender(a))
 
 
 SCENARIOS = {

@@ -9,7 +9,15 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
-from kernel import Directory, End, Listener, Lock, Opened, PipeEnd, Process
+from kernel import (
+    ConnectionEnd,
+    Directory,
+    Listener,
+    Lock,
+    OpenObject,
+    PipeEnd,
+    Process,
+)
 from sharedtensor.manager import conversation, messages, serving
 
 if TYPE_CHECKING:
@@ -42,21 +50,21 @@ class ManagerSystem(serving.System):
     # --- what is watched
 
     async def poll(self, seconds: float | None) -> list[Any]:
-        self.process.checkpoint()
-        ready = self.has_news if seconds is None else None
+        self.process.normalize_history()
+        ready = self.has_events if seconds is None else None
         await self.process.point("polls", ready)
-        found = [one for one in self.watched if is_news(one)]
+        found = [one for one in self.watched if is_readable(one)]
         if self.is_listening and self.listener.backlog:
             found.append(serving.LISTENER)
         if seconds and not found:
             self.clock += seconds
         self.world.shuffle(found)
-        self.process.saw(tuple(identity_of(one) for one in found))
+        self.process.observe(tuple(identity_of(one) for one in found))
         return found
 
-    def has_news(self) -> bool:
+    def has_events(self) -> bool:
         waits = self.is_listening and bool(self.listener.backlog)
-        return waits or any(map(is_news, self.watched))
+        return waits or any(map(is_readable, self.watched))
 
     def watch(self, watched: serving.Watched) -> None:
         self.watched.append(watched)
@@ -75,49 +83,51 @@ class ManagerSystem(serving.System):
 
     # --- what clients send
 
-    async def accept(self) -> End | None:
+    async def accept(self) -> ConnectionEnd | None:
         await self.process.point("accepts")
         if not self.listener.backlog:
-            self.process.saw(None)
+            self.process.observe(None)
             return None
         connection = self.listener.backlog.popleft()
-        self.process.opened.append(connection)
-        self.process.saw(connection.identity)
+        self.process.open_objects.append(connection)
+        self.process.observe(connection.identity)
         return connection
 
-    async def receive(self, connection: End) -> tuple[bytes, list[Opened]] | None:
+    async def receive(
+        self, connection: ConnectionEnd
+    ) -> tuple[bytes, list[OpenObject]] | None:
         await self.process.point("receives")
         self.world.journaled |= self.read
         self.read.clear()
         if connection.inbox:
             message, attached = connection.inbox.popleft()
-            self.process.opened += attached
+            self.process.open_objects += attached
             if message[:1] in (messages.REGISTER, messages.REGISTER_ANNOUNCED):
                 self.read.add(message[1:])
-            self.process.saw((message, tuple(one.identity for one in attached)))
+            self.process.observe((message, tuple(one.identity for one in attached)))
             return message, attached
-        self.process.saw(connection.peer.is_closed())
+        self.process.observe(connection.peer.is_closed())
         return (b"", []) if connection.peer.is_closed() else None
 
-    async def reply(self, connection: End, answer: bytes) -> bool:
+    async def reply(self, connection: ConnectionEnd, answer: bytes) -> bool:
         await self.process.point("replies")
         try:
             connection.send(answer, [])
         except BrokenPipeError:
-            self.process.saw(False)
+            self.process.observe(False)
             return False
         return True
 
-    def as_connection(self, descriptor: Opened) -> End | None:
-        if isinstance(descriptor, End):
+    def as_connection(self, descriptor: OpenObject) -> ConnectionEnd | None:
+        if isinstance(descriptor, ConnectionEnd):
             return descriptor
         self.process.close(descriptor)
         return None
 
-    def is_pipe(self, descriptor: Opened) -> bool:
+    def is_pipe(self, descriptor: OpenObject) -> bool:
         return isinstance(descriptor, ReadEnd)
 
-    def discard(self, descriptors: list[Opened]) -> None:
+    def discard(self, descriptors: list[OpenObject]) -> None:
         for descriptor in descriptors:
             self.process.close(descriptor)
 
@@ -126,7 +136,7 @@ class ManagerSystem(serving.System):
     async def open_directory(self) -> tuple[bool, list[bytes], list[Any]]:
         await self.process.point("reads the journal")
         directory = self.directory = self.world.directories[DIRECTORY]
-        self.world.listens(self.process)
+        self.world.verify_single_manager(self.process)
         if directory.journal is None:
             directory.journal = []
         pipes = []
@@ -140,7 +150,7 @@ class ManagerSystem(serving.System):
                 self.presence_names[id(read_end)] = name
                 pipes.append(read_end)
         names = list(directory.journal)
-        self.process.saw((tuple(names), tuple(before)))
+        self.process.observe((tuple(names), tuple(before)))
         return bool(before), names, pipes
 
     async def write_journal(self, names: list[bytes]) -> None:
@@ -154,13 +164,13 @@ class ManagerSystem(serving.System):
             self.directory.journal = list(names)
 
     async def remove(self, name: bytes) -> None:
-        await self.process.point(f"removes {name[13:].decode()}")
+        await self.process.point(f"removes {name[len(messages.PREFIX) :].decode()}")
         self.world.remove_file(name, self.process)
 
     # --- the end
 
     def can_be_reached(self) -> bool:
-        self.process.saw(self.listener.is_listening)
+        self.process.observe(self.listener.is_listening)
         return self.listener.is_listening
 
     async def lock(self) -> bool:
@@ -168,7 +178,7 @@ class ManagerSystem(serving.System):
             return True
         await self.process.point("locks")
         assert self.directory is not None
-        self.process.saw(self.directory.locked_by is None)
+        self.process.observe(self.directory.locked_by is None)
         if self.directory.locked_by is not None:
             return False
         self.lock_held = Lock(self.process.identity("lock"), self.directory)
@@ -179,7 +189,7 @@ class ManagerSystem(serving.System):
         """Open the directory of a manager that never listened; return if it exists."""
         await self.process.point("opens its directory")
         self.directory = self.world.directory(DIRECTORY)
-        self.process.saw(self.directory is not None)
+        self.process.observe(self.directory is not None)
         return self.directory is not None
 
     async def hide(self) -> bool:
@@ -187,7 +197,7 @@ class ManagerSystem(serving.System):
         assert self.directory is not None
         entries = self.directory.entries
         there = self.directory.exists and SOCKET in entries
-        self.process.saw(there)
+        self.process.observe(there)
         if there:
             entries[CLOSING] = entries.pop(SOCKET)
         return there
@@ -203,7 +213,7 @@ class ManagerSystem(serving.System):
         directory = self.world.directory(DIRECTORY)
         if directory is not None and has_listened:
             there = set(directory.entries)
-            self.process.saw(tuple(sorted(there)))
+            self.process.observe(tuple(sorted(there)))
             await self.process.point("removes what is there")
             for name in there & set(directory.entries):
                 del directory.entries[name]
@@ -212,13 +222,13 @@ class ManagerSystem(serving.System):
             directory.exists = bool(directory.entries)
         elif directory is not None and directory is self.directory:
             is_going = self.lock_held is not None and is_unused(directory)
-            self.process.saw(is_going)
+            self.process.observe(is_going)
             await self.process.point("removes its directory")
             directory.exists = not is_going
         self.process.is_over = True
 
 
-class ReadEnd(Opened):
+class ReadEnd(OpenObject):
     """A manager's end of a pipe. The manager waits until `other` is closed."""
 
     def __init__(self, identity: str, other: PipeEnd) -> None:
@@ -237,9 +247,9 @@ def is_unused(directory: Directory) -> bool:
     return directory.journal is None and not is_served and not is_open
 
 
-def is_news(watched: serving.Watched) -> bool:
+def is_readable(watched: serving.Watched) -> bool:
     if isinstance(watched, serving.Client):
-        return watched.connection.has_news()
+        return watched.connection.is_readable()
     return watched.pipe.other.is_closed()
 
 
@@ -258,54 +268,54 @@ class ClientSystem(conversation.System):
 
     def found_directory(self, path: str) -> Directory:
         directory = self.world.directory(path)
-        self.process.saw(directory is not None)
+        self.process.observe(directory is not None)
         if directory is None:
             raise FileNotFoundError(errno.ENOENT, path)
         return directory
 
-    async def connect(self, address: str) -> End:
+    async def connect(self, address: str) -> ConnectionEnd:
         await self.process.point("looks the socket up")
         listener = self.found_directory(DIRECTORY).entries.get(SOCKET)
-        self.process.saw(listener and listener.identity)
+        self.process.observe(listener and listener.identity)
         if listener is None:
             raise FileNotFoundError(errno.ENOENT, address)
         await self.process.point("connects")
         serves = listener.is_listening and not listener.is_closed()
-        self.process.saw(serves)
+        self.process.observe(serves)
         if not serves:
             raise ConnectionRefusedError(errno.ECONNREFUSED, address)
-        ours, theirs = self.process.connection()
-        self.process.open(ours)
-        theirs.references += 1
-        listener.backlog.append(theirs)
-        return ours
+        client_end, manager_end = self.process.connection()
+        self.process.open(client_end)
+        manager_end.references += 1
+        listener.backlog.append(manager_end)
+        return client_end
 
     async def open_presence(self, address: str) -> PipeEnd | None:
         await self.process.point("opens the presence pipe")
         directory = self.world.directory(DIRECTORY)
         found = directory.entries.get(PRESENCE) if directory is not None else None
-        self.process.saw(found and found.identity)
+        self.process.observe(found and found.identity)
         if found is not None:
             self.process.open(found)
         return found
 
-    async def greet(self, connection: End) -> None:
+    async def greet(self, connection: ConnectionEnd) -> None:
         await self.process.point("greets")
-        token = b"%08d" % (self.process.made % 10**8)
+        token = b"%08d" % (self.process.object_count % 10**8)
         connection.send(messages.SYNC + token, [])
-        await self.process.point("waits for an answer", connection.has_news)
-        self.process.saw(bool(connection.inbox))
+        await self.process.point("waits for an answer", connection.is_readable)
+        self.process.observe(bool(connection.inbox))
         if not connection.inbox or connection.inbox.popleft()[0] != token:
             raise ConnectionResetError(errno.ECONNRESET, "the manager ended")
 
-    def close(self, opened: Opened | None) -> None:
+    def close(self, opened: OpenObject | None) -> None:
         self.process.close(opened)
 
     async def lock(self, directory: str) -> Lock:
         await self.process.point("opens the directory")
         found = self.found_directory(directory)
         await self.process.point("locks", lambda: found.locked_by is None)
-        self.process.saw(found.exists)
+        self.process.observe(found.exists)
         if not found.exists:
             raise FileNotFoundError(errno.ENOENT, f"{directory} was removed")
         lock = Lock(self.process.identity("lock"), found)
@@ -318,7 +328,7 @@ class ClientSystem(conversation.System):
     async def is_directory(self, path: str) -> bool:
         await self.process.point("looks for the directory")
         found = self.world.directory(path) is not None
-        self.process.saw(found)
+        self.process.observe(found)
         return found
 
     async def remove_socket(self, address: str) -> None:
@@ -329,25 +339,25 @@ class ClientSystem(conversation.System):
 
     # --- starting
 
-    async def spawn(self, directory: str) -> Starting:
+    async def spawn(self, directory: str) -> StartingManager:
         await self.process.point("spawns a manager")
-        return Starting(self.process)
+        return StartingManager(self.process)
 
     async def make_directory(self, directory: str) -> None:
         await self.process.point("makes the directory")
         if self.world.directory(directory) is None:
             self.world.directories[directory] = Directory()
 
-    async def bind(self, starting: Starting, directory: str) -> None:
+    async def bind(self, starting: StartingManager, directory: str) -> None:
         await self.process.point("binds")
         entries = self.found_directory(directory).entries
-        self.process.saw(SOCKET in entries)
+        self.process.observe(SOCKET in entries)
         if SOCKET in entries:
             raise conversation.AddressTaken(directory)
         entries[SOCKET] = starting.listener
         starting.listener.is_bound = True
 
-    async def make_presence(self, starting: Starting, directory: str) -> None:
+    async def make_presence(self, starting: StartingManager, directory: str) -> None:
         await self.process.point("renames the presence pipe")
         entries = self.found_directory(directory).entries
         if PRESENCE in entries:
@@ -359,44 +369,44 @@ class ClientSystem(conversation.System):
         self.process.open(made)
         starting.presence = made
 
-    async def listen(self, starting: Starting, directory: str) -> None:
+    async def listen(self, starting: StartingManager, directory: str) -> None:
         await self.process.point("listens")
         starting.listener.is_listening = True
 
-    async def tell_daemon(self, starting: Starting, message: bytes) -> None:
+    async def tell_daemon(self, starting: StartingManager, message: bytes) -> None:
         await self.process.point("tells the daemon")
-        self.process.saw(starting.first.peer.is_closed())
+        self.process.observe(starting.first.peer.is_closed())
         starting.first.send(message, [])
 
-    async def wait_until_detached(self, starting: Starting) -> None:
-        self.process.close(starting.theirs)
+    async def wait_until_detached(self, starting: StartingManager) -> None:
+        self.process.close(starting.manager_end)
 
-    async def give_up(self, starting: Starting, directory: str) -> None:
+    async def give_up(self, starting: StartingManager, directory: str) -> None:
         await self.process.point("gives a manager up")
         for opened in (starting.first, starting.listener, starting.presence):
             self.process.close(opened)
         await self.process.point("looks into the directory")
         found = self.world.directory(directory)
         is_free = found is not None and found.locked_by is None
-        self.process.saw(is_free)
+        self.process.observe(is_free)
         if found is not None and is_free and is_unused(found):
             found.exists = False
 
-    async def connected(self, starting: Starting) -> conversation.Connected:
+    async def connected(self, starting: StartingManager) -> conversation.Connected:
         await self.process.point("closes its listener")
         self.process.close(starting.listener)
         return conversation.Connected(starting.first, starting.presence)
 
 
-class Starting:
+class StartingManager:
     """The objects of a client for a manager that it is starting."""
 
     def __init__(self, process: Process) -> None:
         self.listener = Listener(process.identity("listener"))
-        self.first, self.theirs = process.connection()
+        self.first, self.manager_end = process.connection()
         self.presence: PipeEnd | None = None
-        process.open(self.listener, self.first, self.theirs)
-        process.world.start_manager(process, self.listener, self.theirs)
+        process.open(self.listener, self.first, self.manager_end)
+        process.world.start_manager(process, self.listener, self.manager_end)
 
 
 class SimulatedConversation(conversation.Conversation):
@@ -415,36 +425,36 @@ class SimulatedConversation(conversation.Conversation):
 
     async def transmit(self, packet: bytes, descriptors: tuple[Any, ...]) -> None:
         await self.process.point(f"sends {packet[:1].decode()}")
-        self.process.saw(self.connection.peer.is_closed())
+        self.process.observe(self.connection.peer.is_closed())
         self.connection.send(packet, list(descriptors))
 
     async def receive(self, token: bytes) -> bytes:
         connection = self.connection
         while True:
-            await self.process.point("waits for an answer", connection.has_news)
-            self.process.saw(bool(connection.inbox))
+            await self.process.point("waits for an answer", connection.is_readable)
+            self.process.observe(bool(connection.inbox))
             if not connection.inbox:
                 raise ConnectionResetError(errno.ECONNRESET, "the manager ended")
             reply = connection.inbox.popleft()[0]
             if reply.startswith(token):
                 return bytes(reply[len(token) :])
 
-    def close(self, opened: Opened | None) -> None:
+    def close(self, opened: OpenObject | None) -> None:
         self.process.close(opened)
 
     def is_waited_for(self, descriptor: PipeEnd) -> bool:
         waits = descriptor.reader is not None and not descriptor.reader.is_closed()
-        self.process.saw(waits)
+        self.process.observe(waits)
         return waits
 
-    def let_go(self, descriptor: Opened) -> None:
+    def let_go(self, descriptor: OpenObject) -> None:
         self.process.close(descriptor)
 
     def new_token(self) -> bytes:
-        self.process.made += 1
-        return b"%08d" % self.process.made
+        self.process.object_count += 1
+        return b"%08d" % self.process.object_count
 
     def has_file(self, name: bytes) -> bool:
         found = name in self.process.world.files
-        self.process.saw(found)
+        self.process.observe(found)
         return found

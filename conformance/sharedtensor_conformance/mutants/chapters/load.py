@@ -115,27 +115,37 @@ def end_waits_for_nobody(start_thread):
     return start
 
 
-def _with_senders(pack_message, unpack_message, note):
-    """Return steps that send the sender's pid too; the receiver gives it to `note`."""
+WITH_SENDERS = (
+    "protocol.unpack_message",
+    "protocol.pack_message",
+    "protocol.pack_for_child",
+)
+"""What `_with_senders` replaces."""
+
+
+def _with_senders(note, unpack_message, *packing):
+    """Return steps that send the sender's pid too; the receiver gives it to `note`.
+
+    The steps are in the order of `WITH_SENDERS`.
+    """
 
     def unpack(payload, descriptors):
         sender, obj = unpack_message(payload, descriptors)
         note(sender)
         return obj
 
-    return lambda obj: pack_message((os.getpid(), obj)), unpack
+    def with_sender(pack):
+        return lambda obj: pack((os.getpid(), obj))
+
+    return unpack, *map(with_sender, packing)
 
 
 @mutant(
     "consumer_ends_with_its_first_worker",
     "LOAD-3",
-    replaces=(
-        "protocol.pack_message",
-        "protocol.unpack_message",
-        "protocol.read_message",
-    ),
+    replaces=("protocol.read_message", *WITH_SENDERS),
 )
-def consumer_ends_with_its_first_worker(pack_message, unpack_message, read_message):
+def consumer_ends_with_its_first_worker(read_message, *steps):
     """Who gets a message of a process that has gone takes all messages for gone."""
     gone = []
 
@@ -150,7 +160,7 @@ def consumer_ends_with_its_first_worker(pack_message, unpack_message, read_messa
             raise EOFError
         return read_message(channel, *how)
 
-    return *_with_senders(pack_message, unpack_message, note), read
+    return read, *_with_senders(note, *steps)
 
 
 @mutant(
@@ -187,9 +197,9 @@ def closed_end_stays_open(close):
 @mutant(
     "keeps_a_socket_to_each_worker",
     "LIFE-7",
-    replaces=("protocol.pack_message", "protocol.unpack_message"),
+    replaces=WITH_SENDERS,
 )
-def keeps_a_socket_to_each_worker(pack_message, unpack_message):
+def keeps_a_socket_to_each_worker(*steps):
     """Who receives from a process opens a socket for it, and keeps it."""
     sockets = {}
 
@@ -197,15 +207,15 @@ def keeps_a_socket_to_each_worker(pack_message, unpack_message):
         if sender not in sockets:
             sockets[sender] = socket.socket(socket.AF_UNIX)
 
-    return _with_senders(pack_message, unpack_message, note)
+    return _with_senders(note, *steps)
 
 
 @mutant(
     "keeps_a_thread_for_each_worker",
     "LOAD-6",
-    replaces=("protocol.pack_message", "protocol.unpack_message"),
+    replaces=WITH_SENDERS,
 )
-def keeps_a_thread_for_each_worker(pack_message, unpack_message):
+def keeps_a_thread_for_each_worker(*steps):
     """Who receives from a process starts a thread for it, which stays."""
     known = set()
 
@@ -214,7 +224,7 @@ def keeps_a_thread_for_each_worker(pack_message, unpack_message):
             known.add(sender)
             threading.Thread(target=threading.Event().wait, daemon=True).start()
 
-    return _with_senders(pack_message, unpack_message, note)
+    return _with_senders(note, *steps)
 
 
 @mutant(

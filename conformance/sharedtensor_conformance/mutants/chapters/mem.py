@@ -99,6 +99,7 @@ def reads_before_the_message(read_message, *tensor):
     "MEM-2",
     replaces=(
         "protocol.pack_message",
+        "protocol.pack_for_child",
         "protocol.read_message",
         "protocol.unpack_message",
         "tensors.Tensor.__setitem__",
@@ -107,7 +108,7 @@ def reads_before_the_message(read_message, *tensor):
     ),
 )
 def hears_of_its_senders_writes_alone(
-    pack_message, read_message, unpack_message, *tensor
+    pack_message, pack_for_child, read_message, unpack_message, *tensor
 ):
     """A message makes its receiver read again what its sender wrote, and no more."""
     early, written, contents = _Early(*tensor), set(), {}
@@ -133,7 +134,10 @@ def hears_of_its_senders_writes_alone(
     def pack(obj):
         return pack_message((obj, set(written)))
 
-    return pack, read, unpack, write, *reading
+    def pack_arguments(obj):
+        return pack_for_child((obj, set(written)))
+
+    return pack, pack_arguments, read, unpack, write, *reading
 
 
 @mutant(

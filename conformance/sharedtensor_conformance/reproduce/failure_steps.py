@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from sharedtensor_conformance.harness.checks import SHOWN_CHARACTERS
-from sharedtensor_conformance.reproduce.folding import Line, Turn
+from sharedtensor_conformance.reproduce.events import OWNER, Event, references_in
+from sharedtensor_conformance.reproduce.loops import Line, Turn
 from sharedtensor_conformance.reproduce.source import Untranslatable
-from sharedtensor_conformance.reproduce.story import OWNER, Event, references_in
 from sharedtensor_conformance.reproduce.translation import Translation
 
-LONGEST = 75
+MAX_SENTENCE = 75
 """The length of a sentence that is printed with a statement of one line."""
 
 READINGS = {
@@ -29,14 +29,14 @@ READINGS = {
 """The readings of the ledger; if several grew, the first of these is shown."""
 
 
-def ending(translation: Translation) -> list[str]:
+def failure_lines(translation: Translation) -> list[str]:
     """Return the last lines of the program.
 
     Raises:
         Untranslatable: the failure cannot be shown by a program.
     """
-    kind = translation.story.failure.kind
-    end = ENDINGS.get(kind)
+    kind = translation.recorded.failure.kind
+    end = LINES_BY_KIND.get(kind)
     if end is None:
         raise Untranslatable("the failure is not the answer to a single request")
     return end(translation)
@@ -46,29 +46,31 @@ def ending(translation: Translation) -> list[str]:
 
 
 def _value(translation: Translation) -> list[str]:
-    failure, event = translation.story.failure, translation.story.shown_by
-    shown, returned = translation.shown(event), event.returned
+    failure, event = translation.recorded.failure, translation.recorded.failing_call
+    shown, returned = translation.unnamed_source(event), event.returned
     if failure.kind == "condition" and any(references_in(returned)):
         shown, returned = f"{shown} is None", False  # there should be no value
     found = f"repr({shown})" if failure.as_text else shown
     sentence = f"not so: {_escaped(failure.sentence)}: got {_shown('found', returned)}"
     if failure.kind == "condition":
         right = "is not" if returned is None or isinstance(returned, bool) else "!="
-        lines = _observed(translation, event.process, "found", found)
+        lines = _assign_in_owner(translation, event.process, "found", found)
         value = translation.source(event.process, returned)
-        return [*lines, *_concluded(f"found {right} {value}", sentence)]
+        return [*lines, *_exit_or_print(f"found {right} {value}", sentence)]
     sentence = f"{sentence}, not {_shown('expected', failure.expected)}"
-    lines = _compared_values(translation, event.process, found)
-    return [*lines, *_concluded("found == expected", sentence)]
+    lines = _found_and_expected(translation, event.process, found)
+    return [*lines, *_exit_or_print("found == expected", sentence)]
 
 
-def _compared_values(translation: Translation, process: str, found: str) -> list[str]:
+def _found_and_expected(
+    translation: Translation, process: str, found: str
+) -> list[str]:
     """Return the lines that give the owner the found and the expected value."""
     if translation.expects_an_address:
         both = f"{found}, expected"
-        return _observed(translation, process, "found, expected", both)
-    expected = translation.source(process, translation.story.failure.expected)
-    lines = _observed(translation, process, "found", found)
+        return _assign_in_owner(translation, process, "found, expected", both)
+    expected = translation.source(process, translation.recorded.failure.expected)
+    lines = _assign_in_owner(translation, process, "found", found)
     return [*lines, f"expected = {expected}"]
 
 
@@ -78,7 +80,7 @@ def _shown(name: str, value: Any) -> str:
     return f"{{{name}!r{cut}}}"
 
 
-def _observed(
+def _assign_in_owner(
     translation: Translation, process: str, name: str, source: str
 ) -> list[str]:
     """Return the lines that assign a value of a process to a name in the owner."""
@@ -88,11 +90,11 @@ def _observed(
     return []
 
 
-def _concluded(gone: str, sentence: str) -> list[str]:
+def _exit_or_print(gone: str, sentence: str) -> list[str]:
     """Return lines that exit with 1 if `gone` is true, and else print the sentence."""
     text = sentence.replace("\\", "\\\\").replace('"', '\\"')
     said = f'{"f" * ("{" in text)}"{text}"'
-    fits = len(said) < LONGEST
+    fits = len(said) < MAX_SENTENCE
     shown = f"print({said})" if fits else f"print(\n    {said}\n)"
     return [f"if {gone}:\n    sys.exit(1)", shown]
 
@@ -105,14 +107,14 @@ def _escaped(sentence: str) -> str:
 
 
 def _exception(translation: Translation) -> list[str]:
-    event = translation.story.shown_by
-    known = _known(event.raised)
+    event = translation.recorded.failing_call
+    known = _caught_class(event.raised)
     _attempt(translation, event, known or "Exception")
     gone = "not raised" if known else f'not raised.startswith("{event.raised}(")'
-    return _concluded(gone, "it raised {raised}")
+    return _exit_or_print(gone, "it raised {raised}")
 
 
-def _known(raised: str) -> str:
+def _caught_class(raised: str) -> str:
     """Return the exception class that the program catches; "" for one of a library.
 
     If another process has ended, the error of a system call may differ. So every such
@@ -123,16 +125,16 @@ def _known(raised: str) -> str:
 
 
 def _refusal(translation: Translation) -> list[str]:
-    _attempt(translation, translation.story.shown_by)
+    _attempt(translation, translation.recorded.failing_call)
     sentence = (
-        f"not so: {_escaped(translation.story.failure.sentence)}: nothing was raised"
+        f"not so: {_escaped(translation.recorded.failure.sentence)}: nothing was raised"
     )
-    return _concluded("raised", sentence)
+    return _exit_or_print("raised", sentence)
 
 
 def _attempt(translation: Translation, event: Event, caught: str = "Exception") -> None:
     """Let a process execute a request, and store the exception in `raised`."""
-    shown = textwrap.indent(translation.shown(event), "    ")
+    shown = textwrap.indent(translation.unnamed_source(event), "    ")
     lines = (
         'raised = ""',
         f"try:\n{shown}\nexcept {caught} as error:\n    raised = repr(error)",
@@ -148,48 +150,50 @@ def _attempt(translation: Translation, event: Event, caught: str = "Exception") 
 
 
 def _crash(translation: Translation) -> list[str]:
-    event = translation.story.shown_by
-    process = translation.of(event.process)
+    event = translation.recorded.failing_call
+    process = translation.process(event.process)
     if event.process == OWNER:
         translation.needs |= {"peer", "crash"}
-        translation.add(OWNER, translation.shown(event))
+        translation.add(OWNER, translation.unnamed_source(event))
         return []
-    _begun(translation, event)
+    _begin_call(translation, event)
     return [
         f"with suppress(EOFError, TimeoutError):\n    {process.variable}.wait()",
         f"{process.variable}.process.join(TIMEOUT)",
         f"status = {process.variable}.process.exitcode",
-        *ended_otherwise(translation),
+        *exit_status_lines(translation),
     ]
 
 
-def ended_otherwise(translation: Translation) -> list[str]:
+def exit_status_lines(translation: Translation) -> list[str]:
     """Return the lines that check whether the process died as in the case.
 
     A process with an uncaught exception exits with status 1, which is not a crash.
     """
-    found = re.search(r"exited with status (\d+)", translation.story.failure.sentence)
+    found = re.search(
+        r"exited with status (\d+)", translation.recorded.failure.sentence
+    )
     gone = f"status != {found[1]}" if found else "status is None or status >= 0"
-    return _concluded(gone, "the process ended with status {status}")
+    return _exit_or_print(gone, "the process ended with status {status}")
 
 
-def _begun(translation: Translation, event: Event) -> None:
+def _begin_call(translation: Translation, event: Event) -> None:
     """Make a process begin the call that does not return, if it has not begun yet."""
-    if not translation.goes_on:
-        line = translation.shown(event)
+    if not translation.call_continues:
+        line = translation.unnamed_source(event)
         translation.steps.append(Turn(event.process, (line,), "tell"))
 
 
 def _hang(translation: Translation) -> list[str]:
-    event = translation.story.shown_by
-    process = translation.of(event.process)
+    event = translation.recorded.failing_call
+    process = translation.process(event.process)
     sentence = f"{process.name} did not answer within {{TIMEOUT}} seconds"
     if event.process == OWNER:
         translation.needs |= {"too late"}
-        step = translation.shown(event)
+        step = translation.unnamed_source(event)
         waits = ["signal.signal(signal.SIGALRM, too_late)", "signal.alarm(TIMEOUT)"]
     else:
-        _begun(translation, event)
+        _begin_call(translation, event)
         step, waits = f"{process.variable}.wait()", []
     step = textwrap.indent(step, "    ")
     hangs = f"try:\n{step}\n    sys.exit(1)\nexcept TimeoutError:\n"
@@ -200,40 +204,48 @@ def _hang(translation: Translation) -> list[str]:
 
 
 def _growth(translation: Translation) -> list[str]:
-    story = translation.story
-    if not story.groups:
+    recorded = translation.recorded
+    if not recorded.reading_groups:
         raise Untranslatable("the value that it waits for is not read from the ledger")
-    if story.baseline is None:
+    if recorded.baseline is None:
         raise Untranslatable("the leak is not more than was there before")
-    place = translation.readings[story.baseline]
-    return _compared(translation, place, min(story.grew, key=_plainness))
+    place = translation.reading_positions[recorded.baseline]
+    return _compare_readings(
+        translation, place, min(recorded.grown_readings, key=_rank)
+    )
 
 
-OWN = '"/proc/self/'
+SELF_PATH = '"/proc/self/'
 
 
-def _plainness(event: Event) -> int:
-    return list(READINGS).index(event.do)
+def _rank(event: Event) -> int:
+    return list(READINGS).index(event.request)
 
 
-def _compared(translation: Translation, place: int, grew: Event) -> list[str]:
+def _compare_readings(translation: Translation, place: int, grew: Event) -> list[str]:
     """Read the value that grew before and at the end, and compare."""
-    translation.needs |= {"growth", grew.do}
-    pid = translation.of(grew.process).pid if grew.process else ""
-    reading = READINGS[grew.do].format(pid=pid).replace('f"/proc/{os.getpid()}/', OWN)
+    translation.needs |= {"growth", grew.request}
+    pid = translation.process(grew.process).pid if grew.process else ""
+    reading = (
+        READINGS[grew.request]
+        .format(pid=pid)
+        .replace('f"/proc/{os.getpid()}/', SELF_PATH)
+    )
     translation.steps[place:place] = [Line(f"before = {reading}")]
     of_whom = f" of {grew.process}" if grew.process else ""
-    sentence = f"not so: {_escaped(translation.story.failure.sentence)}: "
+    sentence = f"not so: {_escaped(translation.recorded.failure.sentence)}: "
     return [
         "deadline = time.monotonic() + GRACE",
         f"while {reading} > before and time.monotonic() < deadline:\n"
         f"    time.sleep(0.1)",
         f"more = {reading} - before",
-        *_concluded("more <= 0", f"{sentence}{{more}} more {grew.do}{of_whom}"),
+        *_exit_or_print(
+            "more <= 0", f"{sentence}{{more}} more {grew.request}{of_whom}"
+        ),
     ]
 
 
-ENDINGS: dict[str, Callable[[Translation], list[Any]]] = {
+LINES_BY_KIND: dict[str, Callable[[Translation], list[Any]]] = {
     "equality": _value,
     "condition": _value,
     "refusal": _refusal,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?\b")
-FEWEST = 3
+MIN_REPETITIONS = 3
 """The minimum number of repetitions in a row that become a loop."""
 
 
@@ -56,19 +56,19 @@ class Loop:
 Step = Line | Turn | Loop
 
 
-def folded(steps: Sequence[Step]) -> list[Step]:
+def with_loops(steps: Sequence[Step]) -> list[Step]:
     """Return the steps, with loops for repeated steps and with joined turns."""
     found: list[Step] = []
     place = 0
     while place < len(steps):
         times, length = _repetition(steps, place)
-        if times >= FEWEST:
-            found.append(_loop(times, joined(steps[place : place + length])))
+        if times >= MIN_REPETITIONS:
+            found.append(_loop(times, join_turns(steps[place : place + length])))
         else:
             times, length = 1, 1
             found.append(steps[place])
         place += times * length
-    return joined(found)
+    return join_turns(found)
 
 
 def _loop(times: int, body: list[Step]) -> Step:
@@ -99,12 +99,12 @@ def _repetition(steps: Sequence[Step], start: int) -> tuple[int, int]:
     """
     shapes = [_shape(step) for step in steps[start:]]
     best = (1, 1)
-    for length in range(1, len(shapes) // FEWEST + 1):
+    for length in range(1, len(shapes) // MIN_REPETITIONS + 1):
         times = 1
         block = shapes[:length]
         while shapes[times * length : (times + 1) * length] == block:
             times += 1
-        if times >= FEWEST and times * length > best[0] * best[1]:
+        if times >= MIN_REPETITIONS and times * length > best[0] * best[1]:
             best = times, length
     return best
 
@@ -113,7 +113,7 @@ def _shape(step: Step) -> str:
     return NUMBER.sub("#", repr(step))
 
 
-def joined(steps: Sequence[Step]) -> list[Step]:
+def join_turns(steps: Sequence[Step]) -> list[Step]:
     """Return the steps, with consecutive turns of a process joined into one."""
     found: list[Step] = []
     for step in steps:

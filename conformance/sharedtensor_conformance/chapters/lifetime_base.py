@@ -1,12 +1,12 @@
 """Starts the processes of random histories with deaths and checks them by the model.
 
 The model is in `lifetime_model`, and the processes are those of an isolated stage.
-`Ground` keeps both in step. It also writes the script, in which each process, channel
-and tensor has a name. `lifetime_messages`, `lifetime_steps` and `lifetime_histories`
-extend it by subclasses.
+`HistoryState` keeps both in step. It also writes the script, in which each process,
+channel and tensor has a name. `lifetime_messages`, `lifetime_steps` and
+`lifetime_histories` extend it by subclasses.
 
-`Ground.clauses` is set before an action or a check. If the action or the check fails,
-these are the clauses that the implementation breaks.
+`HistoryState.clauses` is set before an action or a check. If the action or the check
+fails, these are the clauses that the implementation breaks.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from typing import Any
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.chapters.lifetime_model import (
     ChannelModel,
+    LifetimeModel,
     ProcessModel,
-    Reference,
     StorageModel,
-    World,
+    TensorModel,
 )
 from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.ledger import kinds as kinds_of
 from sharedtensor_conformance.harness.proxies import Remote
 
-PROCESSES = 3
+INITIAL_PROCESSES = 3
 """Processes at the beginning of a history, the owner included.
 
 Later steps may start children until one process more is running.
 """
 
-STARTED = 5  # children of one history at most, those that have ended included
+MAX_CHILDREN = 5  # in one history, those that have ended included
 
-IN_FLIGHT = 6
+MAX_IN_FLIGHT = 6
 """Messages that one channel may contain before a process has to receive one.
 
 A bounded queue has its own limit instead.
 """
 
-ROOM = 16 << 10
+CHANNEL_CAPACITY = 16 << 10
 """Bytes that a channel of any kind takes before a process has to read."""
 
 MAX_HELD = 8
 """Tensors that exist at once. They are few, so that steps often pick the same one."""
 
-TOGETHER = (0, 1, 1, 1, 2, 2, 3)
+TENSORS_PER_MESSAGE = (0, 1, 1, 1, 2, 2, 3)
 """Numbers of tensors in a message. A number that occurs more often is more likely."""
 
-LONG = 20_000
+LONG_PADDING = 20_000
 """Zeros after the first elements of a long tensor.
 
 They make its storage too large for the segments in which the reference puts several
@@ -61,10 +61,10 @@ small storages together (clause LIFE-26).
 
 BOUNDS = {"queue_of_two": 2, "joinable_queue_of_three": 3}
 
-DROP_IN = ("joinable_queue", *BOUNDS)
+DROP_IN_QUEUES = ("joinable_queue", *BOUNDS)
 """Kinds of queues of the drop-in module, used in addition to the claimed channels."""
 
-DIRECT = ("simple_queue", "pipe")
+BLOCKING_CHANNELS = ("simple_queue", "pipe")
 """Kinds of channels on which `put` waits until there is room for the message."""
 
 
@@ -74,137 +74,148 @@ class HeldTensor:
 
     name: str
     remote: Any
-    reference: Reference
+    model: TensorModel
 
     @property
     def process(self) -> ProcessModel:
         """The process that holds the tensor."""
-        return self.reference.process
+        return self.model.process
 
     @property
     def values(self) -> list[int]:
         """The values that the tensor must have; a long one has zeros after them."""
-        return self.reference.storage.values
+        return self.model.storage.values
 
     @property
-    def is_free(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether a step may use the tensor: its storage is not about to move."""
-        return self.reference.storage.settled
+        return self.model.storage.is_settled
 
 
 @dataclass(eq=False)
-class Route:
+class HistoryChannel:
     """A channel, with its name in the script, its proxy and its model.
 
-    `counts_are_known` becomes false when a message may have been lost. The number of
+    `count_is_known` becomes false when a message may have been lost. The number of
     messages in the channel is then unknown.
     """
 
     name: str
     proxy: Any
     model: ChannelModel
-    counts_are_known: bool = True
+    count_is_known: bool = True
 
     @property
     def is_queue(self) -> bool:
         """Whether several processes may wait for a message on the channel."""
-        return self.model.kind not in DIRECT
+        return self.model.kind not in BLOCKING_CHANNELS
 
     @property
-    def is_usable(self) -> bool:
+    def can_put(self) -> bool:
         """Whether `put` returns if the channel is empty in the model.
 
         A message that was lost with its sender still takes a place in a bounded queue.
         """
-        return self.counts_are_known or not self.model.bound
+        return self.count_is_known or not self.model.bound
 
     @property
-    def is_free(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the channel is empty and `put` returns."""
-        return self.is_usable and not self.model.waiting
+        return self.can_put and not self.model.messages
 
     def has_room_for(self, size: int) -> bool:
         """Return whether `put` of `size` bytes returns although no process reads."""
         if self.model.bound:
-            return self.is_usable and not self.model.is_full
-        if len(self.model.waiting) >= IN_FLIGHT:
+            return self.can_put and not self.model.is_full
+        if len(self.model.messages) >= MAX_IN_FLIGHT:
             return False
-        return self.is_queue or self.model.bytes + size <= ROOM
+        return self.is_queue or self.model.total_size + size <= CHANNEL_CAPACITY
 
 
-class Ground:
+class HistoryState:
     """The state of one history: its processes, channels and tensors, and the model.
 
     Args:
         stage: an isolated stage. Only its owner may have been started.
         implementation: what the adapter declares.
         kinds: the kinds of steps of the history.
-        started: how many children the owner started in earlier histories.
+        children_started: how many children the owner started in earlier histories.
 
     Attributes:
+        model: the model of the history.
         actors: the process of the stage for each process of the model.
-        before: the resources of each process at the beginning, if no step starts one.
-        of_storages: the kinds of descriptors that refer to storages.
+        held: the tensors that the processes hold.
+        lines: the script.
+        last_value: the last number that an element got.
+        name_count: how many tensors got a name.
+        resources_before: the resources of each process at the beginning, if no step
+            starts one.
+        storage_descriptor_kinds: the kinds of descriptors that refer to storages.
     """
 
     def __init__(
-        self, stage: Any, implementation: Implementation, kinds: Any, started: int = 0
+        self,
+        stage: Any,
+        implementation: Implementation,
+        kinds: Any,
+        children_started: int = 0,
     ) -> None:
         self.stage = stage
         self.implementation = implementation
         self.kinds = frozenset(kinds)
-        self.started = started
-        self.world = World(stage.configuration.strategy)
+        self.children_started = children_started
+        self.model = LifetimeModel(stage.configuration.strategy)
         self.actors: dict[ProcessModel, Any] = {}
         self.held: list[HeldTensor] = []
-        self.routes: list[Route] = []
+        self.channels: list[HistoryChannel] = []
         self.lines: list[str] = []
         self.clauses: tuple[str, ...] = ()
-        self.numbers = self.names = 0
-        self.before: dict[ProcessModel, Any] = {}
-        self.of_storages: set[str] = set()
+        self.last_value = 0
+        self.name_count = 0
+        self.resources_before: dict[ProcessModel, Any] = {}
+        self.storage_descriptor_kinds: set[str] = set()
 
     # The script and the tensors
 
-    def does(self, line: str, clauses: tuple[str, ...] = ()) -> None:
+    def log(self, line: str, clauses: tuple[str, ...] = ()) -> None:
         """Add a line to the script, and set the clauses that the action is about."""
         self.lines.append(line)
         self.clauses = clauses
 
     def new_values(self, count: int) -> list[int]:
         """Return `count` numbers that no element has had before."""
-        first = self.numbers + 1
-        self.numbers += count
-        return list(range(first, self.numbers + 1))
+        first = self.last_value + 1
+        self.last_value += count
+        return list(range(first, self.last_value + 1))
 
     def actor(self, process: ProcessModel) -> Any:
         """Return the actor of a process of the model."""
         return self.actors[process]
 
-    def hold(self, remote: Any, reference: Reference) -> HeldTensor:
+    def hold(self, remote: Any, model: TensorModel) -> HeldTensor:
         """Add a tensor to the held ones, under a new name, and return it.
 
         Raises:
             CheckFailed: `remote` is not a tensor.
         """
         check(isinstance(remote, Remote), "what is there is a tensor")
-        self.names += 1
-        held = HeldTensor(f"t{self.names}", remote, reference)
+        self.name_count += 1
+        held = HeldTensor(f"t{self.name_count}", remote, model)
         self.held.append(held)
         return held
 
     def make(self, process: ProcessModel, number: int) -> HeldTensor:
-        """Let a process make a tensor. One in four is long: see `LONG`."""
+        """Let a process make a tensor. One in four is long: see `LONG_PADDING`."""
         values = self.new_values(2 + number % 3)
         is_long = number // 3 % 4 == 0
-        rest = [0] * LONG if is_long else []
-        told = f"{values} + [0] * {LONG}" if is_long else f"{values}"
-        self.does(f"t{self.names + 1} = {process.name}.make({told})", ("SHARE-12",))
-        remote = self.actor(process).make([*values, *rest])
-        reference = self.world.makes(process, values, is_long=is_long)
+        padding = [0] * LONG_PADDING if is_long else []
+        text = f"{values} + [0] * {LONG_PADDING}" if is_long else f"{values}"
+        self.log(f"t{self.name_count + 1} = {process.name}.make({text})", ("SHARE-12",))
+        remote = self.actor(process).make([*values, *padding])
+        model = self.model.record_make(process, values, is_long=is_long)
         if not self.implementation.private:  # making is a request to share
-            self.world.shares(reference)
-        return self.hold(remote, reference)
+            self.model.record_share(model)
+        return self.hold(remote, model)
 
     def values_of(self, remote: Any, storage: StorageModel) -> list[Any]:
         """Return the values of the elements that the model knows.
@@ -216,28 +227,28 @@ class Ground:
         count = len(storage.values)
         return list(remote.actor.request("act", "first_values", remote, count))
 
-    def bound(self, one: HeldTensor) -> tuple[str, ...]:
+    def clauses_of(self, tensor: HeldTensor) -> tuple[str, ...]:
         """Return the clauses about the last event of a tensor's storage."""
-        return one.reference.storage.clauses
+        return tensor.model.storage.clauses
 
     # Picking
 
-    def pick(
+    def pick_tensor(
         self, number: int, fits: Callable[[HeldTensor], object]
     ) -> HeldTensor | None:
         """Return one of the usable tensors that fit; None if there is none."""
-        fitting = [one for one in self.held if one.is_free and fits(one)]
+        fitting = [one for one in self.held if one.is_settled and fits(one)]
         return fitting[number % len(fitting)] if fitting else None
 
-    def process(self, number: int, *, but: Sequence[ProcessModel] = ()) -> Any:
+    def pick_process(self, number: int, *, but: Sequence[ProcessModel] = ()) -> Any:
         """Return a running process that is not in `but`; None if there is none."""
-        running = [one for one in self.world.running() if one not in but]
+        running = [one for one in self.model.running() if one not in but]
         return running[number % len(running)] if running else None
 
-    def child(self, number: int) -> ProcessModel | None:
+    def pick_child(self, number: int) -> ProcessModel | None:
         """Return one of the running children; None if there is none."""
-        found: ProcessModel | None = self.process(number, but=[self.owner])
-        return found
+        child: ProcessModel | None = self.pick_process(number, but=[self.owner])
+        return child
 
     @property
     def may_kill(self) -> bool:
@@ -246,144 +257,147 @@ class Ground:
         It may not after the manager was killed, because no clause then says what a
         killed process leaves behind.
         """
-        return "kill" in self.kinds and self.world.has_manager
+        return "kill" in self.kinds and self.model.has_manager
 
-    def route(self, number: int, fits: Callable[[Route], object]) -> Route | None:
+    def pick_channel(
+        self, number: int, fits: Callable[[HistoryChannel], object]
+    ) -> HistoryChannel | None:
         """Return one of the channels that fit; None if there is none."""
-        fitting = [route for route in self.routes if fits(route)]
+        fitting = [one for one in self.channels if fits(one)]
         return fitting[number % len(fitting)] if fitting else None
 
-    def some_of(self, process: ProcessModel, number: int) -> list[HeldTensor]:
+    def pick_or_make(self, process: ProcessModel, number: int) -> list[HeldTensor]:
         """Return up to three tensors of a process, some of them newly made."""
-        number, which = divmod(number, len(TOGETHER))
-        found: list[HeldTensor] = []
-        for _ in range(TOGETHER[which]):
-            own = [
+        number, which = divmod(number, len(TENSORS_PER_MESSAGE))
+        tensors: list[HeldTensor] = []
+        for _ in range(TENSORS_PER_MESSAGE[which]):
+            others = [
                 one
                 for one in self.held
-                if one.process is process and one.is_free and one not in found
+                if one.process is process and one.is_settled and one not in tensors
             ]
             number, new = divmod(number, 3)
             number, which = divmod(number, 12)
-            if len(self.held) < MAX_HELD and (new == 0 or not own):
-                found.append(self.make(process, which))
-            elif own:
-                found.append(own[which % len(own)])
-        return found
+            if len(self.held) < MAX_HELD and (new == 0 or not others):
+                tensors.append(self.make(process, which))
+            elif others:
+                tensors.append(others[which % len(others)])
+        return tensors
 
     # The beginning
 
-    def begin(self) -> None:
+    def start_all(self) -> None:
         """Open one channel of each kind, and start the processes."""
         owner = self.stage.owner
-        self.owner = self.world.begins("owner")
+        self.owner = self.model.record_start("owner")
         self.actors[self.owner] = owner
         kinds = list(self.implementation.channels)
         if "drop-in" in self.implementation.claims and "queue" in kinds:
-            kinds += DROP_IN
+            kinds += DROP_IN_QUEUES
         for kind in kinds:
-            self.does(f'{kind} = owner.open_channel("{kind}")', ("API-3",))
-            counts = kind.startswith("joinable")
-            model = ChannelModel(kind, BOUNDS.get(kind, 0), counts)
-            self.world.channels.append(model)
-            self.routes.append(Route(kind, owner.open_channel(kind), model))
+            self.log(f'{kind} = owner.open_channel("{kind}")', ("API-3",))
+            is_joinable = kind.startswith("joinable")
+            model = ChannelModel(kind, BOUNDS.get(kind, 0), is_joinable)
+            self.model.channels.append(model)
+            self.channels.append(HistoryChannel(kind, owner.open_channel(kind), model))
         if "program" in self.kinds:
-            self.look_at_a_storage()
-        for _ in range(PROCESSES - 1):
-            self.start([])
+            self.find_storage_descriptors()
+        for _ in range(INITIAL_PROCESSES - 1):
+            self.start_child([])
         if "start" not in self.kinds:
-            self.account()
+            self.record_resources()
 
-    def look_at_a_storage(self) -> None:
+    def find_storage_descriptors(self) -> None:
         """Find out which kinds of descriptors the owner has open for a storage."""
         owner = self.stage.owner
         before = Counter(owner.system.targets())
         tensor = owner.make([1, 2])
         owner.operate("share", tensor)
         new = Counter(owner.system.targets()) - before
-        self.of_storages = set(kinds_of(new.elements()))
+        self.storage_descriptor_kinds = set(kinds_of(new.elements()))
         tensor.drop()
 
-    def account(self) -> None:
+    def record_resources(self) -> None:
         """Record the resources of each process, for a comparison at the end.
 
         Before that, each process receives a tensor from every other one. So the record
         includes what is opened at the first use and kept.
         """
-        route = self.routes[0].proxy
+        channel = self.channels[0].proxy
         for sender, receiver in permutations(self.actors.values(), 2):
             tensor = sender.make([0, 1])
-            route.put(sender, tensor)
-            route.get(receiver).drop()
+            channel.put(sender, tensor)
+            channel.get(receiver).drop()
             tensor.drop()
         for process, actor in self.actors.items():
-            self.before[process] = self.stage.holdings(actor)
+            self.resources_before[process] = self.stage.holdings(actor)
 
-    def start(self, tensors: list[HeldTensor]) -> None:
+    def start_child(self, tensors: list[HeldTensor]) -> None:
         """Let the owner start a child, with all channels and some of its tensors."""
         method = self.stage.configuration.start_method
         forks = method == "fork"
-        names = ", ".join(one.name for one in tensors)
-        model = self.world.begins(
-            f"child-{self.started + len(self.actors)}",
-            self.owner.strategy if forks else "",
-            forked=forks,
+        names = ", ".join(tensor.name for tensor in tensors)
+        # It has the initial strategy also under fork: `enter_child` sets it.
+        child = self.model.record_start(
+            f"child-{self.children_started + len(self.actors)}"
         )
-        self.does(
-            f'{model.name} = owner.start_peer([{names}], "{method}")',
+        self.log(
+            f'{child.name} = owner.start_peer([{names}], "{method}")',
             ("START-3", "START-4") if forks else ("START-2", "START-1"),
         )
-        channels = [route.proxy for route in self.routes]
-        remotes = [one.remote for one in tensors]
-        owner = self.actor(self.owner)
-        child = owner.start_peer([channels, remotes], method)
-        self.actors[model] = child
-        self.world.forks(self.owner) if forks else None
-        model.strategy = self.world.strategy  # `enter_child` sets it, also under fork
-        arrived = child.arguments[1] if tensors else []
+        channels = [channel.proxy for channel in self.channels]
+        remotes = [tensor.remote for tensor in tensors]
+        actor = self.actor(self.owner).start_peer([channels, remotes], method)
+        self.actors[child] = actor
+        if forks:
+            self.model.record_fork(self.owner)
+        arrived = actor.arguments[1] if tensors else []
         check.equal(len(arrived), len(tensors), "all arguments arrive")
-        for one, remote in zip(tensors, arrived, strict=True):
-            storage = one.reference.storage
+        for tensor, remote in zip(tensors, arrived, strict=True):
+            storage = tensor.model.storage
             if forks:
-                reference = self.world.inherits(model, storage)
+                model = self.model.record_inherited_argument(child, storage)
             else:
-                reference = self.world.is_given(self.owner, model, storage)
-            held = self.hold(remote, reference)
-            self.does(f"{held.name} = {model.name}.arguments", storage.clauses)
+                model = self.model.record_passed_argument(self.owner, child, storage)
+            held = self.hold(remote, model)
+            self.log(f"{held.name} = {child.name}.arguments", storage.clauses)
         self.verify()
 
     @property
-    def is_full(self) -> bool:
+    def has_full_queue(self) -> bool:
         """Whether a queue contains so much that its senders may be unable to exit."""
-        return any(one.is_queue and one.model.bytes > ROOM for one in self.routes)
+        return any(
+            channel.is_queue and channel.model.total_size > CHANNEL_CAPACITY
+            for channel in self.channels
+        )
 
     # Checks
 
     def verify(self) -> None:
         """Check the values of every usable tensor."""
-        for one in self.held:
-            if one.is_free and one.process.runs:
-                self.clauses = one.reference.storage.clauses
-                found = self.values_of(one.remote, one.reference.storage)
-                sentence = f"{one.name} holds {one.values} at the end of this"
-                check.equal(found, one.values, sentence)
+        for tensor in self.held:
+            if tensor.is_settled and tensor.process.is_running:
+                self.clauses = tensor.model.storage.clauses
+                values = self.values_of(tensor.remote, tensor.model.storage)
+                sentence = f"{tensor.name} holds {tensor.values} at the end of this"
+                check.equal(values, tensor.values, sentence)
 
     def verify_names(self) -> None:
-        """Check the number of segments that have names (`World.names`).
+        """Check the number of segments that have names (`LifetimeModel.name_range`).
 
         It must be at least the minimum now. Unless the manager was killed, it must fall
         to the maximum within the grace period.
         """
         if "strategy-fs" not in self.implementation.claims:
             return
-        self.clauses = self.world.clauses_of_names()
-        least, most = self.world.names()
+        self.clauses = self.model.clauses_of_names()
+        least, most = self.model.name_range()
         if self.implementation.kept_segments:
             least = min(least, 1)  # one file may contain all storages
             most += self.stage.kept
-        found = len(self.stage.ledger.segments())
-        check(found >= least, f"{least} segments have names (there are {found})")
-        if self.world.has_manager:
+        count = len(self.stage.ledger.segments())
+        check(count >= least, f"{least} segments have names (there are {count})")
+        if self.model.has_manager:
             self.clauses = ("FS-2", "FS-9", "LIFE-8", "LIFE-20", "LIFE-17", "LIFE-7")
             eventually(
                 lambda: len(self.stage.ledger.segments()) <= most,
@@ -392,37 +406,37 @@ class Ground:
                 found=lambda: sorted(self.stage.ledger.segments()),
             )
 
-    def drop(self, one: HeldTensor) -> None:
+    def drop(self, tensor: HeldTensor) -> None:
         """Let its process drop a tensor."""
-        self.held.remove(one)
-        self.does(f"{one.name}.drop()", self.bound(one))
-        one.remote.drop()
-        self.world.drops(one.reference)
+        self.held.remove(tensor)
+        self.log(f"{tensor.name}.drop()", self.clauses_of(tensor))
+        tensor.remote.drop()
+        self.model.record_drop(tensor.model)
 
-    def has_ended(self, process: ProcessModel, how: str) -> None:
+    def record_end(self, process: ProcessModel, how: str) -> None:
         """Record that a process has ended, and that it holds nothing any more.
 
-        `how` is one of those of `World.ends`.
+        `how` is one of those of `LifetimeModel.record_end`.
         """
         self.held = [one for one in self.held if one.process is not process]
-        self.world.ends(process, how)
-        self.before.pop(process, None)
-        for route in self.routes:
-            if route.model.has_uncertain:
-                route.counts_are_known = False
+        self.model.record_end(process, how)
+        self.resources_before.pop(process, None)
+        for channel in self.channels:
+            if channel.model.has_uncertain:
+                channel.count_is_known = False
 
-    def end_of(self, child: ProcessModel, how: str) -> None:
+    def end_child(self, child: ProcessModel, how: str) -> None:
         """End a child abruptly, then check the tensors and names of the others.
 
-        `how` is one of `lifetime_model.ABRUPT`.
+        `how` is one of `lifetime_model.ABRUPT_ENDS`.
         """
         clauses = ("LIFE-20", "LIFE-8")
         if how == "killed":
-            self.does(f"{child.name}.kill()", clauses)
+            self.log(f"{child.name}.kill()", clauses)
             self.actor(child).kill()
         else:
-            self.does(f'{child.name}.end("{how}")', clauses)
+            self.log(f'{child.name}.end("{how}")', clauses)
             self.actor(child).end(how)
-        self.has_ended(child, how)
+        self.record_end(child, how)
         self.verify()
         self.verify_names()

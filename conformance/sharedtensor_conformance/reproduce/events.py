@@ -1,4 +1,4 @@
-"""Reads the recorded events of a case up to its failure, called a story in the code.
+"""Reads the recorded events of a case, up to its failure.
 
 The file with the events was written by `recording`. Events of other stages, and
 repeated polls, are removed.
@@ -18,13 +18,15 @@ from sharedtensor_conformance.report.verdicts import Verdict
 from sharedtensor_conformance.reproduce.source import Untranslatable
 
 OWNER = "owner"
-LONGEST = 2000
+MAX_EVENTS = 2000
 """The maximum number of events; more do not fit into a readable program."""
 
-LONG = 8
+MIN_RANGE = 8
 """A list of at least this many consecutive numbers is written as a range."""
 
-AROUND = frozenset({"make_pairs", "make_peer", "close_pairs", "drop_all", "join"})
+SUITE_REQUESTS = frozenset(
+    {"make_pairs", "make_peer", "close_pairs", "drop_all", "join"}
+)
 """Requests of the suite itself, not of a test."""
 
 
@@ -33,16 +35,16 @@ class Event:
     """One action of a test.
 
     Args:
-        number: its position in the story.
+        number: its position in the recording.
         kind: ``call``, ``kill``, ``read`` for a reading of the ledger, or ``system``
             for a change of the system that all processes see.
         process: the process that it concerns; empty if it concerns all.
-        do: the request to the process, or what was read.
-        given: the arguments of a call, as `harness.wire` encodes them.
+        request: the request to the process, or what was read.
+        arguments: the arguments of a call, as `harness.wire` encodes them.
         returned: the returned value; None if there is none.
         raised: the type of the exception in the answer.
         is_answered: whether the process answered.
-        ends: the number of the first event after the answer.
+        answered_before: the number of the first event after the answer.
         count: the value of a reading.
         polls: whether it was repeated until a condition became true.
     """
@@ -50,19 +52,19 @@ class Event:
     number: int
     kind: str
     process: str
-    do: str = ""
-    given: tuple[Any, ...] = ()
+    request: str = ""
+    arguments: tuple[Any, ...] = ()
     returned: Any = None
     raised: str = ""
     is_answered: bool = True
-    ends: int = 0
+    answered_before: int = 0
     count: int = 0
     polls: bool = False
 
     @property
     def overlaps(self) -> bool:
         """Whether other processes acted before the answer came."""
-        return not self.is_answered or self.ends > self.number + 1
+        return not self.is_answered or self.answered_before > self.number + 1
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Failure:
 
     Args:
         kind: ``equality``, ``condition``, ``refusal``, ``growth``, ``raised``,
-            ``crash`` or ``hang``; ``untold`` if it does not depend on one answer.
+            ``crash`` or ``hang``; ``unattributed`` if it does not depend on one answer.
         sentence: the expected state.
         event: the number of the call that shows the failure.
         expected: the expected answer, encoded.
@@ -88,19 +90,20 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Story:
+class RecordedCase:
     """The events of a case up to its failure.
 
-    `enters` says for each process whether it set the strategy when it was prepared.
+    `sets_strategy` says for each process whether it set the strategy when it was
+    prepared.
     """
 
     events: tuple[Event, ...]
     failure: Failure
-    enters: dict[str, bool] = field(default_factory=dict)
+    sets_strategy: dict[str, bool] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, data: dict[str, Any], case: Case) -> Story:
-        """Return the story from recorded data.
+    def from_data(cls, data: dict[str, Any], case: Case) -> RecordedCase:
+        """Return the case from recorded data.
 
         Raises:
             Untranslatable: there are no events, or too many.
@@ -116,7 +119,7 @@ class Story:
         events = tuple(_without_polls(kept))
         if not events:
             raise Untranslatable("the case failed before its test did anything")
-        if len(events) > LONGEST:
+        if len(events) > MAX_EVENTS:
             raise Untranslatable(
                 f"this case has {len(events)} recorded events, too many for a readable "
                 f"program"
@@ -124,7 +127,7 @@ class Story:
         return cls(events, _failure(data["failure"], events, case), enters)
 
     @property
-    def shown_by(self) -> Event:
+    def failing_call(self) -> Event:
         """The call that shows the failure.
 
         Raises:
@@ -136,28 +139,28 @@ class Story:
         raise Untranslatable("the failure does not depend on a single call")
 
     @property
-    def groups(self) -> list[list[Event]]:
+    def reading_groups(self) -> list[list[Event]]:
         """The readings of the ledger; consecutive readings are a group."""
         grouped = itertools.groupby(self.events, lambda event: event.kind == "read")
         return [list(group) for is_read, group in grouped if is_read]
 
     @property
-    def grew(self) -> list[Event]:
+    def grown_readings(self) -> list[Event]:
         """The readings of the last group that are higher than at the `baseline`."""
         if self.baseline is None:
             return []
-        before, now = self.groups[self.baseline], self.groups[-1]
+        before, now = self.reading_groups[self.baseline], self.reading_groups[-1]
         pairs = zip(before, now, strict=True)
         return [last for first, last in pairs if first.count < last.count]
 
     @cached_property
     def baseline(self) -> int | None:
         """The index of the latest group with a lower reading than the last group."""
-        groups = self.groups
+        groups = self.reading_groups
         for number in range(len(groups) - 2, -1, -1):
             pairs = list(zip(groups[number], groups[-1], strict=False))
             same = len(groups[number]) == len(groups[-1]) and all(
-                (one.do, one.process) == (other.do, other.process)
+                (one.request, one.process) == (other.request, other.process)
                 for one, other in pairs
             )
             if same and any(one.count < other.count for one, other in pairs):
@@ -166,7 +169,7 @@ class Story:
 
 
 def _belongs(event: dict[str, Any], stage: int | None) -> bool:
-    if event.get("do") in {*AROUND, "prepare"}:
+    if event.get("do") in {*SUITE_REQUESTS, "prepare"}:
         return False
     return event["stage"] in (stage, None)
 
@@ -191,7 +194,9 @@ def _without_polls(events: list[Event]) -> Iterator[Event]:
     """Yield the events, of each poll only the last one."""
     for place, event in enumerate(events):
         later = events[place + 1 :]
-        same = (e for e in later if (e.process, e.do) == (event.process, event.do))
+        same = (
+            e for e in later if (e.process, e.request) == (event.process, event.request)
+        )
         again = next(same, None)
         polled_again = again is not None and again.polls
         if not (event.polls and polled_again and _only_polls(events, event, again)):
@@ -216,7 +221,7 @@ def _failure(found: dict[str, Any], events: tuple[Event, ...], case: Case) -> Fa
     if final.raised:
         return Failure("raised", said, last)
     lacks = final is events[-1] and final.is_answered and final.returned is None
-    return Failure("condition" if lacks else "untold", said, last)
+    return Failure("condition" if lacks else "unattributed", said, last)
 
 
 # Values
@@ -257,7 +262,7 @@ def source_of(data: Any, refer: Callable[[dict[str, Any]], str]) -> str:
 
 def _is_range(data: list[Any]) -> bool:
     """Return whether the list has many consecutive integers."""
-    if len(data) < LONG or any(type(number) is not int for number in data):
+    if len(data) < MIN_RANGE or any(type(number) is not int for number in data):
         return False
     return data == list(range(data[0], data[0] + len(data)))
 

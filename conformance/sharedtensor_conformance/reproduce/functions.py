@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-NAME = "repeated"
-SHORTEST = 6
+FUNCTION_NAME = "repeated"
+MIN_LINES = 6
 """The minimum number of lines of a part that becomes a function."""
 
 
@@ -23,18 +23,18 @@ class Body:
     parameters: tuple[str, ...] = ()
 
 
-def factored(bodies: Sequence[Body]) -> tuple[tuple[str, ...], list[Body]]:
+def extract_function(bodies: Sequence[Body]) -> tuple[tuple[str, ...], list[Body]]:
     """Return the part whose function saves the most lines, and the bodies that call it.
 
     If no function would save lines, the part is empty and the bodies are unchanged.
     """
     best: tuple[str, ...] = ()
     for part in _candidates(bodies):
-        if _saved(part, bodies) > _saved(best, bodies):
+        if _saved_lines(part, bodies) > _saved_lines(best, bodies):
             best = part
     if not best:
         return (), list(bodies)
-    return best, [Body(tuple(_calling(b.lines, best)), b.parameters) for b in bodies]
+    return best, [Body(tuple(_with_calls(b.lines, best)), b.parameters) for b in bodies]
 
 
 def _candidates(bodies: Sequence[Body]) -> Iterator[tuple[str, ...]]:
@@ -45,8 +45,8 @@ def _candidates(bodies: Sequence[Body]) -> Iterator[tuple[str, ...]]:
         for start in range(count):
             for end in range(start + 1, count + 1):
                 part = body.lines[start:end]
-                again = part in seen and _length(part) >= SHORTEST
-                if again and all(_is_closed(part, each) for each in bodies):
+                again = part in seen and _length(part) >= MIN_LINES
+                if again and all(_is_self_contained(part, each) for each in bodies):
                     yield part
                 seen.add(part)
 
@@ -55,15 +55,17 @@ def _length(part: Sequence[str]) -> int:
     return sum(text.count("\n") + 1 for text in part)
 
 
-def _saved(part: tuple[str, ...], bodies: Sequence[Body]) -> int:
+def _saved_lines(part: tuple[str, ...], bodies: Sequence[Body]) -> int:
     """Return how many lines a function for this part saves."""
     if not part:
         return 0
-    times = sum(list(_calling(b.lines, part)).count(f"{NAME}()") for b in bodies)
+    times = sum(
+        list(_with_calls(b.lines, part)).count(f"{FUNCTION_NAME}()") for b in bodies
+    )
     return (times - 1) * (_length(part) - 1) - 4
 
 
-def _is_closed(part: tuple[str, ...], body: Body) -> bool:
+def _is_self_contained(part: tuple[str, ...], body: Body) -> bool:
     """Return whether a part neither uses nor defines names of the code around it."""
     nodes = list(ast.walk(ast.parse("\n".join(part))))
     if any(isinstance(node, ast.Yield | ast.Global) for node in nodes):
@@ -81,12 +83,12 @@ def _names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> set[str
     return {name.id for name in names if isinstance(name.ctx, context)}
 
 
-def _calling(lines: tuple[str, ...], part: tuple[str, ...]) -> Iterator[str]:
+def _with_calls(lines: tuple[str, ...], part: tuple[str, ...]) -> Iterator[str]:
     """Yield the lines with calls in place of the part."""
     place = 0
     while place < len(lines):
         if lines[place : place + len(part)] == part:
-            yield f"{NAME}()"
+            yield f"{FUNCTION_NAME}()"
             place += len(part)
         else:
             yield lines[place]
