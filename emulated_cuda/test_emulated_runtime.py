@@ -170,7 +170,7 @@ def test_it_is_never_judged_as_cuda():
 
 
 def test_the_facts_of_a_report_are_those_of_the_machine():
-    found = cuda_facts.found_by()
+    found = cuda_facts.facts_of()
     assert found["emulated"]
     assert [gpu["name"] for gpu in found["gpus"]] == ["Emulated 0", "Emulated 1"]
     assert found["runtimes"] == {"cupy": "13.0"}

@@ -127,7 +127,7 @@ class Group:
         form = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         self.members[place] = connection
         self.pids[place] = int.from_bytes(form[:4], sys.byteorder)
-        self.sandbox.seen.add(self.pids[place])
+        self.sandbox.known_pids.add(self.pids[place])
 
     # Work
 

@@ -47,7 +47,7 @@ class Sandbox(ProcessTree):
         super().__init__()
         self.started: dict[int, subprocess.Popen[bytes]] = {}
         self.has_private_shm = process_tree.mount_private_shm()
-        self.segments = ledger.Segments(SEGMENTS, self.has_private_shm, self.seen)
+        self.segments = ledger.Segments(SEGMENTS, self.has_private_shm, self.known_pids)
         self.folder = Path(tempfile.mkdtemp(prefix="sts-"))
 
     def __enter__(self) -> Self:
@@ -76,7 +76,7 @@ class Sandbox(ProcessTree):
         process = subprocess.Popen(command, **options)
         self.started[process.pid] = process
         self.statuses.pop(process.pid, None)  # the process id may have been used before
-        self.seen.add(process.pid)
+        self.known_pids.add(process.pid)
         return process
 
     def reap(self) -> bool:

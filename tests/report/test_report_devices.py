@@ -111,7 +111,7 @@ def test_the_driver_is_asked(driver, monkeypatch, tmp_path):
     driver(Library())
     release = tmp_path / "version"
     release.write_text("570.86.10\n")
-    monkeypatch.setattr(cuda_facts, "RELEASE", str(release))
+    monkeypatch.setattr(cuda_facts, "DRIVER_VERSION_FILE", str(release))
     found = Cuda.from_data(cuda_facts.facts())
     assert found.gpus == (Gpu("A GPU", 7),)
     assert (found.driver, found.cuda, found.emulated) == ("570.86.10", "12.8", False)
@@ -145,12 +145,12 @@ def test_facts_that_cannot_be_had_are_none(monkeypatch, tmp_path, program):
     script = tmp_path / "facts.py"
     script.write_text(program)
     monkeypatch.setattr(cuda_facts, "__file__", str(script))
-    monkeypatch.setattr(cuda_facts, "LIMIT", 5.0 if "sleep" not in program else 0.1)
-    assert cuda_facts.found_by() is None
+    monkeypatch.setattr(cuda_facts, "TIMEOUT", 5.0 if "sleep" not in program else 0.1)
+    assert cuda_facts.facts_of() is None
 
 
 def test_a_line_of_facts_is_what_the_program_prints(monkeypatch, tmp_path):
     script = tmp_path / "facts.py"
     script.write_text(f"print({json.dumps({'emulated': True})!r})")
     monkeypatch.setattr(cuda_facts, "__file__", str(script))
-    assert cuda_facts.found_by() == {"emulated": True}
+    assert cuda_facts.facts_of() == {"emulated": True}

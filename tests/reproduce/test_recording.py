@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.listening import heard_by
+from sharedtensor_conformance.harness.listening import use_listener
 from sharedtensor_conformance.harness.outcomes import CheckFailed
 from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.reproduce.recording import EventRecorder
@@ -18,7 +18,7 @@ OWNER = SimpleNamespace(name="owner", host=object())
 def recorder():
     """A recorder of the events of this test."""
     recorder = EventRecorder()
-    with heard_by(recorder):
+    with use_listener(recorder):
         yield recorder
 
 

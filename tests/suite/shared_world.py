@@ -50,9 +50,9 @@ class Tensor(Remote):
         self.actor.tensors.remove(self)
 
 
-class Ballast(Remote):
+class Padding(Remote):
     def __init__(self, actor, size):
-        super().__init__(actor, "ballast")
+        super().__init__(actor, "padding")
         self.size = size
 
     def drop(self):
@@ -180,21 +180,21 @@ class Process:
         return Tensor(child, Segment(tensor.values()))
 
     def request(self, _, what, *arguments):
-        if what == "ballast":
-            return Ballast(self, *arguments)
-        if what == "put_pile":
+        if what == "padding":
+            return Padding(self, *arguments)
+        if what == "put_numbered_messages":
             channel, first, number, size = arguments
             for one in range(first, first + number):
-                ballast = Ballast(self, size)
-                channel.put(self, {"number": one, "tensors": [], "ballast": ballast})
+                padding = Padding(self, size)
+                channel.put(self, {"number": one, "tensors": [], "padding": padding})
             return None
         if what == "first_values":
             tensor, count = arguments
             return tensor.values()[:count]
-        if what in ("begin_idle_thread", "end_idle_threads"):
+        if what in ("start_idle_thread", "stop_idle_threads"):
             return None
-        ballast, size = arguments
-        return ballast.size == size
+        padding, size = arguments
+        return padding.size == size
 
     def leave(self):
         self.stage.ended(self)
@@ -235,7 +235,7 @@ class Stage:
         segments = [tensor.segment for tensor in payload["tensors"]]
         for segment in segments:
             actor.move(segment)
-        size = payload["ballast"].size if payload["ballast"] else None
+        size = payload["padding"].size if payload["padding"] else None
         return {"by": actor, "number": payload["number"], "in": segments, "size": size}
 
     def unpacked(self, actor, message):
@@ -243,7 +243,7 @@ class Stage:
         return {
             "number": message["number"],
             "tensors": [Tensor(actor, segment) for segment in message["in"]],
-            "ballast": None if size is None else Ballast(actor, size),
+            "padding": None if size is None else Padding(actor, size),
         }
 
     def end_extra(self):
@@ -273,7 +273,7 @@ class Stage:
     def holdings(self, *actors):
         return [len(self.segments()), *(len(actor.tensors) for actor in actors)]
 
-    def check_given_back(self, before, *actors):
+    def check_released(self, before, *actors):
         now = self.holdings(*actors)
         if any(held > was for held, was in zip(now, before, strict=True)):
             raise AssertionError(f"{before} became {now}")

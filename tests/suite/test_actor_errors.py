@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import weakref
 from contextlib import suppress
@@ -73,6 +74,29 @@ def test_type_error_in_an_operation_is_the_implementations():
     answer = answer_of("read", 1, 2)
     assert answer.keys() == {"raised"}
     assert answer["raised"]["type"] == "TypeError"
+
+
+class NeverReady(Operations):
+    """Operations whose groups have processes that never execute their task."""
+
+    class multiprocessing:
+        get_context = staticmethod(multiprocessing.get_context)
+        ProcessRaisedException = ProcessExitedException = ChildProcessError
+
+        @staticmethod
+        def spawn(function, arguments, **options):
+            return object()
+
+
+def test_group_that_does_not_become_ready_is_a_failure_of_the_implementation():
+    actor = Actor("owner", setting=None)
+    actor.operations = NeverReady()
+    arguments = ["start_group_and_wait", "wait", 2, [], "spawn()", 0.01]
+    answer = actor.answer({"do": "act", "with": arguments})
+    assert answer.keys() == {"raised"}
+    assert answer["raised"]["type"] == "GroupNotReady"
+    said = "a process of a group of 2 was not ready within 0.01 s"
+    assert answer["raised"]["message"] == said
 
 
 class Missing(Operations):

@@ -9,7 +9,11 @@ import pytest
 from planned_cases import FORK, SPAWN, planned
 from sharedtensor_conformance.adapters.loader import load_implementation
 from sharedtensor_conformance.harness.matrix import Selection
-from sharedtensor_conformance.plugin.batches import PER_WORKER, SHORTEST, batches_of
+from sharedtensor_conformance.plugin.batches import (
+    BATCHES_PER_WORKER,
+    MIN_BATCH_SECONDS,
+    batches_of,
+)
 from sharedtensor_conformance.plugin.durations import load_durations
 from sharedtensor_conformance.plugin.enumeration import all_cases, suite_tests
 
@@ -18,7 +22,7 @@ def no_cause(case):
     return None
 
 
-def numbers(cases, workers, seconds=lambda case: SHORTEST, cause=no_cause):
+def numbers(cases, workers, seconds=lambda case: MIN_BATCH_SECONDS, cause=no_cause):
     """Return the number of the batch of each case, and all batches."""
     found = batches_of(cases, workers, seconds, cause)
     return [found.number_of(case) for case in cases], found
@@ -32,14 +36,14 @@ def test_one_worker_gets_one_batch():
 def test_batches_of_a_configuration_take_about_the_same_time():
     cases = [planned(f"test_{n}") for n in range(40)]
     of_case, found = numbers(cases, workers=2)
-    assert Counter(of_case) == dict.fromkeys(range(2 * PER_WORKER), 10)
-    assert found.seconds == {FORK.id: [10 * SHORTEST] * 2 * PER_WORKER}
+    assert Counter(of_case) == dict.fromkeys(range(2 * BATCHES_PER_WORKER), 10)
+    assert found.seconds == {FORK.id: [10 * MIN_BATCH_SECONDS] * 2 * BATCHES_PER_WORKER}
 
 
 def test_short_configuration_is_one_batch():
     short = [planned(f"test_{n}") for n in range(8)]
     long = [planned(f"test_{n}", SPAWN) for n in range(8)]
-    took = {FORK: SHORTEST / 9, SPAWN: 100.0}
+    took = {FORK: MIN_BATCH_SECONDS / 9, SPAWN: 100.0}
     _, found = numbers([*short, *long], 4, lambda case: took[case.configuration])
     assert len(found.seconds[FORK.id]) == 1 < len(found.seconds[SPAWN.id])
 
@@ -71,7 +75,7 @@ def test_cases_of_one_cause_stay_together_and_cost_what_one_does():
     of_case, found = numbers(cases, workers=2, cause=cause)
     together = {n for case, n in zip(cases, of_case, strict=True) if cause(case)}
     assert len(together) == 1
-    assert sum(found.seconds[FORK.id]) == 37 * SHORTEST
+    assert sum(found.seconds[FORK.id]) == 37 * MIN_BATCH_SECONDS
 
 
 @pytest.mark.parametrize("name", ["reference", "torch", "stdlib"])

@@ -16,7 +16,7 @@ CASE = Case("test_a.py::test_b[c]", "test_a.py::test_b", CLAUSES, Verdict.PASS)
 
 def broken_by(error, *mainly):
     """Return the clauses of a case that failed so, in a test mainly about others."""
-    return Outcome.of_error(error).of_a_test_mainly_about(*mainly).on(CASE).clauses
+    return Outcome.of_error(error).with_main_clauses(*mainly).on(CASE).clauses
 
 
 def raised(*blocks):
@@ -54,7 +54,7 @@ def test_innermost_block_is_nearest():
 
 
 def test_case_that_holds_judges_all_its_clauses():
-    passed = Outcome(Verdict.PASS).of_a_test_mainly_about("LIFE-5")
+    passed = Outcome(Verdict.PASS).with_main_clauses("LIFE-5")
     assert passed.on(CASE).clauses == CLAUSES
 
 

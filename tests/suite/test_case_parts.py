@@ -71,4 +71,4 @@ def test_case_of_one_batch_is_what_it_came_to():
 def test_what_is_broken_is_told_though_results_are_missing(parts, case, left):
     one = result(case, 0)
     assert parts.add(one, case_in(one)) is None
-    assert parts.left() == left
+    assert parts.incomplete_broken() == left

@@ -33,7 +33,7 @@ from sharedtensor_conformance.harness.outcomes import (
     RemoteRaised,
 )
 from sharedtensor_conformance.harness.proxies import Remote
-from sharedtensor_conformance.harness.timeouts import SHORT, Timeouts
+from sharedtensor_conformance.harness.timeouts import SHORT_ANSWER_TIMEOUT, Timeouts
 
 NUMBERS = st.integers(0, 59)
 CHANNELS = ("queue", "pipe")
@@ -225,7 +225,10 @@ class FailingStage:
 
 @pytest.mark.parametrize(
     ("error", "waited"),
-    [(DeadlineExceeded("no answer"), SHORT), (ActorDied("of SIGSEGV"), 20.0)],
+    [
+        (DeadlineExceeded("no answer"), SHORT_ANSWER_TIMEOUT),
+        (ActorDied("of SIGSEGV"), 20.0),
+    ],
 )
 def test_after_a_hang_the_search_waits_less_for_answers(error, waited):
     used = []

@@ -14,10 +14,10 @@ from sharedtensor_conformance.chapters.interruptions import Interruption, places
 from sharedtensor_conformance.harness.interruption import (
     KINDS,
     NOT_RAISED,
-    REPORTED,
-    SWALLOWED,
-    TOLD,
-    Places,
+    PROPAGATED,
+    SUPPRESSED,
+    UNRAISABLE,
+    InterruptionPoints,
 )
 from sharedtensor_conformance.harness.outcomes import CheckFailed, LeftBehind
 
@@ -38,9 +38,11 @@ def two_steps():
 
 def outcomes_of(call, kind="timeout"):
     """Return what becomes of the exceptions at all places of a call, and one behind."""
-    count = Places()
+    count = InterruptionPoints()
     count.during(call)
-    return [Places(n, kind).during(call) for n in range(1, count.passed + 2)]
+    return [
+        InterruptionPoints(n, kind).during(call) for n in range(1, count.passed + 2)
+    ]
 
 
 @pytest.fixture(params=KINDS)
@@ -50,7 +52,7 @@ def kind(request):
 
 def test_places_are_counted_where_handlers_run():
     """Where functions are entered, and where functions of C have come back."""
-    places = Places()
+    places = InterruptionPoints()
     assert places.during(two_steps) == NOT_RAISED
     assert places.passed == 7
 
@@ -60,22 +62,22 @@ def test_call_is_interrupted_at_each_of_its_places(kind):
     found = []
     for place in range(1, 9):
         DONE.clear()
-        outcome = Places(place, kind).during(two_steps)
+        outcome = InterruptionPoints(place, kind).during(two_steps)
         found.append((list(DONE), outcome))
     assert found == [
-        ([], TOLD),
-        ([], TOLD),
-        ([], TOLD),
-        (["one"], TOLD),
-        (["one"], TOLD),
-        (["one"], TOLD),
-        (["one", "two"], TOLD),
+        ([], PROPAGATED),
+        ([], PROPAGATED),
+        ([], PROPAGATED),
+        (["one"], PROPAGATED),
+        (["one"], PROPAGATED),
+        (["one"], PROPAGATED),
+        (["one", "two"], PROPAGATED),
         (["one", "two"], NOT_RAISED),
     ]
 
 
 def test_place_is_told_by_its_function_and_line():
-    places = Places(3)
+    places = InterruptionPoints(3)
     places.during(two_steps)
     line = step.__code__.co_firstlineno + 2
     file = os.path.basename(__file__)
@@ -84,7 +86,7 @@ def test_place_is_told_by_its_function_and_line():
 
 def test_what_else_the_call_raises_comes_out():
     """An exception of the call itself is no interruption, and ends the counting."""
-    places = Places()
+    places = InterruptionPoints()
     with pytest.raises(FileNotFoundError):
         places.during(lambda: os.stat("/nowhere/at/all"))
     before = places.passed
@@ -107,7 +109,7 @@ def test_what_the_call_had_is_let_go():
     try:
         made = set()
         gone = weakref.ref(made)
-        places = Places(3)
+        places = InterruptionPoints(3)
         places.during(lambda made=made: step(made))
         del made
         assert gone() is None
@@ -124,7 +126,7 @@ class Finalized:
 
 def test_places_in_a_finalizer_are_left_out():
     """Python would report the exception there, and go on."""
-    places = Places()
+    places = InterruptionPoints()
     DONE.clear()
     assert places.during(lambda: Finalized() and step("behind")) == NOT_RAISED
     assert DONE == ["one", "two", "behind"]
@@ -153,8 +155,8 @@ def followed_by_a_reference():
 def test_exception_in_another_finalizer_is_seen_to_be_reported(call, kind):
     """Python calls them by other names than `__del__`."""
     found = outcomes_of(call, kind)
-    assert found.count(REPORTED) >= 7
-    assert set(found) <= {TOLD, REPORTED, NOT_RAISED}
+    assert found.count(UNRAISABLE) >= 7
+    assert set(found) <= {PROPAGATED, UNRAISABLE, NOT_RAISED}
     assert found[-1] == NOT_RAISED
 
 
@@ -165,7 +167,7 @@ def swallowing():
 
 
 def test_exception_that_is_swallowed_is_seen_to_be(kind):
-    assert SWALLOWED in outcomes_of(swallowing, kind)
+    assert SUPPRESSED in outcomes_of(swallowing, kind)
 
 
 def translating():
@@ -178,7 +180,7 @@ def translating():
 
 def test_exception_that_becomes_another_one_is_seen_to():
     assert "the call raises PermissionError instead" in outcomes_of(translating)
-    assert set(outcomes_of(translating, "interrupt")) == {TOLD, NOT_RAISED}
+    assert set(outcomes_of(translating, "interrupt")) == {PROPAGATED, NOT_RAISED}
 
 
 def blocking():
@@ -193,7 +195,7 @@ def blocking():
 def test_blocked_signal_comes_when_it_is_no_longer_blocked(kind):
     for place in range(1, 10):
         DONE.clear()
-        assert Places(place + 1, kind).during(blocking) == TOLD
+        assert InterruptionPoints(place + 1, kind).during(blocking) == PROPAGATED
         assert DONE in ([], ["one", "two"])
 
 
@@ -201,7 +203,7 @@ def test_signal_that_stays_blocked_is_taken_back(kind):
     number = KINDS[kind][0]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
     try:
-        assert Places(3, kind).during(two_steps) == NOT_RAISED
+        assert InterruptionPoints(3, kind).during(two_steps) == NOT_RAISED
         assert number not in signal.sigpending()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -222,16 +224,16 @@ def ignoring():
 def test_ignored_signal_raises_nothing(kind):
     for place in range(1, 60):
         DONE.clear()
-        outcome = Places(place, kind).during(ignoring)
+        outcome = InterruptionPoints(place, kind).during(ignoring)
         if "begin" in DONE:
             assert "end" in DONE
-            assert outcome in (TOLD, NOT_RAISED)
+            assert outcome in (PROPAGATED, NOT_RAISED)
 
 
 class FakeActor:
     """An actor that keeps what it is told to, of what was interrupted."""
 
-    def __init__(self, outcome=TOLD):
+    def __init__(self, outcome=PROPAGATED):
         self.outcome = outcome
 
     def request(self, *arguments):
@@ -245,17 +247,17 @@ class FakeActor:
         """Have nothing to drop."""
 
 
-@pytest.mark.parametrize("outcome", [SWALLOWED, "the call raises OSError instead"])
+@pytest.mark.parametrize("outcome", [SUPPRESSED, "the call raises OSError instead"])
 def test_caller_that_is_not_told_is_a_finding(outcome):
     with pytest.raises(CheckFailed, match=r"reaches the caller .*nowhere"):
         Interruption("timeout", 3, 10).of(FakeActor(outcome), "share")
 
 
-@pytest.mark.parametrize("outcome", [TOLD, NOT_RAISED, REPORTED])
+@pytest.mark.parametrize("outcome", [PROPAGATED, NOT_RAISED, UNRAISABLE])
 def test_call_has_returned_where_nothing_was_raised(outcome):
     one = Interruption("timeout", 3, 10)
     assert one.of(FakeActor(outcome), "share") == (outcome == NOT_RAISED)
-    assert one.is_judged == (outcome != REPORTED)
+    assert one.is_judged == (outcome != UNRAISABLE)
 
 
 def test_all_places_are_taken_and_one_behind_them():
@@ -287,7 +289,7 @@ class FakeStage:
         """Return how much was left since."""
         return self.left - before
 
-    def check_given_back(self, before, *actors, sentence):
+    def check_released(self, before, *actors, sentence):
         """Raise if something was left since."""
         if self.left > before:
             raise LeftBehind(sentence)

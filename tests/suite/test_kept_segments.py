@@ -59,7 +59,7 @@ def test_a_kept_segment_has_one_descriptor_and_one_mapping(descriptors, mapped, 
         reading(["a"], descriptors, ["0:1", "0:2"], mapped),
     ]
     before, now = (Holdings(one, names, 8) for one in readings)
-    assert [leak.thing for leak in now.growth_since(before).found] == [thing][
+    assert [leak.resource for leak in now.growth_since(before).leaks] == [thing][
         : len(thing)
     ]
     is_over = thing == "descriptor"
@@ -68,8 +68,8 @@ def test_a_kept_segment_has_one_descriptor_and_one_mapping(descriptors, mapped, 
     baseline = Baseline(ledger, lambda: names, lambda: 8)
     baseline.take()
     ledger.read = lambda: deepcopy(readings[1])
-    found = baseline.growth().found
-    assert [leak.thing for leak in found] == [thing][: len(thing)]
+    found = baseline.growth().leaks
+    assert [leak.resource for leak in found] == [thing][: len(thing)]
 
 
 def stage_with(segments, kept, processes=1):

@@ -309,5 +309,5 @@ def test_failed_should_about_what_is_left_does_not_break_life_7(clause, held):
     )
     case = Case("t.py::test[x]", "t.py::test", (clause,), Verdict.FAIL, expected=False)
     cleanup = Cleanup(SimpleNamespace(current=stage), lambda case: None)
-    assert cleanup.left_by(case, may_corrupt=False) is growth
+    assert cleanup.leaks_of(case, may_corrupt=False) is growth
     assert bool(stage.leaks.failure("LIFE-7")) == held

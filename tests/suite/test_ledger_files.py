@@ -12,7 +12,9 @@ def test_files_of_the_driver_and_semaphores_are_not_the_implementations(
     for name in ("cuda.shm.0.5a1.1", "sem.mp-x", "its-segment"):
         (tmp_path / name).touch()
     monkeypatch.setattr(ledger, "SHM", str(tmp_path))
-    assert ledger.Segments("", private=True, seen=set()).names() == ["its-segment"]
+    assert ledger.Segments("", private=True, known_pids=set()).names() == [
+        "its-segment"
+    ]
 
 
 def test_a_mapping_of_the_driver_is_not_the_implementations():

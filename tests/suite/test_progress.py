@@ -12,7 +12,11 @@ import sys
 import termios
 
 import pytest
-from sharedtensor_conformance.plugin.progress import Clauses, Clock, told
+from sharedtensor_conformance.plugin.progress import (
+    Clauses,
+    TimeEstimate,
+    format_duration,
+)
 from sharedtensor_conformance.report.records import Case, read_report
 from sharedtensor_conformance.report.verdicts import Verdict
 from suites import SUITE, environment
@@ -142,7 +146,7 @@ def test_clauses_are_as_bad_as_their_worst_case_so_far(strict, said):
 
 
 def test_time_left_follows_the_pace_of_the_run():
-    clock = Clock({"a": 100.0, "b": 100.0, "c": 0.0}, workers=1)
+    clock = TimeEstimate({"a": 100.0, "b": 100.0, "c": 0.0}, workers=1)
     assert clock.left(0.0) == 200.0
     clock.done("a")
     clock.done("a")
@@ -150,10 +154,10 @@ def test_time_left_follows_the_pace_of_the_run():
     assert 190 < clock.left(210.0) == 200.0
     clock.done("b")
     assert clock.left(400.0) == 0
-    assert Clock({"a": 100.0}, workers=4).left(0.0) == 25.0
+    assert TimeEstimate({"a": 100.0}, workers=4).left(0.0) == 25.0
 
 
 def test_time_left_is_told_in_round_figures():
-    assert [told(s) for s in (0, 12, 50, 58, 100, 3000, 5400)] == [
+    assert [format_duration(s) for s in (0, 12, 50, 58, 100, 3000, 5400)] == [
         *("5 s", "10 s", "50 s", "1 min", "2 min", "50 min", "1.5 h")
     ]

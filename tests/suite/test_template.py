@@ -26,7 +26,7 @@ from sharedtensor_conformance.harness import (
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.stage import Stage
-from sharedtensor_conformance.harness.supervisor_client import marked
+from sharedtensor_conformance.harness.supervisor_client import processes_with_mark
 from sharedtensor_conformance.harness.template import Template
 from suites import NOTHING_LEFT
 
@@ -86,7 +86,7 @@ def test_owner_and_what_it_forks_are_found_by_the_folder_of_the_stage(stage, tem
     forked = Stage("reference", PRELOADED, forking, template)
     try:
         forked.peer.ensure_started()
-        found = marked(str(forked.supervision.folder))
+        found = processes_with_mark(str(forked.supervision.folder))
         assert {forked.owner.pid, forked.peer.pid} <= set(found)
     finally:
         forked.close()
@@ -145,11 +145,11 @@ def test_nothing_is_left_when_everything_is_closed(template):
     started = set(process_tree.children(os.getpid())) - before
     assert template._process.pid in started
     folder = stage.supervision.folder
-    assert marked(str(folder))
+    assert processes_with_mark(str(folder))
     stage.close()
     template.close()
     assert not folder.exists()
-    assert not marked(str(folder))
+    assert not processes_with_mark(str(folder))
     assert not started & set(process_tree.children(os.getpid()))
 
 
@@ -242,7 +242,7 @@ def test_nothing_is_left_of_a_stage_whose_controller_goes_before_it_says_what_to
         assert Path(root).is_dir()
     forked.wait(timeout=20)
     assert not Path(root).exists()
-    assert not marked(root)
+    assert not processes_with_mark(root)
 
 
 def test_run_with_workers_imports_the_implementation_once(suite):
@@ -315,18 +315,20 @@ def test_template_says_why_it_cannot_be_used(importing, line, why):
     assert not template.is_ready()
     assert template.why_not == why
     assert template._process is None
-    assert not marked(template._mark), "nor is there what the import has started"
+    assert not processes_with_mark(template._mark), (
+        "nor is there what the import has started"
+    )
 
 
 def test_kernel_that_forbids_to_rewrite_the_environment_is_a_reason(monkeypatch):
     def forbidden(root):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(preloading, "_mark", forbidden)
+    monkeypatch.setattr(preloading, "_write_stage_folder", forbidden)
     monkeypatch.setattr(process_tree, "children", lambda pid: [])
     monkeypatch.setattr(preloading.os, "listdir", lambda path: ["1"])
-    monkeypatch.setenv(preloading.MARK, "sts-x")
-    assert preloading._why_unfit(preloading._descriptors()) == (
+    monkeypatch.setenv(preloading.STAGE_VARIABLE, "sts-x")
+    assert preloading._unfit_reason(preloading._descriptors()) == (
         "a process may not rewrite its environment here (Permission denied)"
     )
 

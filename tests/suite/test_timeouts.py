@@ -1,6 +1,6 @@
 """How long answers are waited for, where others were waited for in vain."""
 
-from sharedtensor_conformance.harness.timeouts import SHORT, Timeouts
+from sharedtensor_conformance.harness.timeouts import SHORT_ANSWER_TIMEOUT, Timeouts
 
 
 def shortened(declared):
@@ -10,7 +10,7 @@ def shortened(declared):
 
 
 def test_answer_is_waited_for_less():
-    assert shortened(20.0).answer == SHORT
+    assert shortened(20.0).answer == SHORT_ANSWER_TIMEOUT
 
 
 def test_no_answer_is_waited_for_longer_than_is_declared():

@@ -6,8 +6,8 @@ import pytest
 from sharedtensor_conformance.chapters.test_load import buffers_in_use
 from sharedtensor_conformance.chapters.test_mgr import nothing_is_left
 from sharedtensor_conformance.chapters.test_spawn import is_told
-from sharedtensor_conformance.harness.ends import ProcessEnds
 from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
+from sharedtensor_conformance.harness.process_ends import ProcessEnds
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
@@ -53,7 +53,7 @@ def test_action_that_gets_no_answer_is_named():
 )
 def test_deadline_that_is_not_that_of_an_answer_says_so(doing, deadline, why):
     ends = ProcessEnds(None, [], Timeouts(20.0, 90.0, 3.0))
-    said = str(ends.no_answer(SimpleNamespace(name="owner"), doing, deadline))
+    said = str(ends.no_answer_error(SimpleNamespace(name="owner"), doing, deadline))
     told = f"owner gave no answer within {deadline:g} s to: {doing}"
     assert said.startswith(told + why)
     assert bool(why) == (said != told)
@@ -66,7 +66,7 @@ def test_owner_that_gives_no_answer_is_not_asked_to_wait_for_workers():
     def kill():
         no_answer("act", "join")
 
-    worker = SimpleNamespace(kill=kill, doing=lambda *what: None)
+    worker = SimpleNamespace(kill=kill, start_action=lambda *what: None)
     owner = SimpleNamespace(
         open_channel=lambda kind: None,
         start_peer=lambda arguments: worker,

@@ -33,7 +33,7 @@ from sharedtensor_conformance.harness.matrix import (
 from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.proxies.calls import OPERATIONS
-from sharedtensor_conformance.plugin.enumeration import _axes, suite_tests
+from sharedtensor_conformance.plugin.enumeration import _values_of_axes, suite_tests
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE, Verdict
 from suites import NOTHING_LEFT
 
@@ -164,7 +164,7 @@ def test_channels_are_named():
 
 def test_no_parameter_of_a_test_has_the_name_of_an_axis():
     """Where both give values to one name, pytest collects nothing of the module."""
-    axes = set(_axes(whole))
+    axes = set(_values_of_axes(whole))
     own = {
         name
         for _, function in suite_tests()

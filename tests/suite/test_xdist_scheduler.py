@@ -88,7 +88,7 @@ def test_there_are_more_workers_than_processors(monkeypatch):
     assert hooks.pytest_xdist_auto_num_workers(ALL) == 4
     assert hooks.pytest_xdist_auto_num_workers(ONE_PER_CLAUSE) == 8
     monkeypatch.setattr(hooks.os, "sched_getaffinity", lambda pid: set(range(64)))
-    assert hooks.pytest_xdist_auto_num_workers(ALL) == hooks.MOST_WORKERS
+    assert hooks.pytest_xdist_auto_num_workers(ALL) == hooks.MAX_WORKERS
 
 
 def test_user_says_how_many_workers(monkeypatch):

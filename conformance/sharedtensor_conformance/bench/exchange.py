@@ -43,7 +43,7 @@ def serve(link: PairChannels, control: Any, implementation: str, strategy: str) 
     """Run the peer until the owner sends None."""
     operations = loader.load_operations(implementation)
     operations.enter_child(strategy)
-    link.enter(PEER)
+    link.close_other_ends(PEER)
     peer = Peer(link, operations)
     control.send(True)
     with suppress(EOFError, BrokenPipeError):  # the owner has ended, and reports why

@@ -69,7 +69,7 @@ class PeerHandle:
         self.process.start()
         self.processor_seconds = 0.0
         peer_end.close()
-        self.link.enter(OWNER)
+        self.link.close_other_ends(OWNER)
         self.control.recv()
 
     def order(self, order: Order) -> float:

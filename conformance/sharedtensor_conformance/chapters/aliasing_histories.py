@@ -288,7 +288,7 @@ class AliasingHistory:
         name = f"t{self.name_count}"
         check(isinstance(remote, Remote), f"{name} is a tensor")
         self.held = [
-            one for one in self.held if not one.remote.names_the_same_as(remote)
+            one for one in self.held if not one.remote.is_same_reference_as(remote)
         ]
         self.name_count += 1
         self.held.append(HeldTensor(name, actor, remote, model))

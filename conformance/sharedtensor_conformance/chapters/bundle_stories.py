@@ -22,7 +22,11 @@ from sharedtensor_conformance.adapter import Implementation, Layout
 from sharedtensor_conformance.chapters.stories import about
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness import check
-from sharedtensor_conformance.harness.matrix import BASE, layouts_of, possible
+from sharedtensor_conformance.harness.matrix import (
+    BASE_ELEMENTS,
+    layouts_of,
+    permitted_layouts,
+)
 
 ARRIVAL = ("VIEW-1", "VIEW-5", "VIEW-7", "VIEW-8", "SHARE-3", "CHAN-6", "RESHARE-6")
 """The clauses about what arrives, for every way."""
@@ -75,7 +79,7 @@ def _values(dtype: str, count: int, first: int) -> list[Any]:
 
 def _row(dtype: str, place: Layout | tuple[int, ...], first: int) -> dict[str, Any]:
     is_view = isinstance(place, Layout)
-    shape = (BASE,) if isinstance(place, Layout) else place
+    shape = (BASE_ELEMENTS,) if isinstance(place, Layout) else place
     return {
         "dtype": dtype,
         "values": _values(dtype, prod(shape), first),
@@ -93,7 +97,7 @@ def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
     dtypes with other layouts, and changes the values.
     """
     dtypes = implementation.dtypes
-    unusual = possible(UNUSUAL, implementation)
+    unusual = permitted_layouts(UNUSUAL, implementation)
     places: list[Any] = [*layouts_of(implementation), *unusual, *SHAPES]
     return [
         _row(dtypes[(number + turn) % len(dtypes)], place, 5 * number + turn)

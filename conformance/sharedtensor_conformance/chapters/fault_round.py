@@ -381,7 +381,7 @@ class FaultRound:
     def stop(self, pid: int) -> None:
         """Stop a process until `restore` is called."""
         process_tree.stop(pid)
-        self.restorers.append(lambda: process_tree.go_on(pid))
+        self.restorers.append(lambda: process_tree.resume(pid))
 
     def stop_for_a_while(self, pid: int) -> None:
         """Stop a process until `restore` is called, but for half a deadline at most.
@@ -389,7 +389,7 @@ class FaultRound:
         So a call that waits for the process still returns within its deadline.
         """
         self.stop(pid)
-        later = Timer(self.stage.timeouts.answer / 2, process_tree.go_on, (pid,))
+        later = Timer(self.stage.timeouts.answer / 2, process_tree.resume, (pid,))
         later.start()
         self.restorers += [later.join, later.cancel]  # called in reverse order
 

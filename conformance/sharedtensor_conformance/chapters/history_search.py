@@ -162,7 +162,7 @@ def confirm(
     """
     by_length = sorted(failures, key=lambda one: len(one[1].script))
     for steps, _ in by_length[:CONFIRM_COUNT]:
-        listener().began_anew()
+        listener().attempt_began()
         runner.renew()
         if failed := runner.run(steps):
             return failed.as_outcome("the shortest history that was found")

@@ -16,8 +16,8 @@ from sharedtensor_conformance.harness import check
 from sharedtensor_conformance.harness.interruption import (
     KINDS,
     NOT_RAISED,
-    REPORTED,
-    TOLD,
+    PROPAGATED,
+    UNRAISABLE,
 )
 
 PLACES = 600
@@ -59,7 +59,9 @@ class Interruption:
             "act", "interrupt", self.kind, self.place, call, *arguments
         )
         self.outcome, self.where = told
-        expected = self.outcome if self.outcome in (REPORTED, NOT_RAISED) else TOLD
+        expected = (
+            self.outcome if self.outcome in (UNRAISABLE, NOT_RAISED) else PROPAGATED
+        )
         sentence = f"the exception of the handler reaches the caller ({self})"
         check.equal(self.outcome, expected, sentence)
         return self.outcome == NOT_RAISED
@@ -71,7 +73,7 @@ class Interruption:
         It is not judged if Python only reported the exception: then the exception ended
         a finalizer, which Python does not run again.
         """
-        return self.outcome != REPORTED
+        return self.outcome != UNRAISABLE
 
     def __str__(self) -> str:
         at = self.where or "behind the last one"
@@ -129,8 +131,8 @@ def interrupt_at_each_place(
                 before = stage.holdings(*actors)
                 dropping(interrupt, one)
                 said = f"nothing is left of it ({one})"
-                stage.check_given_back(before, *actors, sentence=said)
-        stage.check_given_back(first, *actors, sentence="nothing is left of all calls")
+                stage.check_released(before, *actors, sentence=said)
+        stage.check_released(first, *actors, sentence="nothing is left of all calls")
 
 
 def places_up_to(count: int) -> Sequence[int]:

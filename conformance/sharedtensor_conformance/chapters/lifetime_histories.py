@@ -226,7 +226,7 @@ class LifetimeHistory(ProcessSteps):
             return
         for process, before in self.resources_before.items():
             self.log(f"{process.name} has what it had", ("LIFE-7", "LIFE-17"))
-            self.stage.check_given_back(before, self.actor(process))
+            self.stage.check_released(before, self.actor(process))
 
     def exit_all(self) -> None:
         """Let all processes exit, the owner last.
@@ -249,7 +249,7 @@ class LifetimeHistory(ProcessSteps):
             channel.proxy.close(owner)
             channel.proxy.drop(owner)
         self.set_strategy(self.owner, self.stage.configuration.strategy)
-        owner.request("act", "end_idle_threads")
+        owner.request("act", "stop_idle_threads")
         self.stage.end_extra()
         self.owner_goes_on = True
 
@@ -325,7 +325,7 @@ class LifetimeRunner:
                 self.use_all_strategies()
                 self.holdings = self.isolated.holdings(self.isolated.owner)
             else:
-                self.isolated.check_given_back(self.holdings, self.isolated.owner)
+                self.isolated.check_released(self.holdings, self.isolated.owner)
         except Exception as error:
             raise history.failure(error, ("LIFE-7", GENERAL_CLAUSE)) from error
 

@@ -42,14 +42,14 @@ class MessagePassing(HistoryState):
     def payload(
         self, process: ProcessModel, tensors: list[HeldTensor], size: int
     ) -> dict[str, Any]:
-        """Return the payload of the next message, with `size` bytes of ballast."""
-        ballast = None
+        """Return the payload of the next message, with `size` bytes of padding."""
+        padding = None
         if size:
-            ballast = self.actor(process).request("act", "ballast", size)
+            padding = self.actor(process).request("act", "padding", size)
         return {
             "number": self.model.message_count + 1,
             "tensors": [one.remote for one in tensors],
-            "ballast": ballast,
+            "padding": padding,
         }
 
     def put(
@@ -78,11 +78,11 @@ class MessagePassing(HistoryState):
     ) -> None:
         """Add the line of the script that puts a message by ``put`` or ``offer``."""
         names = ", ".join(tensor.name for tensor in tensors)
-        ballast = f" and {size} bytes" if size else ""
+        padding = f" and {size} bytes" if size else ""
         number = self.model.message_count + 1
         clauses = (id for tensor in tensors for id in self.clauses_of(tensor))
         self.log(
-            f"{process.name}.{call}({channel.name}, #{number} [{names}]{ballast})",
+            f"{process.name}.{call}({channel.name}, #{number} [{names}]{padding})",
             ("CHAN-4", *clauses),
         )
 
@@ -94,9 +94,9 @@ class MessagePassing(HistoryState):
         size: int,
         payload: dict[str, Any],
     ) -> MessageModel:
-        """Record a message in the model, and drop its ballast in the sender."""
-        if payload["ballast"] is not None:
-            payload["ballast"].drop()
+        """Record a message in the model, and drop its padding in the sender."""
+        if payload["padding"] is not None:
+            payload["padding"].drop()
         models = [tensor.model for tensor in tensors]
         return self.model.record_put(models, process, channel.model, size)
 
@@ -158,7 +158,7 @@ class MessagePassing(HistoryState):
         is_message = isinstance(payload, dict) and set(payload) == {
             "number",
             "tensors",
-            "ballast",
+            "padding",
         }
         check(is_message, "what arrives is a message")
         expected = {message.number: message for message in channel.model.receivable()}
@@ -166,18 +166,18 @@ class MessagePassing(HistoryState):
         check(payload["number"] in expected, f"{sentence}, of {sorted(expected)}")
         message = expected[payload["number"]]
         self.clauses = message.clauses
-        tensors, ballast = payload["tensors"], payload["ballast"]
+        tensors, padding = payload["tensors"], payload["padding"]
         count = len(message.storages)
         are_complete = isinstance(tensors, list) and len(tensors) == count
         check(are_complete, f"message #{message.number} has {count} tensors")
         self.clauses = ("CHAN-6", *message.clauses)
         if message.size:
             actor = self.actor(process)
-            is_whole = isinstance(ballast, Remote) and actor.request(
-                "act", "is_ballast", ballast, message.size
+            is_whole = isinstance(padding, Remote) and actor.request(
+                "act", "is_padding", padding, message.size
             )
             check(is_whole, f"the {message.size} bytes beside them arrive whole")
-            ballast.drop()
+            padding.drop()
         self.clauses = message.clauses
         models = self.model.record_receive(process, channel.model, message)
         for remote, model in zip(tensors, models, strict=True):
@@ -189,7 +189,7 @@ class MessagePassing(HistoryState):
         If the process holds the same object already, the old name is removed.
         """
         check(isinstance(remote, Remote), "what arrives is a tensor")
-        same = [one for one in self.held if one.remote.names_the_same_as(remote)]
+        same = [one for one in self.held if one.remote.is_same_reference_as(remote)]
         for tensor in same:
             self.held.remove(tensor)
             model.pinned = model.pinned or tensor.model.pinned

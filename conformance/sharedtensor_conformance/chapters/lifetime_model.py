@@ -176,7 +176,7 @@ class TensorModel:
 
 
 class MessageModel(StatefulModel):
-    """A message, with its number, its sender, its storages and its bytes of ballast."""
+    """A message, with its number, its sender, its storages and its bytes of padding."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class ChannelModel:
 
     @property
     def total_size(self) -> int:
-        """The bytes of ballast in all its messages."""
+        """The bytes of padding in all its messages."""
         return sum(message.size for message in self.messages)
 
     def receivable(self) -> list[MessageModel]:

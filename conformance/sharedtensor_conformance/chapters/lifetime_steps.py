@@ -51,7 +51,7 @@ socket(7)).
 """
 
 PICKLE_OVERHEAD = 520
-"""Bytes that pickling may add. Ballast is smaller than its limit by up to as much."""
+"""Bytes that pickling may add. Padding is smaller than its limit by up to as much."""
 
 SWEEP_COUNT = 100
 """The number of consecutive sizes that `step_sizes` sends, each of them once."""
@@ -84,7 +84,7 @@ class TensorSteps(MessagePassing):
         if process is None:
             return
         ends = process_number // 5 % 3 == 0
-        action = "end_idle_threads" if ends else "begin_idle_thread"
+        action = "stop_idle_threads" if ends else "start_idle_thread"
         self.log(f'{process.name}.request("act", "{action}")', ("SHARE-12",))
         self.actor(process).request("act", action)
 
@@ -138,7 +138,7 @@ class TensorSteps(MessagePassing):
     # Messages
 
     def pick_size(self, number: int) -> int:
-        """Return the bytes of ballast of a message.
+        """Return the bytes of padding of a message.
 
         This is zero, or less than `PICKLE_OVERHEAD` bytes below one of `LIMITS`.
         """
@@ -204,7 +204,7 @@ class TensorSteps(MessagePassing):
         first = self.model.message_count + 1
         line = f"{PILE_COUNT} messages from #{first} on, of {size} bytes each"
         self.log(f"{process.name}.put({channel.name}, {line})", ("CHAN-4",))
-        act = ("put_pile", channel.proxy, first, PILE_COUNT, size)
+        act = ("put_numbered_messages", channel.proxy, first, PILE_COUNT, size)
         self.actor(process).request("act", *act)
         for _ in range(PILE_COUNT):
             self.model.record_put([], process, channel.model, size)
@@ -251,21 +251,21 @@ class TensorSteps(MessagePassing):
         self.log(f"{sender.name}.put({channel.name}, {line})", ("FD-6", "CHAN-4"))
         made = putting.request("act", "make_many", count, 1)
         tensors = shared_apart(self.stage, putting, made)
-        ballast = putting.request("act", "ballast", size)
+        padding = putting.request("act", "padding", size)
         pending = self.start_waiting(
             receiver, channel.proxy.waiting, f"get({channel.name})"
         )
         self.clauses = ("FD-6", "CHAN-4")
-        channel.proxy.put(putting, [*tensors, ballast])
+        channel.proxy.put(putting, [*tensors, padding])
         received = pending.answer()
         receiver.apply("gets a message")
         self.mark_task_done(channel, receiver)
         check(isinstance(received, list) and len(received) == count + 1, "all arrive")
-        wrong = getting.request("act", "wrong_ones", received[:-1], 1)
+        wrong = getting.request("act", "positions_with_wrong_values", received[:-1], 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
-        is_whole = getting.request("act", "is_ballast", received[-1], size)
+        is_whole = getting.request("act", "is_padding", received[-1], size)
         check(is_whole, "the bytes beside them arrive whole")
-        putting.request("drop", *(sent.key for sent in [*tensors, ballast]))
+        putting.request("drop", *(sent.key for sent in [*tensors, padding]))
         getting.request("drop", *(remote.key for remote in received))
         self.verify_names()
 
@@ -290,10 +290,10 @@ class TensorSteps(MessagePassing):
         first = max(0, limit - PICKLE_OVERHEAD + offset)
         line = f"{tensor.name} and {first} to {first + SWEEP_COUNT - 1} bytes"
         self.log(f"{sender.name}.put({channel.name}, {line})", ("CHAN-4", "CHAN-6"))
-        sizes = first, SWEEP_COUNT
-        get = ("get_sizes", channel.proxy, tensor.values, *sizes)
+        sizes = list(range(first, first + SWEEP_COUNT))
+        get = ("get_messages_of_sizes", channel.proxy, tensor.values, sizes)
         pending = Pending(self.actor(receiver), "act", *get)
-        put = ("put_sizes", channel.proxy, tensor.remote, *sizes)
+        put = ("put_messages_of_sizes", channel.proxy, tensor.remote, sizes)
         self.actor(sender).request("act", *put)
         wrong = pending.answer()
         tensor.model.storage.move("sent", sender.strategy)

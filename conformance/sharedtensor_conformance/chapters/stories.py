@@ -159,7 +159,7 @@ def nothing_is_added(before: Holdings, stage: Any, *actors: Any) -> None:
     Raises:
         LeftBehind: there are more.
     """
-    stage.check_given_back(before, *actors)
+    stage.check_released(before, *actors)
 
 
 def machinery(stage: Any, *actors: Any) -> list[int]:

@@ -372,7 +372,7 @@ def tasks_share(pool, owner, peer, implementation, *ways):
     for number, bundle in enumerate((make_bundle(owner, implementation), made, made)):
         here = send(bundle, owner) if bundle.actor is peer else bundle
         due = here.description()
-        result, before, after = pool.look_and_write(here.remote)
+        result, before, after = pool.describe_and_write(here.remote)
         arrives_as(before, due, *ways, moment=f"in task {number} it arrives")
         returned = here.there(owner, result)
         for one in {bundle, here, returned}:
@@ -403,7 +403,7 @@ def test_bundle_with_grads_of_a_task_keeps_them(owner, peer, implementation):
     with owner.pool() as pool:
         bundle = make_bundle_with_grads(owner, implementation)
         due = bundle.description()
-        result, before, after = pool.look_and_write(bundle.remote, True)
+        result, before, after = pool.describe_and_write(bundle.remote, True)
         arrives_as(before, due, "GRAD-2")
         who = "the owner, after the worker has written,"
         reads_the_writes(bundle.description(), after, who, "GRAD-3")

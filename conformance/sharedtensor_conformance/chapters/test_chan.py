@@ -134,7 +134,7 @@ def test_every_tensor_in_the_attributes_of_an_object_is_shared(
         record = sender.request("act", "make_record", kind, tensors[0], rest)
         arrived = sender.send({"records": (7, [record])}, receiver, channel)
         there = arrived["records"][1][0]
-        found, first, second = receiver.request("act", "look_at_record", there)
+        found, first, second = receiver.request("act", "describe_record", there)
         check.equal(found, kind, "the object is of the class of the one that was sent")
         places = [first, second["deep"][0], second["deep"][1][0]]
         for tensor, place in zip(tensors, places, strict=True):
@@ -165,7 +165,7 @@ def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, 
             shared_apart(stage, sender, tensors)
         arrived = sender.send(tensors, receiver)
         check.equal(len(arrived), many, "all arrive")
-        wrong = receiver.request("act", "wrong_ones", arrived, 1)
+        wrong = receiver.request("act", "positions_with_wrong_values", arrived, 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
         for place in (0, many // 2, many - 1):
             each_sees_the_writes_of_the_others(tensors[place], arrived[place])
@@ -272,7 +272,7 @@ def test_tensor_put_by_two_threads_at_once_is_one_memory(
     """Two threads of the sender put a new tensor for both others, again and again."""
     for number in range(RACES):
         tensor = sender.make([number, 47, 48])
-        sender.put_at_once(tensor, receiver, bystander, channel=channel)
+        sender.put_in_parallel(tensor, receiver, bystander, channel=channel)
         first, second = (to.get(sender, channel) for to in (receiver, bystander))
         each_sees_the_writes_of_the_others(tensor, first, second)
         for one in (tensor, first, second):
@@ -286,7 +286,7 @@ def test_tensors_put_by_two_threads_at_once_are_one_memory_each(
     """Two threads of the sender put a list of new tensors for both others."""
     for number in range(RACES):
         tensors = sender.request("act", "make_many", FEW, number)
-        sender.put_at_once(tensors, receiver, bystander, channel=channel)
+        sender.put_in_parallel(tensors, receiver, bystander, channel=channel)
         lists = [to.get(sender, channel) for to in (receiver, bystander)]
         for place in (0, FEW - 1):
             same = [found[place] for found in (tensors, *lists)]
@@ -612,11 +612,11 @@ def test_bytes_of_every_size_and_form_arrive_whole(owner):
     sizes = sorted({0, *(power + step for power in POWERS for step in AROUND)})
     for number, form in enumerate(FORMS):
         part = sizes if form == "bytes" else [*sizes[number : 60 : len(FORMS)], 65_536]
-        waiting = child.doing("get_bytes_of_sizes", channel, part)
+        waiting = child.start_action("get_bytes_of_sizes", channel, part)
         owner.request("act", "put_bytes_of_sizes", channel, part, form)
         check.equal(waiting.answer(), [], f"the sizes that arrive otherwise ({form})")
-    waiting = child.doing("get_bytes_of_a_sweep", channel, *SWEEP)
-    owner.request("act", "put_bytes_of_a_sweep", channel, *SWEEP)
+    waiting = child.start_action("get_bytes_of_size_range", channel, *SWEEP)
+    owner.request("act", "put_bytes_of_size_range", channel, *SWEEP)
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
@@ -638,11 +638,11 @@ def test_messages_of_every_size_about_a_limit_arrive_whole(
     child = owner.start_peer(arguments=own)
     for limit in LIMITS:
         sizes = list(range(limit - BEFORE_A_LIMIT, limit + 3))
-        waiting = child.doing("get_of_sizes", own, None, sizes)
-        owner.request("act", "put_of_sizes", own, None, sizes)
+        waiting = child.start_action("get_messages_of_sizes", own, None, sizes)
+        owner.request("act", "put_messages_of_sizes", own, None, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
-    waiting = child.doing("get_sweep", own, *SWEEP)
-    owner.request("act", "put_sweep", own, *SWEEP)
+    waiting = child.start_action("get_size_range", own, *SWEEP)
+    owner.request("act", "put_size_range", own, *SWEEP)
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
@@ -658,8 +658,8 @@ def test_messages_of_every_size_with_a_tensor_arrive_whole(owner, implementation
     tensor = owner.make([231, 232])
     for limit in LIMITS[1:3]:
         sizes = list(range(limit - WITH_A_TENSOR, limit + 3))
-        waiting = child.doing("get_of_sizes", own, [231, 232], sizes)
-        owner.request("act", "put_of_sizes", own, tensor, sizes)
+        waiting = child.start_action("get_messages_of_sizes", own, [231, 232], sizes)
+        owner.request("act", "put_messages_of_sizes", own, tensor, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
 
 
@@ -688,18 +688,18 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner,
     for number, how in enumerate([*IMPATIENT, {"timeout": 1000}]):
         reader, writer = (owner, child)[:: 1 if number % 2 else -1]
         if how.get("timeout") != 1000 or "block" in how:
-            check.equal(channel.get_as(reader, how), [], f"it is empty ({how})")
+            check.equal(channel.try_get(reader, how), [], f"it is empty ({how})")
         channel.put(writer, {"tensor": writer.make([number, 241])})
         there = lambda actor=reader: channel.has_message(actor)  # noqa: E731
         eventually(there, "the message can be received", reader.deadline)
         if number % 3:
-            found = channel.get_as(reader, how)
+            found = channel.try_get(reader, how)
         else:
-            found = reader.in_a_thread("channel_get_as", channel, how)
+            found = reader.in_a_thread("channel_try_get", channel, how)
         check.equal(len(found), 1, f"what is there is received ({how})")
         check.equal(found[0]["tensor"].values(), [number, 241], "with its values")
         if how.get("timeout") != 1000 or "block" in how:
-            check.equal(channel.get_as(reader, how), [], f"it is empty again ({how})")
+            check.equal(channel.try_get(reader, how), [], f"it is empty again ({how})")
 
 
 BOUNDED = ("queue_of_one", "queue_of_two", "joinable_queue_of_three")
@@ -755,7 +755,7 @@ def test_put_that_a_full_queue_refuses_counts_no_task_and_leaves_nothing(owner, 
     before = stage.holdings(owner, child)  # includes what the queues need themselves
     for turn in (1, 2):
         offer_too_much(child, owner, channels, turn)
-    stage.check_given_back(before, owner, child)
+    stage.check_released(before, owner, child)
 
 
 def offer_too_much(sender, receiver, channels, turn):

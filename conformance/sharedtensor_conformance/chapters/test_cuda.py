@@ -2,7 +2,7 @@
 
 from sharedtensor_conformance.chapters.stories import about
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
-from sharedtensor_conformance.harness.matrix import LAYOUTS, possible
+from sharedtensor_conformance.harness.matrix import LAYOUTS, permitted_layouts
 from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE
 
@@ -251,7 +251,7 @@ def test_view_of_device_memory_arrives_as_a_view(
 ):
     """The sender sends windows on a tensor and writes through the whole of it."""
     base = sender.make_on_device(list(range(24)), "float32")
-    for number, layout in enumerate(possible(LAYOUTS, implementation)):
+    for number, layout in enumerate(permitted_layouts(LAYOUTS, implementation)):
         view = base.view(layout)
         arrived = sender.send(view, receiver)
         check.equal(arrived.shape(), layout.shape, "it has its shape")

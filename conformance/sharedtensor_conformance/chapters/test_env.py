@@ -97,7 +97,7 @@ def shortage(what, actor, stage, spare=0):
     if what in UNUSABLE:
         return stage.system.unusable_shm(what)
     if what == "room":
-        return stage.system.little_shm(0)
+        return stage.system.limited_shm(0)
     return actor.system.exhausted(what, SIZE // 2 if what == "file_size" else spare)
 
 

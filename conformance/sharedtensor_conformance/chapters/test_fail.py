@@ -76,7 +76,7 @@ def drop(*tensors):
 
 def send_by_a_thread(sender, payload, receiver, channel):
     """Send from a new thread, in which nothing was refused; return what arrives."""
-    sender.put_at_once(payload, receiver, channel=channel)
+    sender.put_in_parallel(payload, receiver, channel=channel)
     return receiver.get(sender, channel)
 
 
@@ -238,7 +238,7 @@ def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
     """The owner shares six tensors where three and a half have room."""
     before = stage.ledger.segments()
     made = [large(owner, number) for number in range(6)]
-    with stage.system.little_shm(TOO_LITTLE):
+    with stage.system.limited_shm(TOO_LITTLE):
         refused = [attempt(tensor.share)[1] for tensor, _ in made]
         shared = [tensor.is_shared() for tensor, _ in made]
         check.equal(shared, [r is None for r in refused], "shared if nothing raised")
@@ -260,7 +260,7 @@ def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
     channel, before = direct(stage), stage.ledger.segments()
     made = [large(sender, number) for number in range(5)]
     arrived = []
-    with stage.system.little_shm(TOO_LITTLE):
+    with stage.system.limited_shm(TOO_LITTLE):
         for tensor, values in made:
             _, refused = attempt(lambda t=tensor: sender.put(t, receiver, channel))
             check.equal(tensor.values(), values, "the sender's has its values")
@@ -286,7 +286,7 @@ def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
     """A tensor of zeros is sent; then `/dev/shm` is filled, and both sides write."""
     tensor = sender.make([0.0] * LENGTH)
     arrived = sender.send(tensor, receiver)
-    with stage.system.little_shm(0):
+    with stage.system.limited_shm(0):
         values = can_be_written(arrived, [0.0] * LENGTH)
         can_be_written(tensor, tensor.values())
     check.equal(len(arrived.values()), len(values), "the receiver lives")
@@ -371,7 +371,7 @@ def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, stage):
     first, _ = several(sender, 1)
     drop(*first, *sender.send(first, receiver, channel))
     before = opened(stage, sender, receiver)
-    with stage.system.little_shm(SIZE + SIZE // 2):
+    with stage.system.limited_shm(SIZE + SIZE // 2):
         for turn in range(ROUNDS // 2):
             made = [large(sender, turn), large(sender, turn + 0.125)]
             tensors, rows = [m[0] for m in made], [m[1] for m in made]

@@ -417,7 +417,7 @@ def test_descriptors_may_have_any_numbers(stage, channel):
             fresh.check_descriptors(before, dict.fromkeys(pair, 0), sentence)
             if numbers_are == "large":
                 for actor in pair:
-                    actor.request("act", "vacate_descriptors")
+                    actor.request("act", "release_descriptors")
 
 
 def goes_there_and_back(sender, receiver, channel):

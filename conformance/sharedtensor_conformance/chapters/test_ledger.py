@@ -11,7 +11,7 @@ def test_nothing_is_left_of_what_the_cases_dropped(stage):
         tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])
         stage.owner.send(tensor, stage.peer, channel)
     stage.leaks.note("", stage.settle())
-    check.given_back(stage.leaks.failure("LIFE-7"))
+    check.released(stage.leaks.failure("LIFE-7"))
 
 
 @clause("LIFE-12", runs_last=True)
@@ -20,7 +20,7 @@ def test_no_case_added_a_thread_a_process_a_socket_or_a_temporary_file(stage):
     tensor = stage.owner.make([1, 0, 1], None, stage.implementation.dtypes[0])
     stage.owner.send(tensor, stage.peer, stage.implementation.channels[0])
     stage.leaks.note("", stage.settle())
-    check.given_back(stage.leaks.failure("LIFE-12"))
+    check.released(stage.leaks.failure("LIFE-12"))
 
 
 @clause("LIFE-7", runs_last=True, vary=("strategy",))
@@ -31,4 +31,4 @@ def test_nothing_is_left_when_the_processes_have_exited(stage):
     stage.drop_all()
     stage.leave_all()
     wait_until(lambda: not stage.ledger.left_behind(), stage.grace)
-    check.given_back(stage.ledger.failure())
+    check.released(stage.ledger.failure())

@@ -173,7 +173,7 @@ def test_message_survives_the_exit_of_its_sender(owner, channel, stage):
     child, logs = owner.start_peer(), direct(stage)
     child.put(child.make([41, 42, 43]), owner, channel)
     child.put({"later": child.make([44, 45])}, owner, channel)
-    logging = child.sending([child.make([46])], owner, logs)
+    logging = child.sends_when_pickled([child.make([46])], owner, logs)
     child.put([child.make([47]), logging, child.make([48])], owner, channel)
     check.equal(child.leave(), 0, "the child exits normally")
     keeps_its_values(owner.get(child, channel), [41, 42, 43])
@@ -199,7 +199,7 @@ def test_messages_that_wait_for_room_survive_the_exit_of_their_sender(
     channels = [owner.open_channel(kind) for kind in ("queue", "joinable_queue")]
     child = owner.start_peer(arguments=channels)
     for channel in channels:
-        child.request("act", "put_pile", channel, 0, PILE, LONG)
+        child.request("act", "put_numbered_messages", channel, 0, PILE, LONG)
         channel.put(child, {"last": child.make([49, 50])})
         if queues_are == "closed":
             channel.close(child)
@@ -207,7 +207,7 @@ def test_messages_that_wait_for_room_survive_the_exit_of_their_sender(
     wait_until(child.process.has_ended, SOON)
     for channel in channels:
         pile = (channel, 0, PILE, LONG, stage.grace)
-        lost = owner.request("act", "get_pile", *pile)
+        lost = owner.request("act", "get_numbered_messages", *pile)
         check.equal(lost, [], "the numbers of messages that do not arrive")
         arrived = channel.get(owner)["last"]
         check.equal(arrived.values(), [49, 50], "the tensor behind them arrives")
@@ -331,7 +331,7 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
         sender.request("drop", *(each.key for each in made))
         arrived = receiver.get(sender, "queue")
         check.equal(len(arrived), count, "all tensors arrive")
-        wrong = receiver.request("act", "wrong_beginnings", arrived, 1)
+        wrong = receiver.request("act", "positions_with_wrong_first_value", arrived, 1)
         check.equal(wrong, [], f"of {count}, the places of those with other values")
         receiver.request("drop", *(each.key for each in arrived))
     nothing_is_added(before, stage, sender, receiver)
@@ -372,7 +372,7 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
     """
 
     def put(channel, count):
-        owner.request("act", "put_pile", channel, 0, PILE, LONG)
+        owner.request("act", "put_numbered_messages", channel, 0, PILE, LONG)
         for number in range(count):
             tensor = owner.make([number, 68])
             channel.put(owner, tensor)
@@ -380,7 +380,7 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
 
     def get(channel, count):
         pile = (channel, 0, PILE, LONG, stage.grace)
-        lost = owner.request("act", "get_pile", *pile)
+        lost = owner.request("act", "get_numbered_messages", *pile)
         check.equal(lost, [], "the numbers of messages that do not arrive")
         for number in range(count):
             arrived = channel.get(owner)
@@ -400,7 +400,7 @@ def test_child_that_is_forked_while_a_message_is_written_keeps_nothing_of_it(
     """
 
     def put(channel, count):
-        ballast = owner.request("act", "ballast", LONGER)
+        ballast = owner.request("act", "padding", LONGER)
         for _ in range(FEW):
             made = owner.request("act", "make_many", count, 66)
             channel.put(owner, [*shared_apart(stage, owner, made), ballast])
@@ -410,7 +410,7 @@ def test_child_that_is_forked_while_a_message_is_written_keeps_nothing_of_it(
     def get(channel, count):
         for _ in range(FEW):
             *arrived, ballast = channel.get(owner)
-            wrong = owner.request("act", "wrong_ones", arrived, 66)
+            wrong = owner.request("act", "positions_with_wrong_values", arrived, 66)
             check.equal(wrong, [], "the places of tensors with other values")
             owner.request("drop", *(each.key for each in [*arrived, ballast]))
 
@@ -914,7 +914,7 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
         _, raised = attempt(start)
         check(raised is not None, "the start raises")
         sent = [tensors[:2]]
-        ended = owner.request("act", "start_at_once", sent, start_method)
+        ended = owner.request("act", "start_in_parallel", sent, start_method)
         check.equal(ended, [0], "a process can be started with them")
         check.equal(tensors[0].read(0), 143 + 1, "and writes to them")
         owner.drop_all()
@@ -1192,7 +1192,7 @@ def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
     def leave_a_pool():
         tensors = owner.request("act", "make_many", PILE, 60)
         with owner.pool() as pool:
-            pool.leave_amid(tensors)
+            pool.terminate_early(tensors)
         owner.drop_all()
         owner.collect_garbage()
 
@@ -1233,7 +1233,7 @@ def test_what_stays_of_one_message_keeps_nothing_of_others(
         for number in range(ROUNDS):
             made = sender.request("act", "make_many", LITTLE, number)
             got = sender.send(made, receiver, channel)
-            wrong = receiver.request("act", "wrong_ones", got, number)
+            wrong = receiver.request("act", "positions_with_wrong_values", got, number)
             check.equal(wrong, [], "each tensor arrives with its value")
             drop_all_but(None, *((made, got)[:: -1 if number % 2 else 1]))
         nothing_is_added(before, stage, sender, receiver)
@@ -1338,7 +1338,7 @@ def test_one_of_many_small_tensors_of_a_message_keeps_a_bounded_segment(
         files = stage.ledger.sizes_of_files()
         made = sender.request("act", "make_many", COMMON // PAGE + LITTLE, 40)
         arrived = sender.send(made, receiver)
-        wrong = receiver.request("act", "wrong_ones", arrived, 40)
+        wrong = receiver.request("act", "positions_with_wrong_values", arrived, 40)
         check.equal(wrong, [], "each tensor arrives with its value")
         kept = (made if side is sender else arrived)[LITTLE]
         value = kept.values()

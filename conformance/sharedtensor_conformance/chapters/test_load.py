@@ -46,7 +46,7 @@ def bounded(kind):
 
 def working(worker, channel, size=LARGE):
     """Make a worker put batches without end; return the pending request."""
-    return worker.doing("put_batches", channel, 0, ENDLESS, size)
+    return worker.start_action("put_batches", channel, 0, ENDLESS, size)
 
 
 def in_parts(kind):
@@ -132,7 +132,7 @@ implementation puts the content of large messages elsewhere."""
 def put_a_pile(worker, channel):
     """Put more than fits into a pipe, in large messages and in many small ones."""
     worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
-    worker.request("act", "put_pile", channel, 0, MANY, SHORT)
+    worker.request("act", "put_numbered_messages", channel, 0, MANY, SHORT)
 
 
 ORDERS = (
@@ -173,7 +173,7 @@ def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
     channel = owner.open_channel("queue")
     worker = owner.start_peer(arguments=channel)
     worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
-    worker.begin_to_leave()
+    worker.start_leaving()
     wrong = owner.request("act", "get_batches", channel, 0, EPOCH, LARGE)
     check.equal(wrong, [], "each batch arrives")
     check.equal(worker.wait_for_exit(), 0, "the worker exits normally")
@@ -216,7 +216,7 @@ def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, sta
         pending = working(killed, channel, in_parts(kind))
         waits_for_room(killed, pending, channel, owner)
         killed.kill()
-        waiting = other.doing("put_batches", channel, ENDLESS, 1, SMALL)
+        waiting = other.start_action("put_batches", channel, ENDLESS, 1, SMALL)
         found = []
         while ENDLESS not in found:
             arrived, refused = attempt(lambda c=channel: c.get(owner))
@@ -278,15 +278,15 @@ def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by
         child = owner.start_peer(arguments=pipe)
         pipe.close_writer(owner)
         pipe.close_reader(child)
-        owner.request("act", "put_back", pipe, unread)
+        owner.request("act", "send_from_reading_end", pipe, unread)
         worker_puts = (pipe, 0, EACH, SMALL)
-        child.request("act", "put_pile", *worker_puts)
+        child.request("act", "put_numbered_messages", *worker_puts)
         pipe.put(child, {"last": child.make([unread, 9])})
         if ends_by == "closing":
             pipe.close_writer(child)
         else:
             check.equal(child.leave(), 0, "it exits normally")
-        lost = owner.request("act", "get_pile", *worker_puts, 0)
+        lost = owner.request("act", "get_numbered_messages", *worker_puts, 0)
         check.equal(lost, [], f"what is lost where {unread} messages were not read")
         with about("LIFE-5"):
             arrived = pipe.get(owner)["last"]
@@ -305,7 +305,7 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
         channels = [owner.open_channel(bounded(kind)) for kind in queues(stage)]
         worker = owner.start_peer(arguments=channels)
         for channel in channels:
-            pending = worker.doing("put_batches", channel, 0, EPOCH, SMALL)
+            pending = worker.start_action("put_batches", channel, 0, EPOCH, SMALL)
             wrong = owner.request("act", "get_batches", channel, 0, EPOCH, SMALL)
             check.equal(wrong, [], "each batch arrives")
             pending.answer()
@@ -334,7 +334,7 @@ def test_nothing_is_left_of_the_batches_of_a_worker_that_outlives_epochs(owner, 
 
     def epoch():
         for channel in channels:
-            pending = worker.doing("put_batches", channel, 0, EPOCH, SMALL)
+            pending = worker.start_action("put_batches", channel, 0, EPOCH, SMALL)
             wrong = owner.request("act", "get_batches", channel, 0, EPOCH, SMALL)
             check.equal(wrong, [], "each batch arrives")
             pending.answer()
@@ -356,7 +356,7 @@ def buffers_in_use(owner, kind):
     empty, filled = owner.open_channel(kind), owner.open_channel(bounded(kind))
     workers = [owner.start_peer(arguments=[empty, filled]) for _ in range(2)]
     made = [owner.make([-1] * ELEMENTS) for _ in range(BUFFERS)]
-    pending = [worker.doing("fill_buffers", empty, filled) for worker in workers]
+    pending = [worker.start_action("fill_buffers", empty, filled) for worker in workers]
 
     def use():
         arguments = empty, filled, made, ROUNDS

@@ -39,7 +39,7 @@ def write_in_turn(actors, channel):
     names = [actor.name for actor in actors]
     tensors = tensors_of_all(actors)
     pending = [
-        actor.doing("write_in_turn_by_messages", names, channel, own, ROUNDS)
+        actor.start_action("write_in_turn_by_messages", names, channel, own, ROUNDS)
         for actor, own in zip(actors, tensors, strict=True)
     ]
     for actor, wrong in zip(actors, answers_of(*pending), strict=True):
@@ -104,7 +104,7 @@ def write_in_turn_by(primitive, actors, turns):
     """
     tensors = tensors_of_all(actors)
     pending = [
-        actor.doing("write_in_turn", turns[place], place, tensors[place], ROUNDS)
+        actor.start_action("write_in_turn", turns[place], place, tensors[place], ROUNDS)
         for place, actor in enumerate(actors)
     ]
     for actor, wrong in zip(actors, answers_of(*pending), strict=True):
@@ -121,8 +121,8 @@ def test_no_update_under_a_lock_is_lost(owner, start_method):
         tensor = owner.make([0, 0])
         arrived = owner.send(tensor, child)
         answers_of(
-            owner.doing("add_under_a_lock", own, tensor, ROUNDS),
-            child.doing("add_under_a_lock", its, arrived, ROUNDS),
+            owner.start_action("add_under_a_lock", own, tensor, ROUNDS),
+            child.start_action("add_under_a_lock", its, arrived, ROUNDS),
         )
         check.equal(tensor.values(), [2 * ROUNDS, 0], "each update is there")
 
@@ -135,7 +135,7 @@ def test_element_that_is_written_meanwhile_is_read_whole(sender, receiver, stage
     arrived = sender.send(tensor, receiver, channel)
     written = HALVES_DIFFER, WRITES, receiver.name, channel
     _, found = answers_of(
-        sender.doing("write_meanwhile", tensor, *written),
-        receiver.doing("read_meanwhile", arrived, sender.name, channel),
+        sender.start_action("write_while_read", tensor, *written),
+        receiver.start_action("read_while_written", arrived, sender.name, channel),
     )
     check(set(found) <= set(HALVES_DIFFER), f"each value was written: {found[:5]}")

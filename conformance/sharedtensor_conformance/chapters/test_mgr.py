@@ -27,7 +27,7 @@ from sharedtensor_conformance.harness import (
 )
 from sharedtensor_conformance.harness.outcomes import Unsupported
 from sharedtensor_conformance.harness.process_tree import wait_until
-from sharedtensor_conformance.harness.stage_folder import place_for_sockets
+from sharedtensor_conformance.harness.stage_folder import folder_for_sockets
 
 LONG = 120
 """The length in bytes of a directory's name: longer than the address of a socket."""
@@ -320,8 +320,8 @@ def test_messages_without_tensors_start_no_manager(stage, strategy):
             pairs = [(fresh.owner, child), (child, fresh.owner)]
             for sender, receiver in pairs[: 1 if kind in ONE_WAY else 2]:
                 arguments = channel, None, PLAIN_SIZES
-                sent = receiver.doing("get_of_sizes", *arguments)
-                sender.request("act", "put_of_sizes", *arguments)
+                sent = receiver.start_action("get_messages_of_sizes", *arguments)
+                sender.request("act", "put_messages_of_sizes", *arguments)
                 check.equal(sent.answer(), [], "each message arrives as it was sent")
         check.equal(fresh.ledger.managers(), [], "nobody has needed a manager")
 
@@ -374,7 +374,7 @@ def test_manager_works_under_a_directory_with_a_long_path(stage, tmp_path):
 def test_manager_works_under_a_directory_with_a_name_of_any_letters(stage):
     """The directory's name has a space, a quote, a newline and letters of all kinds."""
     # Not in pytest's directory: a long path would change the result, not the letters.
-    with tempfile.TemporaryDirectory(prefix="sts-", dir=place_for_sockets()) as short:
+    with tempfile.TemporaryDirectory(prefix="sts-", dir=folder_for_sockets()) as short:
         folder = Path(short, "a b'\n\u00e9\u4e2d")
         folder.mkdir()
         shares_in(stage, folder)

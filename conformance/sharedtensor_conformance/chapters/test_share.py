@@ -624,12 +624,14 @@ def objects_are_copied(sender, receiver, copies):
             (sender, record, receiver),
             (receiver, arrived, sender),
         ):
-            _, first, second = actor.request("act", "look_at_record", own)
+            _, first, second = actor.request("act", "describe_record", own)
             ours = [first, second["deep"][0]]
             before = [one.values() for one in ours]
             theirs = []
             for made in copies(own, actor, other):
-                found, first, second = made.actor.request("act", "look_at_record", made)
+                found, first, second = made.actor.request(
+                    "act", "describe_record", made
+                )
                 check.equal(found, kind, "the copy is of the class of the object")
                 theirs.append([first, second["deep"][0]])
                 values = [one.values() for one in theirs[-1]]

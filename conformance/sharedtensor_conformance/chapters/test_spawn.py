@@ -7,12 +7,12 @@ from typing import Any
 
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.tasks import (
-    FAILING,
-    PACE,
-    SLOW_PACE,
-    STATUSES,
-    TEXTS,
-    words_of,
+    END_INTERVAL,
+    EXIT_STATUSES,
+    FAILING_INDICES,
+    MESSAGES,
+    SLOW_END_INTERVAL,
+    message_of,
 )
 
 SHORT = 0.2
@@ -26,11 +26,11 @@ ENDING = [
 """Signals that end a process. Most of the real-time signals have no name in Python."""
 
 ENDS_OF: dict[str, tuple[str, dict[str, Any], str]] = {
-    "second raises": ("ProcessRaisedException", {}, TEXTS["short"]),
+    "second raises": ("ProcessRaisedException", {}, MESSAGES["short"]),
     "second raises in many scripts": (
         "ProcessRaisedException",
         {},
-        TEXTS["in many scripts"],
+        MESSAGES["in many scripts"],
     ),
     "second is killed": ("ProcessExitedException", {"exit_code": -9}, ""),
     "second exits": ("ProcessExitedException", {"exit_code": 7}, ""),
@@ -174,8 +174,8 @@ def test_exception_is_told_by_the_call_that_joins(owner, start_method):
 @clause("SPAWN-4", **ENDS)
 def test_text_of_an_exception_is_told_whole(owner, start_method):
     """Process 1 raises with texts of each sort, from deep below, and so on."""
-    short = TEXTS["short"]
-    raised = {f"second raises {name}": text for name, text in TEXTS.items()}
+    short = MESSAGES["short"]
+    raised = {f"second raises {name}": text for name, text in MESSAGES.items()}
     raised["second raises below many calls"] = short
     raised["second raises what cannot be sent"] = short
     for task, text in raised.items():
@@ -236,7 +236,7 @@ def interrupts_are_told(owner: Any, how: str, within: float) -> None:
         how: the start method, or ``"spawn()"``.
         within: the time limit in seconds.
     """
-    owner.system.let_be_interrupted()
+    owner.system.raise_on_sigint()
     for task in ("wait", "second interrupts itself"):
         group = owner.start_group(task, 2, [shared(owner, 2)], how)
         pids = group.pids()
@@ -308,17 +308,19 @@ def test_exception_of_any_process_of_any_number_is_told(owner, start_method):
         check(index in range(count), f"the index is that of a process ({task})")
         if task != "all raise":
             check.equal(
-                index, FAILING[task][0], f"it names the one that raised ({task})"
+                index,
+                FAILING_INDICES[task][0],
+                f"it names the one that raised ({task})",
             )
         check.equal(told["error_pid"], pids[index], f"and its process ({task})")
-        check(words_of(index) in told["message"], f"and what it raised ({task})")
+        check(message_of(index) in told["message"], f"and what it raised ({task})")
         check(not any(map(runs, pids)), f"no process runs any more ({task})")
 
 
 STATUS_OF: dict[str, int] = {
-    **{f"second exits with {status}": status for status in STATUSES},
+    **{f"second exits with {status}": status for status in EXIT_STATUSES},
     "second exits with a text": 1,
-    "second ends at once": STATUSES[-1],
+    "second ends at once": EXIT_STATUSES[-1],
 }
 """The exit statuses of process 1, by task."""
 
@@ -394,7 +396,7 @@ def test_join_is_bounded_though_processes_end(owner, start_method):
     pids = group.pids()
     check(group.is_ready(6), "all have begun")
     check.equal(group.join(0), False, "joining for no time says that some run")
-    joined = group.join(2 * PACE)
+    joined = group.join(2 * END_INTERVAL)
     check.equal(joined, False, "joining says that some run")
     check(runs(pids[-1]), "and the last one does")
     for pid in filter(runs, pids):
@@ -408,7 +410,9 @@ def test_time_of_a_join_does_not_begin_anew_when_a_process_ends(owner, start_met
     group = owner.start_group("end slowly in turn", 2, [shared(owner, 2)], start_method)
     pids = group.pids()
     check(group.is_ready(2), "both have begun")
-    check.equal(group.join(SLOW_PACE + SHORT), False, "joining says that one runs")
+    check.equal(
+        group.join(SLOW_END_INTERVAL + SHORT), False, "joining says that one runs"
+    )
     check(not runs(pids[0]), "the first one has ended")
     check(runs(pids[1]), "and the second one has not")
     os.kill(pids[1], signal.SIGKILL)
@@ -464,7 +468,7 @@ def end_with_the_one_that_started_them(stage: Any, how: str) -> None:
     `how` is the start method, or ``"spawn()"``.
     """
     with stage.fresh() as fresh:
-        fresh.owner.system.let_be_interrupted()
+        fresh.owner.system.raise_on_sigint()
         group = fresh.owner.start_group("wait", 3, [shared(fresh.owner, 3)], how)
         pids = group.pids()
         check(group.is_ready(3), "all have begun")
@@ -490,11 +494,11 @@ def end_with_the_one_that_joins_them(stage: Any, how: str) -> None:
     """
     with stage.fresh() as fresh:
         owner = fresh.owner
-        owner.system.let_be_interrupted()
+        owner.system.raise_on_sigint()
         tensor = shared(owner, 3)
         arrived = owner.send(tensor, fresh.peer)
         before = fresh.ledger.processes()
-        joining = owner.doing("start_group", "wait", 3, [tensor], how, True)
+        joining = owner.start_action("start_group", "wait", 3, [tensor], how, True)
         eventually(
             lambda: arrived.values() == [100, 101, 102],
             "all have begun",
@@ -528,7 +532,7 @@ def outlive_their_thread(owner: Any, how: str) -> None:
 
     `how` is the start method, or ``"spawn()"``.
     """
-    owner.system.let_be_interrupted()
+    owner.system.raise_on_sigint()
     task, payload = "end in turn and say so", [shared(owner, 2)]
     group = owner.start_group_in_a_thread(task, 2, payload, how)
     check.equal(joined(group, 2), True, "joining says that all have ended well")

@@ -147,9 +147,9 @@ class Exchange:
         """Make, send, write, check and drop storages in the round `turn`."""
         for holder in self.holders[::2]:
             if turn == THREADS_IN[0]:
-                holder.actor.request("act", "begin_idle_thread")
+                holder.actor.request("act", "start_idle_thread")
             if turn == THREADS_IN[1]:
-                holder.actor.request("act", "end_idle_threads")
+                holder.actor.request("act", "stop_idle_threads")
         order = list(self.holders)
         self.chance.shuffle(order)
         for holder in order[:2]:

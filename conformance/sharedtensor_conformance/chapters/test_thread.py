@@ -33,8 +33,8 @@ def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
         _, (received,) = answers_of(
-            owner.doing("put_from_threads", channel, THREADS, EACH),
-            child.doing("get_in_threads", channel, 1, THREADS * EACH),
+            owner.start_action("put_from_threads", channel, THREADS, EACH),
+            child.start_action("get_in_threads", channel, 1, THREADS * EACH),
         )
         check.equal(sorted(received), ALL, "each message arrives once and whole")
         for thread in range(THREADS):
@@ -49,8 +49,8 @@ def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage)
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
         _, received = answers_of(
-            child.doing("put_from_threads", channel, THREADS, EACH),
-            owner.doing("get_in_threads", channel, THREADS, EACH),
+            child.start_action("put_from_threads", channel, THREADS, EACH),
+            owner.start_action("get_in_threads", channel, THREADS, EACH),
         )
         check.equal(sorted(chain(*received)), ALL, "each message is got once, whole")
 
@@ -72,7 +72,7 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
     with stage.fresh() as fresh:
         for kind in queues(stage):
             channel = fresh.owner.open_channel(kind)
-            exchange = fresh.owner.request("act", "begin_exchanging", channel)
+            exchange = fresh.owner.request("act", "start_self_exchange", channel)
             for number in range(FORKS):
                 child = fresh.owner.start_peer()
                 there, back = child.make([number, 2, 3]), fresh.owner.make([number, 5])
@@ -81,7 +81,7 @@ def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
                 )
                 each_sees_the_writes_of_the_others(fresh.owner.send(back, child), back)
                 check.equal(child.leave(), 0, "the child ends")
-            wrong = fresh.owner.request("act", "end_exchanging", exchange)
+            wrong = fresh.owner.request("act", "stop_self_exchange", exchange)
             check.equal(wrong, 0, "the thread got what it sent")
 
 
@@ -102,7 +102,7 @@ def test_simple_queue_uses_no_thread(stage):
                 tensor = sender.make([number, 2, 3])
                 arrived = sender.send(tensor, receiver, "simple_queue")
                 check.equal(arrived.values(), [number, 2, 3], "it arrives")
-            logging = sender.sending([sender.make([4])], receiver, logs)
+            logging = sender.sends_when_pickled([sender.make([4])], receiver, logs)
             message = [logging, sender.make([5])]
             sender.put(message, receiver, "simple_queue")
             check.equal(receiver.get(sender, logs)[0].values(), [4], "it is sent")
@@ -131,7 +131,9 @@ def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
                 made = shared_apart(fresh, sender, made)
                 with receiver.getting(sender, "simple_queue") as waiting:
                     sender.put(made, receiver, "simple_queue")
-                wrong = receiver.request("act", "wrong_ones", waiting.payload, 1)
+                wrong = receiver.request(
+                    "act", "positions_with_wrong_values", waiting.payload, 1
+                )
                 check.equal(wrong, [], "each tensor arrives with its value")
                 after = [threads_of(fresh, actor) for actor in pair]
                 check.equal(after, before, f"none has more threads ({count} tensors)")
@@ -148,7 +150,7 @@ def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
     sender, receiver, channel
 ):
     """The receiver waits and is interrupted; then it receives two messages."""
-    receiver.system.let_be_interrupted()
+    receiver.system.raise_on_sigint()
     for number in range(INTERRUPTIONS):
         with (
             refusal("the call is interrupted") as refused,
@@ -174,7 +176,7 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
     for kind in queues(stage):
         channel = owner.open_channel(kind)
         interrupted, other = (owner.start_peer(arguments=channel) for _ in range(2))
-        interrupted.system.let_be_interrupted()
+        interrupted.system.raise_on_sigint()
         both = [channel.waiting(actor) for actor in (interrupted, other)]
         for waiting in both:
             eventually(waiting.is_waiting, "it waits", other.deadline)
@@ -217,7 +219,7 @@ def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
             each_sees_the_writes_of_the_others(tensor, receiver.get(sender, "pipe"))
 
     def places():
-        return sender.request("act", "places_of", "share", sender.make([6, 7]))
+        return sender.request("act", "count_places", "share", sender.make([6, 7]))
 
     interrupt_at_each_place(stage, (sender, receiver), places, interrupt)
 
@@ -244,7 +246,7 @@ def test_share_of_a_module_that_is_interrupted_leaves_each_parameter_so(owner, s
 
     def places():
         module = owner.make_module(LAYER)
-        return owner.request("act", "places_of", "share_module", module)
+        return owner.request("act", "count_places", "share_module", module)
 
     interrupt_at_each_place(stage, (owner,), places, interrupt)
 
@@ -309,9 +311,7 @@ def each_is_what_it_says(actor, tensors, interruption, has_returned):
         interruption: the interruption, for the evidence.
         has_returned: whether the call returned. Then all tensors must be shared.
     """
-    for is_shared, before, after in actor.request(
-        "act", "written_in_a_child", tensors, 8
-    ):
+    for is_shared, before, after in actor.request("act", "write_in_child", tensors, 8):
         expected = [before[0], 8 if is_shared else 7]
         said = f"a child's write is seen as `is_shared` says ({interruption})"
         check.equal(after, expected, said)
@@ -324,7 +324,7 @@ def each_is_what_it_says(actor, tensors, interruption, has_returned):
 def places_of_put(sender, receiver, message):
     """Put a message and receive it; return the number of places in the `put`."""
     to = receiver.name, "pipe"
-    found = sender.request("act", "places_of", "put", *to, message)
+    found = sender.request("act", "count_places", "put", *to, message)
     receiver.get(sender, "pipe")
     return found
 
@@ -371,7 +371,7 @@ def test_threads_that_share_and_put_one_tensor_move_it_once(
     for number in range(RACES):
         tensor = sender.make([number, 51, 52])
         routes = [[actor.name, channel] for actor in (receiver, bystander)]
-        found = sender.request("act", "share_and_put_at_once", tensor, routes)
+        found = sender.request("act", "share_and_put_in_parallel", tensor, routes)
         addresses, values, shared = found
         check.equal(shared, [True, True], "it is shared when each call has returned")
         check.equal(len(set(addresses)), 1, "and stays where it is then")
@@ -388,7 +388,7 @@ def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_meth
     """Three threads start a process each, with tensors of which each has its own."""
     tensors = [[owner.make([n, 53]), owner.make([10 + n, 54, 55])] for n in range(3)]
     codes = owner.request(
-        *("act", "start_at_once", tensors, start_method),
+        *("act", "start_in_parallel", tensors, start_method),
         deadline=3 * owner.host.timeouts.start,
     )
     check.equal(codes, [0, 0, 0], "each process found its tensors, and ended")

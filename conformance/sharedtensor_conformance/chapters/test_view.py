@@ -8,7 +8,11 @@ from sharedtensor_conformance.chapters.stories import (
     each_sees_the_writes_of_the_others,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
-from sharedtensor_conformance.harness.matrix import BASE, layouts_of, possible
+from sharedtensor_conformance.harness.matrix import (
+    BASE_ELEMENTS,
+    layouts_of,
+    permitted_layouts,
+)
 
 BYTES = ("reinterpreted",)
 """The kind of views that interpret the bytes of their base as another dtype."""
@@ -84,7 +88,7 @@ def test_views_arrive_over_each_channel(sender, receiver, channel, implementatio
 
 def numbered(dtype):
     """Return values for a base of a dtype. Adjacent values are different."""
-    return [bool(n % 2) if dtype == "bool" else n for n in range(BASE)]
+    return [bool(n % 2) if dtype == "bool" else n for n in range(BASE_ELEMENTS)]
 
 
 def another(value, dtype):
@@ -457,7 +461,7 @@ def test_conjugated_views_of_each_sort_arrive_equal_or_are_refused(
     names = [name for name in implementation.dtypes if name.startswith("complex")]
     for name in names:
         base = sender.make([n + 1j * (n + 1) for n in range(9)], dtype=name)
-        for turn, layout in enumerate(possible(CONJUGATED, implementation)):
+        for turn, layout in enumerate(permitted_layouts(CONJUGATED, implementation)):
             view = sender.conjugate(sender.view(base, layout))
             held = []
             for _ in range(2):

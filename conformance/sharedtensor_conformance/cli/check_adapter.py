@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from sharedtensor_conformance.harness.template import why_not_preloaded
 
     try:
-        described = describe(arguments.name, tried=True)
+        described = describe(arguments.name, calls_operations=True)
     except LoadingError as error:
         raise WrongUse(str(error)) from error
     implementation = described.implementation

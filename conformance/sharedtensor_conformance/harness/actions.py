@@ -29,7 +29,7 @@ from sharedtensor_conformance.harness import bundles, ledger, records, tasks
 from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.checks import wait_until
 
-PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
+WAITING_PROGRAM = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 """The command of another program. It waits until a signal ends it."""
 
 STRATEGY_PROGRAM = """
@@ -60,14 +60,14 @@ class Unreceivable:
     """An object that raises when it is unpickled."""
 
     def __reduce__(self) -> Any:
-        return _refuse_to_arrive, ()
+        return _raise_when_unpickled, ()
 
 
-def _refuse_to_arrive() -> None:
+def _raise_when_unpickled() -> None:
     raise ValueError("this object of the suite cannot be unpickled")
 
 
-class Sending:
+class SendsWhenPickled:
     """An object that sends another message when it is pickled, as one that logs may."""
 
     def __init__(self, send: Callable[[], None]) -> None:
@@ -82,14 +82,18 @@ class Uncaught(Exception):
     """An exception of the suite that nothing catches, so that it ends the process."""
 
 
-class Ballast:
+class GroupNotReady(Exception):
+    """A process of a group did not become ready in time."""
+
+
+class Padding:
     """An object of a given size that a message contains beside its tensors."""
 
     def __init__(self, size: int) -> None:
-        self.content = content(size)
+        self.content = bytes_of_size(size)
 
 
-def content(size: int) -> bytes:
+def bytes_of_size(size: int) -> bytes:
     """Return `size` bytes: the number `size`, repeated, so that other sizes differ."""
     return (b"%d," % size * (size // 2 + 1))[:size]
 
@@ -107,14 +111,16 @@ def unreceivable(actor: Any) -> Unreceivable:
     return Unreceivable()
 
 
-def sending(actor: Any, to: str, channel: str, payload: Any) -> Sending:
+def sends_when_pickled(
+    actor: Any, to: str, channel: str, payload: Any
+) -> SendsWhenPickled:
     """Return an object that puts a payload on a channel while it is pickled.
 
     It may be pickled in another thread, or at the end of the process. So it holds the
     encoded message and the channels.
     """
     message, pair = actor.outgoing(payload), actor.pair_with(to, channel)
-    return Sending(lambda: pair.put(actor.name, channel, message))
+    return SendsWhenPickled(lambda: pair.put(actor.name, channel, message))
 
 
 # Copies that no channel makes
@@ -144,7 +150,7 @@ def make_record(actor: Any, kind: str, first: Any, second: Any) -> Any:
     return records.RECORDS[kind](first, second)
 
 
-def look_at_record(actor: Any, record: Any) -> list[Any]:
+def describe_record(actor: Any, record: Any) -> list[Any]:
     """Return the kind of a record and its two attributes."""
     return [records.kind_of(record), record.first, record.second]
 
@@ -152,14 +158,14 @@ def look_at_record(actor: Any, record: Any) -> list[Any]:
 # Messages of every size
 
 
-def ballast(actor: Any, size: int) -> Ballast:
+def padding(actor: Any, size: int) -> Padding:
     """Return an object of `size` bytes."""
-    return Ballast(size)
+    return Padding(size)
 
 
-def is_ballast(actor: Any, value: Any, size: int) -> bool:
-    """Return whether this is what `ballast` returned in another process."""
-    return isinstance(value, Ballast) and value.content == content(size)
+def is_padding(actor: Any, value: Any, size: int) -> bool:
+    """Return whether this is what `padding` returned in another process."""
+    return isinstance(value, Padding) and value.content == bytes_of_size(size)
 
 
 def make_long(actor: Any, length: int, value: int) -> Any:
@@ -173,7 +179,9 @@ def make_many(actor: Any, count: int, first: int) -> list[Any]:
     return [actor.call("make", [number], (1,), "float32") for number in numbers]
 
 
-def wrong_beginnings(actor: Any, tensors: list[Any], first: int) -> list[int]:
+def positions_with_wrong_first_value(
+    actor: Any, tensors: list[Any], first: int
+) -> list[int]:
     """Return the positions of the tensors that do not begin with `first` + position."""
     found = [actor.call("read", tensor, (0,)) for tensor in tensors]
     return [n for n, value in enumerate(found) if value != first + n]
@@ -218,24 +226,20 @@ def drop_all_but(actor: Any, kept: list[Any]) -> None:
     actor.do_drop(*(key for key, value in held if all(value is not k for k in kept)))
 
 
-def wrong_ones(actor: Any, tensors: list[Any], first: int) -> list[int]:
+def positions_with_wrong_values(
+    actor: Any, tensors: list[Any], first: int
+) -> list[int]:
     """Return the positions of tensors with other values than `make_many` gave them."""
     found = [actor.call("values", tensor) for tensor in tensors]
     due = [[first + place] for place in range(len(tensors))]
     return [place for place, value in enumerate(found) if value != due[place]]
 
 
-def put_sizes(actor: Any, channel: Any, tensor: Any, first: int, count: int) -> None:
-    """Put a message with a tensor and bytes for each of `count` sizes from `first`."""
-    for size in range(first, first + count):
-        actor.do_channel_put(channel, [tensor, content(size)])
-
-
 def put_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int], form: str) -> None:
     """Send bytes of each size on a pipe, in one of the forms of `channels.FORMS`."""
     for size in sizes:
         actor.by_implementation(
-            lambda size=size: channel.put_bytes_as(form, content(size))
+            lambda size=size: channel.put_bytes_as(form, bytes_of_size(size))
         )
 
 
@@ -251,111 +255,120 @@ def get_bytes_of_sizes(actor: Any, channel: Any, sizes: list[int]) -> list[int]:
         received: bytes = actor.by_implementation(
             lambda bounds=bounds: channel.reader.recv_bytes(*bounds)
         )
-        if received != content(size):
+        if received != bytes_of_size(size):
             wrong.append(size)
     return wrong
 
 
-def put_of_sizes(actor: Any, channel: Any, tensor: Any, sizes: list[int]) -> None:
+def put_messages_of_sizes(
+    actor: Any, channel: Any, tensor: Any, sizes: list[int]
+) -> None:
     """Put a message for each size: a tensor or None, and that many bytes."""
     for size in sizes:
-        actor.do_channel_put(channel, [tensor, content(size)])
+        actor.do_channel_put(channel, [tensor, bytes_of_size(size)])
 
 
-def get_of_sizes(
+def get_messages_of_sizes(
     actor: Any, channel: Any, values: list[Any] | None, sizes: list[int]
 ) -> list[int]:
-    """Get the messages of `put_of_sizes`; return the sizes of those that differ."""
+    """Get the messages of `put_messages_of_sizes`.
+
+    Args:
+        actor: the actor.
+        channel: the channel.
+        values: the values of the tensor in each message; None if there is no tensor.
+        sizes: the sizes.
+
+    Returns:
+        The sizes of the messages that differ.
+    """
     wrong = []
     for size in sizes:
-        tensor, beside = actor.do_channel_get(channel)
-        found = None if tensor is None else actor.call("values", tensor)
-        if beside != content(size) or found != values:
-            wrong.append(size)
-        del tensor
-    return wrong
-
-
-def put_sweep(actor: Any, channel: Any, below: int, step: int) -> None:
-    """Put a message without a tensor for each size in ``range(0, below, step)``."""
-    put_of_sizes(actor, channel, None, list(range(0, below, step)))
-
-
-def get_sweep(actor: Any, channel: Any, below: int, step: int) -> list[int]:
-    """Get the messages of `put_sweep`; return the sizes of those that differ."""
-    return get_of_sizes(actor, channel, None, list(range(0, below, step)))
-
-
-def put_bytes_of_a_sweep(actor: Any, channel: Any, below: int, step: int) -> None:
-    """Send bytes of each size in ``range(0, below, step)`` on a pipe."""
-    put_bytes_of_sizes(actor, channel, list(range(0, below, step)), "bytes")
-
-
-def get_bytes_of_a_sweep(actor: Any, channel: Any, below: int, step: int) -> list[int]:
-    """Receive the bytes of `put_bytes_of_a_sweep`; return the sizes that differ."""
-    return get_bytes_of_sizes(actor, channel, list(range(0, below, step)))
-
-
-def put_pile(actor: Any, channel: Any, first: int, count: int, size: int) -> None:
-    """Put `count` messages of `size` bytes, without tensors, numbered from `first`."""
-    for number in range(first, first + count):
-        message = {"number": number, "tensors": [], "ballast": Ballast(size)}
-        actor.do_channel_put(channel, message)
-
-
-def put_back(actor: Any, channel: Any, count: int) -> None:
-    """Send `count` messages from the reading end of a duplex pipe to its other end."""
-    for number in range(count):
-        actor.by_implementation(lambda number=number: channel.reader.send(number))
-
-
-def get_pile(
-    actor: Any, channel: Any, first: int, count: int, size: int, seconds: float
-) -> list[int]:
-    """Get the messages of `put_pile`; return the numbers of wrong or missing ones.
-
-    Each message may take `seconds`. The first missing message ends this, and counts
-    with all later ones as missing. The first wrong message ends it, too, and is the
-    only number.
-    """
-    for number in range(first, first + count):
-        found = actor.do_channel_get_within(channel, seconds)
-        if not found:
-            return list(range(number, first + count))
-        if found[0]["number"] != number or not is_ballast(
-            actor, found[0]["ballast"], size
-        ):
-            return [number]
-    return []
-
-
-def get_sizes(
-    actor: Any, channel: Any, values: list[Any], first: int, count: int
-) -> list[int]:
-    """Get the messages of `put_sizes`; return the sizes of those that differ."""
-    wrong = []
-    for size in range(first, first + count):
         message = actor.do_channel_get(channel)
-        is_whole = isinstance(message, list) and message[1:] == [content(size)]
-        if not is_whole or actor.call("values", message[0]) != values:
+        is_whole = isinstance(message, list) and message[1:] == [bytes_of_size(size)]
+        if not is_whole or _values_or_none(actor, message[0]) != values:
             wrong.append(size)
         del message
     return wrong
 
 
+def _values_or_none(actor: Any, tensor: Any) -> Any:
+    return None if tensor is None else actor.call("values", tensor)
+
+
+def put_size_range(actor: Any, channel: Any, below: int, step: int) -> None:
+    """Put a message without a tensor for each size in ``range(0, below, step)``."""
+    put_messages_of_sizes(actor, channel, None, list(range(0, below, step)))
+
+
+def get_size_range(actor: Any, channel: Any, below: int, step: int) -> list[int]:
+    """Get the messages of `put_size_range`; return the sizes of those that differ."""
+    return get_messages_of_sizes(actor, channel, None, list(range(0, below, step)))
+
+
+def put_bytes_of_size_range(actor: Any, channel: Any, below: int, step: int) -> None:
+    """Send bytes of each size in ``range(0, below, step)`` on a pipe."""
+    put_bytes_of_sizes(actor, channel, list(range(0, below, step)), "bytes")
+
+
+def get_bytes_of_size_range(
+    actor: Any, channel: Any, below: int, step: int
+) -> list[int]:
+    """Receive the bytes of `put_bytes_of_size_range`; return the sizes that differ."""
+    return get_bytes_of_sizes(actor, channel, list(range(0, below, step)))
+
+
+def put_numbered_messages(
+    actor: Any, channel: Any, first: int, count: int, size: int
+) -> None:
+    """Put `count` messages of `size` bytes, without tensors, numbered from `first`."""
+    for number in range(first, first + count):
+        message = {"number": number, "tensors": [], "padding": Padding(size)}
+        actor.do_channel_put(channel, message)
+
+
+def send_from_reading_end(actor: Any, channel: Any, count: int) -> None:
+    """Send `count` messages from the reading end of a duplex pipe to its other end."""
+    for number in range(count):
+        actor.by_implementation(lambda number=number: channel.reader.send(number))
+
+
+def get_numbered_messages(
+    actor: Any, channel: Any, first: int, count: int, size: int, seconds: float
+) -> list[int]:
+    """Get the messages of `put_numbered_messages`, each within `seconds`.
+
+    The first wrong or missing message ends this, because the numbers of later ones are
+    no longer known to match.
+
+    Returns:
+        The numbers from the first wrong or missing message on; empty if there is none.
+    """
+    for number in range(first, first + count):
+        found = actor.do_channel_get_within(channel, seconds)
+        if not found or not _is_numbered_message(actor, found[0], number, size):
+            return list(range(number, first + count))
+    return []
+
+
+def _is_numbered_message(actor: Any, message: Any, number: int, size: int) -> bool:
+    is_next: bool = message["number"] == number
+    return is_next and is_padding(actor, message["padding"], size)
+
+
 # Threads
 
 
-def begin_idle_thread(actor: Any) -> None:
-    """Start a thread that waits until `end_idle_threads` is called."""
+def start_idle_thread(actor: Any) -> None:
+    """Start a thread that waits until `stop_idle_threads` is called."""
     until = threading.Event()
     thread = threading.Thread(target=until.wait, daemon=True)
     thread.start()
     actor.idle_threads.append((thread, until))
 
 
-def end_idle_threads(actor: Any) -> None:
-    """End the threads that `begin_idle_thread` started in this process."""
+def stop_idle_threads(actor: Any) -> None:
+    """End the threads that `start_idle_thread` started in this process."""
     while actor.idle_threads:
         thread, until = actor.idle_threads.pop()
         until.set()
@@ -368,22 +381,22 @@ def end_idle_threads(actor: Any) -> None:
 def occupy_descriptors(actor: Any, below: int) -> None:
     """Open all descriptors below a number, so that the next one is not below it.
 
-    The soft limit of descriptors is raised if necessary; `vacate_descriptors` restores
+    The soft limit of descriptors is raised if necessary; `release_descriptors` restores
     it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * below), hard))
-    taken = actor.taken = []
+    taken = actor.occupied = []
     while not taken or taken[-1] < below:
         taken.append(os.open(os.devnull, os.O_RDONLY))
     os.close(taken.pop())
     actor.soft_limit = soft
 
 
-def vacate_descriptors(actor: Any) -> None:
+def release_descriptors(actor: Any) -> None:
     """Close the descriptors that `occupy_descriptors` opened, and restore the limit."""
-    while actor.taken:
-        os.close(actor.taken.pop())
+    while actor.occupied:
+        os.close(actor.occupied.pop())
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (actor.soft_limit, hard))
 
@@ -528,16 +541,16 @@ def end(actor: Any, how: str) -> None:
     actor.uncaught = Uncaught("this exception of the suite ends the process")
 
 
-def become_a_program(actor: Any) -> None:
+def execute_program(actor: Any) -> None:
     """Replace this process by another program."""
-    os.execv(PROGRAM[0], PROGRAM)
+    os.execv(WAITING_PROGRAM[0], WAITING_PROGRAM)
 
 
-def start_a_program(actor: Any) -> int:
+def start_program(actor: Any) -> int:
     """Start another program, which gets all inheritable descriptors; return its pid."""
     import subprocess  # here, since every actor imports this module
 
-    process = subprocess.Popen(PROGRAM, close_fds=False)
+    process = subprocess.Popen(WAITING_PROGRAM, close_fds=False)
     actor.programs.append(process)
     return process.pid
 
@@ -666,7 +679,7 @@ def start_group(
     start = module.spawn
     if how != "spawn()":
         start, options["start_method"] = module.start_processes, how
-    started = _outcome_of(
+    started = _result_or_failure(
         actor, lambda: start(tasks.run_in_group, arguments, **options)
     )
     return started if join else Group(started, ready)
@@ -677,12 +690,20 @@ def start_group_and_wait(
 ) -> Group:
     """Start a group of processes, and return it when all of its processes are ready.
 
-    `timeout` is the limit in seconds for each process. If it is exceeded, the group is
-    returned nevertheless.
+    `timeout` is the limit in seconds for each process. If it is exceeded,
+    `GroupNotReady` is raised as an exception of the implementation.
     """
     group: Group = start_group(actor, task, count, payload, how, False)
-    group_is_ready(actor, group, count, timeout)
-    return group
+    if group_is_ready(actor, group, count, timeout):
+        return group
+
+    def fail() -> Group:
+        raise GroupNotReady(
+            f"a process of a group of {count} was not ready within {timeout:g} s"
+        )
+
+    failed: Group = actor.by_implementation(fail)
+    return failed
 
 
 @dataclass(frozen=True)
@@ -715,7 +736,7 @@ def join_group(
     join, options = group.context.join, {}
     if grace is not None and "grace_period" in inspect.signature(join).parameters:
         options["grace_period"] = grace
-    return _outcome_of(actor, lambda: join(timeout, **options))
+    return _result_or_failure(actor, lambda: join(timeout, **options))
 
 
 def group_pids(actor: Any, group: Group) -> list[int]:
@@ -732,7 +753,7 @@ def group_is_ready(actor: Any, group: Group, count: int, timeout: float) -> bool
     return all(group.ready.acquire(timeout=timeout) for _ in range(count))
 
 
-def _outcome_of(actor: Any, action: Callable[[], Any]) -> Any:
+def _result_or_failure(actor: Any, action: Callable[[], Any]) -> Any:
     """Return what `action` returns, or the failure of a process as plain data."""
     module = actor.operations.multiprocessing
     kinds = {

@@ -40,10 +40,10 @@ PRELOADED = "sharedtensor_conformance.harness.preloaded"
 MODULE = "module"
 """Used in place of a start method for the drop-in module with its default method."""
 
-CAUSES_AT_MOST = 20
+MAX_CAUSES = 20
 """The maximum number of causes of an exception to follow; they might be cyclic."""
 
-ENVIRONMENT = re.compile(r"/[^\s'\"]*/(?=(site|dist)-packages/)")
+ENVIRONMENT_PATH = re.compile(r"/[^\s'\"]*/(?=(site|dist)-packages/)")
 """The path of an environment up to its installed packages."""
 
 ACTIONS = (actions, concurrency, confinement, interruption, loading, storages)
@@ -84,19 +84,21 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "bases": [kind.__name__ for kind in type(error).__mro__],
-        "message": without_places(_shown(lambda: str(error)[:2000])),
+        "message": without_paths(_safe_text(lambda: str(error)[:2000])),
         "errnos": _errnos(error),
-        "traceback": _shown(lambda: "".join(traceback.format_exception(error))[-4000:]),
+        "traceback": _safe_text(
+            lambda: "".join(traceback.format_exception(error))[-4000:]
+        ),
     }
 
 
-def without_places(text: str) -> str:
+def without_paths(text: str) -> str:
     """Return a text without the paths of this machine.
 
     Reports are published and compared, and paths differ between machines: those of the
     environment, and of the working directory, which `tempfile` names.
     """
-    text = ENVIRONMENT.sub(".../", text)
+    text = ENVIRONMENT_PATH.sub(".../", text)
     with suppress(OSError):  # the directory has gone
         here = re.escape(os.getcwd().rstrip("/"))
         text = re.sub(rf"(?<![\w.-]){here}(?![\w.-])", ".", text) if here else text
@@ -106,7 +108,7 @@ def without_places(text: str) -> str:
 def _errnos(error: BaseException | None) -> list[int]:
     """Return the error numbers of an exception and of its causes."""
     found: list[int] = []
-    for _ in range(CAUSES_AT_MOST):
+    for _ in range(MAX_CAUSES):
         if error is None:
             break
         number = getattr(error, "errno", None)
@@ -117,7 +119,7 @@ def _errnos(error: BaseException | None) -> list[int]:
     return found
 
 
-def _shown(text: Callable[[], str]) -> str:
+def _safe_text(text: Callable[[], str]) -> str:
     """Return a text of the implementation that is safe to print."""
     try:
         said = text()
@@ -133,9 +135,9 @@ class Actor:
         self.name = name
         self.setting = setting
         self.pid = os.getpid()
-        self.forked_from = tasks.become_an_actor()
+        self.forked_from = tasks.register_actor()
         self.objects: dict[str, Any] = {}
-        self.made = 0
+        self.object_count = 0
         self.pairs: dict[str, PairChannels] = {}
         self.channels: dict[str, Channel] = {}
         self.children: dict[str, Any] = {}
@@ -216,8 +218,8 @@ class Actor:
         for key, known in self.objects.items():
             if known is value:
                 return {"reference": key}
-        self.made += 1
-        key = str(self.made)
+        self.object_count += 1
+        key = str(self.object_count)
         self.objects[key] = value
         return {"reference": key}
 
@@ -404,9 +406,9 @@ class Actor:
 
     def do_open_channel(self, kind: str, method: str) -> Channel:
         context = self.context(method)
-        self.made += 1
+        self.object_count += 1
         with from_implementation():
-            return Channel(f"{self.name}-{self.made}", context, kind)
+            return Channel(f"{self.name}-{self.object_count}", context, kind)
 
     def do_channel_put(self, channel: Channel, payload: Any) -> None:
         message = self.outgoing(payload)
@@ -425,9 +427,9 @@ class Actor:
         with from_implementation():
             return channel.offer(message, how)
 
-    def do_channel_get_as(self, channel: Channel, how: dict[str, Any]) -> list[Any]:
+    def do_channel_try_get(self, channel: Channel, how: dict[str, Any]) -> list[Any]:
         with from_implementation():
-            messages = channel.get_as(how)
+            messages = channel.try_get(how)
         return [self.incoming(message) for message in messages]
 
     def do_channel_get_within(self, channel: Channel, seconds: float) -> list[Any]:
@@ -450,7 +452,7 @@ class Actor:
 
     def outgoing(self, payload: Any) -> Any:
         """Return the payload with encoded tensors; each tensor is encoded once."""
-        return tasks.mapped(payload, self.encode)
+        return tasks.map_leaves(payload, self.encode)
 
     def encode(self, value: Any) -> Any:
         """Return the encoded form of `value`."""
@@ -458,7 +460,7 @@ class Actor:
 
     def incoming(self, message: Any) -> Any:
         """Return the message with decoded tensors; each tensor is decoded once."""
-        return tasks.mapped(message, self.decode)
+        return tasks.map_leaves(message, self.decode)
 
     def decode(self, value: Any) -> Any:
         """Return the tensor for an encoded form."""
@@ -525,7 +527,10 @@ class Actor:
         context = self.context(method)
         entrance: dict[str, Any] = {}
         if kind != "bare":
-            entrance = {"initializer": tasks.enter, "initargs": (self.setting,)}
+            entrance = {
+                "initializer": tasks.prepare_worker,
+                "initargs": (self.setting,),
+            }
         with from_implementation():
             if kind == "executor":
                 from sharedtensor_conformance.harness.executor import Executor
@@ -541,13 +546,15 @@ class Actor:
             result = self.pools[name].apply(getattr(tasks, task), outgoing)
         return self.incoming(result)
 
-    def do_run_tasks(self, name: str, way: str, payloads: list[Any]) -> Any:
+    def do_run_tasks(self, name: str, method: str, payloads: list[Any]) -> Any:
         arguments = [self.outgoing(payload) for payload in payloads]
         with from_implementation():
-            results = tasks.WAYS[way](self.pools[name], tasks.add_and_return, arguments)
+            results = tasks.SUBMIT_METHODS[method](
+                self.pools[name], tasks.add_and_return, arguments
+            )
         return self.incoming(results)
 
-    def do_leave_pool(self, name: str, payloads: list[Any]) -> None:
+    def do_terminate_pool(self, name: str, payloads: list[Any]) -> None:
         arguments = [self.outgoing(payload) for payload in payloads]
         pool = self.pools[name]
         with from_implementation():
@@ -588,17 +595,17 @@ def peer_main(
     actor = Actor(name, setting)
     actor.arguments = arguments
     actor.inherits = inherits
-    tasks.mapped(arguments, actor.keep_channel)
+    tasks.map_leaves(arguments, actor.keep_channel)
     for key, pair in own.items():
         one, other = key.split("|")
-        pair.enter(name)
+        pair.close_other_ends(name)
         actor.pairs[other if name == one else one] = pair
-    global _current
-    _current = actor
+    global _current_actor
+    _current_actor = actor
     run(actor)
 
 
-_current: Actor | None = None
+_current_actor: Actor | None = None
 
 
 def forget_parent() -> None:
@@ -606,21 +613,21 @@ def forget_parent() -> None:
 
     If the "child" runs in the parent's own process, the controller will detect that.
     """
-    global _current
-    if _current is not None and _current.pid != os.getpid():
-        _current.wire.close()
-        _current.objects.clear()
-        _current.pairs.clear()
-        _current.channels.clear()
-        _current.children.clear()
-        _current.pools.clear()
-        _current = None
+    global _current_actor
+    if _current_actor is not None and _current_actor.pid != os.getpid():
+        _current_actor.wire.close()
+        _current_actor.objects.clear()
+        _current_actor.pairs.clear()
+        _current_actor.channels.clear()
+        _current_actor.children.clear()
+        _current_actor.pools.clear()
+        _current_actor = None
 
 
 def owner_main() -> None:
     """Run an owner: the main program of a stage."""
-    global _current
+    global _current_actor
     setting = Setting.from_environment()
-    _current = Actor("owner", setting)
-    _current.preload_fork_servers()
-    run(_current)
+    _current_actor = Actor("owner", setting)
+    _current_actor.preload_fork_servers()
+    run(_current_actor)

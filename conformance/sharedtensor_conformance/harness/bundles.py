@@ -16,10 +16,10 @@ from typing import Any
 
 Call = Callable[..., Any]
 
-LARGEST = 100
+LARGEST_VALUE = 100
 """The largest written value; every dtype can represent it exactly."""
 
-DEPTH = 40
+NESTING_DEPTH = 40
 """The depth of the deepest tensor in a bundle."""
 
 
@@ -56,7 +56,7 @@ def make(call: Call, plan: list[dict[str, Any]], plain: Any) -> Bundle:
         _set_grads(call, tensor, row["grads"], row["dtype"])
         tensors.append(tensor)
     deep: Any = tensors[-1]
-    for level in range(DEPTH):
+    for level in range(NESTING_DEPTH):
         deep = ([deep], (deep,), {level: deep})[level % 3]
     third = len(tensors) // 3
     return Bundle(
@@ -134,11 +134,13 @@ def strides(call: Call, bundle: Bundle) -> list[list[int]]:
     Strides of dimensions with one element are left out, because they have no meaning.
     """
     return [
-        steps for tensor in tensors_in(call, bundle) if (steps := _gaps(call, tensor))
+        steps
+        for tensor in tensors_in(call, bundle)
+        if (steps := _noncontiguous_strides(call, tensor))
     ]
 
 
-def _gaps(call: Call, tensor: Any) -> list[int]:
+def _noncontiguous_strides(call: Call, tensor: Any) -> list[int]:
     shape = call("shape", tensor)
     pairs = list(zip(shape, call("strides", tensor), strict=True))
     expected = 1
@@ -189,12 +191,12 @@ def write(call: Call, bundle: Bundle, with_grads: bool) -> None:
             continue
         ends = {(0,) * len(shape), tuple(length - 1 for length in shape)}
         for index in sorted(ends):
-            call("write", tensor, index, _another(call("read", tensor, index)))
+            call("write", tensor, index, _different_value(call("read", tensor, index)))
 
 
-def _another(value: Any) -> Any:
+def _different_value(value: Any) -> Any:
     """Return another value of the same dtype."""
     if isinstance(value, bool):
         return not value
-    small = -LARGEST <= value.real < LARGEST  # false for infinities and NaN
+    small = -LARGEST_VALUE <= value.real < LARGEST_VALUE  # false for infinities and NaN
     return value + 1 if small else 1

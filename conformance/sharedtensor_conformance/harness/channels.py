@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from sharedtensor_conformance.harness.process_tree import wait_until
 
-FORMS: dict[str, Callable[[Any, bytes], None]] = {
+SEND_BYTES_FORMS: dict[str, Callable[[Any, bytes], None]] = {
     "bytes": lambda end, content: end.send_bytes(content),
     "bytearray": lambda end, content: end.send_bytes(bytearray(content)),
     "memoryview": lambda end, content: end.send_bytes(memoryview(content)),
@@ -74,7 +74,7 @@ class PairChannels:
             return bool(self.pipe[receiver].poll(0))
         return not self.queues[receiver, channel].empty()
 
-    def enter(self, name: str) -> None:
+    def close_other_ends(self, name: str) -> None:
         """Close the end of the pipe that belongs to the other actor."""
         for owner in [owner for owner in self.pipe if owner != name]:
             self.pipe.pop(owner).close()
@@ -189,7 +189,7 @@ class Channel:
         received: bytes = self.reader.recv_bytes()
         return received.decode()
 
-    def get_as(self, how: dict[str, Any]) -> list[Any]:
+    def try_get(self, how: dict[str, Any]) -> list[Any]:
         """Return a list with the next message of a queue, empty if the queue is empty.
 
         `how` has the arguments with which `get` does not wait; empty for `get_nowait`.
@@ -200,8 +200,8 @@ class Channel:
             return []
 
     def put_bytes_as(self, form: str, content: bytes) -> None:
-        """Send bytes on a pipe, by one of the `FORMS`."""
-        FORMS[form](self.writer, content)
+        """Send bytes on a pipe, by one of the `SEND_BYTES_FORMS`."""
+        SEND_BYTES_FORMS[form](self.writer, content)
 
     def seconds_until_empty(self, how: dict[str, Any]) -> float | None:
         """Return how long `get` took to report an empty queue; None if it did not."""

@@ -20,7 +20,7 @@ from sharedtensor_conformance.harness.outcomes import (
 )
 from sharedtensor_conformance.harness.process_tree import wait_until as wait_until
 
-SHOWN = 300
+SHOWN_CHARACTERS = 300
 """How many characters of a value are shown in evidence."""
 
 
@@ -39,10 +39,10 @@ class Tally:
 tally = Tally()
 
 
-def shown(value: object) -> str:
+def shortened_repr(value: object) -> str:
     """Return `value` as text for evidence, shortened if it is long."""
     text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 class Check:
@@ -64,10 +64,10 @@ class Check:
         tally.checks += 1
         if actual != expected:
             listener().failed("equality", sentence, actual, expected)
-            said = f"got {shown(actual)}, not {shown(expected)}"
+            said = f"got {shortened_repr(actual)}, not {shortened_repr(expected)}"
             raise CheckFailed(f"not so: {sentence}: {said}")
 
-    def given_back(self, failure: LeftBehind | None) -> None:
+    def released(self, failure: LeftBehind | None) -> None:
         """Check that nothing was left behind: that there is no `failure`."""
         tally.checks += 1
         if failure is not None:

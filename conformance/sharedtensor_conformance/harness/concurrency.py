@@ -20,19 +20,23 @@ from functools import partial
 from typing import Any, Protocol
 
 from sharedtensor_conformance.harness import tasks
-from sharedtensor_conformance.harness.actions import THREAD_TIMEOUT, content, end
+from sharedtensor_conformance.harness.actions import (
+    THREAD_TIMEOUT,
+    bytes_of_size,
+    end,
+)
 
-WRONG_AT_MOST = 5
+MAX_WRONG_READINGS = 5
 """The maximum number of wrong readings that an action returns. It does not stop at a
 wrong reading, since other processes wait for it."""
 
-READS = 50
+READS_PER_CHECK = 50
 """The number of readings between two checks for the message that ends the reading."""
 
 SWITCH_INTERVAL = 1e-6
 """Seconds after which the interpreter switches threads, so short that they race."""
 
-LONG = 100_000
+LONG_MESSAGE_BYTES = 100_000
 """The size of long messages in bytes, more than what is sent in one piece."""
 
 
@@ -67,7 +71,7 @@ class MessageTurns:
         self._actor.do_put(following, self._channel, None)
 
 
-class PairOf:
+class PrimitiveTurns:
     """Turns of two processes, with one lock or semaphore for each.
 
     A process waits by acquiring its own primitive, and the other process releases it. A
@@ -146,9 +150,9 @@ class BarrierTurns:
 
 
 PRIMITIVES = {
-    "lock": lambda context: PairOf(context, "Lock"),
-    "semaphore": lambda context: PairOf(context, "Semaphore", 0),
-    "bounded semaphore": lambda context: PairOf(context, "BoundedSemaphore"),
+    "lock": lambda context: PrimitiveTurns(context, "Lock"),
+    "semaphore": lambda context: PrimitiveTurns(context, "Semaphore", 0),
+    "bounded semaphore": lambda context: PrimitiveTurns(context, "BoundedSemaphore"),
     "event": EventTurns,
     "condition": ConditionTurns,
     "barrier": BarrierTurns,
@@ -196,7 +200,7 @@ def write_in_turn(
     others.
 
     Returns:
-        The unexpected readings as sentences, at most `WRONG_AT_MOST`.
+        The unexpected readings as sentences, at most `MAX_WRONG_READINGS`.
     """
     wrong: list[str] = []
     for number in range(1, rounds + 1):
@@ -212,7 +216,7 @@ def write_in_turn(
         if place != 0:
             write_all(actor, tensors[place], number)
             turns.give(place)
-    return wrong[:WRONG_AT_MOST]
+    return wrong[:MAX_WRONG_READINGS]
 
 
 def write_all(actor: Any, tensor: Any, value: int) -> None:
@@ -250,7 +254,7 @@ def write_and_end(actor: Any, tensor: Any, value: int, how: str) -> None:
 # A process that reads what another one writes meanwhile
 
 
-def write_meanwhile(
+def write_while_read(
     actor: Any, tensor: Any, values: list[int], times: int, reader: str, channel: str
 ) -> None:
     """Write `values` to the first element in a cycle, `times` times in all.
@@ -264,12 +268,12 @@ def write_meanwhile(
     actor.do_put(reader, channel, None)
 
 
-def read_meanwhile(actor: Any, tensor: Any, writer: str, channel: str) -> list[int]:
+def read_while_written(actor: Any, tensor: Any, writer: str, channel: str) -> list[int]:
     """Read the first element until the writer ends; return the values found, sorted."""
     actor.do_put(writer, channel, None)
     found: set[int] = set()
     while not actor.do_has_message(writer, channel):
-        found.update(actor.call("read", tensor, (0,)) for _ in range(READS))
+        found.update(actor.call("read", tensor, (0,)) for _ in range(READS_PER_CHECK))
     actor.do_get(writer, channel)
     return sorted(found)
 
@@ -278,7 +282,7 @@ def read_meanwhile(actor: Any, tensor: Any, writer: str, channel: str) -> list[i
 
 
 @contextmanager
-def switching_often() -> Iterator[None]:
+def frequent_thread_switches() -> Iterator[None]:
     """Let the interpreter switch threads as often as possible during the block."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -288,7 +292,7 @@ def switching_often() -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
-def at_once(*actions: Callable[[], Any]) -> list[Any]:
+def run_in_parallel(*actions: Callable[[], Any]) -> list[Any]:
     """Run each action in a thread, and let all begin at the same time.
 
     Returns:
@@ -312,7 +316,7 @@ def at_once(*actions: Callable[[], Any]) -> list[Any]:
         threading.Thread(target=run, args=(number,), daemon=True)
         for number in range(len(actions))
     ]
-    with switching_often():
+    with frequent_thread_switches():
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -322,16 +326,16 @@ def at_once(*actions: Callable[[], Any]) -> list[Any]:
     return returned
 
 
-def put_at_once(actor: Any, routes: list[list[str]], payload: Any) -> None:
+def put_in_parallel(actor: Any, routes: list[list[str]], payload: Any) -> None:
     """Put the payload on each route, an actor and a channel, from a thread for each."""
 
     def put(route: list[str]) -> Callable[[], None]:
         return lambda: actor.do_put(*route, payload)
 
-    at_once(*map(put, routes))
+    run_in_parallel(*map(put, routes))
 
 
-def share_and_put_at_once(
+def share_and_put_in_parallel(
     actor: Any, tensor: Any, routes: list[list[str]]
 ) -> list[Any]:
     """Share a tensor in two threads, read it in one, and put it in one for each route.
@@ -350,7 +354,7 @@ def share_and_put_at_once(
         actor.call("share", tensor)
         return [actor.call("is_shared", tensor), actor.call("address", tensor)]
 
-    (first, one), (second, other), values, *_ = at_once(
+    (first, one), (second, other), values, *_ = run_in_parallel(
         *(share, share, partial(actor.call, "values", tensor)),
         *(partial(put, route) for route in routes),
     )
@@ -358,26 +362,26 @@ def share_and_put_at_once(
     return [[one, other, last], values, [first, second]]
 
 
-def start_at_once(actor: Any, payloads: list[Any], method: str) -> list[int | None]:
+def start_in_parallel(actor: Any, payloads: list[Any], method: str) -> list[int | None]:
     """Start a process for each payload, in a thread for each; return the exit codes."""
     context = actor.context(method)
 
     def start(payload: Any) -> int | None:
         arguments = (actor.setting, actor.outgoing(payload))
-        process = context.Process(target=tasks.run_one, args=arguments)
+        process = context.Process(target=tasks.add_in_process, args=arguments)
         actor.by_implementation(process.start)
         process.join()
         status: int | None = process.exitcode
         return status
 
-    return at_once(*(partial(start, payload) for payload in payloads))
+    return run_in_parallel(*(partial(start, payload) for payload in payloads))
 
 
 def start_in_vain(actor: Any, payload: Any, method: str) -> int | None:
     """Start a process, kill it before it can do its task, and return its exit code."""
     context = actor.context(method)
     arguments = (actor.setting, actor.outgoing(payload))
-    process = context.Process(target=tasks.run_one, args=arguments)
+    process = context.Process(target=tasks.add_in_process, args=arguments)
     actor.by_implementation(process.start)
     process.kill()
     process.join()
@@ -386,48 +390,50 @@ def start_in_vain(actor: Any, payload: Any, method: str) -> int | None:
     return status
 
 
-def put_from_threads(actor: Any, channel: Any, threads: int, each: int) -> list[Any]:
-    """Put `each` messages from each of `threads` threads.
+def put_from_threads(
+    actor: Any, channel: Any, threads: int, per_thread: int
+) -> list[Any]:
+    """Put `per_thread` messages from each of `threads` threads.
 
     Returns:
         For each thread the tensors that it put.
     """
-    return at_once(*_putting(actor, channel, threads, each))
+    return run_in_parallel(*_put_actions(actor, channel, threads, per_thread))
 
 
 def get_in_threads(
-    actor: Any, channel: Any, threads: int, each: int
+    actor: Any, channel: Any, threads: int, per_thread: int
 ) -> list[list[list[Any]]]:
-    """Get `each` messages in each of `threads` threads.
+    """Get `per_thread` messages in each of `threads` threads.
 
     Returns:
         For each thread and message: the thread that put it, its number in that thread,
         and whether its content is right.
     """
-    return at_once(*_getting(actor, channel, threads, each))
+    return run_in_parallel(*_get_actions(actor, channel, threads, per_thread))
 
 
 def put_and_get_in_threads(
-    actor: Any, channel: Any, threads: int, each: int
+    actor: Any, channel: Any, threads: int, per_thread: int
 ) -> list[list[list[Any]]]:
     """Put and get messages at the same time, from `threads` threads for each.
 
     Returns:
         The results of `put_from_threads`, followed by those of `get_in_threads`.
     """
-    putting = _putting(actor, channel, threads, each)
-    getting = _getting(actor, channel, threads, each)
-    return at_once(*putting, *getting)
+    putting = _put_actions(actor, channel, threads, per_thread)
+    getting = _get_actions(actor, channel, threads, per_thread)
+    return run_in_parallel(*putting, *getting)
 
 
-def _putting(
-    actor: Any, channel: Any, threads: int, each: int
+def _put_actions(
+    actor: Any, channel: Any, threads: int, per_thread: int
 ) -> list[Callable[[], list[Any]]]:
     def put_all(thread: int) -> list[Any]:
         sent = []
-        for number in range(each):
+        for number in range(per_thread):
             tensor = actor.call("make", _values(thread, number), (2,), "float32")
-            message = [thread, number, tensor, content(_size(thread, number))]
+            message = [thread, number, tensor, bytes_of_size(_size(thread, number))]
             actor.do_channel_put(channel, message)
             sent.append(tensor)  # so that no tensor is dropped while in flight
         return sent
@@ -435,18 +441,21 @@ def _putting(
     return [partial(put_all, thread) for thread in range(threads)]
 
 
-def _getting(
-    actor: Any, channel: Any, threads: int, each: int
+def _get_actions(
+    actor: Any, channel: Any, threads: int, per_thread: int
 ) -> list[Callable[[], list[list[Any]]]]:
     def get_all() -> list[list[Any]]:
-        return [_judged(actor, actor.do_channel_get(channel)) for _ in range(each)]
+        return [
+            _check_message(actor, actor.do_channel_get(channel))
+            for _ in range(per_thread)
+        ]
 
     return [get_all] * threads
 
 
-def _judged(actor: Any, message: list[Any]) -> list[Any]:
+def _check_message(actor: Any, message: list[Any]) -> list[Any]:
     thread, number, tensor, text = message
-    is_whole = text == content(_size(thread, number))
+    is_whole = text == bytes_of_size(_size(thread, number))
     has_values = actor.call("values", tensor) == _values(thread, number)
     return [thread, number, is_whole and has_values]
 
@@ -456,8 +465,8 @@ def _values(thread: int, number: int) -> list[int]:
 
 
 def _size(thread: int, number: int) -> int:
-    """Return the size of a message in bytes; one of ten is `LONG`."""
-    return LONG if (thread + number) % 10 == 0 else thread + number
+    """Return the size of a message in bytes; one of ten is `LONG_MESSAGE_BYTES`."""
+    return LONG_MESSAGE_BYTES if (thread + number) % 10 == 0 else thread + number
 
 
 # Another thread
@@ -465,7 +474,7 @@ def _size(thread: int, number: int) -> int:
 
 def in_a_thread(actor: Any, what: str, *arguments: Any) -> Any:
     """Execute a request of the controller, for example ``module``, in a new thread."""
-    return at_once(partial(getattr(actor, f"do_{what}"), *arguments))[0]
+    return run_in_parallel(partial(getattr(actor, f"do_{what}"), *arguments))[0]
 
 
 # Another process
@@ -518,8 +527,8 @@ def in_a_child(actor: Any, what: str, *arguments: Any) -> Any:
 # A thread that goes on while its process does other things
 
 
-class Exchange:
-    """A thread that makes tensors, sends them to itself, and receives them until `end`.
+class SelfExchange:
+    """A thread that sends new tensors to itself, and receives them, until `stop`.
 
     The initializer makes the first exchange before it starts the thread. So everything
     that an exchange needs is imported by then, and no fork copies a held import lock.
@@ -552,8 +561,8 @@ class Exchange:
             self._wrong += 1
         self._rounds += 1
 
-    def end(self) -> int:
-        """End the thread; return how many tensors it received with wrong values.
+    def stop(self) -> int:
+        """Stop the thread; return how many tensors it received with wrong values.
 
         Raises:
             BaseException: the exception that ended the thread.
@@ -566,19 +575,19 @@ class Exchange:
         return self._wrong
 
 
-def begin_exchanging(actor: Any, channel: Any) -> Exchange:
+def start_self_exchange(actor: Any, channel: Any) -> SelfExchange:
     """Start a thread that sends tensors to itself over a channel."""
-    return Exchange(actor, channel)
+    return SelfExchange(actor, channel)
 
 
-def end_exchanging(actor: Any, exchange: Exchange) -> int:
-    """End such a thread; return how many tensors it received with wrong values."""
-    return exchange.end()
+def stop_self_exchange(actor: Any, exchange: SelfExchange) -> int:
+    """Stop such a thread; return how many tensors it received with wrong values."""
+    return exchange.stop()
 
 
 # Interruptions
 
 
-def let_be_interrupted(actor: Any) -> None:
+def raise_on_sigint(actor: Any) -> None:
     """Let SIGINT raise `KeyboardInterrupt` in this process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -55,7 +55,7 @@ def forbid_memfd_create(actor: Any, error: str) -> str:
     described = struct.pack("HP", len(instructions), ctypes.addressof(content))
     _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if _libc.prctl(_SECCOMP, _FILTER, described, 0, 0) != 0:
-        return f"the system sets no filter of system calls: {_refusal()}"
+        return f"the system sets no filter of system calls: {_error_text()}"
     return ""
 
 
@@ -68,7 +68,7 @@ def enter_pid_namespace(actor: Any) -> str:
     """
     resource_tracker.ensure_running()
     if leave_pid_namespace(actor) or _libc.unshare(NEW_PIDS) != 0:
-        return f"the system makes no namespace of process ids: {_refusal()}"
+        return f"the system makes no namespace of process ids: {_error_text()}"
     return ""
 
 
@@ -76,16 +76,16 @@ def leave_pid_namespace(actor: Any) -> str:
     """Start the next children in the namespace of this process again."""
     with open("/proc/self/ns/pid") as own:
         if _libc.setns(own.fileno(), NEW_PIDS) != 0:
-            return f"a process cannot go back to its own namespace: {_refusal()}"
+            return f"a process cannot go back to its own namespace: {_error_text()}"
     return ""
 
 
 def mount_own_shm(actor: Any) -> str:
     """Mount a private ``/dev/shm`` for this process."""
     if not mount_private_shm():
-        return f"the system mounts no /dev/shm for one process: {_refusal()}"
+        return f"the system mounts no /dev/shm for one process: {_error_text()}"
     return ""
 
 
-def _refusal() -> str:
+def _error_text() -> str:
     return os.strerror(ctypes.get_errno())

@@ -24,19 +24,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-LIMIT = 60.0
+TIMEOUT = 60.0
 """Seconds for the answer; a driver that takes longer is judged without its facts."""
 
-MARK = "sharedtensor_emulated_cuda"  # what the emulated library alone has
-RELEASE = "/sys/module/nvidia/version"
+EMULATED_SYMBOL = "sharedtensor_emulated_cuda"  # what the emulated library alone has
+DRIVER_VERSION_FILE = "/sys/module/nvidia/version"
 LIBRARIES = ("cupy", "cupy-cuda12x", "cupy-cuda13x", "torch")
 
 
-def found_by(python: str = sys.executable) -> dict[str, Any] | None:
+def facts_of(python: str = sys.executable) -> dict[str, Any] | None:
     """Return the facts that an interpreter finds, or None where it tells none."""
     command = [python, __file__]
     with suppress(OSError, ValueError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, timeout=LIMIT, check=True)
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=True)
         facts: dict[str, Any] | None = json.loads(done.stdout)
         return facts
     return None
@@ -48,20 +48,20 @@ def facts() -> dict[str, Any] | None:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
-    emulated = hasattr(library, MARK)
+    emulated = hasattr(library, EMULATED_SYMBOL)
     return {
         "emulated": emulated,
-        "driver": "" if emulated else _release(),
-        "cuda": _dotted(_integer(library, "cuDriverGetVersion")),
+        "driver": "" if emulated else _driver_version(),
+        "cuda": _version_text(_integer(library, "cuDriverGetVersion")),
         "runtimes": {name: found for name, found in _runtimes() if found},
         "libraries": dict(_libraries()),
         "gpus": list(_gpus(library)),
     }
 
 
-def _release() -> str:
+def _driver_version() -> str:
     with suppress(OSError):
-        return Path(RELEASE).read_text().strip()
+        return Path(DRIVER_VERSION_FILE).read_text().strip()
     return ""
 
 
@@ -71,7 +71,7 @@ def _integer(library: Any, function: str, *arguments: Any) -> int:
     return 0 if failed else found.value
 
 
-def _dotted(version: int) -> str:
+def _version_text(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}" if version else ""
 
 
@@ -96,7 +96,8 @@ def _libraries() -> Iterator[tuple[str, str]]:
 def _runtimes() -> Iterator[tuple[str, str]]:
     """Yield for which CUDA the runtime is that each library brings."""
     with suppress(Exception):  # whatever is wrong with a library is told by its cases
-        yield "cupy", _dotted(import_module("cupy.cuda").runtime.runtimeGetVersion())
+        runtime = import_module("cupy.cuda").runtime
+        yield "cupy", _version_text(runtime.runtimeGetVersion())
     with suppress(Exception):
         yield "torch", _torch_runtime()
 

@@ -21,12 +21,12 @@ from typing import Any
 Restore = Callable[[], None]
 """A function that returns everything that was taken."""
 
-MAPPINGS_AT_MOST = "/proc/sys/vm/max_map_count"
-MANY_MAPPINGS = 1 << 20
+MAX_MAPPINGS_FILE = "/proc/sys/vm/max_map_count"
+MAX_EXHAUSTED_MAPPINGS = 1 << 20
 """If the system allows more mappings than this, they are not exhausted."""
 
-_BALLAST = 20_000
-_PROTECTED, _OPEN = 0, mmap.PROT_READ  # PROT_NONE, mmap(2)
+_SPARE_OBJECTS = 20_000
+_PROT_NONE, _PROT_READ = 0, mmap.PROT_READ  # mmap(2)
 
 
 class CannotExhaust(Exception):
@@ -44,7 +44,7 @@ def exhaust(what: str, spare: int) -> Restore:
     Raises:
         CannotExhaust: the system has too much of the resource.
     """
-    ballast = _ballast()
+    spare_objects = _spare_objects()
     give_back: Restore = {
         "descriptors": _exhaust_descriptors,
         "mappings": _exhaust_mappings,
@@ -54,21 +54,22 @@ def exhaust(what: str, spare: int) -> Restore:
 
     def restore() -> None:
         give_back()
-        ballast.clear()
+        spare_objects.clear()
 
     return restore
 
 
-def _ballast() -> list[bytes]:
+def _spare_objects() -> list[bytes]:
     """Return a few small objects that lie far apart.
 
     The memory between them is free, so the interpreter can use it without a new
     mapping.
     """
-    return [bytes(200 + n % 200) for n in range(_BALLAST)][:: _BALLAST // 20]
+    made = [bytes(200 + n % 200) for n in range(_SPARE_OBJECTS)]
+    return made[:: _SPARE_OBJECTS // 20]
 
 
-def _lowered(kind: int, value: int) -> Restore:
+def _lower_limit(kind: int, value: int) -> Restore:
     """Set a soft limit; return a function that restores it."""
     before = resource.getrlimit(kind)
     resource.setrlimit(kind, (value, before[1]))
@@ -77,7 +78,7 @@ def _lowered(kind: int, value: int) -> Restore:
 
 def _exhaust_descriptors(spare: int) -> Restore:
     highest = max(map(int, os.listdir("/proc/self/fd")))
-    raise_limit = _lowered(resource.RLIMIT_NOFILE, highest + 2 + spare)
+    raise_limit = _lower_limit(resource.RLIMIT_NOFILE, highest + 2 + spare)
     taken: list[int] = []
     try:
         while True:
@@ -99,13 +100,13 @@ def _exhaust_memory(spare: int) -> Restore:
     """Allow the address space to grow by `spare` bytes and no more."""
     with open("/proc/self/statm") as file:
         size = int(file.read().split()[0]) * mmap.PAGESIZE
-    return _lowered(resource.RLIMIT_AS, size + spare)
+    return _lower_limit(resource.RLIMIT_AS, size + spare)
 
 
 def _limit_file_size(spare: int) -> Restore:
     """Limit files to `spare` bytes; a larger file causes an error and no signal."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Python's own setting
-    return _lowered(resource.RLIMIT_FSIZE, spare)
+    return _lower_limit(resource.RLIMIT_FSIZE, spare)
 
 
 def _exhaust_mappings(spare: int) -> Restore:
@@ -114,24 +115,24 @@ def _exhaust_mappings(spare: int) -> Restore:
     The kernel merges adjacent mappings with the same protection, so every second page
     gets another protection. `spare` has to be even.
     """
-    with open(MAPPINGS_AT_MOST) as file:
+    with open(MAX_MAPPINGS_FILE) as file:
         allowed = int(file.read())
-    if allowed > MANY_MAPPINGS:
+    if allowed > MAX_EXHAUSTED_MAPPINGS:
         raise CannotExhaust(f"the system allows {allowed} mappings to each process")
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 4]
     size = (allowed + 2) * mmap.PAGESIZE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    begin = libc.mmap(None, size, _PROTECTED, flags, -1, 0)
+    begin = libc.mmap(None, size, _PROT_NONE, flags, -1, 0)
     pages = range(begin, begin + size, 2 * mmap.PAGESIZE)
     protect, page = libc.mprotect, ctypes.c_size_t(mmap.PAGESIZE)
     split = 0
-    while protect(ctypes.c_void_p(pages[split]), page, _OPEN) == 0:
+    while protect(ctypes.c_void_p(pages[split]), page, _PROT_READ) == 0:
         split += 1
     last = _mappings_until_refused()  # a split is refused one earlier than a mapping
     for again in range(spare // 2):  # to join a page with both neighbours frees two
-        protect(ctypes.c_void_p(pages[split - 1 - again]), page, _PROTECTED)
+        protect(ctypes.c_void_p(pages[split - 1 - again]), page, _PROT_NONE)
 
     def restore() -> None:
         libc.munmap(ctypes.c_void_p(begin), ctypes.c_size_t(size))

@@ -24,8 +24,8 @@ from sharedtensor_conformance.harness.outcomes import HarnessFault
 from sharedtensor_conformance.harness.supervisor_client import Supervisor, last_line
 from sharedtensor_conformance.sanitize import first_line, printable
 
-DEADLINE = 120.0
-LONGEST = 2000  # characters of a reason why an adapter cannot be loaded
+LOADING_TIMEOUT = 120.0
+MAX_REASON_CHARACTERS = 2000  # characters of a reason why an adapter cannot be loaded
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ def _version(declared: str) -> str:
 
 
 def describe(
-    name: str, deadline: float = DEADLINE, *, tried: bool = False
+    name: str, deadline: float = LOADING_TIMEOUT, *, calls_operations: bool = False
 ) -> Description:
     """Return what the adapter declares, loaded in a child with a deadline.
 
-    If `tried` is true, the operations of ``core`` are also called once.
+    If `calls_operations` is true, the operations of ``core`` are also called once.
 
     The child has a supervisor, so that all its processes are ended. Its output is
     ignored, and it is ended as soon as it has answered.
@@ -79,15 +79,17 @@ def describe(
     root = stage_folder.new_path()
     answer = Path(root, "answer")
     try:
-        supervisor = Supervisor(_describing(name, root, answer, tried), deadline)
+        supervisor = Supervisor(
+            _supervisor_job(name, root, answer, calls_operations), deadline
+        )
         with closing(supervisor):
             answered = lambda: (  # noqa: E731
                 answer.exists() or supervisor.ask("status") is not None
             )
             wait_until(answered, deadline)
             if answer.exists():
-                return _described(name, json.loads(answer.read_text()))
-            how = _how_it_ended(supervisor.ask("status"), deadline)
+                return _checked_description(name, json.loads(answer.read_text()))
+            how = _ending(supervisor.ask("status"), deadline)
             said = last_line(Path(stage_folder.log(root))) or "it printed nothing"
     except HarnessFault as error:
         raise loader.LoadingError(
@@ -97,7 +99,9 @@ def describe(
     raise loader.LoadingError(f"the adapter {name!r} {how}: {said}")
 
 
-def _describing(name: str, root: str, answer: Path, tried: bool) -> dict[str, Any]:
+def _supervisor_job(
+    name: str, root: str, answer: Path, calls_operations: bool
+) -> dict[str, Any]:
     """Return the job of the supervisor of the child that describes an adapter."""
     variables = {
         "SHAREDTENSOR_CONFORMANCE_DESCRIBE": "1",
@@ -105,7 +109,7 @@ def _describing(name: str, root: str, answer: Path, tried: bool) -> dict[str, An
     }
     command = [sys.executable, "-m", __name__, name, str(answer)]
     return {
-        "argv": [*command, *(["tried"] if tried else [])],
+        "argv": [*command, *(["call-operations"] if calls_operations else [])],
         "environment": os.environ | variables,
         "root": root,
         "pattern": "",
@@ -114,14 +118,14 @@ def _describing(name: str, root: str, answer: Path, tried: bool) -> dict[str, An
     }
 
 
-def _how_it_ended(status: int | None, deadline: float) -> str:
+def _ending(status: int | None, deadline: float) -> str:
     if status is None:
         return f"did not finish loading within {deadline:g} s"
     how = f"status {status}" if status >= 0 else f"signal {-status}"
     return f"could not be loaded: its process ended with {how}"
 
 
-def _described(name: str, data: dict[str, Any]) -> Description:
+def _checked_description(name: str, data: dict[str, Any]) -> Description:
     # Here, since the child does without the libraries that these need.
     from sharedtensor_conformance.adapter_fields import problems_of_fields
     from sharedtensor_conformance.profiles import problems_of_needs
@@ -136,7 +140,7 @@ def _described(name: str, data: dict[str, Any]) -> Description:
     return Description(implementation, problems, data["operations"])
 
 
-def _describe_here(name: str, tried: bool) -> dict[str, Any]:
+def _describe_in_this_process(name: str, calls_operations: bool) -> dict[str, Any]:
     """Return what is known of an adapter, as far as it can be loaded."""
     known: dict[str, Any] = {}
     try:
@@ -144,22 +148,24 @@ def _describe_here(name: str, tried: bool) -> dict[str, Any]:
         implementation = Implementation.from_data(known["implementation"])
         operations = loader.resolve(implementation.operations)()
         known["problems"] = problems_of(implementation, operations)
-        if tried and not known["problems"]:
+        if calls_operations and not known["problems"]:
             known["problems"] = problems_of_calls(implementation, operations)
         known["operations"] = [n for n in dir(operations) if not n.startswith("_")]
     except loader.LoadingError as error:
-        known["error"] = printable(str(error)[:LONGEST])
+        known["error"] = printable(str(error)[:MAX_REASON_CHARACTERS])
     except BaseException as error:  # it may call `sys.exit`
         known["error"] = f"the adapter {name!r} cannot be loaded: {first_line(error)}"
     return known
 
 
-def _answer(name: str, file: Path, tried: bool) -> None:
+def _write_description(name: str, file: Path, calls_operations: bool) -> None:
     """Write the description of an adapter, whole or not at all."""
     part = file.with_suffix(".part")
-    part.write_text(json.dumps(_describe_here(name, tried)))
+    part.write_text(json.dumps(_describe_in_this_process(name, calls_operations)))
     part.rename(file)
 
 
 if __name__ == "__main__":
-    _answer(sys.argv[1], Path(sys.argv[2]), "tried" in sys.argv[3:])
+    _write_description(
+        sys.argv[1], Path(sys.argv[2]), "call-operations" in sys.argv[3:]
+    )

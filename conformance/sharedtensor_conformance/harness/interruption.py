@@ -23,16 +23,16 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-AT_EVERY = ("call", "c_return")
+HANDLER_EVENTS = ("call", "c_return")
 """The events of `sys.setprofile` at which a signal handler can run."""
 
 FINALIZER = "__del__"
-STEPS = {"call": 1, "return": -1}
+DEPTH_CHANGES = {"call": 1, "return": -1}
 """The change of the call depth at an event of a Python function."""
 
-TOLD = "the call raises it"
-REPORTED = "Python reports it"
-SWALLOWED = "nobody is told of it"
+PROPAGATED = "the call raises it"
+UNRAISABLE = "Python reports it"
+SUPPRESSED = "nobody is told of it"
 NOT_RAISED = "it is not raised"
 """What can happen to the exception of the handler. Or the call raises another one
 instead."""
@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[signal.Signals, type[BaseException]]] = {
 an `OSError`, like the system."""
 
 
-class Places:
+class InterruptionPoints:
     """Counts the places in a call, and interrupts it at the place with a number.
 
     Args:
@@ -62,7 +62,7 @@ class Places:
         self.number = number
         self.signal, self.exception = KINDS[kind]
         self.passed = 0
-        self.finalizers = 0
+        self.finalizer_depth = 0
         self.where = ""
         self.raised: BaseException | None = None
         self.is_reported = False
@@ -89,24 +89,24 @@ class Places:
             call()
         except BaseException as error:
             if error is self.raised:
-                return TOLD
+                return PROPAGATED
             if self.raised is None:
                 raise
             return f"the call raises {type(error).__name__} instead"
         finally:
             sys.setprofile(None)
         if self.is_reported:
-            return REPORTED
-        return NOT_RAISED if self.raised is None else SWALLOWED
+            return UNRAISABLE
+        return NOT_RAISED if self.raised is None else SUPPRESSED
 
     def _at_event(self, frame: FrameType, event: str, what: object) -> None:
-        if frame.f_code.co_name == FINALIZER and event in STEPS:
-            self.finalizers += STEPS[event]
-        if event in AT_EVERY and not self.finalizers:
+        if frame.f_code.co_name == FINALIZER and event in DEPTH_CHANGES:
+            self.finalizer_depth += DEPTH_CHANGES[event]
+        if event in HANDLER_EVENTS and not self.finalizer_depth:
             self.passed += 1
             if self.passed == self.number:
                 sys.setprofile(None)
-                self.where = _described(frame, what)
+                self.where = _describe_position(frame, what)
                 signal.raise_signal(self.signal)
 
     def _raise(self, *ignored: object) -> None:
@@ -121,7 +121,7 @@ class Places:
             sys.__unraisablehook__(unraisable)
 
 
-def _described(frame: FrameType, what: object) -> str:
+def _describe_position(frame: FrameType, what: object) -> str:
     """Return the position of a place in the code."""
     code = frame.f_code
     called = getattr(what, "__qualname__", None)
@@ -157,9 +157,9 @@ CALLS: dict[str, Callable[..., Callable[[], object]]] = {
 """The calls that can be interrupted, by name; each returns a function."""
 
 
-def places_of(actor: Any, call: str, *arguments: Any) -> int:
+def count_places(actor: Any, call: str, *arguments: Any) -> int:
     """Execute a call; return the number of its places."""
-    places = Places()
+    places = InterruptionPoints()
     do = CALLS[call](actor, *arguments)
     actor.by_implementation(lambda: places.during(do))
     return places.passed
@@ -173,12 +173,12 @@ def interrupt(
     Returns:
         What happened to the exception, and where it was raised.
     """
-    places = Places(number, kind)
+    places = InterruptionPoints(number, kind)
     do = CALLS[call](actor, *arguments)
     return [actor.by_implementation(lambda: places.during(do)), places.where]
 
 
-def written_in_a_child(actor: Any, tensors: list[Any], value: int) -> list[list[Any]]:
+def write_in_child(actor: Any, tensors: list[Any], value: int) -> list[list[Any]]:
     """Make a forked child write to the last element of each tensor.
 
     Returns:
@@ -186,21 +186,21 @@ def written_in_a_child(actor: Any, tensors: list[Any], value: int) -> list[list[
         write of the child, and those after it.
     """
     said = [actor.call("is_shared", tensor) for tensor in tensors]
-    before = [_ends_of(actor, tensor) for tensor in tensors]
+    before = [_first_and_last(actor, tensor) for tensor in tensors]
     actor.do_act("in_a_child", "act", "write_last", tensors, value)
-    after = [_ends_of(actor, tensor) for tensor in tensors]
+    after = [_first_and_last(actor, tensor) for tensor in tensors]
     return [list(found) for found in zip(said, before, after, strict=True)]
 
 
 def write_last(actor: Any, tensors: list[Any], value: int) -> None:
     """Write to the last element of each tensor."""
     for tensor in tensors:
-        actor.call("write", tensor, _last_of(actor, tensor), value)
+        actor.call("write", tensor, _last_index(actor, tensor), value)
 
 
-def _ends_of(actor: Any, tensor: Any) -> list[Any]:
-    return [actor.call("read", tensor, at) for at in ((0,), _last_of(actor, tensor))]
+def _first_and_last(actor: Any, tensor: Any) -> list[Any]:
+    return [actor.call("read", tensor, at) for at in ((0,), _last_index(actor, tensor))]
 
 
-def _last_of(actor: Any, tensor: Any) -> tuple[int]:
+def _last_index(actor: Any, tensor: Any) -> tuple[int]:
     return (actor.call("shape", tensor)[0] - 1,)

@@ -17,7 +17,7 @@ from typing import Any
 from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.process_tree import SHM
 
-DRIVER = "cuda.shm."
+DRIVER_PREFIX = "cuda.shm."
 """The prefix of files in ``/dev/shm`` that NVIDIA's driver makes for itself."""
 
 SHARED_MAPPING = re.compile(
@@ -26,8 +26,10 @@ SHARED_MAPPING = re.compile(
 SHARED_FILE = re.compile(r"/dev/shm/(?!cuda\.shm\.)|/memfd:")
 """The beginning of the target of a shared memory descriptor."""
 
-TEMPORARY = re.compile(r"/\S*/sts-[^/]+/t/")  # the folder of a stage's temporary files
-PARTICULAR = re.compile(
+TEMPORARY_FOLDER = re.compile(r"/\S*/sts-[^/]+/t/")
+"""The folder of a stage's temporary files."""
+
+VARIABLE_PARTS = re.compile(
     r"(?<=tmp)\w{8}$"  # of `tempfile`
     r"|(?<=pym-)\d+-\w{8}"  # of an arena of `multiprocessing.heap`
     r"|[0-9a-f]{8,}|\d+"
@@ -155,7 +157,7 @@ def kind(name: str) -> str:
     if name.startswith(("socket:", "pipe:")):
         return name.partition(":")[0]
     name = name.removeprefix("anon_inode:").removesuffix(" (deleted)").strip("[]")
-    return PARTICULAR.sub("*", TEMPORARY.sub("TMPDIR/", name))
+    return VARIABLE_PARTS.sub("*", TEMPORARY_FOLDER.sub("TMPDIR/", name))
 
 
 def semaphores(pid: int) -> set[int]:
@@ -207,12 +209,13 @@ class Segments:
 
     In a private ``/dev/shm`` every file counts, except those of NVIDIA's driver. In a
     shared one, a file counts if it did not exist at the start and its name matches the
-    implementation's pattern with the pid of a process that was `seen` below this one.
+    implementation's pattern with one of the `known_pids`: the pid of a process that was
+    found below this one.
     """
 
-    def __init__(self, pattern: str, private: bool, seen: Set[int]) -> None:
+    def __init__(self, pattern: str, private: bool, known_pids: Set[int]) -> None:
         self.private = private
-        self.seen = seen
+        self.known_pids = known_pids
         self.before = set() if private else set(os.listdir(SHM))
         named = re.escape("{pid}")
         source = pattern.replace("{pid}", r"(?P<pid>\d+)") or named
@@ -221,7 +224,7 @@ class Segments:
     def names(self) -> list[str]:
         """Return the names that belong to the implementation, without semaphores."""
         found = self.names_and_semaphores()
-        return [name for name in found if not name.startswith(("sem.", DRIVER))]
+        return [name for name in found if not name.startswith(("sem.", DRIVER_PREFIX))]
 
     def files(self) -> dict[str, dict[str, Any]]:
         """Return size and identity of the file of each of these names.
@@ -238,14 +241,18 @@ class Segments:
     def names_and_semaphores(self) -> list[str]:
         """Return the same with the semaphores of a private ``/dev/shm``."""
         new = sorted(set(os.listdir(SHM)) - self.before)
-        return [name for name in new if self.private or self._ours(name)]
+        return [
+            name
+            for name in new
+            if self.private or self._is_implementation_segment(name)
+        ]
 
-    def _ours(self, name: str) -> bool:
+    def _is_implementation_segment(self, name: str) -> bool:
         found = self._pattern.match(name)
         if not found:
             return False
         pid = found.groupdict().get("pid")
-        return pid is None or int(pid) in self.seen
+        return pid is None or int(pid) in self.known_pids
 
 
 def snapshot(

@@ -14,7 +14,7 @@ from typing import Any
 class Listener:
     """Receives the actions of a test; this base class ignores them."""
 
-    def began_anew(self) -> None:
+    def attempt_began(self) -> None:
         """A new attempt begins; earlier events belong to another one."""
 
     def asked(self, actor: Any, message: dict[str, Any]) -> None:
@@ -41,8 +41,8 @@ class Listener:
         """A check of this kind failed."""
 
 
-_nobody = Listener()
-_listener = _nobody
+_no_listener = Listener()
+_listener = _no_listener
 
 
 def listener() -> Listener:
@@ -51,11 +51,11 @@ def listener() -> Listener:
 
 
 @contextmanager
-def heard_by(somebody: Listener) -> Iterator[None]:
-    """Make `somebody` the listener during the block."""
+def use_listener(new: Listener) -> Iterator[None]:
+    """Make `new` the listener during the block."""
     global _listener
-    _listener = somebody
+    _listener = new
     try:
         yield
     finally:
-        _listener = _nobody
+        _listener = _no_listener

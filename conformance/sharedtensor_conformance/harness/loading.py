@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharedtensor_conformance.harness.actions import content
-from sharedtensor_conformance.harness.concurrency import WRONG_AT_MOST
+from sharedtensor_conformance.harness.actions import bytes_of_size
+from sharedtensor_conformance.harness.concurrency import MAX_WRONG_READINGS
 
 # Batches in new tensors
 
@@ -24,7 +24,7 @@ def put_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> 
     """
     for number in range(first, first + count):
         tensor = actor.call("make", [number, -number], (2,), "float32")
-        actor.do_channel_put(channel, [number, tensor, content(size)])
+        actor.do_channel_put(channel, [number, tensor, bytes_of_size(size)])
 
 
 def get_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> Any:
@@ -32,16 +32,16 @@ def get_batches(actor: Any, channel: Any, first: int, count: int, size: int) -> 
 
     Returns:
         The expected number, the number and the values of each wrong batch, for at most
-        `WRONG_AT_MOST` batches.
+        `MAX_WRONG_READINGS` batches.
     """
     wrong = []
     for due in range(first, first + count):
         number, tensor, text = actor.do_channel_get(channel)
         values = actor.call("values", tensor)
-        if (number, values, text) != (due, [due, -due], content(size)):
+        if (number, values, text) != (due, [due, -due], bytes_of_size(size)):
             wrong.append([due, number, values])
         del tensor
-    return wrong[:WRONG_AT_MOST]
+    return wrong[:MAX_WRONG_READINGS]
 
 
 # Buffers that are reused
@@ -71,7 +71,7 @@ def use_buffers(
 
     Returns:
         The position, the number and the two readings of each wrong buffer, for at most
-        `WRONG_AT_MOST` buffers.
+        `MAX_WRONG_READINGS` buffers.
     """
     wrong: list[Any] = []
     for place, tensor in enumerate(made):
@@ -84,4 +84,4 @@ def use_buffers(
         if number + 1 < rounds:
             actor.do_channel_put(empty, [place, number + 1, buffer])
         del buffer
-    return wrong[:WRONG_AT_MOST]
+    return wrong[:MAX_WRONG_READINGS]

@@ -15,7 +15,7 @@ from sharedtensor_conformance.harness.marking import Marking
 DIRECTIONS = ("to_peer", "to_owner")
 """The directions of messages: the owner or the peer sends."""
 
-BASE = 24
+BASE_ELEMENTS = 24
 """The number of elements of the base tensor that `LAYOUTS` are windows on."""
 
 LAYOUTS = (
@@ -34,14 +34,14 @@ BACKWARDS = (
 )
 """More layouts, with negative strides."""
 
-PREFERRED = ("spawn", "forkserver", "fork")
+PREFERRED_METHODS = ("spawn", "forkserver", "fork")
 """The preferred start methods of a test that does not vary over start methods.
 
 With ``--one-per-clause``, `fork` is preferred, because an import of the implementation
 takes longer than most cases.
 """
 
-PREFERRED_BY_STARTS = ("forkserver", "spawn", "fork")
+PREFERRED_METHODS_OF_STARTS = ("forkserver", "spawn", "fork")
 """The same for a test that starts processes itself.
 
 Processes of spawn and of a fork server inherit nothing, but only those of a fork server
@@ -74,7 +74,7 @@ def kinds_of(layout: Layout) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def possible(
+def permitted_layouts(
     layouts: Sequence[Layout], implementation: Implementation
 ) -> tuple[Layout, ...]:
     """Return the windows that an implementation's kinds of views permit."""
@@ -86,7 +86,7 @@ def possible(
 
 def layouts_of(implementation: Implementation) -> tuple[Layout, ...]:
     """Return the windows over which tests vary, for an implementation."""
-    return possible(LAYOUTS + BACKWARDS, implementation)
+    return permitted_layouts(LAYOUTS + BACKWARDS, implementation)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _paired_places(lengths: tuple[int, ...]) -> list[list[int]]:
     return [list(row) for row in AllPairs([list(range(length)) for length in lengths])]
 
 
-def _chosen(all_of: tuple[str, ...], *limits: tuple[str, ...] | None) -> list[str]:
+def _restrict(all_of: tuple[str, ...], *limits: tuple[str, ...] | None) -> list[str]:
     return [one for one in all_of if all(not limit or one in limit for limit in limits)]
 
 
@@ -187,12 +187,12 @@ def configurations(
     If the implementation lacks a claim, the result is one configuration with the
     reason.
     """
-    if lacking := _lacking(marking, implementation):
+    if lacking := _missing_claim(marking, implementation):
         return [Configuration("", "", why_not=lacking, unsupported=True)]
-    return list(_claimed(marking, implementation, selection))
+    return list(_claimed_configurations(marking, implementation, selection))
 
 
-def _lacking(marking: Marking, implementation: Implementation) -> str:
+def _missing_claim(marking: Marking, implementation: Implementation) -> str:
     """Return what a test needs and the adapter does not claim; "" if nothing.
 
     Without it, the test would have nothing to judge, or would judge something else.
@@ -224,10 +224,10 @@ def _lacking(marking: Marking, implementation: Implementation) -> str:
     return ""
 
 
-def _claimed(
+def _claimed_configurations(
     marking: Marking, implementation: Implementation, selection: Selection
 ) -> Iterator[Configuration]:
-    strategies = _chosen(
+    strategies = _restrict(
         implementation.strategies, marking.strategies, selection.strategies
     )
     if "strategy" not in marking.vary:
@@ -246,7 +246,7 @@ def _methods(
 ) -> list[str]:
     """Return the start methods of a test for this strategy."""
     possible = _possible_methods(marking, implementation)
-    methods = _chosen(possible, selection.start_methods)
+    methods = _restrict(possible, selection.start_methods)
     if "start_method" in marking.vary:
         return methods
     first = ["fork"] if selection.one_per_clause else []
@@ -255,7 +255,9 @@ def _methods(
         # Every second strategy prefers fork, which needs no imports.
         place = implementation.strategies.index(strategy)
         first.append("fork" if place % 2 else "")
-    preferred = PREFERRED_BY_STARTS if marking.starts_processes else PREFERRED
+    preferred = (
+        PREFERRED_METHODS_OF_STARTS if marking.starts_processes else PREFERRED_METHODS
+    )
     return [method for method in (*first, *preferred) if method in methods][:1]
 
 
@@ -265,7 +267,7 @@ def _possible_methods(
     claimed = implementation.start_methods
     if marking.on_device and not marking.start_methods:
         claimed = tuple(method for method in claimed if method != "fork")
-    return tuple(_chosen(claimed, marking.start_methods))
+    return tuple(_restrict(claimed, marking.start_methods))
 
 
 def _devices(

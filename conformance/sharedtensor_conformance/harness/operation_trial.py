@@ -15,7 +15,7 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.sanitize import first_line, printable
 
 VALUES = [1, 0, 1]
-SHOWN = 80  # characters of a result that is not as it has to be
+SHOWN_CHARACTERS = 80  # characters of a result that is not as it has to be
 
 
 def problems_of_calls(implementation: Implementation, operations: Any) -> list[str]:
@@ -76,9 +76,9 @@ class _Trial:
         except Exception:  # it compares in its own way
             same = False
         if not same:
+            shown = printable(repr(found))[:SHOWN_CHARACTERS]
             self.problems.append(
-                f"the operation {name!r} returned {printable(repr(found)):.{SHOWN}}"
-                f"{after}; expected {expected!r}"
+                f"the operation {name!r} returned {shown}{after}; expected {expected!r}"
             )
 
     def _place(self, error: BaseException) -> str:

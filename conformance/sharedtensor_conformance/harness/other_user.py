@@ -13,7 +13,7 @@ import socket
 from sharedtensor_conformance.harness.process_tree import SHM
 
 _NOBODY = 65534
-_REFUSAL_TIMEOUT = 1.0  # seconds; a server that refuses closes the connection sooner
+_CLOSE_TIMEOUT = 1.0  # seconds; a server that refuses closes the connection sooner
 
 
 def as_nobody(action: str, path: str, folder: str) -> str:
@@ -62,7 +62,7 @@ def _connection(path: str) -> str:
     """Connect to a socket of either kind; one that is closed at once is no success."""
     for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
         with socket.socket(socket.AF_UNIX, kind) as sock:
-            sock.settimeout(_REFUSAL_TIMEOUT)
+            sock.settimeout(_CLOSE_TIMEOUT)
             try:
                 sock.connect(path.replace("@", "\0", 1) if path[0] == "@" else path)
                 return "turned away" if not sock.recv(1) else "done"

@@ -86,8 +86,8 @@ class RemoteError:
 class RemoteRaised(Broken):
     """The implementation raised an exception where the test expects no refusal."""
 
-    def __init__(self, error: RemoteError, doing: str) -> None:
-        super().__init__(f"{error} (while it was asked to {doing})")
+    def __init__(self, error: RemoteError, request_name: str) -> None:
+        super().__init__(f"{error} (while it was asked to {request_name})")
         self.error = error
 
 

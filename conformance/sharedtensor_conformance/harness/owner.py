@@ -17,7 +17,7 @@ if __name__ == "__main__":
     from sharedtensor_conformance.harness import preloading
     from sharedtensor_conformance.harness.actor import owner_main
 
-    if sys.argv[1:2] == [preloading.ARGUMENT]:
+    if sys.argv[1:2] == [preloading.TEMPLATE_OPTION]:
         preloading.main(owner_main)
     else:
         owner_main()

@@ -28,13 +28,13 @@ from sharedtensor_conformance.harness import process_tree, stage_folder
 from sharedtensor_conformance.harness.setting import Setting
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
-ARGUMENT = "--template"
+TEMPLATE_OPTION = "--template"
 """The option that makes an owner's main program a template; a descriptor follows."""
 
-MARK = "SHAREDTENSOR_CONFORMANCE_STAGE"
+STAGE_VARIABLE = "SHAREDTENSOR_CONFORMANCE_STAGE"
 """An environment variable with space for the path of a stage's folder."""
 
-MARK_LENGTH = 256
+STAGE_VARIABLE_LENGTH = 256
 
 # Among the fields of /proc/PID/stat from the state on, proc(5).
 _ARGUMENTS_START = 45
@@ -61,7 +61,7 @@ class Template:
         why_not = preload()
         process_tree.signal_at_parent_death(None)
         self.folder = stage_folder.new_path()
-        self.listener = stage_folder.listening(self.folder)
+        self.listener = stage_folder.listen_in(self.folder)
         answer = {"refused": why_not, "address": self.listener.getsockname()}
         with suppress(WireClosed):  # serving finds it
             self.controllers[self.first].send(answer)
@@ -132,7 +132,7 @@ def preload() -> str:
         os.close(null)
     gc.collect()
     gc.freeze()  # the pages of what was imported stay shared
-    return _why_unfit(before)
+    return _unfit_reason(before)
 
 
 def _descriptors() -> dict[str, str]:
@@ -144,7 +144,7 @@ def _descriptors() -> dict[str, str]:
     return found
 
 
-def _why_unfit(before: dict[str, str]) -> str:
+def _unfit_reason(before: dict[str, str]) -> str:
     """Return what a forked process would lack or share; empty if nothing."""
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
@@ -154,7 +154,8 @@ def _why_unfit(before: dict[str, str]) -> str:
     if process_tree.children(os.getpid()):
         return "the import starts a process"
     try:
-        _mark(os.environ[MARK].strip())  # as it is: may it be written at all?
+        # As it is: may it be written at all?
+        _write_stage_folder(os.environ[STAGE_VARIABLE].strip())
     except OSError as error:
         return f"a process may not rewrite its environment here ({error.strerror})"
     return ""
@@ -174,13 +175,13 @@ def _supervise(job: dict[str, Any], control: socket.socket) -> None:
             command = [*job["supervisor"], *map(str, adopted)]
             os.execve(command[0], command, os.environ)
         control.close()
-        _enter(job, log)
+        _become_owner(job, log)
     finally:
         if owner:  # it could not become a supervisor, which the controller will notice
             os._exit(1)
 
 
-def _enter(job: dict[str, Any], log: int) -> None:
+def _become_owner(job: dict[str, Any], log: int) -> None:
     """Make this process like an owner that was started with the job."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
@@ -188,30 +189,32 @@ def _enter(job: dict[str, Any], log: int) -> None:
         os.dup2(source, descriptor)
     os.close(null)
     os.close(log)
-    process_tree.make_mortal(os.getpid())
+    process_tree.prefer_for_oom_kill(os.getpid())
     os.environ.clear()
     os.environ.update(job["environment"])
-    _mark(job["root"])
-    _forget_arguments()
+    _write_stage_folder(job["root"])
+    _clear_arguments()
     tempfile.tempdir = None  # it follows TMPDIR
     del sys.argv[1:]
 
 
-def _mark(root: str) -> None:
+def _write_stage_folder(root: str) -> None:
     """Show the stage's folder in ``/proc/PID/environ``, where sweeping looks for it.
 
     All processes that this process forks inherit it, even if they detach themselves.
     """
     with open("/proc/self/environ", "rb") as file:
-        offset = file.read().index(f"{MARK}=".encode()) + len(MARK) + 1
-    _overwrite(_ENVIRONMENT_START, offset, os.fsencode(root).ljust(MARK_LENGTH))
+        before = f"{STAGE_VARIABLE}=".encode()
+        offset = file.read().index(before) + len(before)
+    padded = os.fsencode(root).ljust(STAGE_VARIABLE_LENGTH)
+    _overwrite(_ENVIRONMENT_START, offset, padded)
 
 
-def _forget_arguments() -> None:
+def _clear_arguments() -> None:
     """Change the command line to that of an owner, for evidence and process lists."""
     with open("/proc/self/cmdline", "rb") as file:
         line = file.read()
-    offset = line.index(ARGUMENT.encode())
+    offset = line.index(TEMPLATE_OPTION.encode())
     _overwrite(_ARGUMENTS_START, offset, bytes(len(line) - offset))
 
 

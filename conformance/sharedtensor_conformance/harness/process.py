@@ -13,7 +13,7 @@ import select
 from sharedtensor_conformance.harness.outcomes import ActorDied, CheckFailed
 from sharedtensor_conformance.harness.wire import Wire
 
-NO_PID = (errno.EINVAL, errno.ENOENT)
+NO_SUCH_PID_ERRORS = (errno.EINVAL, errno.ENOENT)
 """The errors of the kernel for the id of a thread, or an unused id."""
 
 
@@ -39,11 +39,11 @@ class Process:
         except ProcessLookupError:  # a fork server reaps at once
             raise ActorDied(f"{self.name} ended while it was started") from None
         except (OSError, OverflowError) as error:
-            if isinstance(error, OSError) and error.errno not in NO_PID:
+            if isinstance(error, OSError) and error.errno not in NO_SUCH_PID_ERRORS:
                 raise
-            raise CheckFailed(f"{self.claimed()}, which no process has") from None
+            raise CheckFailed(f"{self.describe_pid()}, which no process has") from None
 
-    def claimed(self) -> str:
+    def describe_pid(self) -> str:
         """Return a part of a sentence with the pid that the implementation reported."""
         return f"the implementation says that {self.name} has the pid {self.pid}"
 

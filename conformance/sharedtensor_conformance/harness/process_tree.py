@@ -31,10 +31,10 @@ _RECURSIVE_PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE, mount(2)
 _NO_SETUID_NO_DEVICES = 2 | 4  # MS_NOSUID | MS_NODEV
 _REMOUNT, _BIND, _READ_ONLY = 32, 0x1000, 1  # MS_REMOUNT, MS_BIND, MS_RDONLY
 _DETACH = 2  # MNT_DETACH, umount(2)
-_MORTAL = "1000"  # oom_score_adj, proc(5)
-_READINGS = 10
+_OOM_SCORE_ADJUSTMENT = "1000"  # oom_score_adj, proc(5)
+_MAX_READINGS = 10
 _PAUSE = 0.001
-_LONGEST_PAUSE = 0.05
+_MAX_PAUSE = 0.05
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -47,7 +47,7 @@ def wait_until(predicate: Callable[[], object], within: float) -> bool:
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_PAUSE)
     return True
 
 
@@ -57,7 +57,7 @@ def wait_until(predicate: Callable[[], object], within: float) -> bool:
 def children(pid: int) -> list[int]:
     """Return the children of `pid`, of all its threads."""
     found = _children(pid)
-    for _ in range(_READINGS):  # the kernel skips some while one of them ends
+    for _ in range(_MAX_READINGS):  # the kernel skips some while one of them ends
         before, found = found, _children(pid)
         if found == before:
             break
@@ -80,7 +80,7 @@ def descendants(pid: int) -> list[int]:
     children were read, and no longer one of its parent's when those are.
     """
     found: list[int] = []
-    for _ in range(_READINGS):
+    for _ in range(_MAX_READINGS):
         pending = own = children(pid)
         found = []
         while pending:
@@ -140,7 +140,7 @@ def stop(pid: int) -> None:
         raise TimeoutError(f"process {pid} goes on after SIGSTOP")
 
 
-def go_on(pid: int) -> None:
+def resume(pid: int) -> None:
     """Continue a process that was stopped, if it is still there."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
@@ -161,7 +161,7 @@ def stopped(pids: Iterable[int]) -> Iterator[None]:
         yield
     finally:
         for pid in chosen:
-            go_on(pid)
+            resume(pid)
 
 
 def _all_stopped(pid: int) -> bool:
@@ -185,12 +185,12 @@ class ProcessTree:
     """All descendants of this process, which from now on adopts orphans.
 
     Attributes:
-        seen: all processes that have been descendants.
+        known_pids: all processes that have been descendants.
         statuses: the exit codes of the descendants that were waited for.
     """
 
     def __init__(self) -> None:
-        self.seen: set[int] = set()
+        self.known_pids: set[int] = set()
         self.statuses: dict[int, int] = {}
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
 
@@ -206,7 +206,7 @@ class ProcessTree:
                 return False
             if pid == 0:
                 return True
-            self.seen.add(pid)
+            self.known_pids.add(pid)
             self.statuses[pid] = os.waitstatus_to_exitcode(status)
 
     def status_of(self, pid: int) -> int | None:
@@ -218,41 +218,41 @@ class ProcessTree:
         """Return the descendants that have not ended, parents first."""
         self.reap()
         found = [pid for pid in descendants(os.getpid()) if not has_ended(pid)]
-        self.seen.update(found)
+        self.known_pids.update(found)
         return found
 
     def kill(
         self,
-        sparing: Callable[[int], bool] | None = None,
-        before: Callable[[int], None] | None = None,
+        spare: Callable[[int], bool] | None = None,
+        before_kill: Callable[[int], None] | None = None,
     ) -> list[str]:
         """Kill all processes except the spared ones; return their command lines.
 
-        `before` is called with each pid before the kill.
+        `before_kill` is called with each pid before the kill.
         """
         killed: dict[int, str] = {}  # each once, though it ends a moment later
         deadline = time.monotonic() + KILL_TIMEOUT
         more = True
         while more and time.monotonic() < deadline:
-            found = [p for p in self.living() if not (sparing and sparing(p))]
+            found = [p for p in self.living() if not (spare and spare(p))]
             for pid in found:
-                if before:
-                    before(pid)
+                if before_kill:
+                    before_kill(pid)
                 killed.setdefault(pid, command(pid))
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             # Who looks may overlook one whose parent ends; the kernel does not.
-            more = bool(found) if sparing else self.reap()
+            more = bool(found) if spare else self.reap()
             if more:
                 time.sleep(_PAUSE)  # it needs a moment to make orphans ours
         self.reap()
         return list(killed.values())
 
 
-def make_mortal(pid: int) -> None:
+def prefer_for_oom_kill(pid: int) -> None:
     """Make the kernel kill `pid` first if memory runs out."""
     with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
-        file.write(_MORTAL)
+        file.write(_OOM_SCORE_ADJUSTMENT)
 
 
 def signal_at_parent_death(number: signal.Signals | None) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 
 from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.harness.checks import check
-from sharedtensor_conformance.harness.ends import ProcessEnds
 from sharedtensor_conformance.harness.leaks import Growth, Leaks, LeakWaits
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.matrix import Configuration
+from sharedtensor_conformance.harness.process_ends import ProcessEnds
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.stage_actors import Actors
 from sharedtensor_conformance.harness.stage_ledger import (
@@ -80,7 +80,7 @@ class Stage:
             implementation,
             configuration,
             isolation,
-            warmed=self.baseline.discard,  # taken anew when the case has ended
+            on_warmed=self.baseline.discard,  # taken anew when the case has ended
         )
         self.isolated: list[Stage] = []
 
@@ -136,7 +136,7 @@ class Stage:
             actor.ensure_started()
         names = {actor.pid: actor.name for actor in actors}
         found = Holdings(self.ledger.read(), names, self.kept)
-        found.tell(actors)
+        found.report(actors)
         return found
 
     def growth_since(self, before: Holdings, *actors: ActorProxy) -> Growth:
@@ -151,7 +151,7 @@ class Stage:
         listener().waited(False)
         return growth
 
-    def check_given_back(
+    def check_released(
         self,
         before: Holdings,
         *actors: ActorProxy,
@@ -166,7 +166,7 @@ class Stage:
         if growth:
             told = sentence or "what was dropped has been given back"
             listener().failed("growth", told)
-        check.given_back(growth.failure(sentence))
+        check.released(growth.failure(sentence))
 
     def check_descriptors(
         self, before: Holdings, more: Mapping[ActorProxy, int], sentence: str
@@ -180,7 +180,7 @@ class Stage:
         growth = self.holding_waits.wait(
             lambda: self.holdings(*more).descriptors_since(before, allowed), self.grace
         )
-        check.given_back(growth.failure(sentence))
+        check.released(growth.failure(sentence))
 
     @contextlib.contextmanager
     def waiting_in_full(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sharedtensor_conformance.harness.proxies import ActorProxy
 from sharedtensor_conformance.harness.proxies.host import Host
 
-STANDING = ("peer", "bystander")
+REUSED_PEERS = ("peer", "bystander")
 """The peers that are reused between cases."""
 
 

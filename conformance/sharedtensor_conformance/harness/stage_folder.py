@@ -16,23 +16,24 @@ from contextlib import suppress
 from sharedtensor_conformance.harness.wire import Wire, WireClosed
 
 _PREFIX = "sts-"
-_SUN_PATH = 107  # bytes of a path that fit into the address of a socket, unix(7)
-_ROOM = 55  # of them for what is put below the temporary folder, also by others
+_MAX_SOCKET_PATH = 107  # bytes of a path that fit into the address of a socket, unix(7)
+_RESERVED_BYTES = 55  # for what is put below the temporary folder, also by others
 _BACKLOG = 16
 
 
 def new_path() -> str:
     """Return a path for a new folder that is short enough for sockets in it."""
-    return os.path.join(place_for_sockets(), f"{_PREFIX}{os.urandom(5).hex()}")
+    return os.path.join(folder_for_sockets(), f"{_PREFIX}{os.urandom(5).hex()}")
 
 
-def place_for_sockets() -> str:
+def folder_for_sockets() -> str:
     """Return the folder for temporary files, or ``/tmp`` if its path is too long."""
     usual = tempfile.gettempdir()
-    return "/tmp" if len(os.fsencode(usual)) > _SUN_PATH - _ROOM else usual
+    is_short = len(os.fsencode(usual)) <= _MAX_SOCKET_PATH - _RESERVED_BYTES
+    return usual if is_short else "/tmp"
 
 
-def is_of_a_stage(root: str) -> bool:
+def is_stage_folder(root: str) -> bool:
     """Return whether this is the path of a stage's folder, by its name."""
     return os.path.basename(root).startswith(_PREFIX)
 
@@ -57,7 +58,7 @@ def open_log(root: str) -> int:
     return os.open(log(root), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
-def listening(root: str) -> socket.socket:
+def listen_in(root: str) -> socket.socket:
     """Make only the folder; return a socket that listens in it.
 
     Raises:
@@ -76,7 +77,7 @@ def make(root: str, controller: Wire) -> None:
     Raises:
         OSError: it exists already, or cannot be made.
     """
-    with listening(root) as listener:
+    with listen_in(root) as listener:
         os.mkdir(temporary(root))
         with suppress(WireClosed):  # it has gone, as the first request will show
             controller.send_socket(listener)
@@ -84,7 +85,7 @@ def make(root: str, controller: Wire) -> None:
 
 def remove(root: str) -> None:
     """Remove the folder, even if parts of it are read-only."""
-    if not is_of_a_stage(root):
+    if not is_stage_folder(root):
         raise ValueError(f"{root!r} is no folder of a stage: it is not removed")
     with suppress(OSError):
         os.chmod(root, 0o700)

@@ -13,8 +13,12 @@ from copy import deepcopy
 from typing import Any
 
 from sharedtensor_conformance.harness import ledger
-from sharedtensor_conformance.harness.checks import shown
-from sharedtensor_conformance.harness.leaks import COUNTED, SHARING, Growth
+from sharedtensor_conformance.harness.checks import shortened_repr
+from sharedtensor_conformance.harness.leaks import (
+    COUNTED_RESOURCES,
+    MEMORY_LEAK_CLAUSE,
+    Growth,
+)
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import LeftBehind
 
@@ -130,7 +134,7 @@ class StageLedger:
         if not left:
             return None
         kinds = tuple(dict.fromkeys(map(ledger.kind, left)))
-        said = f"got {shown(left)}, not []"
+        said = f"got {shortened_repr(left)}, not []"
         sentence = "no segment, temporary file or process is left"
         return LeftBehind(f"not so: {sentence}: {said}", kinds=kinds)
 
@@ -195,18 +199,18 @@ class Baseline:
             seen = self._seen["processes"].get(pid)
             first = self._first["processes"].get(pid)
             if seen is not None:
-                self._no_longer_accept(seen, first, held)
-            growth.add_process(who, held, seen, _room(kept, first, seen, held))
+                self._withdraw_acceptance(seen, first, held)
+            growth.add_process(who, held, seen, _allowance(kept, first, seen, held))
         before = len(self._seen["segments"]) - len(self._first["segments"])
         room = {"segments": kept - before} if kept else {}
         growth.add_names(now, self._seen, room)
         return growth
 
-    def _no_longer_accept(
+    def _withdraw_acceptance(
         self, seen: dict[str, Any], first: dict[str, Any], held: dict[str, Any]
     ) -> None:
         """Stop accepting resources of a process that are gone meanwhile."""
-        for _, counted, kinds, _ in COUNTED:
+        for _, counted, kinds, _ in COUNTED_RESOURCES:
             if first[counted] <= held[counted] < seen[counted]:
                 source = held
             elif held[counted] < first[counted] < seen[counted]:
@@ -216,15 +220,15 @@ class Baseline:
             seen[counted] = source[counted]
             if kinds:
                 seen[kinds] = source[kinds]
-            if counted in FILES_OF:
-                seen[FILES_OF[counted]] = source[FILES_OF[counted]]
+            if counted in FILES_FIELD:
+                seen[FILES_FIELD[counted]] = source[FILES_FIELD[counted]]
 
 
-FILES_OF = {"descriptors": "files_open", "mappings": "files_mapped"}
+FILES_FIELD = {"descriptors": "files_open", "mappings": "files_mapped"}
 """The field with the files of shared memory for each count."""
 
 
-def _room(kept: int, first: Any, seen: Any, held: Any) -> dict[str, int]:
+def _allowance(kept: int, first: Any, seen: Any, held: Any) -> dict[str, int]:
     """Return how much more a process may have, for segments that are kept.
 
     They are counted from the first reading on, however many cases there were.
@@ -233,18 +237,18 @@ def _room(kept: int, first: Any, seen: Any, held: Any) -> dict[str, int]:
         return {}
     return {
         counted: min(first[counted] + kept - seen[counted], more)
-        for counted, more in _of_other_files(seen, held).items()
+        for counted, more in _new_file_counts(seen, held).items()
     }
 
 
-def _of_other_files(before: Any, held: Any) -> dict[str, int]:
+def _new_file_counts(before: Any, held: Any) -> dict[str, int]:
     """Return how much more a process may have at most for segments that are kept.
 
     That is one of each that it had not before: a second one of the same is a leak.
     """
     return {
         counted: len(set(held[files]) - set(before[files]))
-        for counted, files in FILES_OF.items()
+        for counted, files in FILES_FIELD.items()
     }
 
 
@@ -266,7 +270,7 @@ class Holdings:
             name: ledger["processes"][str(pid)] for pid, name in names.items()
         }
 
-    def tell(self, actors: Iterable[Any]) -> None:
+    def report(self, actors: Iterable[Any]) -> None:
         """Report the resources of `actors`, and the segments, to the listener."""
         listener().read(None, "segments", set(self._segments))
         for actor in actors:
@@ -280,9 +284,11 @@ class Holdings:
         names = {"segments": self._kept}
         growth.add_names(now | {"files": []}, was | {"files": []}, names)
         for name, held in self._held.items():
-            room = self._room(before._held[name], held)
+            room = self._allowance(before._held[name], held)
             growth.add_process(name, held, before._held[name], room)
-        growth.found = [leak for leak in growth.found if SHARING in leak.clauses]
+        growth.leaks = [
+            leak for leak in growth.leaks if MEMORY_LEAK_CLAUSE in leak.clauses
+        ]
         return growth
 
     def descriptors_since(self, before: Holdings, allowed: Mapping[str, int]) -> Growth:
@@ -295,13 +301,13 @@ class Holdings:
         growth = Growth()
         for name, more in allowed.items():
             held, was = self._held[name], before._held[name]
-            kept = self._room(was, held)["descriptors"]
+            kept = self._allowance(was, held)["descriptors"]
             if held["descriptors"] > was["descriptors"] + more + kept:
                 growth.add_process(name, held, was)
-        growth.found = [leak for leak in growth.found if leak.thing == "descriptor"]
+        growth.leaks = [leak for leak in growth.leaks if leak.resource == "descriptor"]
         return growth
 
-    def _room(self, was: Any, held: Any) -> dict[str, int]:
+    def _allowance(self, was: Any, held: Any) -> dict[str, int]:
         """Return how much more a process may have, for segments that are kept."""
-        more = _of_other_files(was, held)
+        more = _new_file_counts(was, held)
         return {counted: min(self._kept, count) for counted, count in more.items()}

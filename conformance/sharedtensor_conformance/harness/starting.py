@@ -18,7 +18,7 @@ from sharedtensor_conformance.harness.outcomes import (
 )
 from sharedtensor_conformance.harness.process import Process
 from sharedtensor_conformance.harness.proxies import ActorProxy, Remote
-from sharedtensor_conformance.harness.stage_actors import STANDING, Actors
+from sharedtensor_conformance.harness.stage_actors import REUSED_PEERS, Actors
 from sharedtensor_conformance.harness.supervision import Supervision
 
 
@@ -39,7 +39,7 @@ class Isolation:
 
 
 class Starter:
-    """Starts the owner, its standing peers, and peers for one case.
+    """Starts the owner, its reused peers, and peers for one case.
 
     Args:
         supervision: starts the owner, and accepts connections.
@@ -47,7 +47,7 @@ class Starter:
         implementation: what the adapter declares.
         configuration: the configuration of the processes.
         isolation: the differences of an isolated stage.
-        warmed: called after a standing peer was started and used for the first time.
+        on_warmed: called after a reused peer was started and used for the first time.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class Starter:
         implementation: Implementation,
         configuration: Configuration,
         isolation: Isolation | None,
-        warmed: Callable[[], None],
+        on_warmed: Callable[[], None],
     ) -> None:
         self._supervision = supervision
         self._actors = actors
         self._implementation = implementation
         self._configuration = configuration
         self._isolation = isolation
-        self._warmed = warmed
+        self._on_warmed = on_warmed
         self._numbers = count(1)
         self._uses_all_strategies = False
 
@@ -73,7 +73,7 @@ class Starter:
         self._numbers = count(1)
         self._uses_all_strategies = False
 
-    # Owner and standing peers
+    # Owner and reused peers
 
     def ensure(self, process: Process) -> None:
         """Start the process of an actor if it has not been started.
@@ -84,35 +84,35 @@ class Starter:
         """
         if not self._supervision.is_started:
             self._start_owner()
-        if process.name in STANDING and not process.was_started:
-            self._start_standing(self._actors.named(process.name))
+        if process.name in REUSED_PEERS and not process.was_started:
+            self._start_reused_peer(self._actors.named(process.name))
 
     def start_again(self) -> None:
         """Start another owner after all processes have ended."""
-        self._begin(self._supervision.ask("start_again"))
+        self._prepare_owner(self._supervision.ask("start_again"))
 
     def _start_owner(self) -> None:
-        self._begin(self._supervision.start())
+        self._prepare_owner(self._supervision.start())
 
-    def _begin(self, pid: int) -> None:
+    def _prepare_owner(self, pid: int) -> None:
         owner = self._actors.owner
         enter = self._isolation.enter if self._isolation else True
         self._connect(owner, pid, enter)
         self._use_device(owner)
-        names = ("owner", *STANDING)
+        names = ("owner", *REUSED_PEERS)
         pairs = [[a, b] for i, a in enumerate(names) for b in names[i + 1 :]]
         method = self._configuration.start_method
         owner.exchange("make_pairs", pairs, method)
         if self._isolation and not self._isolation.alone and method == "fork":
             # Before the owner has tensors: a forked child would inherit them.
-            for name in STANDING:
-                self._start_standing(self._actors.named(name))
+            for name in REUSED_PEERS:
+                self._start_reused_peer(self._actors.named(name))
 
-    def _start_standing(self, actor: ActorProxy) -> None:
+    def _start_reused_peer(self, actor: ActorProxy) -> None:
         self._start(actor, None, self._configuration.start_method)
         if not self._isolation:  # it has no ledger, and whom it makes a client counts
             self._warm_up(actor)
-        self._warmed()
+        self._on_warmed()
 
     # Peers for one case
 
@@ -157,11 +157,12 @@ class Starter:
         process = actor.process
         process.open(pid)
         if not self._supervision.private:
-            self._supervision.ask("saw", pid=pid)  # names that it makes have its pid
+            # The names that it makes contain its pid.
+            self._supervision.ask("add_pid", pid=pid)
 
         def check_alive() -> None:
             if process.has_ended():
-                raise ActorDied(actor.host.ends.how_it_ended(process, "start"))
+                raise ActorDied(actor.host.ends.describe_end(process, "start"))
 
         process.wire = self._supervision.accept(actor.name, check_alive)
         if actor is not self._actors.owner:  # which no implementation has started
@@ -185,7 +186,7 @@ class Starter:
                     f"of {other.name} (pid {pid})"
                 )
         if pid != process.pid:
-            raise CheckFailed(f"{process.claimed()}, but it has {pid}")
+            raise CheckFailed(f"{process.describe_pid()}, but it has {pid}")
 
     def _use_device(self, actor: ActorProxy, needs_device: bool = True) -> None:
         device = self._configuration.device
@@ -211,7 +212,7 @@ class Starter:
             for other in others:
                 self._exchange_tensors(other, peer, channel)
         if self._uses_all_strategies:
-            self._exchange_under_all(peer)
+            self._exchange_under_all_strategies(peer)
         for actor in self._actors:
             actor.unreceived.clear()
 
@@ -225,34 +226,34 @@ class Starter:
             return
         self._uses_all_strategies = True
         for actor in self._actors.running():
-            if actor.name in STANDING:
-                self._exchange_under_all(actor)
+            if actor.name in REUSED_PEERS:
+                self._exchange_under_all_strategies(actor)
                 actor.unreceived.clear()
                 self._actors.owner.unreceived.clear()
-                self._warmed()
+                self._on_warmed()
 
-    def _exchange_under_all(self, peer: ActorProxy) -> None:
+    def _exchange_under_all_strategies(self, peer: ActorProxy) -> None:
         if "strategies" in self._implementation.claims:
             for strategy in reversed(self._implementation.strategies):
-                self._exchange_under(strategy, self._actors.owner, peer)
+                self._exchange_under_strategy(strategy, self._actors.owner, peer)
 
     def _exchange_tensors(
         self, one: ActorProxy, other: ActorProxy, channel: str
     ) -> None:
         for sender, receiver in ((one, other), (other, one)):
             with contextlib.suppress(RemoteRaised):
-                tensor = self._made(sender)
+                tensor = self._make_tensor(sender)
                 sender.send(tensor, receiver, channel).drop()
                 tensor.drop()
 
-    def _made(self, actor: ActorProxy) -> Remote:
+    def _make_tensor(self, actor: ActorProxy) -> Remote:
         """Return a new tensor on the device of this configuration."""
         if self._configuration.device == "cpu":
             return actor.make([1, 0, 1], None, self._implementation.dtypes[0])
         made: Remote = actor.make_on_device([1, 0, 1], "float32")
         return made
 
-    def _exchange_under(
+    def _exchange_under_strategy(
         self, strategy: str, one: ActorProxy, other: ActorProxy
     ) -> None:
         """Exchange a tensor under another strategy."""

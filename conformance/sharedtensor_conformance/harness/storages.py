@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Numbered:
+class NumberedTensors:
     """The tensors of a process by number, which is the value of all their elements.
 
     A tensor that the process received several times is in its list several times.
@@ -22,12 +22,14 @@ class Numbered:
         self.tensors: dict[int, list[Any]] = {}
 
 
-def new_storages(actor: Any) -> Numbered:
+def new_storages(actor: Any) -> NumberedTensors:
     """Return an empty collection."""
-    return Numbered()
+    return NumberedTensors()
 
 
-def make_storages(actor: Any, held: Numbered, first: int, lengths: list[int]) -> None:
+def make_storages(
+    actor: Any, held: NumberedTensors, first: int, lengths: list[int]
+) -> None:
     """Make a tensor of each length, numbered from `first` on."""
     for number, length in enumerate(lengths, first):
         made = actor.call("make", [number] * length, (length,), "int32")
@@ -35,14 +37,16 @@ def make_storages(actor: Any, held: Numbered, first: int, lengths: list[int]) ->
 
 
 def put_storages(
-    actor: Any, held: Numbered, numbers: list[int], to: str, channel: str
+    actor: Any, held: NumberedTensors, numbers: list[int], to: str, channel: str
 ) -> None:
     """Put the tensors of these numbers in one message."""
     payload = [[number, held.tensors[number][-1]] for number in numbers]
     actor.do_put(to, channel, payload)
 
 
-def get_storages(actor: Any, held: Numbered, sender: str, channel: str) -> list[int]:
+def get_storages(
+    actor: Any, held: NumberedTensors, sender: str, channel: str
+) -> list[int]:
     """Get a message of `put_storages`, keep its tensors, and return their numbers."""
     payload = actor.do_get(sender, channel)
     for number, tensor in payload:
@@ -66,7 +70,7 @@ def put_clones(
 
 
 def get_clones(
-    actor: Any, held: Numbered, count: int, sender: str, channel: str
+    actor: Any, held: NumberedTensors, count: int, sender: str, channel: str
 ) -> list[int]:
     """Get `count` clones, keep them by their numbers, and return the numbers."""
     found = []
@@ -77,7 +81,7 @@ def get_clones(
     return found
 
 
-def drop_storages(actor: Any, held: Numbered, numbers: list[int]) -> None:
+def drop_storages(actor: Any, held: NumberedTensors, numbers: list[int]) -> None:
     """Drop all tensors with these numbers."""
     for number in numbers:
         for tensor in held.tensors.pop(number, []):
@@ -85,7 +89,7 @@ def drop_storages(actor: Any, held: Numbered, numbers: list[int]) -> None:
 
 
 def rewrite_storages(
-    actor: Any, held: Numbered, numbers: list[int], value: int
+    actor: Any, held: NumberedTensors, numbers: list[int], value: int
 ) -> None:
     """Write number + `value` to the first and the last element of each tensor."""
     for number in numbers:
@@ -95,7 +99,9 @@ def rewrite_storages(
             actor.call("write", tensor, (index,), number + value)
 
 
-def wrong_storages(actor: Any, held: Numbered, added: dict[int, int]) -> list[int]:
+def wrong_storages(
+    actor: Any, held: NumberedTensors, added: dict[int, int]
+) -> list[int]:
     """Return the numbers of the tensors with wrong values.
 
     Args:
@@ -115,7 +121,7 @@ def wrong_storages(actor: Any, held: Numbered, added: dict[int, int]) -> list[in
     return wrong
 
 
-def share_storages(actor: Any, held: Numbered) -> None:
+def share_storages(actor: Any, held: NumberedTensors) -> None:
     """Share all tensors, so that a child that is forked later uses the same memory."""
     for tensors in held.tensors.values():
         for tensor in tensors:

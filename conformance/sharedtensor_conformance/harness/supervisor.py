@@ -66,11 +66,11 @@ class Supervisor:
             self.owner, private = adopted
         else:
             private = bool(job["private"]) and process_tree.mount_private_shm()
-        self.segments = ledger.Segments(job["pattern"], private, self.tree.seen)
+        self.segments = ledger.Segments(job["pattern"], private, self.tree.known_pids)
         self.log = stage_folder.open_log(job["root"])
         if not adopted:
             self.owner = self.start()
-        self.tree.seen.add(self.owner)
+        self.tree.known_pids.add(self.owner)
 
     def start(self) -> int:
         """Start the owner in its own session; its output goes to the log."""
@@ -88,7 +88,7 @@ class Supervisor:
             setsigdef=_CATCHABLE,  # under nohup, say, one would be ignored
         )
         os.close(null)
-        process_tree.make_mortal(pid)
+        process_tree.prefer_for_oom_kill(pid)
         return pid
 
     # Requests of pytest
@@ -144,9 +144,9 @@ class Supervisor:
         """Return the owner's exit code, None while it runs."""
         return self.tree.status_of(self.owner)
 
-    def do_saw(self, pid: int) -> None:
+    def do_add_pid(self, pid: int) -> None:
         """Remember a process, which may end before the ledger is read."""
-        self.tree.seen.add(pid)
+        self.tree.known_pids.add(pid)
 
     def do_details(self, pid: int) -> dict[str, list[str]]:
         """Return the targets of a process's descriptors."""
@@ -199,13 +199,13 @@ class Supervisor:
         for pid in self.tree.living():
             with suppress(ProcessLookupError, FileNotFoundError):  # it has ended
                 process_tree.stop(pid)
-        self.tree.kill(before=self.note_semaphores)
+        self.tree.kill(before_kill=self.note_semaphores)
         return self.segments.names()
 
     def do_start_again(self) -> int:
         """Start another owner where everything has ended; return its pid."""
         self.owner = self.start()
-        self.tree.seen.add(self.owner)
+        self.tree.known_pids.add(self.owner)
         return self.owner
 
     def do_end(self) -> dict[str, list[str]]:
@@ -223,12 +223,12 @@ class Supervisor:
         """
         kill, living = self.tree.kill, self.tree.living
         if self.segments.private:
-            return kill(before=self.note_semaphores)
-        killed = kill(sparing=self.cleans_up, before=self.note_semaphores)
+            return kill(before_kill=self.note_semaphores)
+        killed = kill(spare=self.cleans_up, before_kill=self.note_semaphores)
         if killed:
             wait_until(lambda: not living(), MANAGER_TIMEOUT)
         wait_until(lambda: not any(map(is_tracker, living())), TRACKER_TIMEOUT)
-        return killed + kill(before=self.note_semaphores)
+        return killed + kill(before_kill=self.note_semaphores)
 
     def note_semaphores(self, pid: int) -> None:
         """Remember the semaphores of a process that is about to be killed.

@@ -33,7 +33,7 @@ SHUTDOWN_TIMEOUT = 30.0
 SWEEP_TIMEOUT = 5.0
 """Seconds in which what a supervisor left is looked for and killed."""
 
-_LAST_WORDS = 4096
+_TAIL_BYTES = 4096
 
 
 class SupervisorProcess(Protocol):
@@ -81,10 +81,10 @@ class Supervisor:
     ) -> None:
         self.root: str = job["root"]
         self.timeout = timeout
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = start(job, theirs)
-        self.wire = wire.Wire(ours)
+        own_end, other_end = socket.socketpair()
+        with other_end:
+            self.process = start(job, other_end)
+        self.wire = wire.Wire(own_end)
         self.wire.limit_sending(timeout)
         try:
             self.wire.send(job)
@@ -142,7 +142,7 @@ def sweep(root: str) -> None:
     Raises:
         HarnessFault: `root` is not a stage's, so everything might match it.
     """
-    if not stage_folder.is_of_a_stage(root):
+    if not stage_folder.is_stage_folder(root):
         raise HarnessFault(f"{root!r} is no folder of a stage: nothing is swept")
     kill_marked(root)
     stage_folder.remove(root)
@@ -151,22 +151,22 @@ def sweep(root: str) -> None:
 def kill_marked(mark: str) -> None:
     """Kill the processes that have `mark` in their environment or command."""
     deadline = time.monotonic() + SWEEP_TIMEOUT
-    while (found := marked(mark)) and time.monotonic() < deadline:
+    while (found := processes_with_mark(mark)) and time.monotonic() < deadline:
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
 
 
-def marked(mark: str) -> list[int]:
+def processes_with_mark(mark: str) -> list[int]:
     """Return the processes that have `mark` in their environment or command."""
     found = []
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with suppress(OSError):
-                told = Path(entry.path, "environ").read_bytes()
-                told += Path(entry.path, "cmdline").read_bytes()
-                if mark.encode() in told:
+                description = Path(entry.path, "environ").read_bytes()
+                description += Path(entry.path, "cmdline").read_bytes()
+                if mark.encode() in description:
                     found.append(int(entry.name))
     return found
 
@@ -175,7 +175,7 @@ def last_line(log: Path) -> str:
     """Return the last line that the processes of a stage have printed."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_WORDS))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             lines = file.read().decode(errors="backslashreplace").splitlines()
     except OSError:
         return ""

@@ -21,7 +21,7 @@ class SystemControl:
         self._supervision = supervision
 
     @contextlib.contextmanager
-    def little_shm(self, spare: int) -> Iterator[None]:
+    def limited_shm(self, spare: int) -> Iterator[None]:
         """Leave only `spare` bytes free in ``/dev/shm`` for a while.
 
         Raises:

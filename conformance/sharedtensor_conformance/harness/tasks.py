@@ -1,6 +1,6 @@
 """The tasks that run in the workers of pools and in groups of processes.
 
-All actors also use `mapped`, which traverses messages.
+All actors also use `map_leaves`, which traverses messages.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from sharedtensor_conformance.harness import bundles, ledger, records
 from sharedtensor_conformance.harness.bundles import Bundle
 from sharedtensor_conformance.harness.setting import Setting
-from sharedtensor_conformance.harness.wire import PLAIN
+from sharedtensor_conformance.harness.wire import PLAIN_TYPES
 
 READY_TIMEOUT = 20.0
 """Seconds that the first of several processes may take to be ready."""
 
-PACE, SLOW_PACE = 0.5, 1.6
+END_INTERVAL, SLOW_END_INTERVAL = 0.5, 1.6
 """Seconds between the ends of two processes that end one after the other.
 
 The second value is more than the one second by which a join may exceed its timeout."""
@@ -31,26 +31,26 @@ Failure = Action
 
 _operations: Any = None
 _kept: Any = None
-_actor = 0
+_actor_pid = 0
 
 
-def become_an_actor() -> int:
+def register_actor() -> int:
     """Note that this process is an actor.
 
     Returns:
         The pid of the actor from which this process was forked; 0 if there is none.
     """
-    global _actor
-    before, _actor = _actor, os.getpid()
+    global _actor_pid
+    before, _actor_pid = _actor_pid, os.getpid()
     return before
 
 
 def is_forked() -> bool:
     """Return whether this process was forked from an actor and is not one itself."""
-    return _actor not in (0, os.getpid())
+    return _actor_pid not in (0, os.getpid())
 
 
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return `value` with `change` applied to every object that is no container.
 
     Plain data is not changed. An object that occurs several times is changed once.
@@ -58,7 +58,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     memo: dict[int, tuple[Any, Any]] = {}
 
     def walk(item: Any) -> Any:
-        if isinstance(item, PLAIN):
+        if isinstance(item, PLAIN_TYPES):
             return item
         if type(item) in (list, tuple):
             return type(item)(walk(part) for part in item)
@@ -78,7 +78,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         memo.clear()  # `walk` is a cycle, which would hold it until it is collected
 
 
-def enter(setting: Setting) -> None:
+def prepare_worker(setting: Setting) -> None:
     """Prepare a worker. Pools use this function as initializer."""
     global _operations, _kept
     _operations = setting.operations()
@@ -100,15 +100,15 @@ def _call(name: str, *arguments: Any) -> Any:
 
 def write_and_return(payload: Any, index: tuple[int, ...], value: Any) -> Any:
     """Write `value` at `index` of every tensor, and return the payload."""
-    tensors = mapped(payload, _decode)
+    tensors = map_leaves(payload, _decode)
 
     def write(tensor: Any) -> Any:
         if _operations.is_tensor(tensor):
             _operations.write(tensor, index, value)
         return tensor
 
-    mapped(tensors, write)
-    return mapped(tensors, _encode)
+    map_leaves(tensors, write)
+    return map_leaves(tensors, _encode)
 
 
 def add_and_return(payload: Any) -> Any:
@@ -124,26 +124,26 @@ def add_and_return(payload: Any) -> Any:
     if payload is None:
         raise LookupError("the worker's own words")
     at = (payload.get("at", 0) if isinstance(payload, dict) else 0,)
-    tensors = mapped(payload, _decode)
+    tensors = map_leaves(payload, _decode)
 
     def add(tensor: Any) -> Any:
         if _operations.is_tensor(tensor):
             _operations.write(tensor, at, _operations.read(tensor, at) + 1)
         return tensor
 
-    mapped(tensors, add)
-    return mapped(tensors, _encode)
+    map_leaves(tensors, add)
+    return map_leaves(tensors, _encode)
 
 
-def run_one(setting: Setting, payload: Any) -> None:
+def add_in_process(setting: Setting, payload: Any) -> None:
     """Call `add_and_return`, as the function of a process."""
-    enter(setting)
+    prepare_worker(setting)
     add_and_return(payload)
 
 
-Way = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
+SubmitMethod = Callable[[Any, Callable[..., Any], list[Any]], list[Any]]
 
-WAYS: dict[str, Way] = {
+SUBMIT_METHODS: dict[str, SubmitMethod] = {
     "apply": lambda pool, do, each: [pool.apply(do, (one,)) for one in each],
     "apply_async": lambda pool, do, each: [
         result.get() for result in [pool.apply_async(do, (one,)) for one in each]
@@ -164,20 +164,20 @@ def strategy(setting: Setting) -> str:
     return found
 
 
-def look_and_write(payload: Any, with_grads: bool) -> list[Any]:
+def describe_and_write(payload: Any, with_grads: bool) -> list[Any]:
     """Describe a bundle, write to all of its tensors, and describe it again.
 
     Returns:
         The bundle and the two descriptions.
     """
-    bundle = mapped(payload, _decode)
+    bundle = map_leaves(payload, _decode)
     found = [bundles.describe(_call, bundle, with_grads)]
     bundles.write(_call, bundle, with_grads)
     found.append(bundles.describe(_call, bundle, with_grads))
-    return [mapped(bundle, _encode), *found]
+    return [map_leaves(bundle, _encode), *found]
 
 
-LISTING = """
+DESCRIPTORS_PROGRAM = """
 import os
 for number in os.listdir("/proc/self/fd"):
     try:
@@ -195,8 +195,8 @@ def targets_of_a_program(payload: Any) -> list[str]:
     """
     import subprocess  # here, since every actor imports this module
 
-    tensors = mapped(payload, _decode)
-    command = [sys.executable, "-I", "-S", "-c", LISTING]
+    tensors = map_leaves(payload, _decode)
+    command = [sys.executable, "-I", "-S", "-c", DESCRIPTORS_PROGRAM]
     said = subprocess.check_output(command, close_fds=False, text=True)
     del tensors
     return [ledger.kind(target) for target in said.splitlines()]
@@ -228,20 +228,20 @@ def run_in_group(
     then releases `ready`, and in some tasks again at its end.
 
     If process 1 is to fail, only process 0 releases `ready`, and process 1 acquires it
-    first. So process 1 fails after process 0 has written. The processes that `FAILING`
-    names do not wait before they fail.
+    first. So process 1 fails after process 0 has written. The processes that
+    `FAILING_INDICES` names do not wait before they fail.
     """
-    enter(setting)
+    prepare_worker(setting)
     fails, others = GROUP_TASKS[task]
     if task.endswith("refuse to end"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if fails and index in FAILING.get(task, [1]):
-        if task not in FAILING:
+    if fails and index in FAILING_INDICES.get(task, [1]):
+        if task not in FAILING_INDICES:
             ready.acquire(timeout=READY_TIMEOUT)
         fails(index)
         return
     first = 1100 if task == "write memory" and is_forked() else 100
-    _write_index(index, mapped(list(payload), _decode), first)
+    _write_index(index, map_leaves(list(payload), _decode), first)
     if index == 0 or not fails:
         ready.release()
     others(index)
@@ -269,14 +269,14 @@ def _wait(index: int) -> None:
         signal.pause()
 
 
-def _end_in_turn(pace: float) -> Action:
-    """Return an action that ends process n after (n + 1) * `pace` seconds.
+def _end_in_turn(interval: float) -> Action:
+    """Return an action that ends process n after (n + 1) * `interval` seconds.
 
     With it, tests measure how long joining takes.
     """
 
     def end(index: int) -> None:
-        time.sleep(pace * (index + 1))
+        time.sleep(interval * (index + 1))
 
     return end
 
@@ -285,16 +285,16 @@ def _raise(index: int) -> None:
     raise LookupError("the worker's own words")
 
 
-def _raise_own_words(index: int) -> None:
-    raise LookupError(words_of(index))
+def _raise_own_message(index: int) -> None:
+    raise LookupError(message_of(index))
 
 
-def words_of(index: int) -> str:
+def message_of(index: int) -> str:
     """Return the message of the exception that process `index` raises."""
     return f"the words of process {index} alone"
 
 
-TEXTS = {
+MESSAGES = {
     "short": "the worker's own words",
     "long": f"begins here {'and goes on ' * 500}and ends here",
     "very long": f"begins here {'and goes on ' * 20_000}and ends here",
@@ -304,7 +304,7 @@ TEXTS = {
 }
 """The messages of exceptions, by name."""
 
-FRAMES = 300
+CALL_DEPTH = 300
 """The number of calls between the function of a process and its exception."""
 
 
@@ -315,29 +315,29 @@ class Unsendable(Exception):
         raise TypeError("this exception of the suite cannot be pickled")
 
 
-def _raise_text(text: str) -> Failure:
+def _raise_message(name: str) -> Failure:
     def fail(index: int) -> None:
-        raise LookupError(TEXTS[text])
+        raise LookupError(MESSAGES[name])
 
     return fail
 
 
-def _raise_below(index: int, frames: int = FRAMES) -> None:
+def _raise_below(index: int, depth: int = CALL_DEPTH) -> None:
     """Raise in a deep recursion.
 
     The calls alternate between two lines, because a traceback abbreviates repeated
     lines.
     """
-    if frames == 0:
+    if depth == 0:
         _raise(index)
-    elif frames % 2:
-        _raise_below(index, frames - 1)
+    elif depth % 2:
+        _raise_below(index, depth - 1)
     else:
-        _raise_below(index, frames - 1)
+        _raise_below(index, depth - 1)
 
 
 def _raise_unsendable(index: int) -> None:
-    raise Unsendable(TEXTS["short"])
+    raise Unsendable(MESSAGES["short"])
 
 
 def _interrupt_the_second(index: int) -> None:
@@ -359,14 +359,14 @@ def _exit_with(status: object) -> Failure:
 
 
 def _exit_at_once(index: int) -> None:
-    os._exit(STATUSES[-1])
+    os._exit(EXIT_STATUSES[-1])
 
 
 def _die(index: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-STATUSES = (1, 2, 127, 128, 254, 255)
+EXIT_STATUSES = (1, 2, 127, 128, 254, 255)
 """The exit statuses of failing processes."""
 
 
@@ -374,37 +374,37 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "write index": (None, _end),
     "write memory": (None, _end),
     "wait": (None, _wait),
-    "end in turn": (None, _end_in_turn(PACE)),
-    "end in turn and say so": (None, _end_in_turn(PACE)),
-    "end slowly in turn": (None, _end_in_turn(SLOW_PACE)),
+    "end in turn": (None, _end_in_turn(END_INTERVAL)),
+    "end in turn and say so": (None, _end_in_turn(END_INTERVAL)),
+    "end slowly in turn": (None, _end_in_turn(SLOW_END_INTERVAL)),
     "exit with 0": (None, _exit_with(0)),
     "exit with None": (None, _exit_with(None)),
     "second raises": (_raise, _wait),
-    **{f"second raises {text}": (_raise_text(text), _wait) for text in TEXTS},
+    **{f"second raises {text}": (_raise_message(text), _wait) for text in MESSAGES},
     "second raises below many calls": (_raise_below, _wait),
     "second raises what cannot be sent": (_raise_unsendable, _wait),
     "second interrupts itself": (None, _interrupt_the_second),
     "second exits": (_exit, _wait),
     "second is killed": (_die, _wait),
     "second raises, others refuse to end": (_raise, _wait),
-    **{f"second exits with {n}": (_exit_with(n), _wait) for n in STATUSES},
+    **{f"second exits with {n}": (_exit_with(n), _wait) for n in EXIT_STATUSES},
     "second exits with a text": (_exit_with("a text"), _wait),
     "second exits with None": (_exit_with(None), _end),
     "second ends at once": (_exit_at_once, _wait),
-    "first raises": (_raise_own_words, _wait),
-    "third raises": (_raise_own_words, _wait),
-    "last of five raises": (_raise_own_words, _wait),
-    "third raises, others end": (_raise_own_words, _end),
-    "all raise": (_raise_own_words, _end),
+    "first raises": (_raise_own_message, _wait),
+    "third raises": (_raise_own_message, _wait),
+    "last of five raises": (_raise_own_message, _wait),
+    "third raises, others end": (_raise_own_message, _end),
+    "all raise": (_raise_own_message, _end),
     "first and third are killed": (_die, _wait),
 }
 """The tasks of groups: how a process fails, and what a process does that has written.
 
-The first function runs in process 1, or in those that `FAILING` names. The second runs
-in all others, after they have added 100 and their index to their elements. In ``write
-memory``, forked processes add 1100 and their index."""
+The first function runs in process 1, or in those that `FAILING_INDICES` names. The
+second runs in all others, after they have added 100 and their index to their elements.
+In ``write memory``, forked processes add 1100 and their index."""
 
-FAILING: dict[str, list[int]] = {
+FAILING_INDICES: dict[str, list[int]] = {
     "first raises": [0],
     "third raises": [2],
     "last of five raises": [4],

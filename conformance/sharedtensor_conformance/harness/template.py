@@ -78,7 +78,7 @@ class Template:
         self.name = name
         self.implementation = implementation
         self.why_not = "" if implementation.preload else "it is not declared"
-        self._others = address
+        self._given_address = address
         self._mark = f"sts-template-{os.getpid()}-{id(self):x}"
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
@@ -89,21 +89,21 @@ class Template:
         """Start it if necessary; return whether it can fork owners."""
         if self.why_not or self._socket is not None:
             return not self.why_not
-        if not self._use_the_others():
+        if not self._connect_to_address():
             self._start()
-            self.why_not = self._refusal()
+            self.why_not = self._failure_reason()
             if self.why_not:
                 self.close()
                 kill_marked(self._mark)  # what the import has started
         return not self.why_not
 
-    def _use_the_others(self) -> bool:
+    def _connect_to_address(self) -> bool:
         """Connect to the template of another process; return whether that succeeded."""
-        if not self._others:
+        if not self._given_address:
             return False
         sock = socket.socket(socket.AF_UNIX)
         try:
-            sock.connect(self._others)
+            sock.connect(self._given_address)
         except OSError:
             sock.close()
             return False
@@ -111,18 +111,18 @@ class Template:
         return True
 
     def _start(self) -> None:
-        self._socket, theirs = socket.socketpair()
+        self._socket, other_end = socket.socketpair()
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", OWNER),
-                *(preloading.ARGUMENT, str(theirs.fileno())),
+                *(preloading.TEMPLATE_OPTION, str(other_end.fileno())),
             ],
-            pass_fds=[theirs.fileno()],
+            pass_fds=[other_end.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=self._environment(),
         )
-        theirs.close()
+        other_end.close()
 
     def _environment(self) -> dict[str, str]:
         setting = Setting.of_template(self.name)
@@ -130,10 +130,12 @@ class Template:
             "OMP_NUM_THREADS": "1",
             **os.environ,
             **setting.environment(),
-            preloading.MARK: self._mark.ljust(preloading.MARK_LENGTH),
+            preloading.STAGE_VARIABLE: self._mark.ljust(
+                preloading.STAGE_VARIABLE_LENGTH
+            ),
         }
 
-    def _refusal(self) -> str:
+    def _failure_reason(self) -> str:
         """Return why it cannot be used; empty if it can."""
         patience = self.implementation.patience
         try:

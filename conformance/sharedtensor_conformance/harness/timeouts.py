@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sharedtensor_conformance.adapter import Implementation
 
-SHORT = 3.0
+SHORT_ANSWER_TIMEOUT = 3.0
 """Seconds to wait for an answer after earlier waits were in vain."""
 
 
@@ -34,7 +34,7 @@ class Timeouts:
 
     def shorten(self) -> None:
         """Wait less for answers, because earlier waits were in vain."""
-        self.answer = min(self._declared, SHORT)
+        self.answer = min(self._declared, SHORT_ANSWER_TIMEOUT)
 
     def restore(self) -> None:
         """Wait for answers as long as declared."""

@@ -17,10 +17,10 @@ from typing import Any
 
 _LENGTH = struct.Struct(">I")
 _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid, see SO_PEERCRED in unix(7)
-_LONGEST = 256 << 20  # bytes of a message: more is no message
+_MAX_MESSAGE_BYTES = 256 << 20  # bytes of a message: more is no message
 _ONE_BYTE = b"\0"  # a descriptor travels with something, see unix(7)
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_ONLY_JSON = frozenset({bool, int, float, str, type(None)})  # what JSON has itself
+PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
+_JSON_TYPES = frozenset({bool, int, float, str, type(None)})  # what JSON has itself
 
 
 def after(seconds: float) -> float:
@@ -41,7 +41,7 @@ class Wire:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        self.garbled = ""  # why what came was no message; nothing comes after it
+        self.invalid_reason = ""  # why what came was no message; nothing comes after it
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message.
@@ -71,24 +71,27 @@ class Wire:
         interval = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
 
-    def receive(self, deadline: float | None = None, *, also: int = -1) -> Any:
+    def receive(self, deadline: float | None = None, *, process_fd: int = -1) -> Any:
         """Return the next message; `deadline` is a time of `time.monotonic`.
 
-        `also` is a descriptor that becomes readable when the other process has ended.
+        `process_fd` is a descriptor that becomes readable when the other process has
+        ended.
 
         Raises:
             WireClosed: the other end is closed, or sent invalid data.
             WireTimeout: the deadline passed.
         """
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size, deadline, also))
-        if length > _LONGEST:
-            raise self._no_message(f"it has {length} bytes")
+        (length,) = _LENGTH.unpack(
+            self._receive_exactly(_LENGTH.size, deadline, process_fd)
+        )
+        if length > _MAX_MESSAGE_BYTES:
+            raise self._invalid_message(f"it has {length} bytes")
         try:
-            message = json.loads(self._exactly(length, deadline, also))
+            message = json.loads(self._receive_exactly(length, deadline, process_fd))
         except (ValueError, RecursionError) as error:
-            raise self._no_message(str(error)) from error
+            raise self._invalid_message(str(error)) from error
         if not isinstance(message, dict):
-            raise self._no_message(f"{message!r:.80}")
+            raise self._invalid_message(f"{message!r:.80}")
         return message
 
     def send_socket(self, sock: socket.socket) -> None:
@@ -118,14 +121,16 @@ class Wire:
             raise WireClosed("the other end is gone")
         return socket.socket(fileno=descriptors[0])
 
-    def _no_message(self, why: str) -> WireClosed:
-        self.garbled = f"this is no message: {why}"
-        return WireClosed(self.garbled)
+    def _invalid_message(self, why: str) -> WireClosed:
+        self.invalid_reason = f"this is no message: {why}"
+        return WireClosed(self.invalid_reason)
 
-    def _exactly(self, count: int, deadline: float | None, also: int) -> bytes:
+    def _receive_exactly(
+        self, count: int, deadline: float | None, process_fd: int
+    ) -> bytes:
         parts = bytearray()
         while len(parts) < count:
-            self._wait(deadline, also)
+            self._wait(deadline, process_fd)
             try:
                 part = self.socket.recv(count - len(parts))
             except OSError as error:
@@ -135,13 +140,13 @@ class Wire:
             parts += part
         return bytes(parts)
 
-    def _wait(self, deadline: float | None, also: int) -> None:
+    def _wait(self, deadline: float | None, process_fd: int) -> None:
         if deadline is None:
             return
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
-        if also >= 0:
-            poller.register(also, select.POLLIN)
+        if process_fd >= 0:
+            poller.register(process_fd, select.POLLIN)
         remaining = max(0.0, deadline - time.monotonic())
         ready = {fd for fd, _ in poller.poll(remaining * 1000)}
         if not ready:
@@ -164,7 +169,7 @@ def encode(value: Any, refer: Callable[[Any], dict[str, Any]]) -> Any:
         case bytes():
             return {"bytes": value.hex()}
         case list():
-            if _ONLY_JSON.issuperset(map(type, value)):  # long ones are: of elements
+            if _JSON_TYPES.issuperset(map(type, value)):  # long ones are: of elements
                 return value
             return [encode(item, refer) for item in value]
         case tuple() if type(value) is tuple:
@@ -182,7 +187,7 @@ def decode(data: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
     """Return the value that `encode` described; `resolve` finds references."""
     match data:
         case list():
-            if _ONLY_JSON.issuperset(map(type, data)):
+            if _JSON_TYPES.issuperset(map(type, data)):
                 return data
             return [decode(item, resolve) for item in data]
         case {"complex": [real, imag]}:

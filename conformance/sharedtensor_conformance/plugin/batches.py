@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 
-PER_WORKER = 2
+BATCHES_PER_WORKER = 2
 """How many batches each worker gets, if all batches take the same time."""
 
-SHORTEST = 3.0
+MIN_BATCH_SECONDS = 3.0
 """The minimum duration of a batch in seconds; starting its processes costs time."""
 
 
@@ -71,7 +71,7 @@ def batches_of(
     alone = sum(map(seconds, cases)) - sum(map(seconds, sharing))
     units = _units(sharing, seconds, cause)
     total = alone + sum(unit.seconds for one in units.values() for unit in one)
-    longest = max(total / (PER_WORKER * workers), SHORTEST)
+    longest = max(total / (BATCHES_PER_WORKER * workers), MIN_BATCH_SECONDS)
     found = Batches({}, {})
     for configuration, its_units in units.items():
         whole = sum(unit.seconds for unit in its_units)

@@ -13,7 +13,7 @@ import pytest
 
 from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.plugin.batches import Batches, batches_of
-from sharedtensor_conformance.plugin.cases import BATCH, batch_named, case_id
+from sharedtensor_conformance.plugin.cases import BATCH, batch_in_nodeid, case_id
 from sharedtensor_conformance.plugin.enumeration import Axis, PlannedCase, id_in_report
 from sharedtensor_conformance.plugin.plan import Plan, durations_of, plan_of
 from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
@@ -38,7 +38,7 @@ class Groups:
         def cause(case: PlannedCase) -> Hashable | None:
             if runner.all_cases:
                 return None
-            known = runner.known.places(case.as_case(), case.configuration.id)
+            known = runner.known.entry_keys(case.as_case(), case.configuration.id)
             return known[0] if known else None
 
         cases = list(self.plan.chosen.values())
@@ -92,7 +92,7 @@ class Groups:
         return self.plan.chosen.get(id_in_report(nodeid))
 
     def _number(self, case: PlannedCase, nodeid: str) -> int:
-        named = batch_named(nodeid)
+        named = batch_in_nodeid(nodeid)
         return self.batches.number_of(case) if named is None else named
 
 

@@ -10,7 +10,7 @@ from sharedtensor_conformance.harness.marking import Marking
 from sharedtensor_conformance.harness.matrix import Configuration
 
 BATCH = pytest.StashKey[int]()
-IN_BATCH = re.compile(r"@(\d+)(?=[-\]])")
+BATCH_SUFFIX = re.compile(r"@(\d+)(?=[-\]])")
 """The suffix in pytest's name of a case that also runs in another batch."""
 
 
@@ -32,7 +32,7 @@ def case_id(item: pytest.Item) -> str:
     """Return the id of a case in reports."""
     assert isinstance(item, pytest.Function)
     parameters = f"[{item.callspec.id}]" if hasattr(item, "callspec") else ""
-    return f"{item.path.name}::{item.originalname}{IN_BATCH.sub('', parameters)}"
+    return f"{item.path.name}::{item.originalname}{BATCH_SUFFIX.sub('', parameters)}"
 
 
 def is_case(item: pytest.Item) -> bool:
@@ -40,9 +40,9 @@ def is_case(item: pytest.Item) -> bool:
     return marking_of(getattr(item, "function", None)) is not None
 
 
-def batch_named(nodeid: str) -> int | None:
+def batch_in_nodeid(nodeid: str) -> int | None:
     """Return the batch number in a node id, or None if there is none."""
-    found = IN_BATCH.search(nodeid)
+    found = BATCH_SUFFIX.search(nodeid)
     return int(found[1]) if found else None
 
 

@@ -39,12 +39,12 @@ class Cleanup:
         unrun = (Verdict.FOLLOWS, Verdict.UNSUPPORTED, Verdict.BLOCKED)
         if case.verdict in unrun and not case.remote_calls:
             return None
-        left = self.left_by(case, may_corrupt=may_corrupt)
+        left = self.leaks_of(case, may_corrupt=may_corrupt)
         if left is None or (left and not left.known):
             self._stages.retire()
         return left
 
-    def left_by(self, case: Case, *, may_corrupt: bool) -> Growth | None:
+    def leaks_of(self, case: Case, *, may_corrupt: bool) -> Growth | None:
         """Return what a failed case left behind, or None if that cannot be judged.
 
         It cannot be judged after a crash or a hang, or while a message is in flight.
@@ -54,7 +54,7 @@ class Cleanup:
         judges only leaks by SHOULD clauses are not counted either, because they would
         break these MUST clauses.
         """
-        stage = self._started()
+        stage = self._started_stage()
         judged = case.verdict in (Verdict.FAIL, Verdict.PASS) and not may_corrupt
         if not judged or stage is None or stage.in_flight:
             return None
@@ -72,11 +72,11 @@ class Cleanup:
         """Return what a case left behind and no expectation covers."""
         entry = self._entry_of(case) if case.expected else None
         if entry is None:
-            return left if not case.expected else replace(left, found=[])
-        found = [
-            leak for leak in left.found if not all(map(entry.expects_left, leak.named))
+            return left if not case.expected else replace(left, leaks=[])
+        unexpected = [
+            leak for leak in left.leaks if not all(map(entry.expects_left, leak.names))
         ]
-        return replace(left, found=found)
+        return replace(left, leaks=unexpected)
 
     def after_pass(self, case: Case) -> None:
         """Clean up; what remains is counted for LIFE-7.
@@ -84,7 +84,7 @@ class Cleanup:
         Raises:
             Exception: any error of a process while it is cleaned up.
         """
-        stage = self._started()
+        stage = self._started_stage()
         if stage is None:
             return
         try:
@@ -97,6 +97,6 @@ class Cleanup:
         if stage.in_flight or not stage.owner.is_alive() or not stage.peer.is_alive():
             self._stages.retire()
 
-    def _started(self) -> Stage | None:
+    def _started_stage(self) -> Stage | None:
         stage = self._stages.current
         return stage if stage and stage.supervision.is_started else None

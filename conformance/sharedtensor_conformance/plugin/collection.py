@@ -18,12 +18,15 @@ from sharedtensor_conformance.plugin.cases import (
     configuration_of,
     marking_of,
 )
-from sharedtensor_conformance.plugin.enumeration import axes_of, where
-from sharedtensor_conformance.plugin.known_deviations import Place, cheapest_first
+from sharedtensor_conformance.plugin.enumeration import (
+    axes_of,
+    selected_configurations,
+)
+from sharedtensor_conformance.plugin.known_deviations import EntryKey, cheapest_first
 from sharedtensor_conformance.plugin.plan import Plan, durations_of, plan_of
 from sharedtensor_conformance.plugin.state import RUNNER, SELECTION
 
-INDIRECT = ("configuration", "direction")
+INDIRECT_AXES = ("configuration", "direction")
 """Axes whose values a test gets through a fixture."""
 
 
@@ -48,17 +51,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     if "configuration" not in metafunc.fixturenames:
         metafunc.fixturenames.append("configuration")
-    places = _where(metafunc.config, marking)
+    configurations = _configurations(metafunc.config, marking)
     implementation = metafunc.config.stash[RUNNER].implementation
-    for axis in axes_of(metafunc.function, marking, places, implementation):
-        indirect = [name for name in axis.names if name in INDIRECT]
+    for axis in axes_of(metafunc.function, marking, configurations, implementation):
+        indirect = [name for name in axis.names if name in INDIRECT_AXES]
         rows, ids = in_each_batch(metafunc.config, marking, axis)
         metafunc.parametrize(axis.names, rows, ids=ids, indirect=indirect)
 
 
-def _where(config: pytest.Config, marking: Marking) -> list[Configuration]:
+def _configurations(config: pytest.Config, marking: Marking) -> list[Configuration]:
     implementation = config.stash[RUNNER].implementation
-    return where(marking, implementation, config.stash[SELECTION])
+    return selected_configurations(marking, implementation, config.stash[SELECTION])
 
 
 def _plan(config: pytest.Config) -> Plan:
@@ -102,17 +105,17 @@ def _known_deviations_first(
     if runner.all_cases:
         return marked
 
-    def places(one: tuple[pytest.Item, Marking]) -> list[Place]:
+    def entry_keys(one: tuple[pytest.Item, Marking]) -> list[EntryKey]:
         item, marking = one
         where = configuration_of(item)
         if where.why_not or marking.runs_last:
             return []
-        return runner.known.places(plan.chosen[case_id(item)].as_case(), where.id)
+        return runner.known.entry_keys(plan.chosen[case_id(item)].as_case(), where.id)
 
     plan = plan_of(config, config.stash[SELECTION], runner.implementation)
     durations = durations_of(config, runner.implementation)
 
-    def price(one: tuple[pytest.Item, Marking]) -> float:
+    def cost(one: tuple[pytest.Item, Marking]) -> float:
         return durations.seconds(plan.chosen[case_id(one[0])])
 
-    return cheapest_first(marked, places, price)
+    return cheapest_first(marked, entry_keys, cost)

@@ -17,10 +17,10 @@ from sharedtensor_conformance.harness.matrix import Configuration
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 from sharedtensor_conformance.report.records import Case, read_report
 
-DEFAULT = "reference"
+DEFAULT_IMPLEMENTATION = "reference"
 """The implementation whose durations are used if there are none of the judged one."""
 
-UNKNOWN = 0.1
+UNKNOWN_SECONDS = 0.1
 """Seconds for a case if no durations are known at all."""
 
 Table = Mapping[str, Mapping[str, float]]
@@ -36,9 +36,9 @@ class Durations:
         for row in table.values():
             for configuration, seconds in row.items():
                 every[configuration].append(seconds)
-        self._of_configuration = {name: fmean(all) for name, all in every.items()}
-        known = self._of_configuration.values()
-        self._of_any = fmean(known) if known else UNKNOWN
+        self._means = {name: fmean(all) for name, all in every.items()}
+        known = self._means.values()
+        self._mean = fmean(known) if known else UNKNOWN_SECONDS
 
     @property
     def tests(self) -> frozenset[str]:
@@ -58,7 +58,7 @@ class Durations:
             return row[where]
         if row:
             return fmean(row.values())
-        return self._of_configuration.get(where, self._of_any)
+        return self._means.get(where, self._mean)
 
 
 def table_of(cases: Iterable[Case]) -> dict[str, dict[str, float]]:
@@ -84,7 +84,7 @@ def load_durations(implementation: str, report: str | None) -> Durations:
     if report is not None:
         return Durations(table_of(read_report(report).cases))
     shipped = files("sharedtensor_conformance.durations")
-    for name in (implementation, DEFAULT):
+    for name in (implementation, DEFAULT_IMPLEMENTATION):
         file = shipped.joinpath(f"{name}.json")
         if file.is_file():
             return Durations(json.loads(file.read_text(encoding="utf-8")))

@@ -32,11 +32,11 @@ from sharedtensor_conformance.harness.matrix import (
     may_match,
     pairwise,
 )
-from sharedtensor_conformance.plugin.cases import IN_BATCH, marking_of
+from sharedtensor_conformance.plugin.cases import BATCH_SUFFIX, marking_of
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
-DIRECTED = frozenset({"sender", "receiver"})
+DIRECTED_FIXTURES = frozenset({"sender", "receiver"})
 """The fixtures that need the axis ``direction``."""
 
 
@@ -106,7 +106,7 @@ def _id(value: Any) -> str:
     return value if isinstance(value, str) else str(value.name)
 
 
-def where(
+def selected_configurations(
     marking: Marking, implementation: Implementation, selection: Selection
 ) -> list[Configuration]:
     """Return the configurations of a test; none if it is not selected."""
@@ -129,17 +129,17 @@ def _selects(selection: Selection, marking: Marking) -> bool:
 def axes_of(
     function: Callable[..., Any],
     marking: Marking,
-    places: list[Configuration],
+    configurations: list[Configuration],
     implementation: Implementation,
 ) -> list[Axis]:
     """Return the axes of a test, in order, without its own ``parametrize`` marks."""
     names = set(inspect.signature(function).parameters)
-    if names & DIRECTED:
+    if names & DIRECTED_FIXTURES:
         names.add("direction")
-    axes: dict[str, Sequence[Any]] = {"configuration": places}
-    for name, values in _axes(implementation).items():
+    axes: dict[str, Sequence[Any]] = {"configuration": configurations}
+    for name, values in _values_of_axes(implementation).items():
         if name in names:
-            axes[name] = values[:1] if places[0].why_not else values
+            axes[name] = values[:1] if configurations[0].why_not else values
     if marking.pairwise:
         # Only declared kinds of views. Each pair of values has to occur in a row.
         return [Axis(tuple(axes), pairwise(list(axes.values())))]
@@ -165,7 +165,7 @@ def _absent_views(
             yield [*(first | {"configuration": place, "layout": layout}).values()]
 
 
-def _axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
+def _values_of_axes(implementation: Implementation) -> dict[str, tuple[Any, ...]]:
     return {
         "channel": implementation.channels,
         "direction": DIRECTIONS,
@@ -187,8 +187,9 @@ def all_cases(
         assert marking is not None
         if selection.cases and not any(may_match(test, one) for one in selection.cases):
             continue
-        if places := where(marking, implementation, selection):
-            axes = axes_of(function, marking, places, implementation)
+        chosen = selected_configurations(marking, implementation, selection)
+        if chosen:
+            axes = axes_of(function, marking, chosen, implementation)
             yield from _cases_of(test, function, axes)
 
 
@@ -210,7 +211,7 @@ def id_in_report(nodeid: str) -> str:
     A node id has no file if pytest was given a module outside its root folder.
     """
     path, mark, rest = nodeid.partition("::")
-    case = IN_BATCH.sub("", rest)
+    case = BATCH_SUFFIX.sub("", rest)
     file = PurePosixPath(path).name or _files().get(case.partition("[")[0], "")
     return f"{file}{mark}{case}"
 

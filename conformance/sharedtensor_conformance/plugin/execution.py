@@ -32,7 +32,7 @@ VERDICT_OF: dict[type[Exception], Verdict] = {
     Unsupported: Verdict.UNSUPPORTED,
 }
 
-MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+MALFORMED_VALUE_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """Exceptions of a test's own line if it received, for example, None for a tensor."""
 
 
@@ -58,7 +58,7 @@ class Outcome:
     clauses: tuple[str, ...] = ()
 
     @classmethod
-    def of_story_that_returned(cls) -> Outcome:
+    def of_return(cls) -> Outcome:
         """Return a pass, or an error if the test made no check or no remote call.
 
         Such a test would pass on any implementation.
@@ -73,7 +73,7 @@ class Outcome:
         """Return the outcome for an exception that a test raised."""
         verdict = VERDICT_OF.get(type(error), Verdict.ERROR)
         evidence = str(error)
-        if isinstance(error, MISSHAPEN) and _raised_in_a_test(error):
+        if isinstance(error, MALFORMED_VALUE_ERRORS) and _raised_in_a_test(error):
             verdict = Verdict.FAIL
             evidence = f"what arrived has another form: {type(error).__name__}: {error}"
         if verdict is Verdict.ERROR and not isinstance(error, HarnessFault):
@@ -90,7 +90,7 @@ class Outcome:
     def _now(cls, verdict: Verdict, evidence: str = "") -> Outcome:
         return cls(verdict, evidence, tally.checks, tally.remote_calls)
 
-    def of_a_test_mainly_about(self, *clauses: str) -> Outcome:
+    def with_main_clauses(self, *clauses: str) -> Outcome:
         """Return the outcome with these clauses after the ones that it names itself."""
         if self.verdict.broken:
             return replace(self, clauses=(*self.clauses, *clauses))

@@ -24,7 +24,7 @@ from sharedtensor_conformance.plugin.cases import batch_of, case_id, marking_of
 from sharedtensor_conformance.plugin.options import selection_of
 from sharedtensor_conformance.plugin.plan import durations_of, plan_of
 from sharedtensor_conformance.plugin.recorder import Recorder
-from sharedtensor_conformance.plugin.runner import Runner, Story
+from sharedtensor_conformance.plugin.runner import PreparedCase, Runner
 from sharedtensor_conformance.plugin.smoke_test import run_smoke_test
 from sharedtensor_conformance.plugin.stages import Stages
 from sharedtensor_conformance.plugin.state import RECORDER, RUNNER, SELECTION
@@ -38,10 +38,10 @@ pytest_plugins = [
     "sharedtensor_conformance.plugin.progress",
 ]
 
-SHARED = "sharedtensor_conformance"
+SHARED_DATA_KEY = "sharedtensor_conformance"
 """The key of the data that the controller sends to the xdist workers."""
 
-MOST_WORKERS = 16
+MAX_WORKERS = 16
 """The limit for ``-n auto``: more workers do not shorten the longest batch."""
 
 
@@ -57,12 +57,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if worker is None:
         _configure_controller(config)
     else:
-        _configure(config, worker[SHARED], _stages(worker[SHARED]))
+        _configure(config, worker[SHARED_DATA_KEY], _stages(worker[SHARED_DATA_KEY]))
 
 
 def _configure_controller(config: pytest.Config) -> None:
     """Load the adapter, run the smoke test and start recording, for all workers."""
-    implementation = _described(config)
+    implementation = _load_description(config)
     selection = selection_of(config, implementation)
     recorder = Recorder(config, implementation, selection)
     config.stash[RECORDER] = recorder
@@ -91,7 +91,7 @@ def _configure_controller(config: pytest.Config) -> None:
         config.option.reportchars = ""
 
 
-def _described(config: pytest.Config) -> Implementation:
+def _load_description(config: pytest.Config) -> Implementation:
     """Return what the adapter declares.
 
     Raises:
@@ -99,7 +99,7 @@ def _described(config: pytest.Config) -> Implementation:
     """
     name, timeout = config.option.impl, config.option.patience
     try:
-        description = inspection.describe(name, timeout or inspection.DEADLINE)
+        description = inspection.describe(name, timeout or inspection.LOADING_TIMEOUT)
     except loader.LoadingError as error:
         raise pytest.UsageError(str(error)) from None
     if description.problems:
@@ -147,7 +147,7 @@ def _real_stderr(config: pytest.Config) -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Send the data of the controller to an xdist worker."""
-    node.workerinput[SHARED] = node.config._conformance_shared
+    node.workerinput[SHARED_DATA_KEY] = node.config._conformance_shared
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -161,7 +161,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     each = 4 if config.option.one_per_clause else 2
-    return min(each * len(os.sched_getaffinity(0)), MOST_WORKERS)
+    return min(each * len(os.sched_getaffinity(0)), MAX_WORKERS)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -205,7 +205,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     runner = config.stash[RUNNER]
     plan = plan_of(config, config.stash[SELECTION], runner.implementation)
     planned = plan.chosen[case_id(pyfuncitem)]
-    case = runner.run(Story(planned, test, batch_of(pyfuncitem)))
+    case = runner.run(PreparedCase(planned, test, batch_of(pyfuncitem)))
     pyfuncitem.user_properties.append(("case", json.dumps(case.as_data())))
     _report_to_pytest(case, runner.decides(case))
     return True

@@ -17,8 +17,8 @@ from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict
 
 Item = TypeVar("Item")
-Place = tuple[int, str]
-"""An entry of the expectations in a configuration."""
+EntryKey = tuple[int, str]
+"""The number of an entry of the expectations, and a configuration."""
 
 
 class KnownDeviations:
@@ -34,7 +34,7 @@ class KnownDeviations:
         self._version = version
         # Computed once: comparing versions is slow, and this is used for every case.
         self._applying = expected.applying_to(version)
-        self._confirmed: dict[Place, list[Case]] = {}
+        self._confirmed: dict[EntryKey, list[Case]] = {}
         self._hung: set[tuple[str, str]] = set()  # causes, each in a configuration
 
     def confirm(self, case: Case, configuration: str) -> None:
@@ -51,8 +51,8 @@ class KnownDeviations:
         A case of the same cause must have broken all its clauses already. So the
         verdicts of these clauses are the same as if the case were run and failed.
         """
-        for place in self.places(case, configuration):
-            for shown in self._confirmed.get(place, ()):
+        for key in self.entry_keys(case, configuration):
+            for shown in self._confirmed.get(key, ()):
                 if set(case.clauses) <= set(shown.clauses):
                     evidence = f"not run: it has the same cause as {shown.id}"
                     return Outcome(Verdict.FOLLOWS, f"{evidence}, which was confirmed")
@@ -60,36 +60,37 @@ class KnownDeviations:
 
     def has_hung(self, case: Case, configuration: str) -> bool:
         """Return whether a case of the same cause hung here, as expected."""
-        about = self._about(case)
+        about = self._concerning(case)
         return any((entry.cause, configuration) in self._hung for entry in about)
 
-    def places(self, case: Case, configuration: str) -> list[Place]:
+    def entry_keys(self, case: Case, configuration: str) -> list[EntryKey]:
         """Return the entries that concern a case, each with the configuration."""
-        return [(entry.number, configuration) for entry in self._about(case)]
+        return [(entry.number, configuration) for entry in self._concerning(case)]
 
-    def _about(self, case: Case) -> list[Expectation]:
+    def _concerning(self, case: Case) -> list[Expectation]:
         """Return the entries that concern a case, for any verdict."""
         return [entry for entry in self._applying if entry.concerns(case)]
 
 
 def cheapest_first(
     items: Sequence[Item],
-    places: Callable[[Item], Sequence[Place]],
-    price: Callable[[Item], float],
+    entry_keys: Callable[[Item], Sequence[EntryKey]],
+    cost: Callable[[Item], float],
 ) -> list[Item]:
     """Return the cases, the cheapest one of each known deviation before the others.
 
     Args:
         items: the cases, in order.
-        places: returns the entries that concern a case, each with its configuration.
-        price: returns the cost of a case.
+        entry_keys: returns the entries that concern a case, each with its
+            configuration.
+        cost: returns the cost of a case.
     """
-    members: dict[Place, list[int]] = {}
+    members: dict[EntryKey, list[int]] = {}
     for number, item in enumerate(items):
-        for place in places(item):
-            members.setdefault(place, []).append(number)
+        for key in entry_keys(item):
+            members.setdefault(key, []).append(number)
     order = {number: (number, 1) for number in range(len(items))}
     for numbers in members.values():
-        cheapest = min(numbers, key=lambda number: (price(items[number]), number))
+        cheapest = min(numbers, key=lambda number: (cost(items[number]), number))
         order[cheapest] = min(order[cheapest], (numbers[0], 0))
     return [items[number] for number in sorted(order, key=order.__getitem__)]

@@ -14,7 +14,7 @@ from sharedtensor_conformance.harness.matrix import Configuration
 
 Case = TypeVar("Case")
 
-FEW = 4
+MAX_CLAUSES = 4
 """A case that cites more clauses than this is chosen only if no other case is left."""
 
 
@@ -22,7 +22,7 @@ def one_per_clause(
     cases: Sequence[Case],
     marking_of: Callable[[Case], Marking],
     configuration_of: Callable[[Case], Configuration],
-    asked_for: Sequence[str] = (),
+    required: Sequence[str] = (),
 ) -> list[Case]:
     """Return one case for each clause that the cases cite, in their order.
 
@@ -35,24 +35,26 @@ def one_per_clause(
         cases: objects of any type that represent cases.
         marking_of: returns the test's clauses and other properties of a case.
         configuration_of: returns the configuration of a case.
-        asked_for: the clauses that need a case; empty means all of them.
+        required: the clauses that need a case; empty means all of them.
     """
 
-    def price(place: int) -> tuple[bool, bool, bool, int]:
+    def cost(place: int) -> tuple[bool, bool, bool, int]:
         marking, where = marking_of(cases[place]), configuration_of(cases[place])
         forks = where.start_method == "fork"
         return (
             bool(where.why_not),
             not forks,
-            marking.isolated or marking.may_corrupt or len(marking.clauses) > FEW,
+            marking.isolated
+            or marking.may_corrupt
+            or len(marking.clauses) > MAX_CLAUSES,
             place,
         )
 
     chosen: set[int] = set()
     represented: set[str] = set()
-    for place in sorted(range(len(cases)), key=price):
+    for place in sorted(range(len(cases)), key=cost):
         cited = set(marking_of(cases[place]).clauses)
-        if new := (cited & set(asked_for or cited)) - represented:
+        if new := (cited & set(required or cited)) - represented:
             represented |= new
             chosen.add(place)
     return [cases[place] for place in sorted(chosen)]

@@ -54,22 +54,22 @@ class Parts:
         if len(results) < self.awaited[case.id]:
             return None
         del self._results[case.id]
-        return _made_one(results)
+        return _combine(results)
 
     def are_missing(self, id: str) -> bool:
         """Return whether a case has some results but not all."""
         return id in self._results
 
-    def left(self) -> list[Case]:
+    def incomplete_broken(self) -> list[Case]:
         """Return the broken cases with missing results.
 
         A case with one broken result is broken, whatever the missing results are.
         """
-        made = [_made_one(results) for results in self._results.values()]
+        made = [_combine(results) for results in self._results.values()]
         return [case for case in made if case.verdict.broken]
 
 
-def _made_one(results: list[Result]) -> Case:
+def _combine(results: list[Result]) -> Case:
     """Return the combined case, and change the last report to the worst result."""
     last, case = results[-1]
     if len(results) == 1:

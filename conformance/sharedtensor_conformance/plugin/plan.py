@@ -50,15 +50,15 @@ def plan_of(
         pytest.UsageError: the report with the durations cannot be read.
     """
     if PLAN not in config.stash:
-        config.stash[PLAN] = _made(config, selection, implementation)
+        config.stash[PLAN] = _make_plan(config, selection, implementation)
     return config.stash[PLAN]
 
 
-def _made(
+def _make_plan(
     config: pytest.Config, selection: Selection, implementation: Implementation
 ) -> Plan:
     known = list(all_cases(selection, implementation))
-    chosen, shard = _selected(known, selection), None
+    chosen, shard = _select(known, selection), None
     if config.option.shard:
         number, count = config.option.shard
         seconds = durations_of(config, implementation).seconds
@@ -83,19 +83,19 @@ def durations_of(config: pytest.Config, implementation: Implementation) -> Durat
         raise pytest.UsageError(str(error)) from None
 
 
-def _selected(known: list[PlannedCase], selection: Selection) -> list[PlannedCase]:
+def _select(known: list[PlannedCase], selection: Selection) -> list[PlannedCase]:
     chosen = known
     if selection.cases:
-        chosen = [case for case in chosen if _wanted(case.id, selection.cases)]
+        chosen = [case for case in chosen if _matches_any(case.id, selection.cases)]
     if selection.one_per_clause:
         chosen = one_per_clause(
             chosen,
             marking_of=lambda case: case.marking,
             configuration_of=lambda case: case.configuration,
-            asked_for=selection.clauses,
+            required=selection.clauses,
         )
     return chosen
 
 
-def _wanted(id: str, patterns: tuple[str, ...]) -> bool:
+def _matches_any(id: str, patterns: tuple[str, ...]) -> bool:
     return any(matches(id, pattern) for pattern in patterns)

@@ -24,7 +24,7 @@ from sharedtensor_conformance.report.judge import required_levels
 from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.verdicts import Verdict, of_clause
 
-PRIOR = 10.0
+PRIOR_SECONDS = 10.0
 """The estimate starts as if cases of this recorded duration had taken exactly that."""
 
 
@@ -80,7 +80,7 @@ class Clauses:
         return said
 
 
-class Clock:
+class TimeEstimate:
     """Estimates the remaining time from recorded durations.
 
     Args:
@@ -105,11 +105,11 @@ class Clock:
         """
         remaining = sum(self._remaining.values())
         done = self._total - remaining
-        pace = (elapsed + PRIOR / self._workers) / (done + PRIOR)
+        pace = (elapsed + PRIOR_SECONDS / self._workers) / (done + PRIOR_SECONDS)
         return remaining * pace
 
 
-def told(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a rounded duration with its unit."""
     if seconds < 55:
         return f"{max(5, 5 * round(seconds / 5))} s"
@@ -124,7 +124,7 @@ class Progress:
         self.recorder = recorder
         self.reporter = reporter
         self.clauses = Clauses(strict=bool(reporter.config.getoption("strict")))
-        self.clock: Clock | None = None
+        self.clock: TimeEstimate | None = None
         self._began = 0.0
         self._seen = 0
         self._active = False
@@ -176,18 +176,18 @@ class Progress:
         parts = [
             str(self.clauses),
             f"{len(cases)} of {self.recorder.planned} cases",
-            f"{told(left)} left",
+            f"{format_duration(left)} left",
             _listed(self._running.values()),
         ]
         self._write(" | ".join(part for part in parts if part))
 
-    def _clock(self) -> Clock:
+    def _clock(self) -> TimeEstimate:
         if self.clock is None:
             config, awaited = self.recorder.config, self.recorder.awaited
             durations = durations_of(config, self.recorder.implementation)
             seconds = {id: durations.seconds(case) for id, case in awaited.items()}
             workers = config.getoption("numprocesses", None) or 1
-            self.clock = Clock(seconds, workers)
+            self.clock = TimeEstimate(seconds, workers)
         return self.clock
 
     def _write(self, text: str) -> None:

@@ -44,7 +44,7 @@ from sharedtensor_conformance.report.records import (
 from sharedtensor_conformance.report.terminal import plural, render
 from sharedtensor_conformance.report.verdicts import Verdict
 
-NOTHING_SELECTED = 4
+STATUS_NOTHING_SELECTED = 4
 
 
 @contextmanager
@@ -67,11 +67,14 @@ class Recorder:
     """Collects the cases of a run."""
 
     def __init__(
-        self, config: pytest.Config, implementation: Implementation, chosen: Selection
+        self,
+        config: pytest.Config,
+        implementation: Implementation,
+        selection: Selection,
     ) -> None:
         self.config = config
         self.implementation = implementation
-        self.chosen = chosen
+        self.selection = selection
         self.expectations_file = expectations_file(config, implementation)
         self.cases: list[Case] = []
         self.planned = -1
@@ -112,7 +115,7 @@ class Recorder:
         pytest may have deselected planned cases, and may have collected tests that do
         not belong to the suite.
         """
-        plan = plan_of(self.config, self.chosen, self.implementation)
+        plan = plan_of(self.config, self.selection, self.implementation)
         self.parts.expect(nodeids)
         found = self.parts.awaited
         awaited = {id: case for id, case in plan.chosen.items() if id in found}
@@ -122,7 +125,7 @@ class Recorder:
         self.run = run_record(
             self.config,
             self.implementation,
-            self.chosen,
+            self.selection,
             plan,
             expectations=self.expectations_file,
             private_shm=self.private_shm,
@@ -187,10 +190,10 @@ class Recorder:
             return
         if self.planned < 0:
             self.empty = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
-            session.exitstatus = NOTHING_SELECTED if self.empty else exitstatus
+            session.exitstatus = STATUS_NOTHING_SELECTED if self.empty else exitstatus
             return
         self.stopped = str(session.shouldfail or session.shouldstop or self.stopped)
-        for case in self.parts.left():
+        for case in self.parts.incomplete_broken():
             self.add(case)
         self.summary = self._summarise()
         self.writer.write(self.summary)
@@ -231,7 +234,7 @@ class Recorder:
             terminalreporter.write_line(end)
 
     def _why_empty(self) -> str:
-        plan = plan_of(self.config, self.chosen, self.implementation)
+        plan = plan_of(self.config, self.selection, self.implementation)
         if plan.shard and plan.shard.cases and not plan.chosen:
             return (
                 f"the shard {plan.shard} is empty: the selection has only "

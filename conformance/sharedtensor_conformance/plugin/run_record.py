@@ -22,7 +22,7 @@ from sharedtensor_conformance.plugin.options import OPTIONS, REPEATED
 from sharedtensor_conformance.plugin.plan import Plan
 from sharedtensor_conformance.report import records
 
-LIMITS = ("--patience", "--case-limit", "--histories", "--history-seed")
+LIMIT_OPTIONS = ("--patience", "--case-limit", "--histories", "--history-seed")
 """The options with a number that verdicts may depend on."""
 
 
@@ -47,7 +47,7 @@ def expectations_file(
 def run_record(
     config: pytest.Config,
     implementation: Implementation,
-    chosen: Selection,
+    selection: Selection,
     plan: Plan,
     *,
     expectations: str | None,
@@ -67,12 +67,12 @@ def run_record(
             cpus=os.cpu_count() or 1,
             privileged=os.geteuid() == 0,
             private_shm=private_shm,
-            cuda=_cuda_of(chosen),
+            cuda=_cuda_of(selection),
         ),
         selection=records.Selection(
-            full=chosen.full and not left_out and plan.shard is None,
+            full=selection.full and not left_out and plan.shard is None,
             options=_given(config, expectations),
-            device="cuda" if "cuda" in chosen.devices else "cpu",
+            device="cuda" if "cuda" in selection.devices else "cpu",
             strict=bool(config.getoption("strict")),
             expectations=Path(expectations).name if expectations else None,
             left_out=left_out,
@@ -85,11 +85,11 @@ def run_record(
     )
 
 
-def _cuda_of(chosen: Selection) -> records.Cuda | None:
+def _cuda_of(selection: Selection) -> records.Cuda | None:
     """Return the facts about CUDA, or None if no CUDA device was requested."""
-    if not {"cuda", "emulated"}.intersection(chosen.devices):
+    if not {"cuda", "emulated"}.intersection(selection.devices):
         return None
-    found = cuda_facts.found_by()
+    found = cuda_facts.facts_of()
     return records.Cuda.from_data(found) if found else None
 
 
@@ -116,7 +116,7 @@ def _given(config: pytest.Config, expectations: str | None) -> tuple[str, ...]:
         given.append("--shard={}/{}".format(*config.option.shard))
     for option in OPTIONS:
         value = getattr(config.option, option.key)
-        if option.name in LIMITS and value != option.default:
+        if option.name in LIMIT_OPTIONS and value != option.default:
             given.append(f"{option.name}={value}")
         elif not option.metavar and not option.choices and value:
             given.append(option.name)

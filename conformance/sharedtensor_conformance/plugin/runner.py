@@ -36,7 +36,7 @@ from sharedtensor_conformance.report.records import Case
 from sharedtensor_conformance.report.signatures import ALSO_LEFT, STATE_DEPENDENT
 from sharedtensor_conformance.report.verdicts import Verdict
 
-FAILED_STARTS = 2
+MAX_FAILED_STARTS = 2
 """A configuration is blocked after this number of failed starts in a row."""
 
 MANY_HANGS = 3
@@ -44,7 +44,7 @@ MANY_HANGS = 3
 
 
 @dataclass(frozen=True)
-class Story:
+class PreparedCase:
     """A case that is to be run.
 
     Args:
@@ -73,7 +73,7 @@ class Story:
 
 
 @dataclass
-class Track:
+class ConfigurationState:
     """The state of a configuration after the cases that have run so far.
 
     Args:
@@ -130,25 +130,27 @@ class Runner:
         self.known = KnownDeviations(self.expected, self.implementation.version)
         self.watchdog = Watchdog(limit, self.stages.abandon, stderr)
         self._cleanup = Cleanup(stages, self._entry_of)
-        self._tracks: defaultdict[str, Track] = defaultdict(Track)
+        self._states: defaultdict[str, ConfigurationState] = defaultdict(
+            ConfigurationState
+        )
 
     def close(self) -> None:
         """End all processes."""
         self.stages.close()
 
-    def _stage_of(self, story: Story) -> Stage:
-        return self.stages.of(story.configuration, story.batch)
+    def _stage_of(self, prepared: PreparedCase) -> Stage:
+        return self.stages.of(prepared.configuration, prepared.batch)
 
-    def _track_of(self, story: Story) -> Track:
-        return self._tracks[story.configuration.id]
+    def _state_of(self, prepared: PreparedCase) -> ConfigurationState:
+        return self._states[prepared.configuration.id]
 
     # Verdicts
 
-    def run(self, story: Story) -> Case:
+    def run(self, prepared: PreparedCase) -> Case:
         """Run a case and return its line in the report."""
         started = time.perf_counter()
         with self.watchdog.watching():
-            case = self._judge(story)
+            case = self._judge(prepared)
         return replace(case, seconds=round(time.perf_counter() - started, 6))
 
     def decides(self, case: Case) -> bool:
@@ -159,34 +161,34 @@ class Runner:
         binding = "MUST" in levels or (self.strict and "SHOULD" in levels)
         return case.verdict.broken and not case.expected and binding
 
-    def _judge(self, story: Story) -> Case:
-        outcome = self._foregone(story) or self._execute(story)
-        outcome = outcome.of_a_test_mainly_about(*story.marking.mainly)
-        case = self._expect(outcome.on(story.as_case()))
-        if not outcome.known and self._is_repeated(case, story):
-            case = self._repeat(case, story)
+    def _judge(self, prepared: PreparedCase) -> Case:
+        outcome = self._outcome_without_run(prepared) or self._execute(prepared)
+        outcome = outcome.with_main_clauses(*prepared.marking.mainly)
+        case = self._expect(outcome.on(prepared.as_case()))
+        if not outcome.known and self._is_repeated(case, prepared):
+            case = self._repeat(case, prepared)
         elif case.verdict is not Verdict.PASS:
-            case = _with_leak(case, self._clean_up_failure(case, story))
+            case = _with_leak(case, self._clean_up_failure(case, prepared))
         if case.verdict is Verdict.PASS:
             case = self._clean_up_pass(case)
-        self.known.confirm(case, story.configuration.id)
+        self.known.confirm(case, prepared.configuration.id)
         return case
 
-    def _foregone(self, story: Story) -> Outcome | None:
+    def _outcome_without_run(self, prepared: PreparedCase) -> Outcome | None:
         """Return the outcome of a case that does not have to be run, else None."""
-        configuration = story.configuration
+        configuration = prepared.configuration
         if configuration.why_not:
             kind = Verdict.UNSUPPORTED if configuration.unsupported else Verdict.NOT_RUN
             return Outcome(kind, configuration.why_not)
         if self.blocked:
             return Outcome(Verdict.BLOCKED, self.blocked)
-        return self._track_of(story).why_not or self._following(story)
+        return self._state_of(prepared).why_not or self._follows(prepared)
 
-    def _following(self, story: Story) -> Outcome | None:
+    def _follows(self, prepared: PreparedCase) -> Outcome | None:
         """Return the outcome of a case whose known cause is confirmed, else None."""
-        if self.all_cases or story.marking.runs_last:
+        if self.all_cases or prepared.marking.runs_last:
             return None
-        return self.known.outcome(story.as_case(), story.configuration.id)
+        return self.known.outcome(prepared.as_case(), prepared.configuration.id)
 
     def _expect(self, case: Case) -> Case:
         if not case.verdict.broken:
@@ -199,39 +201,39 @@ class Runner:
 
     # Execution
 
-    def _execute(self, story: Story) -> Outcome:
+    def _execute(self, prepared: PreparedCase) -> Outcome:
         tally.reset()
-        stage, track = self._stage_of(story), self._track_of(story)
-        if self._is_going_to_hang(story):
+        stage, state = self._stage_of(prepared), self._state_of(prepared)
+        if self._is_going_to_hang(prepared):
             stage.timeouts.shorten()
         else:
             stage.timeouts.restore()
         try:
-            if not story.marking.isolated:
-                _make_ready(stage, story.marking)
+            if not prepared.marking.isolated:
+                _make_ready(stage, prepared.marking)
         except Exception as error:
-            return self._failed_start(track, self._outcome_of(error))
-        track.failed_starts = 0
+            return self._failed_start(state, self._outcome_of(error))
+        state.failed_starts = 0
         try:
-            story.test()
+            prepared.test()
         except Exception as error:
             return self._outcome_of(error)
-        return Outcome.of_story_that_returned()
+        return Outcome.of_return()
 
-    def _is_going_to_hang(self, story: Story) -> bool:
+    def _is_going_to_hang(self, prepared: PreparedCase) -> bool:
         """Return whether the case will probably hang and gets short deadlines."""
-        configuration = story.configuration.id
-        known = self.known.has_hung(story.as_case(), configuration)
-        return known or self._track_of(story).hangs_often
+        configuration = prepared.configuration.id
+        known = self.known.has_hung(prepared.as_case(), configuration)
+        return known or self._state_of(prepared).hangs_often
 
-    def _failed_start(self, track: Track, outcome: Outcome) -> Outcome:
-        track.failed_starts += 1
+    def _failed_start(self, state: ConfigurationState, outcome: Outcome) -> Outcome:
+        state.failed_starts += 1
         self.stages.retire()  # processes that did start are not used
         if outcome.verdict is Verdict.NOT_RUN:
-            track.why_not = outcome
-        elif track.failed_starts >= FAILED_STARTS:
+            state.why_not = outcome
+        elif state.failed_starts >= MAX_FAILED_STARTS:
             evidence = f"its processes cannot be started: {outcome.evidence}"
-            track.why_not = Outcome(Verdict.BLOCKED, evidence)
+            state.why_not = Outcome(Verdict.BLOCKED, evidence)
         return outcome
 
     def _outcome_of(self, error: Exception) -> Outcome:
@@ -241,33 +243,35 @@ class Runner:
 
     # Repetition
 
-    def _is_repeated(self, case: Case, story: Story) -> bool:
+    def _is_repeated(self, case: Case, prepared: PreparedCase) -> bool:
         failed = case.verdict in (Verdict.FAIL, Verdict.CRASH, Verdict.HANG)
         failed = failed and self.repeats and not self.watchdog.expired
-        track = self._track_of(story)
-        new = case.test not in track.confirmed
-        return failed and not case.expected and not track.hangs_often and new
+        state = self._state_of(prepared)
+        new = case.test not in state.confirmed
+        return failed and not case.expected and not state.hangs_often and new
 
-    def _repeat(self, case: Case, story: Story) -> Case:
-        left = self._cleanup.left_by(case, may_corrupt=story.marking.may_corrupt)
+    def _repeat(self, case: Case, prepared: PreparedCase) -> Case:
+        left = self._cleanup.leaks_of(case, may_corrupt=prepared.marking.may_corrupt)
         self.stages.retire()
-        with self._stage_of(story).waiting_in_full():
-            again = self._execute(story)
-        later = self._clean_up_failure(again.on(case), story)
+        with self._stage_of(prepared).waiting_in_full():
+            again = self._execute(prepared)
+        later = self._clean_up_failure(again.on(case), prepared)
         case = _with_leak(case, left or later)
         if again.verdict is Verdict.PASS:
             evidence = STATE_DEPENDENT + case.evidence
             return replace(case, repeated="vanished", evidence=evidence)
-        self._track_of(story).confirmed.add(case.test)
+        self._state_of(prepared).confirmed.add(case.test)
         return replace(case, repeated="same")
 
     # Cleaning up
 
-    def _clean_up_failure(self, case: Case, story: Story) -> Growth | None:
+    def _clean_up_failure(self, case: Case, prepared: PreparedCase) -> Growth | None:
         # An expected hang says nothing about cases with other causes.
         new = case.verdict is Verdict.HANG and not case.expected
-        self._track_of(story).hangs += new
-        return self._cleanup.after_failure(case, may_corrupt=story.marking.may_corrupt)
+        self._state_of(prepared).hangs += new
+        return self._cleanup.after_failure(
+            case, may_corrupt=prepared.marking.may_corrupt
+        )
 
     def _clean_up_pass(self, case: Case) -> Case:
         try:
@@ -289,7 +293,7 @@ def _make_ready(stage: Stage, marking: Marking) -> None:
 
 
 def _with_leak(case: Case, left: Growth | None) -> Case:
-    also = [str(leak) for leak in left.found] if left else []
+    also = [str(leak) for leak in left.leaks] if left else []
     also = [said for said in also if said not in case.evidence]
     if not also:
         return case

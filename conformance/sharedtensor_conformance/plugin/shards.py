@@ -19,7 +19,7 @@ from hashlib import sha256
 
 from sharedtensor_conformance.plugin.enumeration import PlannedCase
 
-PIECES = 4
+PIECES_PER_SHARD = 4
 """A group of cases of one configuration takes at most this fraction of a shard: 1/4.
 
 One worker runs such a group, so a shard needs several groups to keep workers busy.
@@ -97,7 +97,7 @@ def _largest_first(piece: _Piece) -> tuple[int, str, int]:
 def _pieces(
     cases: Sequence[PlannedCase], count: int, costs: dict[str, int]
 ) -> list[_Piece]:
-    limit = sum(costs.values()) / (PIECES * count)
+    limit = sum(costs.values()) / (PIECES_PER_SHARD * count)
     groups: defaultdict[str, list[PlannedCase]] = defaultdict(list)
     for case in cases:
         if case.shares_processes:

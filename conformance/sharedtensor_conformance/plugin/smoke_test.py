@@ -10,7 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sharedtensor_conformance.adapter import Implementation
-from sharedtensor_conformance.harness.matrix import PREFERRED, Configuration, Selection
+from sharedtensor_conformance.harness.matrix import (
+    PREFERRED_METHODS,
+    Configuration,
+    Selection,
+)
 from sharedtensor_conformance.harness.stage import Stage
 from sharedtensor_conformance.harness.watchdog import Watchdog
 from sharedtensor_conformance.plugin.stages import Stages
@@ -51,7 +55,9 @@ def _first_configuration(
     strategies = selection.strategies or implementation.strategies
     methods = selection.start_methods or implementation.start_methods
     first = ("fork",) if selection.one_per_clause else ()
-    method = next(one for one in (*first, *PREFERRED, *methods) if one in methods)
+    method = next(
+        one for one in (*first, *PREFERRED_METHODS, *methods) if one in methods
+    )
     return Configuration(strategies[0], method)
 
 

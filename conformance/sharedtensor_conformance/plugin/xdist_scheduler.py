@@ -18,7 +18,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from sharedtensor_conformance.plugin.batching import groups_of
 
-SOON = 1.0
+SOON_SECONDS = 1.0
 """A worker that will be free within this time, in seconds, gets the longest batch."""
 
 
@@ -36,7 +36,7 @@ class BatchScheduling(LoadScopeScheduling):
 
     def _assign_work_unit(self, node: Any) -> None:
         """Give a worker the longest batch, or the shortest if it is busy for long."""
-        if self._seconds_left(node) > SOON:
+        if self._seconds_left(node) > SOON_SECONDS:
             shortest = next(reversed(self.workqueue))
             self.workqueue.move_to_end(shortest, last=False)
         super()._assign_work_unit(node)

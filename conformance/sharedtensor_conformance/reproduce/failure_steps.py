@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from sharedtensor_conformance.harness.checks import SHOWN
+from sharedtensor_conformance.harness.checks import SHOWN_CHARACTERS
 from sharedtensor_conformance.reproduce.events import OWNER, Event, references_in
 from sharedtensor_conformance.reproduce.loops import Line, Turn
 from sharedtensor_conformance.reproduce.source import Untranslatable
@@ -76,7 +76,8 @@ def _found_and_expected(
 
 def _shown(name: str, value: Any) -> str:
     """Return the part of an f-string that shows a value; a long value is cut."""
-    return f"{{{name}!r:.{SHOWN}}}" if len(repr(value)) > SHOWN else f"{{{name}!r}}"
+    cut = f":.{SHOWN_CHARACTERS}" if len(repr(value)) > SHOWN_CHARACTERS else ""
+    return f"{{{name}!r{cut}}}"
 
 
 def _assign_in_owner(

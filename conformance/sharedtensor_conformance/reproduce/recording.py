@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from sharedtensor_conformance.harness import wire
-from sharedtensor_conformance.harness.listening import Listener, heard_by
+from sharedtensor_conformance.harness.listening import Listener, use_listener
 from sharedtensor_conformance.harness.proxies import Remote
 from sharedtensor_conformance.harness.proxies.calls import Requester
 
@@ -57,7 +57,7 @@ class EventRecorder(Listener):
 
     # Events
 
-    def began_anew(self) -> None:
+    def attempt_began(self) -> None:
         """Discard all earlier events, and their failure."""
         self.events.clear()
         self.values.clear()
@@ -224,7 +224,7 @@ def _values(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[Any]:
 
 def _is_the_same(one: Any, other: Any) -> bool:
     if isinstance(other, Remote):
-        return isinstance(one, Remote) and one.names_the_same_as(other)
+        return isinstance(one, Remote) and one.is_same_reference_as(other)
     return one is other or (isinstance(other, PLAIN) and _equal(one, other))
 
 
@@ -262,7 +262,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
 
     @functools.wraps(test)
     def recorded_test(**arguments: Any) -> None:
-        with heard_by(recorder):
+        with use_listener(recorder):
             test(**arguments)
 
     pyfuncitem.obj = recorded_test

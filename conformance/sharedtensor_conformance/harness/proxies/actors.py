@@ -74,7 +74,7 @@ class ActorProxy(Requester):
         self.request("put", to.name, channel or self._first_channel, payload)
         to.unreceived[self.name] += arrives
 
-    def put_at_once(self, payload: Any, *to: ActorProxy, channel: str) -> None:
+    def put_in_parallel(self, payload: Any, *to: ActorProxy, channel: str) -> None:
         """Let as many threads put `payload`, each for one of the other actors.
 
         They begin at the same time. Each has a channel of its own: two threads may not
@@ -83,13 +83,13 @@ class ActorProxy(Requester):
         for actor in to:
             actor.ensure_started()
         routes = [[actor.name, channel] for actor in to]
-        self.request("act", "put_at_once", routes, payload)
+        self.request("act", "put_in_parallel", routes, payload)
         for actor in to:
             actor.unreceived[self.name] += 1
 
     def put_in_a_thread(self, payload: Any, to: ActorProxy, channel: str) -> None:
         """Let a new thread of the process put `payload`."""
-        self.put_at_once(payload, to, channel=channel)
+        self.put_in_parallel(payload, to, channel=channel)
 
     def get_in_a_thread(self, sender: ActorProxy, channel: str) -> Any:
         """Let a new thread of the process get the next payload, and return that."""
@@ -167,9 +167,11 @@ class ActorProxy(Requester):
         made: Remote = self.request("act", "unreceivable")
         return made
 
-    def sending(self, payload: Any, to: ActorProxy, channel: str) -> Remote:
+    def sends_when_pickled(self, payload: Any, to: ActorProxy, channel: str) -> Remote:
         """Return an object that puts `payload` on a channel while it is pickled."""
-        made: Remote = self.request("act", "sending", to.name, channel, payload)
+        made: Remote = self.request(
+            "act", "sends_when_pickled", to.name, channel, payload
+        )
         to.unreceived[self.name] += 1
         return made
 
@@ -194,7 +196,7 @@ class ActorProxy(Requester):
         """Let the garbage collector run."""
         self.request("act", "collect_garbage")
 
-    def doing(self, action: str, *arguments: Any) -> Pending:
+    def start_action(self, action: str, *arguments: Any) -> Pending:
         """Make the process do an action, while the test goes on to ask others."""
         return Pending(self, "act", action, *arguments)
 
@@ -290,10 +292,10 @@ class ActorProxy(Requester):
 
     def leave(self) -> int | None:
         """Make the process end normally; return its exit code."""
-        self.begin_to_leave()
+        self.start_leaving()
         return self.wait_for_exit()
 
-    def begin_to_leave(self) -> None:
+    def start_leaving(self) -> None:
         """Make the process end normally, and do not wait for its end."""
         self.ensure_started()
         self.exchange("leave")
@@ -335,7 +337,7 @@ class ActorProxy(Requester):
     def as_a_program(self) -> Iterator[None]:
         """Make the process replace itself by another program, which is killed after."""
         self.ensure_started()
-        self.ask("act", "become_a_program")
+        self.ask("act", "execute_program")
         with suppress(wire.WireClosed):
             assert self.process.wire is not None, "it was asked"
             answer = self.process.wire.receive(wire.after(self.deadline))

@@ -29,7 +29,7 @@ from sharedtensor_conformance.harness.proxies.host import Host
 
 OPERATIONS = frozenset(name for profile in PROFILES for name in operations_of(profile))
 
-DTYPE_OF: dict[str, Callable[..., list[str]]] = {
+DTYPES_MADE: dict[str, Callable[..., list[str]]] = {
     "make": lambda values, shape, dtype: [dtype],
     "reinterpret": lambda tensor, dtype: [dtype],
     "make_on_device": lambda values, dtype: [dtype],
@@ -96,7 +96,7 @@ class Requester:
                 to say that it needs it, since what an adapter does not claim is no
                 fault of the implementation.
         """
-        made = DTYPE_OF[name](*arguments) if name in DTYPE_OF else ()
+        made = DTYPES_MADE[name](*arguments) if name in DTYPES_MADE else ()
         if unclaimed := sorted(set(made) - set(self.host.dtypes)):
             raise HarnessFault(
                 f"the test makes {unclaimed[0]}, which the adapter does not claim, "
@@ -107,9 +107,9 @@ class Requester:
     def exchange(self, what: str, *arguments: Any, deadline: float = 0.0) -> Any:
         """Ask, without starting the process first."""
         named = what in ("operate", "act")  # what is asked for is the first argument
-        doing = f"{what} {arguments[0]}" if named else what
+        request_name = f"{what} {arguments[0]}" if named else what
         self.ask(what, *arguments)
-        return self.result(self.receive(doing, deadline), doing)
+        return self.result(self.receive(request_name, deadline), request_name)
 
     def ask(self, what: str, *arguments: Any) -> None:
         """Ask for something; `receive` waits for what comes of it."""
@@ -121,27 +121,30 @@ class Requester:
         try:
             connection.send(message)
         except wire.WireClosed:
-            ended = self.host.ends.how_it_ended(self.process, what)
+            ended = self.host.ends.describe_end(self.process, what)
             raise ActorDied(ended) from None
         except wire.WireTimeout:
             raise DeadlineExceeded(f"{self.name} did not read: {what}") from None
 
-    def receive(self, doing: str, deadline: float = 0.0) -> dict[str, Any]:
+    def receive(self, request_name: str, deadline: float = 0.0) -> dict[str, Any]:
         """Return the next message of the process."""
         connection = self.process.wire
         assert connection is not None, "it was asked"
         limit = deadline or self.deadline
         try:
-            also = self.process.pidfd
-            message: dict[str, Any] = connection.receive(wire.after(limit), also=also)
+            message: dict[str, Any] = connection.receive(
+                wire.after(limit), process_fd=self.process.pidfd
+            )
             return message
         except wire.WireClosed:
-            ended = self.host.ends.how_it_ended(self.process, doing)
+            ended = self.host.ends.describe_end(self.process, request_name)
             raise ActorDied(ended) from None
         except wire.WireTimeout:
-            raise self.host.ends.no_answer(self.process, doing, limit) from None
+            raise self.host.ends.no_answer_error(
+                self.process, request_name, limit
+            ) from None
 
-    def result(self, message: dict[str, Any], doing: str) -> Any:
+    def result(self, message: dict[str, Any], request_name: str) -> Any:
         """Return what a message brings; the same is raised as by `request`."""
         if "ok" in message:
             value = wire.decode(message["ok"], self._resolve)
@@ -149,10 +152,12 @@ class Requester:
             return value
         listener().answered(self, message, None)
         if "raised" in message:
-            raise RemoteRaised(RemoteError(self.name, **message["raised"]), doing)
+            raise RemoteRaised(
+                RemoteError(self.name, **message["raised"]), request_name
+            )
         fault = RemoteError(self.name, **message["fault"])
         raise HarnessFault(
-            f"{fault} (while it was asked to {doing})\n{fault.traceback}"
+            f"{fault} (while it was asked to {request_name})\n{fault.traceback}"
         )
 
     def _refer(self, value: Any) -> dict[str, Any]:
@@ -179,18 +184,18 @@ class HeldRequest:
 
     Args:
         actor: who is asked.
-        doing: what evidence calls the request.
+        request_name: what evidence calls the request.
         what: the request.
         arguments: those of the request.
     """
 
     def __init__(
-        self, actor: Requester, doing: str, what: str, arguments: tuple[Any, ...]
+        self, actor: Requester, request_name: str, what: str, arguments: tuple[Any, ...]
     ) -> None:
         self.actor = actor
-        self.doing = doing
+        self.request_name = request_name
         actor.ask(what, *arguments)
-        self.first = actor.receive(doing)
+        self.first = actor.receive(request_name)
 
     @property
     def is_held(self) -> bool:
@@ -207,8 +212,8 @@ class HeldRequest:
     def finish(self) -> Any:
         """Return the answer; the same is raised as by `Requester.request`."""
         tally.remote_calls += 1
-        last = self.actor.receive(self.doing) if self.is_held else self.first
-        return self.actor.result(last, self.doing)
+        last = self.actor.receive(self.request_name) if self.is_held else self.first
+        return self.actor.result(last, self.request_name)
 
 
 class Pending:
@@ -289,7 +294,7 @@ class Remote:
         """Return whether both are one Python object in their process."""
         return bool(self.actor.request("same", self, other))
 
-    def names_the_same_as(self, other: Remote) -> bool:
+    def is_same_reference_as(self, other: Remote) -> bool:
         """Return whether both name one object, without asking its process."""
         return (self.actor, self.key) == (other.actor, other.key)
 
@@ -331,9 +336,9 @@ class ChannelProxy:
         """Make an actor put a payload on a queue if it has room, and say if it had."""
         return bool(actor.request("channel_offer", self, payload, how))
 
-    def get_as(self, actor: Requester, how: dict[str, Any]) -> list[Any]:
+    def try_get(self, actor: Requester, how: dict[str, Any]) -> list[Any]:
         """Return what an actor gets from a queue that it asks so, in a list."""
-        found: list[Any] = actor.request("channel_get_as", self, how)
+        found: list[Any] = actor.request("channel_try_get", self, how)
         return found
 
     def get_within(self, actor: Requester, seconds: float) -> list[Any]:

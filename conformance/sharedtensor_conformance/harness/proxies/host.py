@@ -15,7 +15,7 @@ from sharedtensor_conformance.harness.stage_ledger import StageLedger
 from sharedtensor_conformance.harness.timeouts import Timeouts
 
 
-class Starts(Protocol):
+class StarterInterface(Protocol):
     """What starts the processes of a stage."""
 
     def ensure(self, process: Process) -> None:
@@ -29,14 +29,16 @@ class Starts(Protocol):
         ...
 
 
-class Ends(Protocol):
+class ProcessEndsInterface(Protocol):
     """What knows how the processes of a stage end."""
 
-    def how_it_ended(self, process: Process, doing: str) -> str:
+    def describe_end(self, process: Process, request_name: str) -> str:
         """Return a sentence that says how a process ended; it is not used again."""
         ...
 
-    def no_answer(self, process: Process, doing: str, deadline: float) -> Exception:
+    def no_answer_error(
+        self, process: Process, request_name: str, deadline: float
+    ) -> Exception:
         """Return what it means that a process gave no answer."""
         ...
 
@@ -78,11 +80,11 @@ class Host(Protocol):
         ...
 
     @property
-    def starter(self) -> Starts:
+    def starter(self) -> StarterInterface:
         """What starts its processes."""
         ...
 
     @property
-    def ends(self) -> Ends:
+    def ends(self) -> ProcessEndsInterface:
         """What knows how they end."""
         ...

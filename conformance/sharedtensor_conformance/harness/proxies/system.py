@@ -14,7 +14,7 @@ from sharedtensor_conformance.harness.proxies.calls import Requester
 
 
 @dataclass
-class Interrupted:
+class InterruptionCount:
     """The number of interruptions of a process; known at the end."""
 
     times: int = 0
@@ -67,9 +67,9 @@ class SystemProxy:
     # Signals and descriptors
 
     @contextmanager
-    def interrupted(self, interval: float = 0.0005) -> Iterator[Interrupted]:
+    def interrupted(self, interval: float = 0.0005) -> Iterator[InterruptionCount]:
         """Send signals with a Python handler to the process during the block."""
-        found = Interrupted()
+        found = InterruptionCount()
         self.actor.request("interrupt", interval)
         try:
             yield found
@@ -81,9 +81,9 @@ class SystemProxy:
         """Make the process ignore this signal."""
         self.actor.request("ignore_signal", number)
 
-    def let_be_interrupted(self) -> None:
+    def raise_on_sigint(self) -> None:
         """Make SIGINT raise `KeyboardInterrupt` in the process, as by default."""
-        self.actor.request("act", "let_be_interrupted")
+        self.actor.request("act", "raise_on_sigint")
 
     def interrupt(self) -> None:
         """Send SIGINT to the process."""
@@ -154,7 +154,7 @@ class SystemProxy:
     @contextmanager
     def program(self) -> Iterator[int]:
         """Make the process start another program, which waits; yield its pid."""
-        pid = int(self.actor.request("act", "start_a_program"))
+        pid = int(self.actor.request("act", "start_program"))
         try:
             yield pid
         finally:

@@ -31,11 +31,11 @@ class PoolProxy:
         """Make a worker write one element of every tensor; return its result."""
         return self._run("write_and_return", payload, index_tuple(index), value)
 
-    def add_and_return(self, way: str, payloads: list[Any]) -> Any:
+    def add_and_return(self, method: str, payloads: list[Any]) -> Any:
         """Make workers add 1 to the first element of all tensors, each a task."""
         timeout = self.actor.host.timeouts.start
         return self.actor.request(
-            "run_tasks", self.name, way, payloads, deadline=timeout
+            "run_tasks", self.name, method, payloads, deadline=timeout
         )
 
     def strategy(self) -> str:
@@ -43,9 +43,9 @@ class PoolProxy:
         timeout = self.actor.host.timeouts.start
         return str(self.actor.request("strategy_in_pool", self.name, deadline=timeout))
 
-    def look_and_write(self, bundle: Remote, with_grads: bool = False) -> list[Any]:
+    def describe_and_write(self, bundle: Remote, with_grads: bool = False) -> list[Any]:
         """Make a worker write to a bundle; return its result, and what it saw of it."""
-        found: list[Any] = self._run("look_and_write", bundle, with_grads)
+        found: list[Any] = self._run("describe_and_write", bundle, with_grads)
         return found
 
     def targets_of_a_program(self, payload: list[Any]) -> list[str]:
@@ -53,10 +53,10 @@ class PoolProxy:
         found: list[str] = self._run("targets_of_a_program", payload)
         return found
 
-    def leave_amid(self, payloads: list[Any]) -> None:
+    def terminate_early(self, payloads: list[Any]) -> None:
         """Submit many tasks, take the result of one, and terminate the pool."""
         timeout = self.actor.host.timeouts.start
-        self.actor.request("leave_pool", self.name, payloads, deadline=timeout)
+        self.actor.request("terminate_pool", self.name, payloads, deadline=timeout)
 
     def make_and_keep(self, values: list[Any], dtype: str = "float32") -> Remote:
         """Make the worker make a tensor, keep it and return it."""

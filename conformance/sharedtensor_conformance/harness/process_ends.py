@@ -53,36 +53,38 @@ class ProcessEnds:
 
     # Evidence
 
-    def how_it_ended(self, process: Process, doing: str) -> str:
+    def describe_end(self, process: Process, request_name: str) -> str:
         """Return a sentence about how a process ended, and disconnect it.
 
         A process that sent a malformed answer still runs, but counts as ended.
         """
-        if process.wire and (why := process.wire.garbled):  # it runs, but is unusable
+        if process.wire and process.wire.invalid_reason:  # it runs, but is unusable
+            why = process.wire.invalid_reason
             process.disconnect()
-            return (
-                f"{process.name} answered nonsense when it was asked to {doing}: {why}"
-            )
+            asked = f"when it was asked to {request_name}"
+            return f"{process.name} answered nonsense {asked}: {why}"
         how, words = self._end_of(process)
-        return f"{process.name} {how} while it was asked to {doing}{words}"
+        return f"{process.name} {how} while it was asked to {request_name}{words}"
 
-    def no_answer(self, process: Process, doing: str, deadline: float) -> Exception:
+    def no_answer_error(
+        self, process: Process, request_name: str, deadline: float
+    ) -> Exception:
         """Return the exception for a process that gave no answer.
 
         If another process died meanwhile, that one is the cause, and not the process
         that waits for it.
         """
-        late = f"{process.name} gave no answer within {deadline:g} s to: {doing}"
-        late += self._why(doing, deadline)
+        late = f"{process.name} gave no answer within {deadline:g} s to: {request_name}"
+        late += self._deadline_source(request_name, deadline)
         for other in [actor.process for actor in self._actors]:
             if other is not process and other.wire and other.has_ended():
                 how, words = self._end_of(other)
                 return ActorDied(f"{late}; {other.name} {how} meanwhile{words}")
         return DeadlineExceeded(late)
 
-    def _why(self, doing: str, deadline: float) -> str:
+    def _deadline_source(self, request_name: str, deadline: float) -> str:
         """Return which field of the adapter an action's deadline comes from."""
-        if doing.startswith("act ") and deadline == self._timeouts.start:
+        if request_name.startswith("act ") and deadline == self._timeouts.start:
             return " (`patience` of the adapter: processes may have to start in it)"
         return ""
 
