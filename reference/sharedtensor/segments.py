@@ -183,7 +183,15 @@ def verify_unnamed(fd: int, token: str, nbytes: int, inode: int) -> None:
     SEC-10. Raises `HandleError`.
     """
     status = os.fstat(fd)
-    name = os.readlink(f"/proc/self/fd/{fd}")
+    try:
+        name = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError as error:
+        pass_on(error)
+        raise HandleError(
+            f"The descriptor that came for segment {token} cannot be verified, since "
+            f"/proc/self/fd cannot be read: {error.strerror}. Mount /proc, or use the "
+            "strategy 'file_system'."
+        ) from error
     if name != f"/memfd:sharedtensor-{token} (deleted)" or status.st_ino != inode:
         raise HandleError(
             f"The descriptor that came for segment {token} is {name}. The handle is "

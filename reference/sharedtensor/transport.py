@@ -18,6 +18,7 @@ descriptors of the message that is being unpickled. What a message says of a des
 is its handle: a place in the inbox, or a `DupFd`.
 """
 
+import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -31,6 +32,7 @@ from .errors import HandleError, pass_on
 P = ParamSpec("P")
 Result = TypeVar("Result")
 INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
+AFTER_STREAMS = 3  # descriptors 0, 1 and 2 are a program's standard streams
 
 
 class Undo:
@@ -310,10 +312,12 @@ def room_in_child() -> int:
 def leave_to_child(fd: int) -> Any:
     """Return a handle of a descriptor that is kept until the child has been started.
 
-    A child inherits each number once. Clauses FD-6, START-1.
+    A child inherits each number once, and takes the lowest ones for its standard
+    streams. Clauses FD-6, START-1.
     """
-    if fd in _inherited():
-        again = OwnedDescriptor.opened_by(os.dup, fd)
+    if fd in _inherited() or fd < AFTER_STREAMS:
+        duplicate = fd, fcntl.F_DUPFD_CLOEXEC, AFTER_STREAMS
+        again = OwnedDescriptor.opened_by(fcntl.fcntl, *duplicate)
         spawning_outbox().keep.append(again)
         fd = again.fd
     return reduction.DupFd(fd)
@@ -327,7 +331,8 @@ def _inherited() -> list[int]:
 
 def _export_to_others(fd: int) -> Any:
     inherited = _inherited()  # by the child that is started; each number once
-    if fd in inherited or len(inherited) >= INHERITED_AT_MOST:
+    is_taken = fd in inherited or fd < AFTER_STREAMS
+    if is_taken or len(inherited) >= INHERITED_AT_MOST:
         from multiprocessing import resource_sharer
 
         return resource_sharer.DupFd(fd)

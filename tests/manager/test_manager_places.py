@@ -89,6 +89,17 @@ def test_an_interpreter_that_does_not_start_is_an_error(new_client, temporary):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.parametrize("known", [None, b""])
+def test_a_program_that_does_not_know_its_python_is_told_what_to_do(new_client, known):
+    client = new_client()
+    with pytest.raises(Exception, match="set_executable") as failure:
+        client.run(
+            "import multiprocessing.spawn as s\n"
+            f"s._python_exe = {known!r}\nclient.address()"
+        )
+    assert failure.value.args[0] == "ManagerError"
+
+
 UNDER_A_MASK = """
 import os
 if os.geteuid() == 0:

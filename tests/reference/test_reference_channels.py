@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import multiprocessing
+import os
 import queue
 import threading
+from os.path import lexists
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import sharedtensor.multiprocessing as mp
 from reference_peer import Peer, describe, eventually, own_names, write_all
 
 QUEUES = ["SimpleQueue", "Queue", "JoinableQueue"]
+WAITING = 3000  # messages, more than a pipe takes
 
 
 @pytest.mark.parametrize("kind", QUEUES)
@@ -91,6 +94,65 @@ def answer(end):
         ((whole, rest),) = message["deep"]
         rest[-1] = 5
         end.send((whole, rest))
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_fork_of_a_process_that_received_a_queue_puts_on_it(ctx, kind):
+    """Its parent's messages wait for room meanwhile, and are written by a thread."""
+    queue, answers = getattr(ctx, kind)(), ctx.Queue()
+    process = ctx.Process(target=fill_and_fork, args=(queue, answers))
+    process.start()
+    answers.get(timeout=60)
+    found = [queue.get(timeout=30) for _ in range(WAITING + 1)]
+    process.join()
+    assert process.exitcode == 0
+    assert sorted(found) == [*range(WAITING), WAITING]
+
+
+def fill_and_fork(queue, answers):
+    """Put more than a pipe takes, and let a forked child put one message."""
+    for number in range(WAITING):
+        queue.put(number)
+    child = mp.get_context("fork").Process(target=queue.put, args=(WAITING,))
+    child.start()
+    answers.put("the fork puts while nobody reads")
+    child.join()
+    assert child.exitcode == 0
+
+
+@pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
+def test_fork_keeps_nothing_of_what_waits_in_a_received_queue(ctx, kind):
+    queue, answers = getattr(ctx, kind)(), ctx.Queue()
+    process = ctx.Process(target=count_in_a_fork, args=(queue, answers))
+    process.start()
+    assert answers.get(timeout=60) > 0  # before the fork
+    assert answers.get(timeout=60) == 0  # in it
+    for _ in range(WAITING):
+        queue.get(timeout=30)
+    process.join()
+    assert process.exitcode == 0
+
+
+def count_in_a_fork(queue, answers):
+    """Let messages with a tensor wait, and say which segments a forked child has."""
+    tensor = sharedtensor.ones(20_000)
+    for _ in range(WAITING):
+        queue.put(tensor)
+    del tensor
+    answers.put(segments_open())
+    child = mp.get_context("fork").Process(target=say_segments_open, args=(answers,))
+    child.start()
+    child.join()
+
+
+def say_segments_open(answers):
+    answers.put(segments_open())
+
+
+def segments_open():
+    """Return how many descriptors of this process are those of segments."""
+    paths = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    return sum("sharedtensor" in os.readlink(path) for path in paths if lexists(path))
 
 
 def test_pipe_of_one_direction_knows_its_ends():

@@ -150,6 +150,20 @@ def test_forged_inode_is_refused():
         protocol.rebuild_storage(sharedtensor.Storage, handle)
 
 
+def test_receiving_without_proc_says_what_to_do(monkeypatch):
+    def absent(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    ours, theirs = mp.Pipe()
+    ours.send(sharedtensor.ones(3))
+    with monkeypatch.context() as patch:
+        patch.setattr("sharedtensor.segments.os.readlink", absent)
+        with pytest.raises(sharedtensor.HandleError, match="Mount /proc"):
+            theirs.recv()
+    ours.send(sharedtensor.ones(3))
+    assert theirs.recv().tolist() == [1.0, 1.0, 1.0]
+
+
 def test_unsealed_segment_is_refused(monkeypatch):
     monkeypatch.setattr(segments, "seal", lambda fd, nbytes: None)
     handle = handle_of(sharedtensor.arange(3))

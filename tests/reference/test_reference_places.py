@@ -57,7 +57,7 @@ def test_message_for_which_there_is_no_address_space(queue, timeout):
 
 
 def test_message_that_is_cut_short(queue, monkeypatch):
-    in_a_file = packets._in_a_file
+    in_a_file = packets.in_a_file
 
     def cut_short(payload):
         made = in_a_file(payload)
@@ -65,7 +65,7 @@ def test_message_that_is_cut_short(queue, monkeypatch):
         return made
 
     with monkeypatch.context() as patch:
-        patch.setattr(packets, "_in_a_file", cut_short)
+        patch.setattr(packets, "in_a_file", cut_short)
         queue.put(bytes(1 << 20))
     with pytest.raises(OSError, match="fewer of them"):
         queue.get()
@@ -80,7 +80,7 @@ def test_message_at_which_a_signal_handler_raises(queue, monkeypatch):
 
     queue.put(bytes(1 << 20))
     with monkeypatch.context() as patch:
-        patch.setattr(packets, "_content", interrupted)
+        patch.setattr(packets, "content_of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             queue.get()
     assert_has_its_place(queue)

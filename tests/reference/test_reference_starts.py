@@ -3,6 +3,8 @@
 import pickle
 import resource
 import signal
+import subprocess
+import sys
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
@@ -143,3 +145,73 @@ def answer(first, second, *tensors):
     for end, tensor in zip((first, second), tensors, strict=True):
         end.send(float(tensor.numpy()[0]))
         end.close()
+
+
+NEVER_READS = """
+import sharedtensor.multiprocessing as mp
+
+if __name__ == "__main__":
+    spawn = mp.get_context("spawn")
+    spawn.set_executable("/bin/true")
+    process = spawn.Process(target=print, args=("x" * 1_000_000,))
+    process.start()
+    process.join()
+    print(process.exitcode)
+"""
+
+
+def test_start_returns_though_the_child_ends_before_it_has_read_its_arguments(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(NEVER_READS)
+    command = [sys.executable, program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "0\n", "")
+
+
+def test_long_arguments_arrive(ctx, strategy):
+    tensor, text = sharedtensor.zeros(1).share_memory_(), "x" * 1_000_000
+    process = ctx.Process(target=write_length, args=(text, tensor, text))
+    process.start()
+    process.join()
+    assert tensor.tolist() == [2_000_000.0]
+
+
+def write_length(first, tensor, second):
+    tensor[0] = len(first) + len(second)
+
+
+PRINTS = """
+import sys
+import sharedtensor
+import sharedtensor.multiprocessing as mp
+
+
+def child(tensors, queue):
+    for stream in (sys.stdout, sys.stderr):
+        print("this belongs to no tensor", file=stream, flush=True)
+    queue.put([each.tolist() for each in tensors])
+
+
+if __name__ == "__main__":
+    with open(sys.argv[2], "w") as file:
+        context = mp.get_context(sys.argv[1])
+        queue = context.Queue()
+        tensors = [sharedtensor.ones(20).share_memory_() for _ in range(4)]
+        process = context.Process(target=child, args=(tensors, queue))
+        process.start()
+        found = queue.get(timeout=60)
+        process.join()
+        right = [[1.0] * 20] * 4
+        print(found == right, [each.tolist() for each in tensors] == right, file=file)
+"""
+
+
+def test_what_a_child_prints_reaches_no_tensor_of_a_parent_without_streams(
+    ctx, tmp_path
+):
+    program, out = tmp_path / "program.py", tmp_path / "out"
+    program.write_text(PRINTS)
+    without_streams = 'exec "$@" <&- >&- 2>&-'
+    child = (sys.executable, program, ctx.get_start_method(), out)
+    subprocess.run(["sh", "-c", without_streams, "sh", *child], check=True, timeout=120)
+    assert out.read_text() == "True True\n"

@@ -312,8 +312,17 @@ def process_options(inherited: tuple[int, int]) -> dict[str, Any]:
 
 
 def interpreter() -> str:
-    """Return the Python that `multiprocessing` starts its children with."""
-    return os.fsdecode(multiprocessing_spawn.get_executable())
+    """Return the Python that `multiprocessing` starts its children with.
+
+    Raises `ManagerError` where it has none, as in a program that embeds Python.
+    """
+    found = multiprocessing_spawn.get_executable()
+    if not found:
+        raise ManagerError(
+            "A manager cannot be started, since the path of Python is not known here. "
+            "Set it with multiprocessing.set_executable()."
+        )
+    return os.fsdecode(found)
 
 
 def grace_period() -> float:

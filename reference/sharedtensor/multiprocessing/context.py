@@ -12,6 +12,14 @@ from typing import Any
 
 from .. import protocol, transport
 
+LARGEST_IN_A_PIPE = 2048
+"""Bytes of a process that are written into the pipe of a child that is spawned.
+
+The standard library writes before the child reads, and holds the reading end: if the
+child is killed, it waits for ever when they do not fit, which may be 4096 bytes less
+what it adds, pipe(7).
+"""
+
 
 class Settings:
     """What a child takes over from its parent: read when it is started.
@@ -42,26 +50,35 @@ class _Packed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pack the process, and let the child inherit. Clauses FD-6, FS-3, START-1."""
+        from . import packets
+
         payload = protocol.pack_for_child(self._process)
         outbox = transport.spawning_outbox()
-        descriptors, in_a_batch = outbox.descriptors, 0
+        descriptors, in_a_file, in_a_batch = outbox.descriptors, 0, 0
+        if len(payload) > LARGEST_IN_A_PIPE:
+            file = packets.in_a_file(payload)
+            outbox.keep.append(file)
+            descriptors, in_a_file = [file.fd, *descriptors], len(payload)
+            payload = b""
         if len(descriptors) > transport.room_in_child():
-            from . import packets
-
             batch = packets.batch_of(descriptors)
             outbox.keep.append(batch)
             descriptors, in_a_batch = [batch.fd], len(descriptors)
         handles = [transport.leave_to_child(fd) for fd in descriptors]
-        return _unpacked, (payload, handles, in_a_batch)
+        return _unpacked, (payload, handles, in_a_file, in_a_batch)
 
 
-def _unpacked(payload: bytes, handles: list[Any], in_a_batch: int) -> Any:
+def _unpacked(
+    payload: bytes | bytearray, handles: list[Any], in_a_file: int, in_a_batch: int
+) -> Any:
     """Return the process in the child. What nothing in it takes is closed."""
     descriptors = transport.take_inherited(handles)
-    if in_a_batch:
+    if in_a_batch or in_a_file:
         from . import packets
-
+    if in_a_batch:
         packets.open_batch(descriptors, in_a_batch)
+    if in_a_file:
+        payload = packets.content_of(descriptors, in_a_file)
     return protocol.unpack_message(payload, descriptors)
 
 

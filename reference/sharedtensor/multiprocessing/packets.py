@@ -108,7 +108,7 @@ class Packet:
         body = payload
         if size > LARGEST_PACKET:
             body = memoryview(payload).cast("B")[:BEGINNING]
-            self._owned.append(_in_a_file(payload))
+            self._owned.append(in_a_file(payload))
         if len(self._owned) + count > FDS_AT_ONCE:
             self._owned.append(batch_of(descriptors))
             descriptors = ()
@@ -199,7 +199,7 @@ def read(
         if in_a_batch:
             open_batch(descriptors, count)
         if attached:
-            payload = _content(descriptors, size)
+            payload = content_of(descriptors, size)
     except BaseException:
         descriptors.close()
         raise
@@ -237,8 +237,8 @@ def _receive(
         return data, found, bool(got & CUT_SHORT)
 
 
-def _in_a_file(payload: Any) -> OwnedDescriptor:
-    """Return a memory file with these bytes."""
+def in_a_file(payload: Any) -> OwnedDescriptor:
+    """Return a memory file with these bytes. Raises `ResourceError`."""
     doing = f"Sending a message of {memoryview(payload).nbytes} bytes"
     try:
         name = "sharedtensor-message"
@@ -252,7 +252,7 @@ def _in_a_file(payload: Any) -> OwnedDescriptor:
     return made
 
 
-def _content(descriptors: ReceivedDescriptors, size: int) -> bytearray:
+def content_of(descriptors: ReceivedDescriptors, size: int) -> bytearray:
     """Return the bytes of a memory file, the first of the descriptors, and close it.
 
     Raises `OSError` if it is short.

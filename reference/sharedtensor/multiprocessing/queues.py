@@ -76,6 +76,7 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
     """A queue whose `put` returns at once: a thread writes what the caller packed."""
 
     # Its base's inner parts that are used here; the type stubs leave them out.
+    _after_fork: ClassVar[Callable[..., None]]
     _buffer: deque[Any]
     _closed: bool
     _finalize_close: ClassVar[Callable[..., None]]
@@ -97,6 +98,14 @@ class Queue(queues.Queue):  # type: ignore[type-arg]  # Python 3.11 has no Queue
         self._writer.close()
         self._reader, self._writer = Pipe(duplex=False)
         self._reset()
+
+    def __setstate__(self, state: Any) -> None:
+        """Become the queue that was received, which begins anew in forks as well.
+
+        The base registers that only where a queue is made. Clauses LIFE-5, LIFE-7.
+        """
+        super().__setstate__(state)
+        util.register_after_fork(self, Queue._after_fork)
 
     def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
         """Send an object. Clauses CHAN-7, CHAN-13, GRAD-5, GRAD-6, LIFE-5.
