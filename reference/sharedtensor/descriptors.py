@@ -4,7 +4,8 @@ Each belongs to an object from the very call of C that opens it, receives it, or
 it on: an exception of a signal handler, such as that of Ctrl-C, can arise wherever such
 a call comes back, and not within it. They are closed with their owner, so none is lost
 (clause FAULT-2), and in a forked child at once: what a process sends or receives does
-not stay in its children.
+not stay in its children. What the kernel hands to another thread just when this one
+forks is in no object yet: a child keeps it until its end.
 """
 
 import os
