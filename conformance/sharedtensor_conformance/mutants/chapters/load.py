@@ -115,18 +115,13 @@ def end_waits_for_nobody(start_thread):
     return start
 
 
-WITH_SENDERS = (
-    "protocol.unpack_message",
-    "protocol.pack_message",
-    "protocol.pack_for_child",
-)
-"""What `_with_senders` replaces."""
-
-
 def _with_senders(note, unpack_message, *packing):
     """Return steps that send the sender's pid too; the receiver gives it to `note`.
 
-    The steps are in the order of `WITH_SENDERS`.
+    Args:
+        note: what the receiver calls with the pid.
+        unpack_message: the step of the receiver.
+        packing: those of the sender, for messages and for what a child is started with.
     """
 
     def unpack(payload, descriptors):
@@ -143,7 +138,12 @@ def _with_senders(note, unpack_message, *packing):
 @mutant(
     "consumer_ends_with_its_first_worker",
     "LOAD-3",
-    replaces=("protocol.read_message", *WITH_SENDERS),
+    replaces=(
+        "protocol.read_message",
+        "protocol.unpack_message",
+        "protocol.pack_message",
+        "protocol.pack_for_child",
+    ),
 )
 def consumer_ends_with_its_first_worker(read_message, *steps):
     """Who gets a message of a process that has gone takes all messages for gone."""
@@ -197,7 +197,11 @@ def closed_end_stays_open(close):
 @mutant(
     "keeps_a_socket_to_each_worker",
     "LIFE-7",
-    replaces=WITH_SENDERS,
+    replaces=(
+        "protocol.unpack_message",
+        "protocol.pack_message",
+        "protocol.pack_for_child",
+    ),
 )
 def keeps_a_socket_to_each_worker(*steps):
     """Who receives from a process opens a socket for it, and keeps it."""
@@ -213,7 +217,11 @@ def keeps_a_socket_to_each_worker(*steps):
 @mutant(
     "keeps_a_thread_for_each_worker",
     "LOAD-6",
-    replaces=WITH_SENDERS,
+    replaces=(
+        "protocol.unpack_message",
+        "protocol.pack_message",
+        "protocol.pack_for_child",
+    ),
 )
 def keeps_a_thread_for_each_worker(*steps):
     """Who receives from a process starts a thread for it, which stays."""
