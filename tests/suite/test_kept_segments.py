@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.chapters.lifetime_ground import Ground
-from sharedtensor_conformance.chapters.stories import files_of_storages
+from sharedtensor_conformance.chapters.shared_steps import files_of_storages
 from sharedtensor_conformance.chapters.test_mgr import names_go
 from sharedtensor_conformance.harness.outcomes import CheckFailed
 from sharedtensor_conformance.harness.stage_ledger import Baseline, Holdings

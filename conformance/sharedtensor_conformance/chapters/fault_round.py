@@ -23,7 +23,7 @@ from sharedtensor_conformance.chapters.fault_table import (
     SHORTAGES,
     Cell,
 )
-from sharedtensor_conformance.chapters.stories import is_sent
+from sharedtensor_conformance.chapters.shared_steps import wait_until_receivable
 from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.checks import check, eventually, wait_until
 from sharedtensor_conformance.harness.outcomes import (
@@ -152,7 +152,7 @@ class FaultRound:
         """Wait until the peer can receive a message, if one was put."""
         if self.messages:
             sentence = "what was put can be received"
-            is_sent(self.stage.owner, self.stage.peer, sentence=sentence)
+            wait_until_receivable(self.stage.owner, self.stage.peer, sentence=sentence)
 
     def _take(self, arrived: Remote) -> None:
         check(isinstance(arrived, Remote), "what arrives is a tensor")

@@ -21,10 +21,10 @@ from sharedtensor_conformance.chapters.lifetime_ground import (
 )
 from sharedtensor_conformance.chapters.lifetime_messages import TIMEOUT, Messages
 from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
-from sharedtensor_conformance.chapters.stories import (
-    answers_of,
+from sharedtensor_conformance.chapters.shared_steps import (
     kill_managers,
-    shared_apart,
+    share_separately,
+    wait_for_all,
 )
 from sharedtensor_conformance.harness import check, eventually, ledger
 from sharedtensor_conformance.harness.proxies.calls import Pending
@@ -224,7 +224,7 @@ class TensorSteps(Messages):
         line = f"{count} tensors and {size} bytes"
         self.does(f"{sender.name}.put({route.name}, {line})", ("FD-6", "CHAN-4"))
         made = one.request("act", "make_many", count, 1)
-        tensors = shared_apart(self.stage, one, made)
+        tensors = share_separately(self.stage, one, made)
         ballast = one.request("act", "ballast", size)
         pending = self.waits(receiver, route.proxy.waiting, f"get({route.name})")
         self.clauses = ("FD-6", "CHAN-4")
@@ -346,7 +346,7 @@ class ReaderSteps(TensorSteps):
     ) -> None:
         """Check that each waiting process gets one message, in any order."""
         self.clauses = ("LIFE-15", "LIFE-16", "CHAN-4")
-        received = zip(pending, answers_of(*pending.values()), strict=True)
+        received = zip(pending, wait_for_all(*pending.values()), strict=True)
         for reader, payload in sorted(received, key=lambda one: _order(one[1])):
             reader.becomes("gets a message")
             self.lines.append(f"    {reader.name} gets #{_number(payload)}")

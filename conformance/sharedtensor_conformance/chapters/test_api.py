@@ -2,9 +2,9 @@
 
 import multiprocessing
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    each_sees_the_writes_of_the_others,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
+    judging,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
 from sharedtensor_conformance.harness.outcomes import Unsupported
@@ -86,11 +86,11 @@ def test_functions_of_the_module_make_what_those_of_a_context_make(stage, start_
         for channel in channels:
             channel.put(owner, {"tensor": tensor})
             arrived.append(channel.get(child)["tensor"])
-        with about("CHAN-3"):
-            each_sees_the_writes_of_the_others(tensor, *arrived)
-        with owner.pool(method=MODULE) as pool, about("CHAN-1"):
+        with judging("CHAN-3"):
+            check_shared_memory(tensor, *arrived)
+        with owner.pool(method=MODULE) as pool, judging("CHAN-1"):
             (result,) = pool.add_and_return("map", [tensor])
-            each_sees_the_writes_of_the_others(result, arrived[0], tensor)
+            check_shared_memory(result, arrived[0], tensor)
         check.equal(child.leave(), 0, "the child exits normally")
 
 

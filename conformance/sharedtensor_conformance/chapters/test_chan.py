@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    each_sees_the_writes_of_the_others,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
+    judging,
     several_strategies,
-    shared_apart,
+    share_separately,
     strategy_set,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
@@ -117,7 +117,7 @@ def test_every_tensor_in_a_container_is_shared(sender, receiver, channel):
     places = [arrived[0], pair[0], pair[1][0][0], arrived[2][0]["x"]]
     for tensor, found in zip(tensors, places, strict=True):
         check.equal(found.values(), tensor.values(), "each is in its place")
-        each_sees_the_writes_of_the_others(tensor, found)
+        check_shared_memory(tensor, found)
 
 
 @clause("CHAN-3", vary=("strategy",))
@@ -141,7 +141,7 @@ def test_every_tensor_in_the_attributes_of_an_object_is_shared(
             check.equal(
                 place.values(), tensor.values(), f"each is in its place ({kind})"
             )
-            each_sees_the_writes_of_the_others(tensor, place)
+            check_shared_memory(tensor, place)
 
 
 @clause("CHAN-3", vary=("strategy",), dtypes=("int32",))
@@ -162,13 +162,13 @@ def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, 
     for many in (TENSORS,) if counted else (TENSORS, UNCOUNTED):
         tensors = sender.request("act", "make_many", many, 1)
         if many == UNCOUNTED:
-            shared_apart(stage, sender, tensors)
+            share_separately(stage, sender, tensors)
         arrived = sender.send(tensors, receiver)
         check.equal(len(arrived), many, "all arrive")
         wrong = receiver.request("act", "wrong_ones", arrived, 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
         for place in (0, many // 2, many - 1):
-            each_sees_the_writes_of_the_others(tensors[place], arrived[place])
+            check_shared_memory(tensors[place], arrived[place])
         for actor in (sender, receiver):
             actor.drop_all()
 
@@ -237,7 +237,7 @@ def test_tensor_in_several_messages_at_once_is_one_memory(sender, receiver, chan
     for _ in range(3):
         sender.put(tensor, receiver, channel)
     arrived = [receiver.get(sender, channel) for _ in range(3)]
-    each_sees_the_writes_of_the_others(*arrived, tensor)
+    check_shared_memory(*arrived, tensor)
 
 
 @clause("CHAN-5", vary=("strategy",))
@@ -250,7 +250,7 @@ def test_tensor_in_messages_to_two_processes_at_once_is_one_memory(
     sender.put([tensor], bystander, channel)
     second = bystander.get(sender, channel)[0]
     first = receiver.get(sender, channel)
-    each_sees_the_writes_of_the_others(first, second, tensor)
+    check_shared_memory(first, second, tensor)
 
 
 @clause("CHAN-5", vary=("strategy",))
@@ -262,7 +262,7 @@ def test_tensor_on_every_channel_at_once_is_one_memory(
     for channel in implementation.channels:
         sender.put(tensor, receiver, channel)
     arrived = [receiver.get(sender, channel) for channel in implementation.channels]
-    each_sees_the_writes_of_the_others(tensor, *arrived)
+    check_shared_memory(tensor, *arrived)
 
 
 @clause("CHAN-5", vary=("strategy",))
@@ -274,7 +274,7 @@ def test_tensor_put_by_two_threads_at_once_is_one_memory(
         tensor = sender.make([number, 47, 48])
         sender.put_at_once(tensor, receiver, bystander, channel=channel)
         first, second = (to.get(sender, channel) for to in (receiver, bystander))
-        each_sees_the_writes_of_the_others(tensor, first, second)
+        check_shared_memory(tensor, first, second)
         for one in (tensor, first, second):
             one.drop()
 
@@ -290,7 +290,7 @@ def test_tensors_put_by_two_threads_at_once_are_one_memory_each(
         lists = [to.get(sender, channel) for to in (receiver, bystander)]
         for place in (0, FEW - 1):
             same = [found[place] for found in (tensors, *lists)]
-            each_sees_the_writes_of_the_others(*same)
+            check_shared_memory(*same)
         for one in (*tensors, *lists[0], *lists[1]):
             one.drop()
 
@@ -325,7 +325,7 @@ def test_what_is_written_after_put_has_returned_is_seen(sender, receiver, channe
         tensor.write(index, 670 + index)
     arrived = receiver.get(sender, channel)
     check.equal(arrived.values(), [670, 671, 672], "the receiver reads the writes")
-    each_sees_the_writes_of_the_others(tensor, arrived)
+    check_shared_memory(tensor, arrived)
 
 
 @clause(
@@ -386,7 +386,7 @@ def test_joinable_queue_carries_tensors(owner):
         channel.put(owner, {"tensor": tensor})
     for tensor in tensors:
         arrived = channel.get(child)["tensor"]
-        each_sees_the_writes_of_the_others(arrived, tensor)
+        check_shared_memory(arrived, tensor)
         channel.task_done(child)
     channel.join(owner)
     check(child.is_alive(), "joining waits for the tasks and not for the process")
@@ -426,7 +426,7 @@ def test_queue_of_a_manager_carries_tensors(stage):
             check.equal(tensor.values(), [201, 202, 203], "nothing is lost")
             return
         arrived = channel.get(child)
-        each_sees_the_writes_of_the_others(arrived, tensor)
+        check_shared_memory(arrived, tensor)
 
 
 @clause("CHAN-11", vary=("start_method",))
@@ -567,7 +567,7 @@ def test_tasks_are_shared_however_they_are_submitted(owner, peer):
             there = [results[0], results[1]["deep"][0], results[2]]
             there.append(results[4]["again"])
             for tensor, result in zip([*own, own[0]], there, strict=True):
-                each_sees_the_writes_of_the_others(result, tensor)
+                check_shared_memory(result, tensor)
             with refusal("a task that raises does so where it was submitted"):
                 pool.add_and_return(way, [None])
 
@@ -772,7 +772,7 @@ def offer_too_much(sender, receiver, channels, turn):
         if "joinable" in BOUNDED[bound - 1]:
             for _ in range(bound):
                 channel.task_done(receiver)
-            with about("CHAN-8"):
+            with judging("CHAN-8"):
                 channel.join(sender)
 
 

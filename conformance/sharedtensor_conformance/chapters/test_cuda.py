@@ -1,6 +1,6 @@
 """Chapter CUDA: device memory, whose allocations are shared by handle."""
 
-from sharedtensor_conformance.chapters.stories import about
+from sharedtensor_conformance.chapters.shared_steps import judging
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.matrix import LAYOUTS, possible
 from sharedtensor_conformance.harness.outcomes import NotRun
@@ -737,12 +737,12 @@ def test_tensors_on_two_devices_are_shared_in_one_message(sender, receiver, devi
         raise NotRun(ONE_DEVICE)
     sent = [sender.make_on(index, [index, 0], "float32") for index in (1, 0)]
     arrived = sender.send(sent, receiver)
-    with about("CUDA-30"):
+    with judging("CUDA-30"):
         check.equal([one.device_of() for one in arrived], [1, 0], "where they arrive")
     for index, (mine, theirs) in enumerate(zip(sent, arrived, strict=True)):
         write_and_wait(mine, 0, 50 + index)
         write_and_wait(theirs, 1, 60 + index)
-    with about("CUDA-3"):
+    with judging("CUDA-3"):
         for index, tensors in enumerate(zip(sent, arrived, strict=True)):
             found = [values_after_waiting(tensor) for tensor in tensors]
             check.equal(found, [[50 + index, 60 + index]] * 2, "each shows both writes")
@@ -798,7 +798,7 @@ def test_tensor_on_a_device_that_the_receiver_cannot_use_is_refused(
         with refusal("so is each of the next ones"):
             child.get_or_lose(owner)
     drop_all(refused)
-    with about("CUDA-4"):
+    with judging("CUDA-4"):
         is_given_back(before, stage, owner)
 
 

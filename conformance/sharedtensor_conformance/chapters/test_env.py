@@ -11,11 +11,11 @@ from itertools import permutations
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import (
-    direct,
-    each_sees_the_writes_of_the_others,
-    is_sent,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
     sender_and_receiver,
+    unthreaded_channel,
+    wait_until_receivable,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
 
@@ -35,7 +35,7 @@ def works_or_is_refused(tensor, values, sender, receiver, channel):
     if refused is not None:
         return False
     sentence = "what put accepted can be received"
-    is_sent(sender, receiver, channel, sentence)
+    wait_until_receivable(sender, receiver, channel, sentence)
     return received_or_refused(tensor, receiver, sender, channel)
 
 
@@ -47,7 +47,7 @@ def received_or_refused(tensor, receiver, sender, channel):
     """
     arrived, refused = receiver.try_get(sender, channel)
     if refused is None:
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_shared_memory(tensor, arrived)
         arrived.drop()
     return refused is None
 
@@ -56,7 +56,7 @@ def received_or_refused(tensor, receiver, sender, channel):
 @pytest.mark.parametrize("how", ["absent", "read-only"])
 def test_sharing_without_a_usable_shm_works_or_is_refused(sender, receiver, stage, how):
     """A tensor is in flight, and others are sent, while `/dev/shm` is unusable."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for number in range(2):
         early = sender.make([number, 2, 3])
         later = [sender.make([number, 10 + turn, 5]) for turn in range(3)]
@@ -69,7 +69,7 @@ def test_sharing_without_a_usable_shm_works_or_is_refused(sender, receiver, stag
         for tensor in (early, *later):
             arrived = sender.send(tensor, receiver, channel)
             check.equal(arrived.values(), tensor.values(), "it can be sent afterwards")
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
 
 
 UNUSABLE = {
@@ -129,7 +129,7 @@ def test_refusal_to_send_names_its_cause(stage, direction):
     """
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
-        channel = direct(fresh)
+        channel = unthreaded_channel(fresh)
         for what, errors in ERRORS.items():
             tensor = sender.make([0.5] * LENGTH)
             with shortage(what, sender, fresh):
@@ -150,7 +150,7 @@ def test_first_refusal_of_a_process_names_its_cause(stage, what):
     """
     for spare in range(5) if what == "descriptors" else (0,):
         with stage.fresh(alone=True) as fresh:
-            channel = fresh.owner.open_channel(direct(fresh))
+            channel = fresh.owner.open_channel(unthreaded_channel(fresh))
             tensor = fresh.owner.make([0.5] * LENGTH)
             with shortage(what, fresh.owner, fresh, spare):
                 _, refused = attempt(partial(channel.put, fresh.owner, tensor))
@@ -162,7 +162,7 @@ def test_first_refusal_of_a_process_names_its_cause(stage, what):
 @pytest.mark.parametrize("what", ["descriptors", "memory"])
 def test_refusal_to_receive_names_its_cause(sender, receiver, stage, what):
     """The receiver gets tensors while something is missing, or almost all of it."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for spare in range(3):
         tensor = sender.make([0.5] * LENGTH)
         sender.put(tensor, receiver, channel)
@@ -185,7 +185,7 @@ def refusals_without_memfd_create(fresh, error):
     for number, (sender, receiver) in enumerate(
         ((fresh.owner, fresh.peer), (fresh.peer, fresh.owner))
     ):
-        channel, values = direct(fresh), [number, 2, 3]
+        channel, values = unthreaded_channel(fresh), [number, 2, 3]
         tensor = sender.make(values)
         _, refused = attempt(
             lambda s=sender, t=tensor, r=receiver, c=channel: s.put(t, r, c)
@@ -193,7 +193,7 @@ def refusals_without_memfd_create(fresh, error):
         check.equal(tensor.values(), values, "the sender's has its values")
         if refused is None:
             arrived = receiver.get(sender, channel)
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
         else:
             refusals.append(refused)
         check.equal(sender.send("text", receiver, channel), "text", "plain text comes")
@@ -224,7 +224,7 @@ def test_processes_of_different_pid_namespaces_share(stage):
     """
     with stage.fresh(alone=True) as fresh:
         owner = fresh.owner
-        loop = owner.open_channel(direct(fresh))
+        loop = owner.open_channel(unthreaded_channel(fresh))
         loop.put(owner, owner.make([1, 2]))  # starts what all of them use
         loop.get(owner).drop()
         first, second = (child_in_a_namespace(owner) for _ in range(2))
@@ -232,17 +232,17 @@ def test_processes_of_different_pid_namespaces_share(stage):
         of_first, of_second = first.make([1, 2, 3]), second.make([2, 3, 4])
         held = [owner.send(of_owner, to) for to in (first, second)]
         owner.send(later, first)  # a separate message: only `first` gets its segment
-        each_sees_the_writes_of_the_others(of_owner, *held)
+        check_shared_memory(of_owner, *held)
         arrived = first.send(of_first, owner)
         onward = owner.send(arrived, second)
-        each_sees_the_writes_of_the_others(of_first, arrived, onward)
+        check_shared_memory(of_first, arrived, onward)
         back = second.send(of_second, owner)
-        each_sees_the_writes_of_the_others(of_second, back, owner.send(back, first))
+        check_shared_memory(of_second, back, owner.send(back, first))
         first.kill()
-        each_sees_the_writes_of_the_others(of_owner, held[1])
-        each_sees_the_writes_of_the_others(arrived, onward)
-        each_sees_the_writes_of_the_others(of_second, back)
-        each_sees_the_writes_of_the_others(later, owner.send(later, second))
+        check_shared_memory(of_owner, held[1])
+        check_shared_memory(arrived, onward)
+        check_shared_memory(of_second, back)
+        check_shared_memory(later, owner.send(later, second))
 
 
 def child_in_a_namespace(owner):
@@ -271,7 +271,7 @@ def test_receiver_with_another_shm_gets_the_memory_or_an_exception(stage):
                 check.equal(text, "text", "the next message arrives")
             tensor = owner.make([number, 40, 50])
             arrived = owner.send(tensor, bystander, channel)
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
 
 
 @clause("ENV-5", vary=("strategy",), isolated=True)
@@ -293,7 +293,7 @@ def test_segments_of_two_shm_are_told_apart(stage):
             check.equal(tensor.values(), [number] * 3, "the sender's is as it was")
             if held is not None:
                 check.equal(held.values(), [number] * 3, "it is what was sent")
-                each_sees_the_writes_of_the_others(tensor, held)
+                check_shared_memory(tensor, held)
 
 
 @clause("ENV-6", vary=("strategy",), isolated=True)
@@ -315,7 +315,7 @@ def test_program_after_one_that_was_killed_whole_shares(stage):
             for channel in fresh.implementation.channels:
                 tensor = sender.make([number, 4, 5])
                 arrived = sender.send(tensor, receiver, channel)
-                each_sees_the_writes_of_the_others(tensor, arrived)
+                check_shared_memory(tensor, arrived)
         for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "each ends normally")
         new = lambda: fresh.ledger.segments() - left  # noqa: E731

@@ -7,13 +7,13 @@ succeeds at the first attempt, and then the result must be right.
 
 from itertools import product
 
-from sharedtensor_conformance.chapters.stories import (
-    ROUNDS,
-    direct,
-    each_sees_the_writes_of_the_others,
-    is_sent,
-    nothing_is_added,
-    opened,
+from sharedtensor_conformance.chapters.shared_steps import (
+    LEAK_ROUNDS,
+    check_no_growth,
+    check_shared_memory,
+    holdings_of,
+    unthreaded_channel,
+    wait_until_receivable,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 
@@ -107,7 +107,7 @@ def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
     if refused is None:
         # Wait while the resource is missing: a thread may still write the message.
         sentence = "what put accepted can be received"
-        is_sent(sender, receiver, channel, sentence)
+        wait_until_receivable(sender, receiver, channel, sentence)
         arrived = receiver.get(sender, channel)
         have_values(arrived, rows, "what put accepted arrives")
         for tensor, one in zip(tensors, arrived, strict=True):
@@ -183,7 +183,7 @@ def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
             check.equal(tensor.is_shared(), True, "it can be shared afterwards")
             arrived = actor.send(tensor, other)
             check.equal(arrived.values(), [spare, 80, 9], "it has its values")
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
 
 
 @clause("FAIL-1", profiles=("share",), vary=("strategy",))
@@ -195,8 +195,8 @@ def test_tensor_whose_sharing_was_refused_can_be_sent_by_a_thread(
         tensor = sender.make([spare, 11, 12])
         with sender.system.exhausted("descriptors", spare):
             attempt(tensor.share)
-        arrived = send_by_a_thread(sender, tensor, receiver, direct(stage))
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        arrived = send_by_a_thread(sender, tensor, receiver, unthreaded_channel(stage))
+        check_shared_memory(tensor, arrived)
 
 
 @clause("FAIL-1", profiles=("share",), vary=("strategy",), isolated=True)
@@ -257,7 +257,7 @@ def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
 @clause("FAIL-3", "FAIL-4", vary=("strategy",))
 def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
     """The sender puts tensors of which three and a half have room; both sides write."""
-    channel, before = direct(stage), stage.ledger.segments()
+    channel, before = unthreaded_channel(stage), stage.ledger.segments()
     made = [large(sender, number) for number in range(5)]
     arrived = []
     with stage.system.little_shm(TOO_LITTLE):
@@ -266,7 +266,7 @@ def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
             check.equal(tensor.values(), values, "the sender's has its values")
             if refused is None:
                 sentence = "what put accepted arrives"
-                is_sent(sender, receiver, channel, sentence)
+                wait_until_receivable(sender, receiver, channel, sentence)
                 arrived.append(receiver.get(sender, channel))
                 check.equal(arrived[-1].values(), values, "it arrives with its values")
                 can_be_written(arrived[-1], values)
@@ -298,7 +298,7 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, stage):
 
     Afterwards the same thread sends the four pages, or another one.
     """
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for send_again in (send, send_by_a_thread):
         tensor, values = large(sender, 5)
         with sender.system.exhausted("file_size", SIZE // 2):
@@ -314,7 +314,7 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, stage):
 @clause("FAIL-6", vary=("strategy",))
 def test_put_without_mappings_works_or_is_refused(sender, receiver, stage):
     """The sender puts two tensors when it can map no more memory, or too little."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for number, (what, spare) in enumerate(NO_MAPPINGS):
         made = [large(sender, number), large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
@@ -329,7 +329,7 @@ def test_put_without_mappings_works_or_is_refused(sender, receiver, stage):
 @clause("FAIL-7", vary=("strategy",))
 def test_receive_without_mappings_works_or_is_refused(sender, receiver, stage):
     """The receiver gets two tensors when it can map no more memory, or too little."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for number, (what, spare) in enumerate(NO_MAPPINGS):
         made = [large(sender, number), large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
@@ -344,7 +344,7 @@ def test_receive_without_mappings_works_or_is_refused(sender, receiver, stage):
 @clause("FAIL-8", vary=("strategy",))
 def test_nothing_is_left_of_many_refusals(sender, receiver, stage):
     """Many messages are refused, by the sender and by the receiver in turn."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
 
     def go_round(turn):
         what, spare = SHORTAGES[turn % len(SHORTAGES)]
@@ -358,41 +358,41 @@ def test_nothing_is_left_of_many_refusals(sender, receiver, stage):
         drop(*tensors)
 
     go_round(0)
-    before = opened(stage, sender, receiver)
-    for turn in range(ROUNDS // 2):
+    before = holdings_of(stage, sender, receiver)
+    for turn in range(LEAK_ROUNDS // 2):
         go_round(turn)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("FAIL-8", vary=("strategy",))
 def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, stage):
     """Messages for which `/dev/shm` has no room are put and dropped."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     first, _ = several(sender, 1)
     drop(*first, *sender.send(first, receiver, channel))
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     with stage.system.little_shm(SIZE + SIZE // 2):
-        for turn in range(ROUNDS // 2):
+        for turn in range(LEAK_ROUNDS // 2):
             made = [large(sender, turn), large(sender, turn + 0.125)]
             tensors, rows = [m[0] for m in made], [m[1] for m in made]
             put_works_or_is_refused(tensors, rows, sender, receiver, channel)
             drop(*tensors)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("FAIL-8", vary=("strategy",))
 def test_nothing_is_left_of_refusals_for_want_of_file_size(sender, receiver, stage):
     """Messages of tensors that are larger than a file may be are put and dropped."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     first, _ = several(sender, 1)
     drop(*first, *sender.send(first, receiver, channel))
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     with sender.system.exhausted("file_size", SIZE // 2):
-        for turn in range(ROUNDS // 2):
+        for turn in range(LEAK_ROUNDS // 2):
             tensor, values = large(sender, turn)
             put_works_or_is_refused([tensor], [values], sender, receiver, channel)
             drop(tensor)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("FAIL-9", vary=("strategy",))
@@ -402,7 +402,7 @@ def test_signals_disturb_no_message(sender, receiver, channel):
         sender.system.interrupted() as at_sender,
         receiver.system.interrupted() as at_receiver,
     ):
-        for turn in range(ROUNDS // 2):
+        for turn in range(LEAK_ROUNDS // 2):
             made = [large(sender, turn), large(sender, turn + 0.125)]
             for number, (tensor, _) in enumerate(made):
                 sender.put([turn, number, tensor], receiver, channel)
@@ -482,9 +482,9 @@ def test_shortage_of_one_process_leaves_the_others_unharmed(
             attempt(lambda: sender.put(large(sender, 1)[0], receiver, channel))
             tensor = receiver.make([115, 116])
             arrived = receiver.send(tensor, bystander, channel)
-            each_sees_the_writes_of_the_others(tensor, arrived)
-            each_sees_the_writes_of_the_others(shared, first, second)
-    each_sees_the_writes_of_the_others(first, shared, second)
+            check_shared_memory(tensor, arrived)
+            check_shared_memory(shared, first, second)
+    check_shared_memory(first, shared, second)
     have_values(refused, rows, "the sender's other tensors have their values")
 
 
@@ -572,4 +572,4 @@ def test_what_waits_in_a_queue_arrives_though_descriptors_run_out(owner):
             check.equal(found, {size}, "what put accepted arrives")
         found = channel.get_within(child, child.deadline)
     check.equal(len(found), 1, "the tensor that put accepted arrives")
-    each_sees_the_writes_of_the_others(tensor, *found[0])
+    check_shared_memory(tensor, *found[0])

@@ -2,14 +2,14 @@
 
 from collections import Counter
 
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
+    LEAK_ROUNDS,
     LENGTHS,
-    ROUNDS,
-    each_sees_the_writes_of_the_others,
+    check_shared_memory,
     file_of,
-    is_sent,
-    shared_after_another,
-    shared_apart,
+    share_separately,
+    tensors_after_strategy_change,
+    wait_until_receivable,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
@@ -65,7 +65,7 @@ def test_storage_lies_in_a_file_without_a_name_whatever_the_strategy_was_before(
     owner, channel, stage, strategy
 ):
     """A new process shares under the other strategy first, then under this one."""
-    for held in shared_after_another(owner, channel, strategy):
+    for held in tensors_after_strategy_change(owner, channel, strategy):
         named = file_of(held) in stage.ledger.named_files()
         check(not named, "it lies in a file that has no name")
 
@@ -83,7 +83,7 @@ def test_descriptors_do_not_grow_with_rounds(sender, receiver, channel, stage):
 
     go_round(50)
     before = stage.holdings(sender, receiver)
-    for number in range(ROUNDS):
+    for number in range(LEAK_ROUNDS):
         go_round(number)
     sentence = "sender and receiver have as many descriptors as before"
     stage.check_descriptors(before, {sender: 0, receiver: 0}, sentence)
@@ -103,7 +103,7 @@ def test_descriptors_do_not_grow_with_tensors_that_are_shared(owner, peer, stage
 
     go_round(2)
     before = stage.holdings(owner, peer)
-    for number in range(ROUNDS):
+    for number in range(LEAK_ROUNDS):
         go_round(number)
     sentence = "owner and peer have as many descriptors as before"
     stage.check_descriptors(before, {owner: 0, peer: 0}, sentence)
@@ -206,7 +206,7 @@ def test_storage_that_was_inherited_costs_no_descriptor_when_it_is_received(
     inherited = child.arguments
     before = stage.holdings(child)
     for one, again in zip(inherited, owner.send(held, child), strict=True):
-        each_sees_the_writes_of_the_others(one, again)
+        check_shared_memory(one, again)
     stage.check_descriptors(before, {child: 0}, "receiving costs the child nothing")
 
 
@@ -223,9 +223,9 @@ def test_storage_that_a_worker_keeps_costs_nothing_when_it_is_submitted(stage):
         kept = pool.make_and_keep([35, 36])
         pool.write_and_return(kept, 0, 37).drop()
         before = fresh.holdings(fresh.owner)
-        for number in range(ROUNDS):
+        for number in range(LEAK_ROUNDS):
             pool.write_and_return(kept, 1, number).drop()
-        check.equal(kept.values(), [37, ROUNDS - 1], "the owner reads the writes")
+        check.equal(kept.values(), [37, LEAK_ROUNDS - 1], "the owner reads the writes")
         fresh.check_descriptors(before, {fresh.owner: 0}, "submitting costs nothing")
 
 
@@ -258,12 +258,12 @@ def test_program_that_is_started_has_no_descriptor_of_a_storage(
     shared.share()
     for number in (3, MANY):
         made = sender.request("act", "make_many", number, 43)
-        sent = shared_apart(stage, sender, made)
+        sent = share_separately(stage, sender, made)
         arrived = sender.send(sent, receiver)
         check.equal(arrived[0].values(), [43], "the tensors arrive")
         for actor, own in before.items():
             inherits_nothing_but(own, actor, stage)
-        each_sees_the_writes_of_the_others(sent[-1], arrived[-1])
+        check_shared_memory(sent[-1], arrived[-1])
 
 
 @clause("FD-5", profiles=("drop-in",), vary=("start_method",), isolated=True)
@@ -302,13 +302,13 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
         actor.drop_all()
     before = stage.holdings(sender, receiver)
     made = [sender.make([number, 50]) for number in range(MANY)]
-    tensors = shared_apart(stage, sender, made)
+    tensors = share_separately(stage, sender, made)
     arrived = sender.send(tensors, receiver, channel)
     values = [tensor.values() for tensor in arrived]
     expected = [[number, 50] for number in range(MANY)]
     check.equal(values, expected, "all arrive with their values")
     for number in (0, 252, 253, MANY - 1):
-        each_sees_the_writes_of_the_others(tensors[number], arrived[number])
+        check_shared_memory(tensors[number], arrived[number])
     for actor in (sender, receiver):
         actor.drop_all()
     stage.check_descriptors(before, {sender: 0, receiver: 0}, "nothing is left")
@@ -319,13 +319,13 @@ def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver, stage):
     """About as many tensors as a packet has descriptors, with few bytes and many."""
     for count, length in ((253, 0), (254, 0), (252, LONG), (253, LONG)):
         made = [sender.make([number, 51]) for number in range(count)]
-        tensors = shared_apart(stage, sender, made)
+        tensors = share_separately(stage, sender, made)
         text, *arrived = sender.send(["x" * length, *tensors], receiver)
         check.equal(len(text), length, "what is beside them arrives")
         values = [tensor.values() for tensor in arrived]
         expected = [[number, 51] for number in range(count)]
         check.equal(values, expected, "all arrive with their values")
-        each_sees_the_writes_of_the_others(tensors[-1], arrived[-1])
+        check_shared_memory(tensors[-1], arrived[-1])
         for actor in (sender, receiver):
             actor.drop_all()
 
@@ -353,13 +353,13 @@ def give_many_to_a_child(fresh):
     """
     owner = fresh.owner
     made = [owner.make([number, 52]) for number in range(MANY)]
-    tensors = shared_apart(fresh, owner, made)
+    tensors = share_separately(fresh, owner, made)
     child = owner.start_peer(arguments=tensors)
     arrived = child.arguments
     expected = [[number, 52] for number in range(MANY)]
     check.equal([tensor.values() for tensor in arrived], expected, "all arrive")
     for number in (0, 252, 253, MANY - 1):
-        each_sees_the_writes_of_the_others(tensors[number], arrived[number])
+        check_shared_memory(tensors[number], arrived[number])
     owner.drop_all()
     check.equal(child.leave(), 0, "the child exits normally")
     fresh.end_extra()
@@ -429,13 +429,13 @@ def goes_there_and_back(sender, receiver, channel):
     sender.put(made[0], receiver, channel)
     made[0].drop()
     sentence = "the receiver can look for a message"
-    is_sent(sender, receiver, channel, sentence)
+    wait_until_receivable(sender, receiver, channel, sentence)
     arrived = [receiver.get(sender, channel)]
     check.equal(arrived[0].values(), [0, 71, 72], "the tensor arrives")
     arrived += sender.send(made[1:], receiver, channel)
     again = sender.send(made[1], receiver, channel)
     back = receiver.send(arrived, sender, channel)
-    each_sees_the_writes_of_the_others(made[1], arrived[1], again, back[1])
+    check_shared_memory(made[1], arrived[1], again, back[1])
     for number, tensor in enumerate(arrived):
         check.equal(tensor.values(), back[number].values(), "each has its values")
     for actor in (sender, receiver):

@@ -6,15 +6,15 @@ import re
 from itertools import product
 from typing import Any
 
-from sharedtensor_conformance.chapters.stories import (
-    each_sees_the_writes_of_the_others,
-    each_storage_has_a_segment,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
     file_of,
     files_of_storages,
-    only_name,
+    new_segment_name,
+    require_segment_per_storage,
     several_strategies,
-    shared_after_another,
     strategy_set,
+    tensors_after_strategy_change,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
@@ -56,7 +56,7 @@ def shared_and_its_name(actor, stage, values):
     tensor = actor.make(values)
     tensor.share()
     check.equal(tensor.values(), values, "the tensor is shared")
-    return tensor, only_name(stage, before)
+    return tensor, new_segment_name(stage, before)
 
 
 @clause("FS-1", vary=("strategy",))
@@ -65,13 +65,15 @@ def test_shared_storage_has_one_name(sender, receiver, bystander, channel, stage
     before = stage.ledger.segments()
     tensor = sender.make([1, 2, 3])
     sender.put(tensor, receiver, channel)
-    name = only_name(stage, before)
+    name = new_segment_name(stage, before)
     arrived = receiver.get(sender, channel)
     onward = receiver.send(arrived, bystander, channel)
     again = sender.send(tensor, bystander, channel)
     for held in (tensor, arrived, onward, again):
         check.equal(held.values(), [1, 2, 3], "each has the values")
-    check.equal(only_name(stage, before), name, "it is the same file as in flight")
+    check.equal(
+        new_segment_name(stage, before), name, "it is the same file as in flight"
+    )
 
 
 @clause("FS-1", profiles=("share",), vary=("strategy",))
@@ -80,11 +82,11 @@ def test_storage_shared_on_request_has_one_name(owner, peer, stage):
     before = stage.ledger.segments()
     tensor = owner.make([4, 5, 6])
     tensor.share()
-    name = only_name(stage, before)
+    name = new_segment_name(stage, before)
     arrived = owner.send(tensor, peer)
     for held in (tensor, arrived):
         held.share()
-        check.equal(only_name(stage, before), name, "it is still the same file")
+        check.equal(new_segment_name(stage, before), name, "it is still the same file")
 
 
 @clause("FS-1", profiles=("views",), vary=())
@@ -95,7 +97,7 @@ def test_base_and_views_have_one_name(sender, receiver, layout, stage):
     view = sender.view(base, layout)
     arrived = [sender.send(sent, receiver) for sent in (view, base, [base, view])]
     check.equal(arrived[1].values(), list(range(900, 924)), "the base arrives")
-    only_name(stage, before)
+    new_segment_name(stage, before)
 
 
 @clause("FS-2")
@@ -106,7 +108,7 @@ def test_name_goes_with_the_last_reference(sender, receiver, bystander, stage):
         tensor = sender.make([7, 8, 9])
         held = [tensor, *(sender.send(tensor, to) for to in (receiver, bystander))]
         kept = held.pop(last)
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         for dropped in held:
             dropped.drop()
         check(
@@ -127,7 +129,7 @@ def test_name_goes_though_one_process_received_it_twice(
         before = stage.ledger.segments()
         tensor = sender.make([13, 14, 15])
         arrived = [sender.send(tensor, receiver, channel) for _ in range(3)]
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         for dropped in [tensor, *arrived][::order]:
             check.equal(dropped.values(), [13, 14, 15], "it has its values till then")
             check(name in stage.ledger.segments(), "and the file is there")
@@ -148,7 +150,7 @@ def test_name_goes_though_others_of_its_message_are_held(
 
     It has neither before, or either of them.
     """
-    each_storage_has_a_segment(stage)
+    require_segment_per_storage(stage)
     for known, dropped in product((None, 0, 1), (0, 1)):
         before = stage.ledger.segments()
         made = [sender.make_long(TOO_LARGE, number) for number in (16, 17)]
@@ -178,7 +180,7 @@ def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
         tensor = sender.make([number, 11, 12])
         sender.put(tensor, receiver, channel)
         tensor.drop()
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         arrived = receiver.get(sender, channel)
         check.equal(arrived.values(), [number, 11, 12], "the tensor arrives")
         arrived.drop()
@@ -193,7 +195,7 @@ def test_name_of_a_storage_that_was_never_sent_goes(owner, peer, stage):
         before = stage.ledger.segments()
         tensor = actor.make([13, 14, 15])
         tensor.share()
-        only_name(stage, before)
+        new_segment_name(stage, before)
         tensor.drop()
         gone = lambda before=before: stage.ledger.segments() <= before  # noqa: E731
         eventually(gone, "the file is removed", within=stage.grace)
@@ -293,7 +295,7 @@ def test_storage_lies_in_a_file_with_a_name_whatever_the_strategy_was_before(
     owner, channel, stage, strategy
 ):
     """A new process shares under the other strategy first, then under this one."""
-    for held in shared_after_another(owner, channel, strategy):
+    for held in tensors_after_strategy_change(owner, channel, strategy):
         named = file_of(held) in stage.ledger.named_files()
         check(named, "it lies in a file that has a name")
 
@@ -308,14 +310,14 @@ def test_storage_received_under_another_strategy_has_one_name(
     for other in set(several_strategies(receiver)) - {strategy}:
         with strategy_set(receiver, other):
             arrived = sender.send(tensor, receiver)
-            name = only_name(stage, before)
+            name = new_segment_name(stage, before)
             onward = receiver.send(arrived, bystander)
             onward.write(1, 29)
             check.equal(tensor.values(), [26, 29, 28], "all share one storage")
-            check.equal(only_name(stage, before), name, "which has one file")
+            check.equal(new_segment_name(stage, before), name, "which has one file")
             arrived.drop()
             onward.drop()
-    name = only_name(stage, before)
+    name = new_segment_name(stage, before)
     tensor.drop()
     name_goes(stage, name)
 
@@ -330,7 +332,7 @@ def test_storage_that_children_inherited_has_one_name(owner, stage):
     back = children[1].send(inherited[1], owner)
     for held in (tensor, *inherited, back):
         check.equal(held.values(), [30, 31, 32], "each has the values")
-    check.equal(only_name(stage, before), name, "there is no other file")
+    check.equal(new_segment_name(stage, before), name, "there is no other file")
 
 
 @clause("FS-2", vary=("strategy",))
@@ -408,7 +410,7 @@ def test_name_is_used_once(owner, peer, stage):
 @clause("FS-5", profiles=("share",), vary=(), start_methods=("fork",))
 def test_children_of_one_process_use_different_names(owner, stage):
     """Children that were forked from one state each share a tensor."""
-    each_storage_has_a_segment(stage)
+    require_segment_per_storage(stage)
     before = stage.ledger.segments()
     children = [owner.start_peer(start_method="fork") for _ in range(3)]
     for number, child in enumerate(children):
@@ -429,7 +431,7 @@ def test_only_sharing_makes_a_file(owner, peer, stage, implementation):
         check(base.values() and views[0].shape(), "tensors and views are there")
         check.equal(stage.ledger.segments(), before, "no file is")
         base.share()
-        only_name(stage, before)
+        new_segment_name(stage, before)
 
 
 @clause("FS-7", vary=("strategy",))
@@ -440,7 +442,7 @@ def test_file_is_as_large_as_its_storage(sender, receiver, stage):
         tensor = sender.make_long(count, count)
         arrived = sender.send(tensor, receiver)
         check.equal(arrived.read(count - 1), count, "the last element arrives")
-        size = stage.ledger.segment_status(only_name(stage, before))["size"]
+        size = stage.ledger.segment_status(new_segment_name(stage, before))["size"]
         pages = -(-4 * count // PAGE)
         check(size <= (pages + 1) * PAGE, f"the file takes little more: {size} bytes")
 
@@ -451,14 +453,14 @@ def test_name_stays_when_its_maker_has_dropped(sender, receiver, bystander, stag
     before = stage.ledger.segments()
     tensor = sender.make([38, 39, 40])
     arrived = sender.send(tensor, receiver)
-    name = only_name(stage, before)
+    name = new_segment_name(stage, before)
     tensor.drop()
     onward = receiver.send(arrived, bystander)
     arrived.drop()
     back = bystander.send(onward, sender)
     onward.drop()
     check.equal(back.values(), [38, 39, 40], "it comes back")
-    check.equal(only_name(stage, before), name, "under its name")
+    check.equal(new_segment_name(stage, before), name, "under its name")
 
 
 @clause("FS-8", vary=("strategy",), starts=True)
@@ -468,14 +470,14 @@ def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
         before = stage.ledger.segments()
         child = owner.start_peer()
         arrived = child.send(child.make([41, 42, 43]), owner)
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         getattr(child, end)()
         stage.end_extra()
         onward = owner.send(arrived, bystander)
         check.equal(onward.values(), [41, 42, 43], "it can be sent on")
         arrived.drop()
         check.equal(onward.values(), [41, 42, 43], "and the last holder has it")
-        check.equal(only_name(stage, before), name, "under its name")
+        check.equal(new_segment_name(stage, before), name, "under its name")
         onward.drop()
 
 
@@ -503,11 +505,11 @@ def goes_on_from(owner, arrived, last):
         The tensor as the owner got it back.
     """
     onward = owner.send(arrived, last)
-    each_sees_the_writes_of_the_others(arrived, onward)
+    check_shared_memory(arrived, onward)
     arrived.drop()
     back = last.send(onward, owner)
     onward.drop()
-    each_sees_the_writes_of_the_others(back)
+    check_shared_memory(back)
     return back
 
 
@@ -519,7 +521,7 @@ def test_name_stays_and_goes_where_each_process_may_have_a_manager(stage, strate
         tensor = maker.make([59, 60, 61])
         passed_on = maker.send(tensor, middle)
         arrived = middle.send(passed_on, fresh.owner)
-        name = only_name(fresh, before)
+        name = new_segment_name(fresh, before)
         tensor.drop()
         passed_on.drop()
         back = goes_on_from(fresh.owner, arrived, last)
@@ -537,7 +539,7 @@ def test_name_stays_where_processes_with_managers_of_their_own_were_killed(
         before = fresh.ledger.segments()
         passed_on = maker.send(maker.make([62, 63, 64]), middle)
         arrived = middle.send(passed_on, fresh.owner)
-        name = only_name(fresh, before)
+        name = new_segment_name(fresh, before)
         for actor in (maker, middle):
             actor.kill()
         goes_on_from(fresh.owner, arrived, last)
@@ -555,19 +557,19 @@ def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
         owner, peer = fresh.owner, fresh.peer
         held = [peer.make([53, 54, 55])]
         arrived = [peer.send(held[0], owner)]
-        name = only_name(fresh, set())
+        name = new_segment_name(fresh, set())
         child = owner.start_peer(arguments=arrived[0], start_method="fork")
         inherited = child.arguments
         held.append(peer.make([56, 57]))
         arrived.append(peer.send(held[1], owner))
-        later = only_name(fresh, {name})
+        later = new_segment_name(fresh, {name})
         for dropped in (*held, *arrived):
             dropped.drop()
         name_goes(fresh, later)
         check(name in fresh.ledger.segments(), "the name that the child needs is there")
         back = child.send(inherited, owner)
         check.equal(back.values(), [53, 54, 55], "the child can send the tensor")
-        each_sees_the_writes_of_the_others(inherited, back)
+        check_shared_memory(inherited, back)
 
 
 @clause("FS-9", vary=("strategy",), starts=True)
@@ -582,7 +584,7 @@ def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
         tensor = owner.make_long(length, 44)
         arrived = owner.send(tensor, child)
         tensor.drop()
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         check.equal(arrived.read(length - 1), 44, "the child holds it")
         getattr(child, end)()
         name_goes(stage, name)
@@ -609,7 +611,7 @@ def test_name_goes_with_a_message_that_nobody_can_receive(stage):
             child = fresh.owner.start_peer()
             tensor = fresh.owner.make_long(length, 50)
             fresh.owner.put(tensor, child, channel)
-            name = only_name(fresh, set())
+            name = new_segment_name(fresh, set())
             child.kill()
             tensor.drop()
             fresh.end_extra()

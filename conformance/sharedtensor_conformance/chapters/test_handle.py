@@ -4,12 +4,12 @@ import re
 from itertools import islice
 
 from sharedtensor_conformance.adapter import Layout
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
-    direct,
-    each_sees_the_writes_of_the_others,
-    nothing_is_added,
-    opened,
+    check_no_growth,
+    check_shared_memory,
+    holdings_of,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import check, clause, refusal
 
@@ -63,7 +63,7 @@ def test_handle_of_another_version_is_refused(sender, receiver, channel):
         is_refused(tensor, other, sender, receiver, channel)
         arrived = sender.send(tensor, receiver, channel)
         check.equal(arrived.values(), [1, 2, 3], "the tensor itself can be received")
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_shared_memory(tensor, arrived)
 
 
 @clause("HANDLE-1", vary=("strategy",))
@@ -90,18 +90,18 @@ def test_handle_of_another_version_is_refused_by_who_has_the_storage(
     sender, receiver, stage
 ):
     """The receiver has the tensor when the handle of another version comes."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     tensor = sender.make([4, 5, 6])
     arrived = sender.send(tensor, receiver, channel)
     for other in other_versions(sender.handle_version()):
         is_refused(tensor, other, sender, receiver, channel)
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_shared_memory(tensor, arrived)
 
 
 @clause("LIFE-19", vary=("strategy",), profiles=("versions",))
 def test_nothing_is_left_of_handles_of_another_version(sender, receiver, stage):
     """Handles of other versions are refused, and their tensors dropped, twice."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
 
     def go_round():
         for other in other_versions(sender.handle_version()):
@@ -111,9 +111,9 @@ def test_nothing_is_left_of_handles_of_another_version(sender, receiver, stage):
             tensor.drop()
 
     go_round()
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     go_round()
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("HANDLE-2", vary=("strategy",))

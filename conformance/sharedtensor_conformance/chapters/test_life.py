@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import (
-    KINDS,
+from sharedtensor_conformance.chapters.shared_steps import (
+    LEAK_ROUNDS,
     LENGTHS,
-    ROUNDS,
-    direct,
-    each_sees_the_writes_of_the_others,
+    QUEUE_KINDS,
+    check_no_growth,
+    check_shared_memory,
+    claimed_queues,
     file_of,
-    hold_other_tensors,
-    is_sent,
-    machinery,
-    nothing_is_added,
-    opened,
-    queues,
-    shared_apart,
+    holdings_of,
+    overwrite_freed_memory,
+    process_counts,
+    share_separately,
+    unthreaded_channel,
+    wait_until_receivable,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.process_tree import wait_until
@@ -62,7 +62,7 @@ def test_received_tensor_outlives_the_tensor_of_its_sender(sender, receiver, cha
     tensor = sender.make([1, 2, 3, 4])
     arrived = sender.send(tensor, receiver, channel)
     tensor.drop()
-    held = hold_other_tensors(sender)
+    held = overwrite_freed_memory(sender)
     keeps_its_values(arrived, [1, 2, 3, 4])
     check.equal(held[0].values(), [200, 201, 202, 203], "no other tensor is hit")
 
@@ -90,7 +90,7 @@ def test_message_in_flight_keeps_its_data(sender, receiver, channel):
         tensor = sender.make(row)
         sender.put(tensor, receiver, channel)
         tensor.drop()
-    held = hold_other_tensors(sender)
+    held = overwrite_freed_memory(sender)
     arrived = [receiver.get(sender, channel) for _ in rows]
     for tensor, row in zip(arrived, rows, strict=True):
         keeps_its_values(tensor, row)
@@ -170,7 +170,7 @@ def test_message_survives_the_exit_of_its_sender(owner, channel, stage):
     An object in the last one puts another message meanwhile, on a channel of its own
     where there is one: so do objects that log what is sent.
     """
-    child, logs = owner.start_peer(), direct(stage)
+    child, logs = owner.start_peer(), unthreaded_channel(stage)
     child.put(child.make([41, 42, 43]), owner, channel)
     child.put({"later": child.make([44, 45])}, owner, channel)
     logging = child.sending([child.make([46])], owner, logs)
@@ -230,7 +230,7 @@ def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(owner, cha
     """A child sends a message and is killed; the owner receives."""
     child = owner.start_peer()
     child.put(child.make([51, 52, 53]), owner, channel)
-    is_sent(child, owner, channel)
+    wait_until_receivable(child, owner, channel)
     child.kill()
     arrived, raised = attempt(lambda: owner.get(child, channel))
     if raised is None:
@@ -245,7 +245,7 @@ def test_receiving_from_a_child_that_ended_gives_the_data_or_an_exception(
     for how in ENDS:
         child = owner.start_peer()
         child.put(child.make([57, 58, 59]), owner, channel)
-        is_sent(child, owner, channel)
+        wait_until_receivable(child, owner, channel)
         child.end(how)
         arrived, raised = attempt(lambda child=child: owner.get(child, channel))
         if raised is None:
@@ -258,7 +258,7 @@ def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, cha
     """The owner sends a message to the peer and is killed; the peer receives."""
     with stage.fresh() as fresh:
         fresh.owner.put(fresh.owner.make([54, 55, 56]), fresh.peer, channel)
-        is_sent(fresh.owner, fresh.peer, channel)
+        wait_until_receivable(fresh.owner, fresh.peer, channel)
         fresh.owner.kill()
         arrived, raised = attempt(lambda: fresh.peer.get(fresh.owner, channel))
         if raised is None:
@@ -279,10 +279,10 @@ def test_nothing_is_left_of_tensors_that_were_sent_and_dropped(
             dropped.drop()
 
     send_and_drop(60)
-    before = opened(stage, sender, receiver)
-    for number in range(ROUNDS):
+    before = holdings_of(stage, sender, receiver)
+    for number in range(LEAK_ROUNDS):
         send_and_drop(number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-7", vary=("strategy",))
@@ -297,10 +297,10 @@ def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
         arrived.drop()
 
     send_and_drop(1)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     for length in (*LENGTHS, LENGTHS[-1]):
         send_and_drop(length)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 LARGE = 8_300
@@ -324,7 +324,7 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
     Then the receiver gets them.
     """
     sender.send(sender.make([1, 2]), receiver, "queue").drop()
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     for count in NUMBERS_OF_LARGE:
         made = sender.request("act", "make_many_long", count, LARGE, "float64")
         sender.put(made, receiver, "queue")
@@ -334,7 +334,7 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
         wrong = receiver.request("act", "wrong_beginnings", arrived, 1)
         check.equal(wrong, [], f"of {count}, the places of those with other values")
         receiver.request("drop", *(each.key for each in arrived))
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-7", profiles=("share",), vary=("strategy",))
@@ -346,22 +346,27 @@ def test_nothing_is_left_of_what_its_receiver_held_longest(sender, receiver, sta
     """
     source = sender.make_long(MEGABYTE // 4, 0)
     held = receiver.request("act", "new_storages")
-    route = (receiver.name, direct(stage))
+    route = (receiver.name, unthreaded_channel(stage))
 
     def send_and_drop(first):
         numbers = list(range(first, first + MEGABYTES))
         sender.request("act", "put_clones", source, numbers, *route)
         found = receiver.request(
-            "act", "get_clones", held, len(numbers), sender.name, direct(stage)
+            "act",
+            "get_clones",
+            held,
+            len(numbers),
+            sender.name,
+            unthreaded_channel(stage),
         )
         check.equal(found, numbers, "each arrives with its value")
         receiver.request("act", "drop_storages", held, numbers)
 
     send_and_drop(1)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     for number in range(stage.kept + 3):
         send_and_drop(100 * number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-7", start_methods=("fork",), vary=("strategy",), channels=("queue",))
@@ -403,7 +408,7 @@ def test_child_that_is_forked_while_a_message_is_written_keeps_nothing_of_it(
         ballast = owner.request("act", "ballast", LONGER)
         for _ in range(FEW):
             made = owner.request("act", "make_many", count, 66)
-            channel.put(owner, [*shared_apart(stage, owner, made), ballast])
+            channel.put(owner, [*share_separately(stage, owner, made), ballast])
             owner.request("drop", *(each.key for each in made))
         ballast.drop()
 
@@ -429,7 +434,7 @@ def forked_child_has_nothing_of(put, get, owner, stage):
         owner: the process that forks.
         stage: the stage of the owner.
     """
-    waiting = stage.implementation.kept_segments + ROUNDS
+    waiting = stage.implementation.kept_segments + LEAK_ROUNDS
 
     def forked_amid(count):
         channel = owner.open_channel("queue", "fork")
@@ -467,13 +472,13 @@ def test_nothing_is_left_of_tensors_that_were_shared_and_never_sent(owner, stage
     warm = owner.make([64, 65])
     warm.share()
     warm.drop()
-    before = opened(stage, owner)
-    for number in range(ROUNDS):
+    before = holdings_of(stage, owner)
+    for number in range(LEAK_ROUNDS):
         tensor = owner.make([number, 66, 67])
         tensor.share()
         check.equal(tensor.values(), [number, 66, 67], "sharing keeps the values")
         tensor.drop()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
 @clause("LIFE-7", profiles=("grad",), vary=("strategy",))
@@ -500,10 +505,10 @@ def test_nothing_is_left_of_messages_that_were_refused(
             attempt(lambda: receiver.get(sender, channel))
 
     put_and_drop()
-    before = opened(stage, sender, receiver)
-    for _ in range(ROUNDS):
+    before = holdings_of(stage, sender, receiver)
+    for _ in range(LEAK_ROUNDS):
         put_and_drop()
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-8")
@@ -512,7 +517,7 @@ def test_receiver_that_is_killed_leaves_nothing_behind(owner, peer, stage):
     child = owner.start_peer()
     warm = owner.send(owner.make([1, 2]), child)
     warm.drop()
-    before = opened(stage, owner, peer)
+    before = holdings_of(stage, owner, peer)
     tensors = [owner.make([71 + n, 72, 73]) for n in range(2)]
     arrived = [owner.send(tensor, child) for tensor in tensors]
     check.equal(arrived[1].values(), [72, 72, 73], "the child holds them")
@@ -520,10 +525,10 @@ def test_receiver_that_is_killed_leaves_nothing_behind(owner, peer, stage):
     for number, tensor in enumerate(tensors):
         keeps_its_values(tensor, [71 + number, 72, 73])
         onward = owner.send(tensor, peer)
-        each_sees_the_writes_of_the_others(tensor, onward)
+        check_shared_memory(tensor, onward)
         onward.drop()
         tensor.drop()
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
 @clause("LIFE-8", vary=("strategy",), starts=True)
@@ -531,13 +536,13 @@ def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, 
     """A child is killed when it is the last that holds the owner's tensor."""
     child = owner.start_peer()
     owner.send(owner.make([1, 2]), child).drop()
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     tensor = owner.make([74, 75, 76])
     arrived = owner.send(tensor, child)
     tensor.drop()
     check.equal(arrived.values(), [74, 75, 76], "the child holds it alone")
     child.kill()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
 def nothing_stays(fresh, there, sentence):
@@ -662,7 +667,7 @@ def test_no_thread_process_socket_or_file_is_added_by_messages(
     """Messages are sent and dropped, and then more of them: all is as before."""
 
     def send_some():
-        for number in range(ROUNDS):
+        for number in range(LEAK_ROUNDS):
             tensor = sender.make([number, 231])
             arrived = sender.send(tensor, receiver, channel)
             check.equal(arrived.values(), [number, 231], "the tensor arrives")
@@ -670,11 +675,11 @@ def test_no_thread_process_socket_or_file_is_added_by_messages(
             tensor.drop()
 
     send_some()
-    before = machinery(stage, sender, receiver)
+    before = process_counts(stage, sender, receiver)
     send_some()
 
     def as_before():
-        now = machinery(stage, sender, receiver)
+        now = process_counts(stage, sender, receiver)
         return all(count <= then for count, then in zip(now, before, strict=True))
 
     sentence = "threads, processes and temporary files are as before"
@@ -696,16 +701,16 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
 
     for actor in (owner, peer):
         lose_all(actor)
-    before = opened(stage, owner, peer)
+    before = holdings_of(stage, owner, peer)
     for actor in (owner, peer):
         lose_all(actor)
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
 @clause("LIFE-13", vary=("strategy",), starts=True)
 def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     """A child is killed before it receives; the owner drops what it has put."""
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     child = owner.start_peer()
     for channel in stage.implementation.channels:
         tensors = [owner.make([101, 102]), owner.make([103])]
@@ -715,7 +720,7 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     check.equal(child.make([1]).values(), [1], "the child lives and receives nothing")
     child.kill()
     stage.end_extra()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
 @clause("LIFE-13", "START-2", mainly="LIFE-13", **STARTS)
@@ -730,15 +735,15 @@ def test_nothing_is_left_of_arguments_whose_process_is_killed(
 
     def start_in_vain():
         made = owner.request("act", "make_many", ARGUMENTS[arguments], 104)
-        tensors = shared_apart(stage, owner, made)
+        tensors = share_separately(stage, owner, made)
         status = owner.request("act", "start_in_vain", tensors, start_method)
         check(status != 0, "it was killed")
         owner.drop_all()
 
     start_in_vain()
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     start_in_vain()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
 @clause("LIFE-14", vary=("strategy",), isolated=True)
@@ -778,7 +783,7 @@ def test_message_is_received_by_one_of_two_consumers(owner, stage):
 
     Each gets one of them, and owner and consumer see each other's writes.
     """
-    channels = [owner.open_channel(kind) for kind in queues(stage)]
+    channels = [owner.open_channel(kind) for kind in claimed_queues(stage)]
     consumers = [owner.start_peer(arguments=channels) for _ in range(2)]
     for number in range(COUNT):
         channel = channels[number % len(channels)]
@@ -789,13 +794,13 @@ def test_message_is_received_by_one_of_two_consumers(owner, stage):
         arrived = sorted((p.answer() for p in pending), key=lambda t: t.read(1))
         for tensor, received in zip(sent, arrived, strict=True):
             check.equal(received.values(), tensor.values(), "each gets another one")
-            each_sees_the_writes_of_the_others(tensor, received)
+            check_shared_memory(tensor, received)
 
 
 @clause("LIFE-16", vary=(), starts=True)
 def test_consumer_that_is_killed_while_it_waits_takes_no_message(owner, stage):
     """Two children wait on one queue; whoever did so first or last is killed."""
-    channels = [owner.open_channel(kind) for kind in queues(stage)]
+    channels = [owner.open_channel(kind) for kind in claimed_queues(stage)]
     survivor = owner.start_peer(arguments=channels)
 
     def begin_to_wait(actor, channel):
@@ -829,7 +834,7 @@ def test_each_message_has_a_reference_of_its_own(sender, receiver, channel, stag
         for payload in (tensor, [tensor, tensor], {"again": tensor}):
             sender.put(payload, receiver, channel)
         tensor.drop()
-        held = hold_other_tensors(sender, 3)
+        held = overwrite_freed_memory(sender, 3)
         first = receiver.get(sender, channel)
         keeps_its_values(first, [number, 132, 133])
         first.drop()
@@ -843,9 +848,9 @@ def test_each_message_has_a_reference_of_its_own(sender, receiver, channel, stag
             tensor.drop()
 
     send_thrice(131)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     send_thrice(134)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-17", vary=("strategy",))
@@ -853,19 +858,19 @@ def test_each_receiver_has_a_reference_of_its_own(sender, receiver, bystander, s
     """Two get a tensor twice each and drop it in turn; one sends it back."""
     for actor in (receiver, bystander):
         sender.send(sender.make([1]), actor).drop()
-    before = opened(stage, sender, receiver, bystander)
+    before = holdings_of(stage, sender, receiver, bystander)
     tensor = sender.make([135, 136, 137])
     kept = [sender.send(tensor, to) for to in (receiver, bystander, receiver)]
     sender.put(tensor, bystander)
     kept.pop(0).drop()
-    each_sees_the_writes_of_the_others(tensor, *kept)
+    check_shared_memory(tensor, *kept)
     tensor.drop()
     kept.pop(0).drop()
     kept += [bystander.get(sender), receiver.send(kept[0], sender)]
-    each_sees_the_writes_of_the_others(*kept)
+    check_shared_memory(*kept)
     for one in kept:
         one.drop()
-    nothing_is_added(before, stage, sender, receiver, bystander)
+    check_no_growth(before, stage, sender, receiver, bystander)
 
 
 # Messages that fail half-way
@@ -885,15 +890,15 @@ def test_message_that_cannot_be_pickled_leaves_nothing(
         arrived = sender.send({"next": tensors}, receiver, channel)["next"]
         for tensor, received in zip(tensors, arrived, strict=True):
             check.equal(received.values(), tensor.values(), "it can be sent")
-            each_sees_the_writes_of_the_others(tensor, received)
+            check_shared_memory(tensor, received)
             received.drop()
             tensor.drop()
 
     fail_and_send(140)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     for number in range(FAILURES):
         fail_and_send(number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-18", "START-2", mainly="LIFE-18", **STARTS)
@@ -908,7 +913,7 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
 
     def fail_and_start():
         made = owner.request("act", "make_many", ARGUMENTS[arguments], 143)
-        tensors = shared_apart(stage, owner, made)
+        tensors = share_separately(stage, owner, made)
         payload = [tensors, owner.unpicklable()]
         start = lambda: owner.request("act", "start_in_vain", payload, start_method)  # noqa: E731
         _, raised = attempt(start)
@@ -920,9 +925,9 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
         owner.drop_all()
 
     fail_and_start()
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     fail_and_start()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
 @clause("LIFE-19", vary=("strategy",))
@@ -948,10 +953,10 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
         receiver.collect_garbage()
 
     fail_and_send(143)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     for number in range(FAILURES):
         fail_and_send(number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 # Ends of processes
@@ -961,7 +966,7 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
 def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
     """Children that hold their own and the owner's tensors end; the others drop."""
     owner.send(owner.make([1, 2]), peer).drop()
-    before = opened(stage, owner, peer)
+    before = holdings_of(stage, owner, peer)
     for number, (how, code) in enumerate((ENDS | {"normally": 0}).items()):
         child = owner.start_peer()
         mine, its = owner.make([150 + number, 1]), child.make([160 + number, 2])
@@ -972,13 +977,13 @@ def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
         ended = child.leave() if how == "normally" else child.end(how)
         check.equal(ended, code, f"the child ends {how}")
         check.equal(mine.values(), [150 + number, 1], f"it stays ({how})")
-        each_sees_the_writes_of_the_others(arrived, onward)
+        check_shared_memory(arrived, onward)
         again = owner.send([mine, arrived], peer)
         check.equal(again[0].values(), [150 + number, 1], "it can be sent")
         for tensor in (mine, arrived, onward, *again):
             tensor.drop()
         stage.end_extra()
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
 @clause("LIFE-9", vary=("strategy",), isolated=True)
@@ -1033,7 +1038,7 @@ def test_groups_whose_processes_exit_normally_leave_nothing_behind(stage, start_
 def carriers(stage):
     """Return the claimed channels, queues first and the pipe last."""
     claimed = stage.implementation.channels
-    return [kind for kind in (*KINDS, "pipe") if kind in claimed]
+    return [kind for kind in (*QUEUE_KINDS, "pipe") if kind in claimed]
 
 
 def chain(owner, channel):
@@ -1063,7 +1068,7 @@ def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage
     arrived = owner.get(middle, kind)["onward"]
     keeps_its_values(arrived, [181, 182, 183])
     onward = owner.send(arrived, peer)
-    each_sees_the_writes_of_the_others(arrived, onward)
+    check_shared_memory(arrived, onward)
 
 
 @clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # fork shares the manager
@@ -1076,13 +1081,13 @@ def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage
     middle.kill()
     keeps_its_values(arrived, [181, 182, 183])
     onward = owner.send(arrived, peer)
-    each_sees_the_writes_of_the_others(arrived, onward)
+    check_shared_memory(arrived, onward)
 
 
 @clause("LIFE-22", start_methods=("fork",), vary=("strategy",), profiles=("share",))
 def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
     """Two children inherit a tensor, the parent drops it; one of them sends it."""
-    before = opened(stage, owner, peer)
+    before = holdings_of(stage, owner, peer)
     tensor = owner.make([191, 192, 193])
     tensor.share()
     children = [owner.start_peer(arguments=tensor, start_method="fork") for _ in "ab"]
@@ -1091,15 +1096,15 @@ def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
     tensor.drop()
     for one in held:
         check.equal(one.values(), [191, -192, 193], "each child has the values")
-    each_sees_the_writes_of_the_others(*held)
+    check_shared_memory(*held)
     arrived = children[0].send(held[0], owner)
     held[0].drop()
     children[0].kill()
-    each_sees_the_writes_of_the_others(held[1], arrived)
+    check_shared_memory(held[1], arrived)
     arrived.drop()
     children[1].kill()
     stage.end_extra()
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
 def has_only(own, program, stage):
@@ -1121,20 +1126,22 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
     for actor in (owner, peer):
         actor.drop_all()
     child = owner.start_peer()
-    counts = opened(stage, owner, peer)
+    counts = holdings_of(stage, owner, peer)
     own = Counter(child.system.targets())
     mine, its = owner.make([201, 202]), child.make([203, 204])
-    others = shared_apart(stage, owner, owner.request("act", "make_many", MANY, 205))
+    others = share_separately(
+        stage, owner, owner.request("act", "make_many", MANY, 205)
+    )
     held, arrived = owner.send([mine, *others], child)[0], child.send(its, owner)
     check.equal(held.values(), [201, 202], "the child holds both")
     with child.as_a_program():
         has_only(own, child, stage)
         keeps_its_values(mine, [201, 202])
         onward = owner.send(arrived, peer)
-        each_sees_the_writes_of_the_others(arrived, onward)
+        check_shared_memory(arrived, onward)
         for actor in (owner, peer):
             actor.drop_all()
-        nothing_is_added(counts, stage, owner, peer)
+        check_no_growth(counts, stage, owner, peer)
 
 
 @clause("LIFE-24", vary=("strategy",), starts=True)
@@ -1152,7 +1159,7 @@ def test_received_tensor_outlives_its_channel(owner, peer, stage):
             channel.close(actor)
             channel.drop(actor)
     for tensor, arrived in pairs:
-        each_sees_the_writes_of_the_others(tensor, arrived, child.send(arrived, owner))
+        check_shared_memory(tensor, arrived, child.send(arrived, owner))
 
 
 @clause("LIFE-25", vary=("strategy",))
@@ -1176,10 +1183,10 @@ def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
 
     for number in range(2):
         send_and_let_go(number)
-    before = opened(stage, sender, receiver)
-    for number in range(ROUNDS):
+    before = holdings_of(stage, sender, receiver)
+    for number in range(LEAK_ROUNDS):
         send_and_let_go(number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-13", profiles=("drop-in",), vary=("strategy",), starts=True)
@@ -1197,9 +1204,9 @@ def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
         owner.collect_garbage()
 
     leave_a_pool()
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     leave_a_pool()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
 LITTLE = 8
@@ -1229,14 +1236,14 @@ def test_what_stays_of_one_message_keeps_nothing_of_others(
         arrived = sender.send(first, receiver, channel)
         kept = (first if side is sender else arrived)[LITTLE // 2]
         drop_all_but(kept, first, arrived)
-        before = opened(stage, sender, receiver)
-        for number in range(ROUNDS):
+        before = holdings_of(stage, sender, receiver)
+        for number in range(LEAK_ROUNDS):
             made = sender.request("act", "make_many", LITTLE, number)
             got = sender.send(made, receiver, channel)
             wrong = receiver.request("act", "wrong_ones", got, number)
             check.equal(wrong, [], "each tensor arrives with its value")
             drop_all_but(None, *((made, got)[:: -1 if number % 2 else 1]))
-        nothing_is_added(before, stage, sender, receiver)
+        check_no_growth(before, stage, sender, receiver)
         check.equal(kept.values(), [1 + LITTLE // 2], "what stays keeps its value")
         kept.drop()
 
@@ -1254,13 +1261,13 @@ def test_what_stays_of_one_module_keeps_nothing_of_others(owner, stage):
     kept = parameters.pop("p3")
     for one in (module, *parameters.values()):
         one.drop()
-    before = opened(stage, owner)
-    for _ in range(ROUNDS):
+    before = holdings_of(stage, owner)
+    for _ in range(LEAK_ROUNDS):
         module, parameters = shared()
         check.equal(parameters["p5"].values(), [5], "sharing keeps the values")
         for one in (module, *parameters.values()):
             one.drop()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
     check.equal(kept.values(), [3], "what stays keeps its value")
 
 
@@ -1360,15 +1367,15 @@ def test_common_segment_goes_with_the_last_of_its_storages(
 ):
     """Both sides drop what was in a message; a tensor comes back before the last."""
     sender.send(sender.make([1, 2]), receiver, channel).drop()
-    before = opened(stage, sender, receiver)
-    for _ in range(ROUNDS):
+    before = holdings_of(stage, sender, receiver)
+    for _ in range(LEAK_ROUNDS):
         made = sender.request("act", "make_many", LITTLE, 30)
         arrived = sender.send(made, receiver, channel)
         last = arrived[2]
         drop_all_but(made[0], made)
         drop_all_but(last, arrived)
         back = receiver.send(last, sender, channel)
-        each_sees_the_writes_of_the_others(last, back)
+        check_shared_memory(last, back)
         for one in (last, made[0], back):
             one.drop()
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    answers_of,
-    machinery,
-    nothing_is_added,
-    opened,
-    queues,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_no_growth,
+    claimed_queues,
+    holdings_of,
+    judging,
+    process_counts,
+    wait_for_all,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
 from sharedtensor_conformance.harness.outcomes import Broken, DeadlineExceeded
@@ -106,12 +106,12 @@ def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
         for actor in (owner, peer):
             actor.drop_all()
 
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         leave_early(kind)
-    before = opened(stage, owner, peer)
-    for kind in queues(stage):
+    before = holdings_of(stage, owner, peer)
+    for kind in claimed_queues(stage):
         leave_early(kind)
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
 @clause("LOAD-2", vary=("strategy",), channels=("queue",), starts=True)
@@ -182,7 +182,7 @@ def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
 @clause("LOAD-3", vary=("strategy",), starts=True)
 def test_worker_that_was_killed_takes_nothing_from_the_others(owner, stage):
     """Two children put three batches each, one is killed, the other puts more."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         killed, other = (owner.start_peer(arguments=channel) for _ in range(2))
         for number in range(EACH):
@@ -210,7 +210,7 @@ def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, sta
 
     The owner receives until it has the other's.
     """
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(bounded(kind))
         killed, other = (owner.start_peer(arguments=channel) for _ in range(2))
         pending = working(killed, channel, in_parts(kind))
@@ -288,7 +288,7 @@ def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by
             check.equal(child.leave(), 0, "it exits normally")
         lost = owner.request("act", "get_pile", *worker_puts, 0)
         check.equal(lost, [], f"what is lost where {unread} messages were not read")
-        with about("LIFE-5"):
+        with judging("LIFE-5"):
             arrived = pipe.get(owner)["last"]
             check.equal(arrived.values(), [unread, 9], "the tensor behind arrives")
         _, refused = attempt(lambda p=pipe: p.get(owner))
@@ -302,7 +302,7 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
     """In each of three epochs a new child puts batches, the owner gets all of them."""
 
     def epoch():
-        channels = [owner.open_channel(bounded(kind)) for kind in queues(stage)]
+        channels = [owner.open_channel(bounded(kind)) for kind in claimed_queues(stage)]
         worker = owner.start_peer(arguments=channels)
         for channel in channels:
             pending = worker.doing("put_batches", channel, 0, EPOCH, SMALL)
@@ -317,10 +317,10 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
 
     owner.send(owner.make([1, 2]), peer).drop()
     epoch()
-    before = machinery(stage, owner, peer)
+    before = process_counts(stage, owner, peer)
     for _ in range(2):
         epoch()
-    now = lambda: machinery(stage, owner, peer)  # noqa: E731
+    now = lambda: process_counts(stage, owner, peer)  # noqa: E731
     as_before = lambda: all(map(int.__le__, now(), before))  # noqa: E731
     sentence = "threads, processes and temporary files are as before"
     eventually(as_before, sentence, stage.grace, found=lambda: [before, now()])
@@ -329,7 +329,7 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
 @clause("LIFE-7", vary=("strategy",), profiles=("lifetime",), starts=True)
 def test_nothing_is_left_of_the_batches_of_a_worker_that_outlives_epochs(owner, stage):
     """A child puts three hundred batches; after the first hundred, nothing is added."""
-    channels = [owner.open_channel(bounded(kind)) for kind in queues(stage)]
+    channels = [owner.open_channel(bounded(kind)) for kind in claimed_queues(stage)]
     worker = owner.start_peer(arguments=channels)
 
     def epoch():
@@ -340,10 +340,10 @@ def test_nothing_is_left_of_the_batches_of_a_worker_that_outlives_epochs(owner, 
             pending.answer()
 
     epoch()
-    before = opened(stage, owner, worker)
+    before = holdings_of(stage, owner, worker)
     for _ in range(2):
         epoch()
-    nothing_is_added(before, stage, owner, worker)
+    check_no_growth(before, stage, owner, worker)
 
 
 @contextmanager
@@ -373,13 +373,13 @@ def buffers_in_use(owner, kind):
         raise
     for _ in workers:
         empty.put(owner, None)
-    answers_of(*pending)
+    wait_for_all(*pending)
 
 
 @clause("RESHARE-2", "MEM-1", vary=("strategy",), starts=True)
 def test_buffers_that_come_back_are_the_same_memory(owner, stage):
     """Two children fill three buffers of the owner a hundred times, in turn."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         with buffers_in_use(owner, kind) as (use, _):
             use()
 
@@ -387,9 +387,9 @@ def test_buffers_that_come_back_are_the_same_memory(owner, stage):
 @clause("RESHARE-7", vary=("strategy",), starts=True)
 def test_buffers_that_come_back_add_nothing(owner, stage):
     """The same, twice: nothing is added the second time."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         with buffers_in_use(owner, kind) as (use, workers):
             use()
-            before = opened(stage, owner, *workers)
+            before = holdings_of(stage, owner, *workers)
             use()
-            nothing_is_added(before, stage, owner, *workers)
+            check_no_growth(before, stage, owner, *workers)

@@ -4,7 +4,10 @@ The processes of a test write and read in turn in many rounds, without remote ca
 between. So a test finds a write that becomes visible a few microseconds too late.
 """
 
-from sharedtensor_conformance.chapters.stories import answers_of, direct
+from sharedtensor_conformance.chapters.shared_steps import (
+    unthreaded_channel,
+    wait_for_all,
+)
 from sharedtensor_conformance.harness import check, clause
 
 ROUNDS = 100
@@ -42,7 +45,7 @@ def write_in_turn(actors, channel):
         actor.doing("write_in_turn_by_messages", names, channel, own, ROUNDS)
         for actor, own in zip(actors, tensors, strict=True)
     ]
-    for actor, wrong in zip(actors, answers_of(*pending), strict=True):
+    for actor, wrong in zip(actors, wait_for_all(*pending), strict=True):
         check.equal(wrong, [], f"{actor.name} reads what was written before")
 
 
@@ -107,7 +110,7 @@ def write_in_turn_by(primitive, actors, turns):
         actor.doing("write_in_turn", turns[place], place, tensors[place], ROUNDS)
         for place, actor in enumerate(actors)
     ]
-    for actor, wrong in zip(actors, answers_of(*pending), strict=True):
+    for actor, wrong in zip(actors, wait_for_all(*pending), strict=True):
         read = f"{actor.name} reads what was written before the {primitive}"
         check.equal(wrong, [], read)
 
@@ -120,7 +123,7 @@ def test_no_update_under_a_lock_is_lost(owner, start_method):
     for own, its in zip(locks, child.arguments, strict=True):
         tensor = owner.make([0, 0])
         arrived = owner.send(tensor, child)
-        answers_of(
+        wait_for_all(
             owner.doing("add_under_a_lock", own, tensor, ROUNDS),
             child.doing("add_under_a_lock", its, arrived, ROUNDS),
         )
@@ -130,11 +133,11 @@ def test_no_update_under_a_lock_is_lost(owner, start_method):
 @clause("MEM-5", dtypes=("int64",))
 def test_element_that_is_written_meanwhile_is_read_whole(sender, receiver, stage):
     """The sender writes two values by turns; the receiver reads until it is done."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     tensor = sender.make(HALVES_DIFFER[:1], dtype="int64")
     arrived = sender.send(tensor, receiver, channel)
     written = HALVES_DIFFER, WRITES, receiver.name, channel
-    _, found = answers_of(
+    _, found = wait_for_all(
         sender.doing("write_meanwhile", tensor, *written),
         receiver.doing("read_meanwhile", arrived, sender.name, channel),
     )

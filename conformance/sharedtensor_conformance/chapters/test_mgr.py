@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
     all_strategies,
-    direct,
     files_of_storages,
     kill_managers,
     strategy_set,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import (
     attempt,
@@ -549,7 +549,9 @@ def test_tensors_outlive_their_manager(stage):
 @clause("MGR-13", profiles=("share",), **CHEAP, isolated=True)
 def test_process_without_its_manager_gets_an_exception_at_worst(stage):
     """The manager is killed; then the owner shares, sends and drops, and exits."""
-    channel = direct(stage)  # sends in the calling thread, which gets the exception
+    channel = unthreaded_channel(
+        stage
+    )  # sends in the calling thread, which gets the exception
     with stage.fresh() as fresh:
         owner, peer = fresh.owner, fresh.peer
         before, arrived = share_and_send(owner, peer)

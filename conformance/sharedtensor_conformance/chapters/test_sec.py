@@ -7,17 +7,17 @@ import stat
 from contextlib import contextmanager
 from functools import partial
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    direct,
-    each_sees_the_writes_of_the_others,
-    each_storage_has_a_segment,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_no_growth,
+    check_shared_memory,
     files_of_storages,
-    hold_other_tensors,
-    nothing_is_added,
-    only_name,
-    opened,
+    holdings_of,
+    judging,
+    new_segment_name,
+    overwrite_freed_memory,
+    require_segment_per_storage,
     sender_and_receiver,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.outcomes import Unsupported
@@ -127,7 +127,7 @@ def test_segment_is_closed_to_others_under_a_umask_of_zero(sender, receiver, sta
         for action in ("read", "write"):
             outcome = stage.system.as_nobody(action, f"/dev/shm/{name}")
             check(outcome in FORBIDDEN, f"another user may not {action} it")
-    each_sees_the_writes_of_the_others(tensor, arrived)
+    check_shared_memory(tensor, arrived)
 
 
 @clause("SEC-2", "SEC-5", profiles=("share",), vary=(), prefers="fork", isolated=True)
@@ -160,7 +160,7 @@ def test_names_are_neither_counted_nor_used_twice(owner, stage):
     for number in range(NAMES):
         tensor = owner.make([number, 12])
         tensor.share()
-        names.append(only_name(stage, known))
+        names.append(new_segment_name(stage, known))
         tensor.drop()
         gone = lambda: stage.ledger.segments() <= known  # noqa: E731
         eventually(gone, "its file is removed", within=stage.grace)
@@ -184,9 +184,9 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
         sender, receiver = sender_and_receiver(fresh, direction)
         for how in ("link", "nobody"):
             tensor = sender.make([13, 14, 15])
-            channel, before = direct(fresh), fresh.ledger.segments()
+            channel, before = unthreaded_channel(fresh), fresh.ledger.segments()
             sender.put(tensor, receiver, channel)
-            name = only_name(fresh, before)
+            name = new_segment_name(fresh, before)
             fresh.system.replace_segment(name, how)
             get = lambda c=channel: receiver.get(sender, c)  # noqa: E731
             arrived, refused = attempt(get)
@@ -235,16 +235,16 @@ def comes_while_its_file_is_replaced(fresh, sent, to, by, before, how):
         how: how a file is replaced.
     """
     sent[to][0].drop()
-    each_storage_has_a_segment(fresh)
-    by.put(sent[by][0], to, direct(fresh))
+    require_segment_per_storage(fresh)
+    by.put(sent[by][0], to, unthreaded_channel(fresh))
     for name in fresh.ledger.segments() - before:
         fresh.system.replace_segment(name, how)
-    arrived, refused = attempt(lambda: to.get(by, direct(fresh)))
+    arrived, refused = attempt(lambda: to.get(by, unthreaded_channel(fresh)))
     if refused is None:
         check.equal(arrived.values(), [0, 18, 19], "it has its values")
     for tensor, due in ((sent[by][0], 0), (sent[by][1], 1), (sent[to][1], 1)):
         check.equal(tensor.values(), [due, 18, 19], "so have the others")
-    each_sees_the_writes_of_the_others(sent[by][1], sent[to][1])
+    check_shared_memory(sent[by][1], sent[to][1])
     other = to.send(to.make([16, 17]), by)
     check.equal(other.values(), [16, 17], "both go on")
 
@@ -270,7 +270,7 @@ def is_refused(how, sender, receiver, channel, stage, excess=FAR):
     check(made - before <= stage.ledger.files(), "no file is removed")
     arrived = sender.send(tensor, receiver, channel)
     check.equal(arrived.values(), [21, 22, 23], "the tensor itself can be received")
-    each_sees_the_writes_of_the_others(tensor, arrived)
+    check_shared_memory(tensor, arrived)
     for dropped in (forged, tensor, arrived):
         dropped.drop()
 
@@ -284,7 +284,7 @@ def each_is_refused(kinds, sender, receiver, channel, stage):
 @clause("FAIL-8", profiles=("forgery",), vary=("strategy",))
 def test_nothing_is_left_of_messages_that_lie(sender, receiver, stage):
     """Messages with each kind of lie are sent, again and again."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
 
     def go_round(how):
         tensor = sender.make([27, 28, 29])
@@ -296,10 +296,10 @@ def test_nothing_is_left_of_messages_that_lie(sender, receiver, stage):
 
     for how in LIES:
         go_round(how)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     for how in (*LIES, *LIES):
         go_round(how)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("SEC-7", vary=("strategy",))
@@ -312,7 +312,7 @@ def test_handle_that_claims_too_much_is_refused(sender, receiver, channel, stage
 def test_claim_is_refused_however_little_or_much_it_is(sender, receiver, stage):
     """The sender sends claims to each boundary, from one byte to what overflows."""
     for how, excess in CLAIMS:
-        is_refused(how, sender, receiver, direct(stage), stage, excess)
+        is_refused(how, sender, receiver, unthreaded_channel(stage), stage, excess)
 
 
 @clause("SEC-7", vary=("strategy",))
@@ -325,7 +325,7 @@ def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver):
         with refusal(f"what is forged ({how}, {excess} too much) is refused"):
             sender.put(forged, receiver)
             receiver.get_or_lose(sender)
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_shared_memory(tensor, arrived)
 
 
 @clause("SEC-7", vary=("strategy",))
@@ -344,7 +344,7 @@ def test_claim_on_a_storage_beside_others_is_refused(sender, receiver):
             sender.put(forged, receiver)
             receiver.get_or_lose(sender)
         again = sender.send(tensors[1], receiver)
-        each_sees_the_writes_of_the_others(tensors[1], again)
+        check_shared_memory(tensors[1], again)
 
 
 @clause("SEC-8", vary=("strategy",))
@@ -375,7 +375,7 @@ def test_lie_about_a_large_storage_is_refused(sender, receiver, channel):
         for how in lies:
             forged = sender.forge(tensor, how, FAR)
             sentence = f"what is forged is refused ({how}, the storage {state})"
-            with about(ABOUT[how]), refusal(sentence):
+            with judging(ABOUT[how]), refusal(sentence):
                 sender.put(forged, receiver, channel)
                 receiver.get_or_lose(sender, channel)
             forged.drop()
@@ -391,22 +391,22 @@ def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
     tensor = sender.make([31, 32, 33])
     forged = sender.forge(tensor, "again", 0)
     arrived = sender.send(forged, receiver, channel)
-    each_sees_the_writes_of_the_others(tensor, arrived)
+    check_shared_memory(tensor, arrived)
     again = received_or_refused(forged, sender, receiver, channel)
     if again is not None:
-        each_sees_the_writes_of_the_others(tensor, again, arrived)
+        check_shared_memory(tensor, again, arrived)
         again.drop()
     values = tensor.values()
     tensor.drop()
     arrived.drop()
-    others = hold_other_tensors(sender, length=3)
+    others = overwrite_freed_memory(sender, length=3)
     held = sender.send(others[0], receiver, channel)
     # If the message also has another tensor, the handle may use its descriptor.
     for message in ([forged], [forged, others[0]]):
         late = received_or_refused(message, sender, receiver, channel)
         if late is not None:
             check.equal(late[0].values(), values, "it is the same memory, still")
-    each_sees_the_writes_of_the_others(others[0], held)
+    check_shared_memory(others[0], held)
 
 
 def received_or_refused(message, sender, receiver, channel):
@@ -424,7 +424,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (1, 1), (3, 1), (2, 2, 2), (1,)
 @clause("SEC-7", vary=("strategy",))
 def test_claim_is_refused_whatever_the_shape(sender, receiver, stage):
     """Tensors of each shape claim too much; then the receiver has their storages."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for shape in SHAPES:
         tensor = sender.make([9] * math.prod(shape), shape)
         for _ in range(2):
@@ -453,7 +453,7 @@ OF_PAGES: dict[str, int] = {"float64": PAGE // 8, "uint8": 2 * PAGE, "int16": 1}
 @clause("SEC-7", vary=("strategy",), dtypes=tuple(OF_PAGES))
 def test_claim_on_a_storage_of_any_dtype_and_size_is_refused(sender, receiver, stage):
     """Claims are too large by little; the receiver has the storage the second time."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for name, count in OF_PAGES.items():
         tensor = sender.make([7] * count, dtype=name)
         held = None

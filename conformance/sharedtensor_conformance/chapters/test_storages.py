@@ -10,10 +10,10 @@ every element of every storage is checked.
 import random
 from itertools import pairwise, product
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    nothing_is_added,
-    opened,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_no_growth,
+    holdings_of,
+    judging,
 )
 from sharedtensor_conformance.harness import check, clause
 
@@ -136,7 +136,7 @@ class Exchange:
         for holder in self.holders:
             wrong = holder.act("wrong_storages", self.added)
             where = f"{holder.actor.name} {when}"
-            with about("SHARE-12"):
+            with judging("SHARE-12"):
                 check.equal(wrong, [], f"the storages with other values in {where}")
 
     def make_many_large(self, holder):
@@ -185,7 +185,7 @@ def test_storages_of_every_size_that_come_and_go_lie_apart(
         sender.send(sender.make([1, 2]), receiver).drop()
     for actor in (owner, peer, bystander):
         actor.drop_all()
-    before = opened(stage, owner, peer, bystander)
+    before = holdings_of(stage, owner, peer, bystander)
     channels = list(stage.implementation.channels)
     exchange = Exchange((owner, peer, bystander), channels, strategy)
     for turn in range(1, ROUNDS + 1):
@@ -198,7 +198,7 @@ def test_storages_of_every_size_that_come_and_go_lie_apart(
         exchange.drop(other, 0.5)
     for holder in exchange.holders:
         exchange.drop(holder, ALL)
-    nothing_is_added(before, stage, owner, peer, bystander)
+    check_no_growth(before, stage, owner, peer, bystander)
 
 
 @clause(

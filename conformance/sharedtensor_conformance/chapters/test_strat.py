@@ -3,13 +3,13 @@
 import itertools
 from typing import Any
 
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
     all_strategies,
-    direct,
-    each_sees_the_writes_of_the_others,
+    check_shared_memory,
     sender_and_receiver,
     several_strategies,
     strategy_set,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import check, clause, refusal
 
@@ -137,7 +137,9 @@ def test_wrong_arguments_are_refused_where_assertions_are_removed(stage):
         leaf = fresh.owner.make([1, 2, 3])
         leaf.set_requires_grad(True)
         with refusal("the put of a non-leaf raises"):
-            fresh.owner.put(fresh.owner.non_leaf(leaf), fresh.peer, direct(fresh))
+            fresh.owner.put(
+                fresh.owner.non_leaf(leaf), fresh.peer, unthreaded_channel(fresh)
+            )
         arrived = fresh.owner.send(leaf, fresh.peer)
         check.equal(arrived.values(), [1, 2, 3], "a leaf is sent")
 
@@ -153,7 +155,7 @@ def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direc
             with strategy_set(sender, name):
                 again = sender.send(tensor, receiver)
                 other = sender.send(tensor, fresh.bystander)
-            each_sees_the_writes_of_the_others(tensor, first, again, other)
+            check_shared_memory(tensor, first, again, other)
 
 
 @clause("STRAT-4", profiles=("share",), **CHEAP)
@@ -166,7 +168,7 @@ def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, dir
         for name in several_strategies(sender):
             with strategy_set(sender, name):
                 tensor.share()
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
 
 
 @clause("STRAT-4", profiles=("share",), **CHEAP)
@@ -181,7 +183,7 @@ def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, dire
                     tensor.share()
                 with strategy_set(sender, after):
                     arrived = sender.send(tensor, receiver)
-                each_sees_the_writes_of_the_others(tensor, arrived)
+                check_shared_memory(tensor, arrived)
 
 
 @clause("STRAT-4", **CHEAP)
@@ -194,7 +196,7 @@ def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, dire
         for name in several_strategies(receiver):
             with strategy_set(receiver, name):
                 onward = receiver.send(arrived, fresh.bystander)
-            each_sees_the_writes_of_the_others(tensor, arrived, onward)
+            check_shared_memory(tensor, arrived, onward)
 
 
 @clause("STRAT-5", vary=("start_method",), several_strategies=True, isolated=True)
@@ -208,7 +210,7 @@ def test_processes_with_different_strategies_share(stage, direction, implementat
                     for channel in implementation.channels:
                         tensor = sender.make([12, 13, 14])
                         arrived = sender.send(tensor, receiver, channel)
-                        each_sees_the_writes_of_the_others(tensor, arrived)
+                        check_shared_memory(tensor, arrived)
 
 
 @clause("STRAT-5", **CHEAP)
@@ -222,7 +224,7 @@ def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direc
                 with strategy_set(sender, sending), strategy_set(receiver, receiving):
                     arrived = sender.send(tensor, receiver)
                     back = receiver.send(arrived, sender)
-                    each_sees_the_writes_of_the_others(tensor, arrived, back)
+                    check_shared_memory(tensor, arrived, back)
 
 
 @clause("STRAT-6", vary=(), strategies=("file_descriptor",), isolated=True)

@@ -4,13 +4,13 @@ from itertools import chain
 from typing import Any
 
 from sharedtensor_conformance.chapters.interruptions import interrupt_at_each_place
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    answers_of,
-    direct,
-    each_sees_the_writes_of_the_others,
-    queues,
-    shared_apart,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
+    claimed_queues,
+    judging,
+    share_separately,
+    unthreaded_channel,
+    wait_for_all,
 )
 from sharedtensor_conformance.harness import check, clause, eventually, refusal
 
@@ -29,10 +29,10 @@ arrived complete."""
 @clause("THREAD-1", vary=("strategy",), starts=True)
 def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
     """Four threads of the owner put forty messages each; a child gets all of them."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
-        _, (received,) = answers_of(
+        _, (received,) = wait_for_all(
             owner.doing("put_from_threads", channel, THREADS, EACH),
             child.doing("get_in_threads", channel, 1, THREADS * EACH),
         )
@@ -45,10 +45,10 @@ def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
 @clause("THREAD-2", vary=("strategy",), starts=True)
 def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage):
     """A child puts 160 messages from four threads; four of the owner get them."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
-        _, received = answers_of(
+        _, received = wait_for_all(
             child.doing("put_from_threads", channel, THREADS, EACH),
             owner.doing("get_in_threads", channel, THREADS, EACH),
         )
@@ -58,7 +58,7 @@ def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage)
 @clause("THREAD-2", vary=("strategy",))
 def test_threads_of_one_process_send_to_each_other(owner, stage):
     """Four threads of the owner put, and four others of it get at the same time."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         arguments = channel, THREADS, EACH
         returned = owner.request("act", "put_and_get_in_threads", *arguments)
@@ -70,16 +70,14 @@ def test_threads_of_one_process_send_to_each_other(owner, stage):
 def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
     """The owner forks five times while a thread of it sends to itself."""
     with stage.fresh() as fresh:
-        for kind in queues(stage):
+        for kind in claimed_queues(stage):
             channel = fresh.owner.open_channel(kind)
             exchange = fresh.owner.request("act", "begin_exchanging", channel)
             for number in range(FORKS):
                 child = fresh.owner.start_peer()
                 there, back = child.make([number, 2, 3]), fresh.owner.make([number, 5])
-                each_sees_the_writes_of_the_others(
-                    there, child.send(there, fresh.owner)
-                )
-                each_sees_the_writes_of_the_others(fresh.owner.send(back, child), back)
+                check_shared_memory(there, child.send(there, fresh.owner))
+                check_shared_memory(fresh.owner.send(back, child), back)
                 check.equal(child.leave(), 0, "the child ends")
             wrong = fresh.owner.request("act", "end_exchanging", exchange)
             check.equal(wrong, 0, "the thread got what it sent")
@@ -91,7 +89,7 @@ def test_simple_queue_uses_no_thread(stage):
 
     An object beside the last one sends a tensor of its own while it is pickled.
     """
-    logs = direct(stage)
+    logs = unthreaded_channel(stage)
     with stage.fresh() as fresh:
         pair = (fresh.owner, fresh.peer)
         for actor in pair:
@@ -128,7 +126,7 @@ def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
         for count in STORAGES:
             for sender, receiver in (pair, pair[::-1]):
                 made = sender.request("act", "make_many", count, 1)
-                made = shared_apart(fresh, sender, made)
+                made = share_separately(fresh, sender, made)
                 with receiver.getting(sender, "simple_queue") as waiting:
                     sender.put(made, receiver, "simple_queue")
                 wrong = receiver.request("act", "wrong_ones", waiting.payload, 1)
@@ -171,7 +169,7 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
     owner, stage
 ):
     """Two children wait on one queue; one is interrupted, and the other receives."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         interrupted, other = (owner.start_peer(arguments=channel) for _ in range(2))
         interrupted.system.let_be_interrupted()
@@ -214,7 +212,7 @@ def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
             tensor.share()
             check.equal(tensor.is_shared(), True, f"it can be shared then ({one})")
             sender.put(tensor, receiver, "pipe")
-            each_sees_the_writes_of_the_others(tensor, receiver.get(sender, "pipe"))
+            check_shared_memory(tensor, receiver.get(sender, "pipe"))
 
     def places():
         return sender.request("act", "places_of", "share", sender.make([6, 7]))
@@ -261,7 +259,7 @@ def test_send_that_is_interrupted_loses_its_own_message_at_most(
         found, again = interrupted_and_next(sender, receiver, tensor)
         if one.is_judged:
             arrives_if_it_was_sent(found, one, has_returned)
-            each_sees_the_writes_of_the_others(tensor, again, *found)
+            check_shared_memory(tensor, again, *found)
 
     def places():
         return places_of_put(sender, receiver, sender.make([6, 7]))
@@ -377,8 +375,8 @@ def test_threads_that_share_and_put_one_tensor_move_it_once(
         check.equal(len(set(addresses)), 1, "and stays where it is then")
         check.equal(values, [number, 51, 52], "who reads it meanwhile reads its values")
         arrived = [receiver.get(sender, channel), bystander.get(sender, channel)]
-        with about("CHAN-5"):
-            each_sees_the_writes_of_the_others(tensor, *arrived)
+        with judging("CHAN-5"):
+            check_shared_memory(tensor, *arrived)
         for one in (tensor, *arrived):
             one.drop()
 
@@ -392,7 +390,7 @@ def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_meth
         deadline=3 * owner.host.timeouts.start,
     )
     check.equal(codes, [0, 0, 0], "each process found its tensors, and ended")
-    with about("START-2"):
+    with judging("START-2"):
         for number, (short, long) in enumerate(tensors):
             check.equal(short.values(), [number + 1, 53], "each has written to its own")
             check.equal(long.values(), [11 + number, 54, 55], "once, to each of them")

@@ -1,9 +1,9 @@
 """Chapter TRAIN: models whose parameters are trained by several processes."""
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    each_keeps_its_writes_to_itself,
-    each_sees_the_writes_of_the_others,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_private_memory,
+    check_shared_memory,
+    judging,
 )
 from sharedtensor_conformance.harness import check, clause
 
@@ -32,7 +32,7 @@ def test_module_arrives_with_its_parameters_shared(sender, receiver, channel):
     ours, theirs = sender.parameters(module), receiver.parameters(arrived)
     check.equal(values_of(theirs), LAYER, "the names and values are the sender's")
     for name in LAYER:
-        each_sees_the_writes_of_the_others(ours[name], theirs[name])
+        check_shared_memory(ours[name], theirs[name])
 
 
 @clause("TRAIN-1", vary=("strategy",))
@@ -42,7 +42,7 @@ def test_module_sent_to_two_processes_is_shared_by_all(sender, receiver, bystand
     weights = [sender.parameters(module)["weight"]]
     for to in (receiver, bystander):
         weights.append(to.parameters(sender.send(module, to))["weight"])
-    each_sees_the_writes_of_the_others(*weights)
+    check_shared_memory(*weights)
 
 
 @clause("TRAIN-2", vary=("strategy",))
@@ -53,7 +53,7 @@ def test_state_dict_arrives_with_its_tensors_shared(sender, receiver, channel):
     check.equal(values_of(arrived), LAYER, "the names and values are the sender's")
     parameters = sender.parameters(module)
     for name in LAYER:
-        each_sees_the_writes_of_the_others(arrived[name], parameters[name])
+        check_shared_memory(arrived[name], parameters[name])
 
 
 @clause("TRAIN-2", vary=("strategy",))
@@ -63,7 +63,7 @@ def test_state_dict_and_module_are_one_memory_in_the_receiver(sender, receiver):
     state = sender.send(sender.state_dict(module), receiver)
     received = receiver.parameters(sender.send(module, receiver))["weight"]
     own = sender.parameters(module)["weight"]
-    each_sees_the_writes_of_the_others(received, state["weight"], own)
+    check_shared_memory(received, state["weight"], own)
 
 
 def change(actor, module):
@@ -88,7 +88,7 @@ def test_state_dict_has_what_the_module_has_at_each_send(sender, receiver):
     check.equal(values_of(again), expected, "those that were replaced are there")
     own = sender.parameters(module) | sender.buffers(module)
     for name in expected:
-        each_sees_the_writes_of_the_others(again[name], own[name])
+        check_shared_memory(again[name], own[name])
     check.equal(arrived["bias"].values(), LAYER["bias"], "the old one is as it was")
 
 
@@ -103,7 +103,7 @@ def test_module_arrives_with_what_it_has_at_each_send(sender, receiver):
     check.equal(values_of(arrived), expected, "those that were replaced are there")
     own = sender.parameters(module) | sender.buffers(module)
     for name in expected:
-        each_sees_the_writes_of_the_others(arrived[name], own[name])
+        check_shared_memory(arrived[name], own[name])
     kept = receiver.parameters(first)["bias"]
     check.equal(kept.values(), LAYER["bias"], "the first one is as it was")
 
@@ -157,7 +157,7 @@ def test_two_children_train_one_module(owner):
     owner.share_module(module)
     children = [owner.start_peer(arguments=module) for _ in range(2)]
     weights = [child.parameters(child.arguments)["weight"] for child in children]
-    each_sees_the_writes_of_the_others(*weights, owner.parameters(module)["weight"])
+    check_shared_memory(*weights, owner.parameters(module)["weight"])
 
 
 @clause("TRAIN-4", profiles=("grad",), start_methods=("fork",))
@@ -169,7 +169,7 @@ def test_frozen_parameter_of_a_shared_module_is_shared(owner):
     child = owner.start_peer(arguments=module)
     theirs, own = child.parameters(child.arguments), owner.parameters(module)
     for name in LAYER:
-        each_sees_the_writes_of_the_others(theirs[name], own[name])
+        check_shared_memory(theirs[name], own[name])
 
 
 @clause("TRAIN-5", vary=("strategy",))
@@ -181,7 +181,7 @@ def test_module_arrives_with_its_buffers_shared(sender, receiver, channel):
     check.equal(values_of(theirs), BUFFERS, "the names and values are the sender's")
     for name in BUFFERS:
         check.equal(theirs[name].is_parameter(), False, "it is no parameter")
-        each_sees_the_writes_of_the_others(ours[name], theirs[name])
+        check_shared_memory(ours[name], theirs[name])
     found = values_of(receiver.parameters(arrived))
     check.equal(found, LAYER, "the parameters are as they were")
 
@@ -194,7 +194,7 @@ def test_buffers_in_a_state_dict_arrive_shared(sender, receiver, channel):
     check.equal(values_of(arrived), LAYER | BUFFERS, "names and values are all there")
     ours = sender.buffers(module)
     for name in BUFFERS:
-        each_sees_the_writes_of_the_others(arrived[name], ours[name])
+        check_shared_memory(arrived[name], ours[name])
 
 
 @clause("TRAIN-6", profiles=("share",), vary=("strategy",))
@@ -222,7 +222,7 @@ def test_buffers_of_a_module_shared_before_a_fork_are_shared(owner):
     ours, theirs = owner.buffers(module), child.buffers(child.arguments)
     check.equal(values_of(theirs), BUFFERS, "the names and values are the owner's")
     for name in BUFFERS:
-        each_sees_the_writes_of_the_others(theirs[name], ours[name])
+        check_shared_memory(theirs[name], ours[name])
 
 
 def tensors_of(actor, module):
@@ -250,9 +250,9 @@ def test_module_that_is_shared_again_shares_what_is_new(owner):
     theirs = tensors_of(second, second.arguments)
     check.equal(sorted(theirs), sorted(now), "the later child has all of them")
     for name, tensor in now.items():
-        each_sees_the_writes_of_the_others(tensor, theirs[name])
+        check_shared_memory(tensor, theirs[name])
     for name, tensor in tensors_of(first, first.arguments).items():
-        each_sees_the_writes_of_the_others(tensor, before[name])
+        check_shared_memory(tensor, before[name])
 
 
 @clause(
@@ -281,7 +281,7 @@ def test_module_is_one_memory_however_often_it_is_sent(
     for one in found:
         check.equal(values_of(one), LAYER | BUFFERS, "it has its names and values")
     for name in (*LAYER, *BUFFERS):
-        each_sees_the_writes_of_the_others(*(one[name] for one in found))
+        check_shared_memory(*(one[name] for one in found))
 
 
 @clause(
@@ -304,9 +304,9 @@ def test_module_named_with_its_tensors_arrives_as_one(sender, receiver):
     check(mean.same_object_as(theirs["mean"]), "its buffer is the one named before it")
     check(weight.same_object_as(theirs["weight"]), "its parameter that behind it")
     check.equal(values_of(state), LAYER | BUFFERS, "all are in the state_dict")
-    with about("TRAIN-2"):
+    with judging("TRAIN-2"):
         for name, tensor in state.items():
-            each_sees_the_writes_of_the_others(tensor, theirs[name], own[name])
+            check_shared_memory(tensor, theirs[name], own[name])
 
 
 SIZES_OF_PARAMETERS = (1, 0, 2, 1023, 1024, 1025, 5000)
@@ -363,7 +363,7 @@ def test_module_among_the_arguments_of_a_process_is_shared(owner):
     check.equal(values_of(theirs), values_of(ours), "it has its names and values")
     check(theirs["bias"].same_object_as(theirs["weight"]), "which are tied there too")
     for name, tensor in ours.items():
-        each_sees_the_writes_of_the_others(tensor, theirs[name])
+        check_shared_memory(tensor, theirs[name])
 
 
 @clause("TRAIN-1", "START-4", start_methods=("fork",), private=True)
@@ -373,12 +373,12 @@ def test_module_that_was_not_shared_is_private_after_a_fork(owner):
     child = owner.start_peer(arguments=module)
     ours, theirs = tensors_of(owner, module), tensors_of(child, child.arguments)
     for name, tensor in ours.items():
-        each_keeps_its_writes_to_itself(tensor, theirs[name])
+        check_private_memory(tensor, theirs[name])
     back = tensors_of(owner, child.send(child.arguments, owner))
-    with about("TRAIN-1"):
+    with judging("TRAIN-1"):
         for name, tensor in back.items():
-            each_sees_the_writes_of_the_others(tensor, theirs[name])
-            each_keeps_its_writes_to_itself(tensor, ours[name])
+            check_shared_memory(tensor, theirs[name])
+            check_private_memory(tensor, ours[name])
 
 
 @clause("TRAIN-3", profiles=("grad",), vary=("strategy",), pairwise=True)
@@ -414,8 +414,8 @@ def test_grads_of_parameters_arrive_with_their_module(sender, receiver, channel)
         arrived = theirs["weight"].grad()
         check(arrived is not None, "the grad has arrived")
         check.equal(repr(arrived.values()), repr(grad.values()), "with its values")
-        with about("GRAD-3"):
-            each_sees_the_writes_of_the_others(grad, arrived)
+        with judging("GRAD-3"):
+            check_shared_memory(grad, arrived)
     sender.parameters(module)["weight"].set_grad(None)
     theirs = receiver.parameters(sender.send(module, receiver, channel))
     check(theirs["weight"].grad() is None, "one that was taken away does not arrive")
@@ -461,7 +461,7 @@ def test_grads_of_a_module_shared_before_a_fork_are_shared(owner):
         theirs = [child.parameters(child.arguments)[name].grad() for child in children]
         values = [grad.values() for grad in theirs]
         check.equal(values, 2 * [GRADS[name]], "the children have the values")
-        each_sees_the_writes_of_the_others(grads[name], *theirs)
+        check_shared_memory(grads[name], *theirs)
     for name, values in LAYER.items():
         found = owner.parameters(module)[name].values()
         check.equal(found, values, "the parameters are as they were")
@@ -492,4 +492,4 @@ def test_grads_that_came_after_a_module_was_shared_are_shared_with_it_again(owne
     child = owner.start_peer(arguments=module)
     theirs = child.parameters(child.arguments)
     for name in GRADS:
-        each_sees_the_writes_of_the_others(grads[name], theirs[name].grad())
+        check_shared_memory(grads[name], theirs[name].grad())

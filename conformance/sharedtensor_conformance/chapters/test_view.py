@@ -2,10 +2,10 @@
 
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.extremes import extremes_of
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
-    about,
-    each_sees_the_writes_of_the_others,
+    check_shared_memory,
+    judging,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
 from sharedtensor_conformance.harness.matrix import BASE, layouts_of, possible
@@ -99,7 +99,7 @@ def test_view_of_each_dtype_arrives_on_each_way(
     """The sender sends a view; the receiver reads its dtype, shape and values."""
     view = sender.view(sender.make(numbered(dtype), dtype=dtype), layout)
     arrived = sender.send(view, receiver, channel)
-    with about("VIEW-5"):
+    with judging("VIEW-5"):
         check.equal(arrived.dtype(), dtype, "the dtype is the view's")
     check.equal(arrived.shape(), layout.shape, "the shape is the view's")
     check.equal(arrived.values(), view.values(), "the values are the view's")
@@ -165,10 +165,10 @@ def test_one_element_of_a_private_storage_of_any_size_is_shared(
         view = sender.view(base, layout)
         arrived = sender.send(view, receiver, channel)
         view.write(0, 6)
-        with about("SHARE-1"):
+        with judging("SHARE-1"):
             check.equal(arrived.read(0), 6, f"the write is read (of {length} elements)")
         arrived.write(0, 7)
-        with about("SHARE-2"):
+        with judging("SHARE-2"):
             check.equal(view.read(0), 7, f"so is the other's (of {length})")
         check.equal(base.read(place), 7, f"and in its base (of {length})")
         base.write(place, 8)
@@ -434,8 +434,8 @@ def test_tensors_of_two_dtypes_are_shared_beside_each_other(sender, receiver, ch
     narrow = sender.make([1, 2, 3], dtype="uint8")
     wide = sender.make([1.25, 2.5, 3.75], dtype="float64")
     arrived = sender.send((wide, narrow), receiver, channel)
-    each_sees_the_writes_of_the_others(narrow, arrived[1])
-    each_sees_the_writes_of_the_others(wide, arrived[0])
+    check_shared_memory(narrow, arrived[1])
+    check_shared_memory(wide, arrived[0])
 
 
 CONJUGATED = (
