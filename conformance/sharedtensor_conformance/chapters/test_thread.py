@@ -206,8 +206,8 @@ def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
 
     def interrupt(one):
         tensor = sender.make([one.place, 7])
-        has_returned = one.of(sender, "share", tensor)
-        if one.is_judged:
+        has_returned = one.run(sender, "share", tensor)
+        if one.judges_leaks:
             each_is_what_it_says(sender, [tensor], one, has_returned)
             tensor.share()
             check.equal(tensor.is_shared(), True, f"it can be shared then ({one})")
@@ -232,8 +232,8 @@ def test_share_of_a_module_that_is_interrupted_leaves_each_parameter_so(owner, s
 
     def interrupt(one):
         module = owner.make_module(LAYER)
-        has_returned = one.of(owner, "share_module", module)
-        if one.is_judged:
+        has_returned = one.run(owner, "share_module", module)
+        if one.judges_leaks:
             parameters = list(owner.parameters(module).values())
             each_is_what_it_says(owner, parameters, one, has_returned)
             owner.share_module(module)
@@ -257,7 +257,7 @@ def test_send_that_is_interrupted_loses_its_own_message_at_most(
         tensor = sender.make([one.place, 7])
         has_returned = put_interrupted(one, sender, receiver, tensor)
         found, again = interrupted_and_next(sender, receiver, tensor)
-        if one.is_judged:
+        if one.judges_leaks:
             arrives_if_it_was_sent(found, one, has_returned)
             check_shared_memory(tensor, again, *found)
 
@@ -279,10 +279,10 @@ def test_send_of_several_that_is_interrupted_leaves_each_private_or_shared(
     def interrupt(one):
         tensors = make()
         has_returned = put_interrupted(one, owner, peer, tensors)
-        if one.is_judged:
+        if one.judges_leaks:
             each_is_what_it_says(owner, tensors, one, has_returned)
         found, again = interrupted_and_next(owner, peer, tensors)
-        if one.is_judged:
+        if one.judges_leaks:
             arrives_if_it_was_sent(found, one, has_returned)
             for number, tensor in enumerate(tensors):
                 tensor.write(0, one.place)
@@ -330,7 +330,7 @@ def places_of_put(sender, receiver, message):
 def put_interrupted(interruption, sender, receiver, message):
     """Interrupt the `put` of a message; return whether the call has returned."""
     receiver.unreceived[sender.name] += 1  # it may arrive, until all is received
-    return interruption.of(sender, "put", receiver.name, "pipe", message)
+    return interruption.run(sender, "put", receiver.name, "pipe", message)
 
 
 def interrupted_and_next(sender, receiver, message):
