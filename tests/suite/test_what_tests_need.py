@@ -157,7 +157,7 @@ def test_channels_are_named():
         return set() if OF_THE_DROP_IN & set(test.marking.clauses) else given
 
     # What goes by the claims anyway names the kinds to choose from.
-    chosen = {"direct", "KINDS"}
+    chosen = {"unthreaded_channel", "QUEUE_KINDS"}
     found = undeclared(named, lambda test: set(test.marking.channels))
     assert {name for name in found if not chosen & names_in(name)} == set()
 

@@ -43,7 +43,7 @@ def send_between_threads(bundle, receiver, channel):
     return bundle.received_by(receiver, receiver.get_in_a_thread(sender, channel))
 
 
-def go_all_ways(bundle, receiver, bystander, channel):
+def check_repeated_sends(bundle, receiver, bystander, channel):
     """Send a bundle three times, back, and on; check that all share memory."""
     first = send(bundle, receiver, channel)
     check_received_and_shared(first, bundle)
@@ -75,7 +75,7 @@ def test_bundle_is_one_memory_however_often_it_is_sent(
     send_on_plain_channel(make_bundle(sender, implementation), receiver)
     turn = implementation.channels.index(channel) + 3 * (sender.name == "owner")
     bundle = make_bundle(sender, implementation, turn)
-    go_all_ways(bundle, receiver, bystander, channel)
+    check_repeated_sends(bundle, receiver, bystander, channel)
 
 
 @clause(
@@ -92,7 +92,7 @@ def test_bundle_keeps_its_grads_however_often_it_is_sent(
     """A bundle with flags and grads goes over one channel, again, back and on."""
     send_on_plain_channel(make_bundle_with_grads(sender, implementation), receiver)
     bundle = make_bundle_with_grads(sender, implementation)
-    go_all_ways(bundle, receiver, bystander, channel)
+    check_repeated_sends(bundle, receiver, bystander, channel)
 
 
 @clause(
@@ -172,7 +172,7 @@ def test_bundle_keeps_its_flags_however_often_it_is_sent(
     """A bundle of leaves with flags and without grads goes over one channel, and on."""
     send_on_plain_channel(make_bundle_with_flags(sender, implementation), receiver)
     bundle = make_bundle_with_flags(sender, implementation)
-    go_all_ways(bundle, receiver, bystander, channel)
+    check_repeated_sends(bundle, receiver, bystander, channel)
 
 
 @clause(
@@ -296,14 +296,14 @@ def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, peer, implemen
     check_bundles_private(bundle, arrived, "START-4")
 
 
-def in_a_child(actor, what, *arguments):
+def in_a_child(actor, request, *arguments):
     """Make a forked child of a process execute a request; return the answer."""
-    return actor.in_a_child(what, *arguments)
+    return actor.in_a_child(request, *arguments)
 
 
-def in_a_grandchild(actor, what, *arguments):
+def in_a_grandchild(actor, request, *arguments):
     """Make a forked child of a forked child execute a request; return the answer."""
-    return actor.in_a_child("act", "in_a_child", what, *arguments)
+    return actor.in_a_child("act", "in_a_child", request, *arguments)
 
 
 @clause(
@@ -374,7 +374,7 @@ def test_forked_children_of_forked_children_send_and_end(
 # Pools, executors and the other queues
 
 
-def tasks_share(pool, owner, peer, implementation, *ways):
+def check_tasks_share(pool, owner, peer, implementation, *way_clauses):
     """Submit bundles to a pool; check what arrives, what returns, and who sees writes.
 
     One bundle belongs to the owner. The other one belongs to the peer, which sends it
@@ -382,17 +382,17 @@ def tasks_share(pool, owner, peer, implementation, *ways):
     """
     made = make_bundle(peer, implementation, 1)
     for number, bundle in enumerate((make_bundle(owner, implementation), made, made)):
-        here = send(bundle, owner) if bundle.actor is peer else bundle
-        due = here.description()
-        result, before, after = pool.look_and_write(here.remote)
+        sent = send(bundle, owner) if bundle.actor is peer else bundle
+        expected = sent.description()
+        result, before, after = pool.look_and_write(sent.remote)
         check_same_description(
-            before, due, *ways, moment=f"in task {number} it arrives"
+            before, expected, *way_clauses, moment=f"in task {number} it arrives"
         )
-        returned = here.received_by(owner, result)
-        for one in {bundle, here, returned}:
+        returned = sent.received_by(owner, result)
+        for one in {bundle, sent, returned}:
             who = f"{one.actor.name}, after the worker has written,"
-            check_reads_writes(one.description(), after, who, *ways)
-        check_bundles_shared([returned, here], *ways)
+            check_reads_writes(one.description(), after, who, *way_clauses)
+        check_bundles_shared([returned, sent], *way_clauses)
 
 
 @clause(*BUNDLE_CLAUSES, "CHAN-1", vary=("strategy",), prefers="fork", mainly="CHAN-1")
@@ -400,7 +400,7 @@ def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation
     """A pool's worker looks at bundles, writes to them, and returns them."""
     send_on_plain_channel(make_bundle(owner, implementation), peer)
     with owner.pool() as pool:
-        tasks_share(pool, owner, peer, implementation, "CHAN-1")
+        check_tasks_share(pool, owner, peer, implementation, "CHAN-1")
 
 
 @clause(
@@ -439,10 +439,10 @@ def test_bundles_of_calls_are_shared_with_the_executor(stage, implementation):
     """An executor's worker looks at bundles, writes to them, and returns them."""
     with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
         send_on_plain_channel(make_bundle(fresh.owner, implementation), fresh.peer)
-        tasks_share(pool, fresh.owner, fresh.peer, implementation, "CHAN-9")
+        check_tasks_share(pool, fresh.owner, fresh.peer, implementation, "CHAN-9")
 
 
-QUEUES = ("joinable_queue", "queue_of_two")
+OTHER_QUEUES = ("joinable_queue", "queue_of_two")
 """Kinds of queues in addition to the claimed channels."""
 
 
@@ -456,7 +456,7 @@ QUEUES = ("joinable_queue", "queue_of_two")
 def test_bundles_on_other_queues_are_shared(owner, peer, implementation):
     """Bundles go to a child and back on queues that count or have a bound, twice."""
     send_on_plain_channel(make_bundle(owner, implementation), peer)
-    channels = [owner.open_channel(kind) for kind in QUEUES]
+    channels = [owner.open_channel(kind) for kind in OTHER_QUEUES]
     child = owner.start_peer(arguments=channels)
     for turn, channel in enumerate(2 * channels):
         bundle = make_bundle(owner, implementation, turn)

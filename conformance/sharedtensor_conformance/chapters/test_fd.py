@@ -14,16 +14,16 @@ from sharedtensor_conformance.chapters.shared_steps import (
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
 
-HELD = 6
+TENSORS_HELD = 6
 """The number of tensors over one storage that a process holds at the same time."""
 
-MANY = 300
+MANY_STORAGES = 300
 """The number of storages in one message: more than the descriptors of one packet."""
 
-LONG = 50_000
+LONG_SIZE = 50_000
 """The number of bytes in one message: more than fit into one write."""
 
-ROOM = 16
+FREE_DESCRIPTORS = 16
 """The number of descriptors that a process near its limit can still open."""
 
 
@@ -118,7 +118,7 @@ def test_one_storage_received_often_costs_one_descriptor(
     before = stage.holdings(sender, receiver)
     tensor = sender.make([21, 22, 23])
     for _ in range(2):
-        arrived = [sender.send(tensor, receiver, channel) for _ in range(HELD)]
+        arrived = [sender.send(tensor, receiver, channel) for _ in range(TENSORS_HELD)]
         check.equal(arrived[-1].values(), [21, 22, 23], "the tensor arrives")
         sentence = "each side has at most one descriptor for the storage"
         stage.check_descriptors(before, {sender: 1, receiver: 1}, sentence)
@@ -229,7 +229,7 @@ def test_storage_that_a_worker_keeps_costs_nothing_when_it_is_submitted(stage):
         fresh.check_descriptors(before, {fresh.owner: 0}, "submitting costs nothing")
 
 
-def inherits_nothing_but(own, actor, stage):
+def check_inherited_descriptors(own, actor, stage):
     """Start a program from `actor`; check that it inherits no descriptor except `own`.
 
     `own` counts the descriptors of `actor` by their targets.
@@ -256,13 +256,13 @@ def test_program_that_is_started_has_no_descriptor_of_a_storage(
     before = {actor: Counter(actor.system.targets()) for actor in (sender, receiver)}
     shared = sender.make([41, 42])
     shared.share()
-    for number in (3, MANY):
+    for number in (3, MANY_STORAGES):
         made = sender.request("act", "make_many", number, 43)
         sent = share_separately(stage, sender, made)
         arrived = sender.send(sent, receiver)
         check.equal(arrived[0].values(), [43], "the tensors arrive")
         for actor, own in before.items():
-            inherits_nothing_but(own, actor, stage)
+            check_inherited_descriptors(own, actor, stage)
         check_shared_memory(sent[-1], arrived[-1])
 
 
@@ -275,10 +275,10 @@ def test_program_that_a_worker_starts_has_no_descriptor_of_a_storage(stage):
     """
     with stage.fresh() as fresh:
         for kind in ("pool", "executor"):
-            program_of_a_worker_has_nothing_more(fresh.owner, kind)
+            check_worker_program(fresh.owner, kind)
 
 
-def program_of_a_worker_has_nothing_more(owner, kind):
+def check_worker_program(owner, kind):
     """Check that a worker's program inherits no descriptor of the worker's tensors.
 
     The worker belongs to a pool or an executor (`kind`). It starts one program before
@@ -286,7 +286,7 @@ def program_of_a_worker_has_nothing_more(owner, kind):
     """
     with owner.pool(kind=kind) as pool:
         without = Counter(pool.targets_of_a_program([]))
-        tensors = [owner.make([44, 45]), owner.make_long(LONG, 46)]
+        tensors = [owner.make([44, 45]), owner.make_long(LONG_SIZE, 46)]
         with_both = Counter(pool.targets_of_a_program(tensors))
     more = dict(with_both - without)
     check.equal(more, {}, f"the program of the {kind}'s worker has nothing more")
@@ -301,13 +301,13 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
     for actor in (sender, receiver):
         actor.drop_all()
     before = stage.holdings(sender, receiver)
-    made = [sender.make([number, 50]) for number in range(MANY)]
+    made = [sender.make([number, 50]) for number in range(MANY_STORAGES)]
     tensors = share_separately(stage, sender, made)
     arrived = sender.send(tensors, receiver, channel)
     values = [tensor.values() for tensor in arrived]
-    expected = [[number, 50] for number in range(MANY)]
+    expected = [[number, 50] for number in range(MANY_STORAGES)]
     check.equal(values, expected, "all arrive with their values")
-    for number in (0, 252, 253, MANY - 1):
+    for number in (0, 252, 253, MANY_STORAGES - 1):
         check_shared_memory(tensors[number], arrived[number])
     for actor in (sender, receiver):
         actor.drop_all()
@@ -317,7 +317,7 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
 @clause("FD-6", "CHAN-3", vary=("strategy",))
 def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver, stage):
     """About as many tensors as a packet has descriptors, with few bytes and many."""
-    for count, length in ((253, 0), (254, 0), (252, LONG), (253, LONG)):
+    for count, length in ((253, 0), (254, 0), (252, LONG_SIZE), (253, LONG_SIZE)):
         made = [sender.make([number, 51]) for number in range(count)]
         tensors = share_separately(stage, sender, made)
         text, *arrived = sender.send(["x" * length, *tensors], receiver)
@@ -340,25 +340,25 @@ def test_process_has_more_storages_among_its_arguments_than_a_packet_has_descrip
     kept, does not count: so the second child.
     """
     with stage.fresh() as fresh:
-        give_many_to_a_child(fresh)
+        check_many_arguments(fresh)
         before = fresh.holdings(fresh.owner)
-        give_many_to_a_child(fresh)
+        check_many_arguments(fresh)
         fresh.check_descriptors(before, {fresh.owner: 0}, "nothing is left")
 
 
-def give_many_to_a_child(fresh):
+def check_many_arguments(fresh):
     """Start a child with many tensors; check that they are shared, and end the child.
 
     The owner drops its tensors before the end.
     """
     owner = fresh.owner
-    made = [owner.make([number, 52]) for number in range(MANY)]
+    made = [owner.make([number, 52]) for number in range(MANY_STORAGES)]
     tensors = share_separately(fresh, owner, made)
     child = owner.start_peer(arguments=tensors)
     arrived = child.arguments
-    expected = [[number, 52] for number in range(MANY)]
+    expected = [[number, 52] for number in range(MANY_STORAGES)]
     check.equal([tensor.values() for tensor in arrived], expected, "all arrive")
-    for number in (0, 252, 253, MANY - 1):
+    for number in (0, 252, 253, MANY_STORAGES - 1):
         check_shared_memory(tensors[number], arrived[number])
     owner.drop_all()
     check.equal(child.leave(), 0, "the child exits normally")
@@ -370,10 +370,10 @@ def test_process_near_its_limit_goes_on(sender, receiver, channel):
     """Sender and receiver have room for sixteen descriptors and make many rounds."""
     sender.send(sender.make([1, 2]), receiver, channel).drop()
     with (
-        sender.system.exhausted("descriptors", ROOM),
-        receiver.system.exhausted("descriptors", ROOM),
+        sender.system.exhausted("descriptors", FREE_DESCRIPTORS),
+        receiver.system.exhausted("descriptors", FREE_DESCRIPTORS),
     ):
-        for number in range(4 * ROOM):
+        for number in range(4 * FREE_DESCRIPTORS):
             tensor = sender.make([number, 61])
             arrived = sender.send(tensor, receiver, channel)
             check.equal(arrived.values(), [number, 61], "the tensor arrives")
@@ -381,7 +381,7 @@ def test_process_near_its_limit_goes_on(sender, receiver, channel):
                 dropped.drop()
 
 
-NUMBER = 1100
+OCCUPIED_BELOW = 1100
 """All descriptor numbers below this one are occupied.
 
 It is larger than FD_SETSIZE, the limit of select(2).
@@ -407,12 +407,12 @@ def test_descriptors_may_have_any_numbers(stage, channel):
             for actor in pair:
                 actor.drop_all()
                 if numbers_are == "large":
-                    actor.request("act", "occupy_descriptors", NUMBER)
+                    actor.request("act", "occupy_descriptors", OCCUPIED_BELOW)
                 for descriptor in range(3) if numbers_are == "least" else ():
                     actor.system.close_descriptor(descriptor)
             before = fresh.holdings(*pair)
             for sender, receiver in (pair, pair[::-1]):
-                goes_there_and_back(sender, receiver, channel)
+                check_round_trip(sender, receiver, channel)
             sentence = "nothing is left of what was sent"
             fresh.check_descriptors(before, dict.fromkeys(pair, 0), sentence)
             if numbers_are == "large":
@@ -420,7 +420,7 @@ def test_descriptors_may_have_any_numbers(stage, channel):
                     actor.request("act", "vacate_descriptors")
 
 
-def goes_there_and_back(sender, receiver, channel):
+def check_round_trip(sender, receiver, channel):
     """Send a tensor alone, several in one message, one again, and all back; drop all.
 
     Check that they arrive and are shared.

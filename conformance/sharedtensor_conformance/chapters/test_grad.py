@@ -24,7 +24,7 @@ def make_leaf(actor, values, grad=None):
     return tensor
 
 
-GRADS = {
+GRAD_VALUES = {
     "zeros": [0.0, 0.0, 0.0],
     "one zero": [0.0],
     "zeros with a sign": [-0.0, -0.0],
@@ -157,7 +157,7 @@ def test_grad_of_a_tensor_that_was_shared_before_is_shared(sender, receiver):
 @clause("GRAD-2", vary=("strategy",))
 def test_grad_arrives_whatever_its_values_are(sender, receiver):
     """The sender sends leaves with grads of zeros, of infinities, of no elements."""
-    for name, values in GRADS.items():
+    for name, values in GRAD_VALUES.items():
         tensor = make_leaf(sender, [1] * len(values), grad=values)
         grad = sender.send(tensor, receiver).grad()
         check(grad is not None, f"the grad has arrived ({name})")
@@ -168,7 +168,7 @@ def test_grad_arrives_whatever_its_values_are(sender, receiver):
 @clause("GRAD-3", vary=("strategy",))
 def test_grad_is_shared_whatever_its_values_are(sender, receiver):
     """The sender sends such leaves; the receiver writes to each grad, then it does."""
-    for name, values in GRADS.items():
+    for name, values in GRAD_VALUES.items():
         tensor = make_leaf(sender, [1] * len(values), grad=values)
         grad = sender.send(tensor, receiver).grad()
         check(grad is not None, f"the grad has arrived ({name})")

@@ -4,7 +4,7 @@ from sharedtensor_conformance.chapters.shared_steps import judging, unthreaded_c
 from sharedtensor_conformance.harness import attempt, check, clause
 
 
-def arrives(sender, receiver, tensor, channel):
+def try_send(sender, receiver, tensor, channel):
     """Send a tensor; return what arrives, or None if it was refused."""
     arrived, _ = attempt(lambda: sender.send(tensor, receiver, channel))
     return arrived
@@ -20,11 +20,11 @@ def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
     channel = unthreaded_channel(
         stage
     )  # sends in the calling thread, which gets the exception
-    arrived = arrives(sender, receiver, tensor, channel)
+    arrived = try_send(sender, receiver, tensor, channel)
     if arrived is not None:
         check.equal(arrived.describe(), expected, "it arrives as it was")
     beside = sender.make([1, 2, 3])
-    both = arrives(sender, receiver, [beside, tensor], channel)
+    both = try_send(sender, receiver, [beside, tensor], channel)
     if both is not None:
         check.equal(both[0].values(), [1, 2, 3], "what is beside it arrives")
         check.equal(both[1].describe(), expected, "and it as it was")
@@ -68,7 +68,7 @@ def test_tensor_of_any_kind_that_arrives_is_shared(
     """Both sides change the tensor in turn, and look at it."""
     tensor = sender.make_kind(tensor_kind)
     seen = tensor.describe()
-    arrived = arrives(sender, receiver, tensor, unthreaded_channel(stage))
+    arrived = try_send(sender, receiver, tensor, unthreaded_channel(stage))
     check.equal(tensor.describe(), seen, "sending leaves it as it was")
     if arrived is None:
         return

@@ -15,6 +15,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     claimed_queues,
     file_of,
     holdings_of,
+    leftovers,
     overwrite_freed_memory,
     process_counts,
     share_separately,
@@ -24,31 +25,31 @@ from sharedtensor_conformance.chapters.shared_steps import (
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.process_tree import wait_until
 
-MANY = 300
+MANY_STORAGES = 300
 """The number of storages in one message: more than the descriptors of one packet."""
 
 
-PILE = 1000
-LONG = 10_000
-"""The size in bytes of each of `PILE` messages, which do not fit into a pipe or
-socket."""
+FILLING_COUNT = 1000
+FILLING_SIZE = 10_000
+"""The size in bytes of each of `FILLING_COUNT` messages, which do not fit into a pipe
+or socket."""
 
-FEW, LONGER = 100, 20_000
+TENSOR_MESSAGE_COUNT, TENSOR_MESSAGE_SIZE = 100, 20_000
 """The number of messages with many tensors each, and the number of bytes beside them.
 Several such messages do not fit into a pipe or socket."""
 
-MEGABYTE, MEGABYTES = 1 << 20, 20
+LARGE_SIZE, LARGE_COUNT = 1 << 20, 20
 """The size of a tensor in bytes, and the number of these tensors. Together they are
 larger than a segment of several storages may be."""
 
-ENDS = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
+EXIT_CODES = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
 """The ways in which processes end, other than by returning, and their exit codes."""
 
-SOON = 0.5
+PROMPT_EXIT = 0.5
 """The number of seconds in which a process ends if it waits for nothing."""
 
 
-def keeps_its_values(tensor, expected):
+def check_values_writable(tensor, expected):
     """Check the values of `tensor`, write one of them, and check all values again."""
     check.equal(tensor.values(), expected, "it has its values")
     changed = [-expected[0], *expected[1:]]
@@ -63,7 +64,7 @@ def test_received_tensor_outlives_the_tensor_of_its_sender(sender, receiver, cha
     arrived = sender.send(tensor, receiver, channel)
     tensor.drop()
     held = overwrite_freed_memory(sender)
-    keeps_its_values(arrived, [1, 2, 3, 4])
+    check_values_writable(arrived, [1, 2, 3, 4])
     check.equal(held[0].values(), [200, 201, 202, 203], "no other tensor is hit")
 
 
@@ -79,7 +80,7 @@ def test_receivers_share_when_the_sender_has_dropped_its_tensor(
     first.drop()
     for kept in (second, onward):
         check.equal(kept.values(), [5, 6, 7], "it has its values")
-    keeps_its_values(second, [5, 6, 7])
+    check_values_writable(second, [5, 6, 7])
 
 
 @clause("LIFE-2")
@@ -93,7 +94,7 @@ def test_message_in_flight_keeps_its_data(sender, receiver, channel):
     held = overwrite_freed_memory(sender)
     arrived = [receiver.get(sender, channel) for _ in rows]
     for tensor, row in zip(arrived, rows, strict=True):
-        keeps_its_values(tensor, row)
+        check_values_writable(tensor, row)
     check.equal(held[-1].values(), [270, 271, 272, 273], "no other tensor is hit")
 
 
@@ -107,7 +108,7 @@ def test_message_in_flight_keeps_what_its_sender_had_received(
     receiver.put(arrived, bystander, channel)
     arrived.drop()
     tensor.drop()
-    keeps_its_values(bystander.get(receiver, channel), [15, 16, 17])
+    check_values_writable(bystander.get(receiver, channel), [15, 16, 17])
 
 
 @clause("LIFE-3")
@@ -116,7 +117,7 @@ def test_received_tensor_outlives_the_exit_of_its_sender(owner, peer):
     child = owner.start_peer()
     arrived = child.send(child.make([21, 22, 23]), owner)
     check.equal(child.leave(), 0, "the child exits normally")
-    keeps_its_values(arrived, [21, 22, 23])
+    check_values_writable(arrived, [21, 22, 23])
     onward = owner.send(arrived, peer)
     check.equal(onward.values(), [-21, 22, 23], "it arrives where it is sent on")
 
@@ -131,7 +132,7 @@ def test_tensor_of_an_exited_sender_is_kept_by_two_receivers(stage):
         fresh.peer.leave()
         check.equal(first.values(), [24, 25, 26], "the bystander has the values")
         second.drop()
-        keeps_its_values(first, [24, 25, 26])
+        check_values_writable(first, [24, 25, 26])
         onward = fresh.bystander.send(first, fresh.owner)
         check.equal(onward.values(), [-24, 25, 26], "the owner gets it again")
 
@@ -142,7 +143,7 @@ def test_received_tensor_outlives_the_killing_of_its_sender(owner, peer):
     child = owner.start_peer()
     arrived = child.send(child.make([31, 32, 33]), owner)
     child.kill()
-    keeps_its_values(arrived, [31, 32, 33])
+    check_values_writable(arrived, [31, 32, 33])
     onward = owner.send(arrived, peer)
     check.equal(onward.values(), [-31, 32, 33], "it arrives where it is sent on")
 
@@ -158,7 +159,7 @@ def test_tensor_of_a_killed_owner_is_kept_by_two_peers(stage):
         for kept in (first, second):
             check.equal(kept.values(), [34, 35, 36], "each peer has the values")
         second.drop()
-        keeps_its_values(first, [34, 35, 36])
+        check_values_writable(first, [34, 35, 36])
         onward = fresh.peer.send(first, fresh.bystander)
         check.equal(onward.values(), [-34, 35, 36], "the bystander gets it again")
 
@@ -176,7 +177,7 @@ def test_message_survives_the_exit_of_its_sender(owner, channel, stage):
     logging = child.sending([child.make([46])], owner, logs)
     child.put([child.make([47]), logging, child.make([48])], owner, channel)
     check.equal(child.leave(), 0, "the child exits normally")
-    keeps_its_values(owner.get(child, channel), [41, 42, 43])
+    check_values_writable(owner.get(child, channel), [41, 42, 43])
     later = owner.get(child, channel)["later"]
     check.equal(later.values(), [44, 45], "the second message arrives as well")
     check.equal(owner.get(child, logs)[0].values(), [46], "and what the object put")
@@ -199,14 +200,14 @@ def test_messages_that_wait_for_room_survive_the_exit_of_their_sender(
     channels = [owner.open_channel(kind) for kind in ("queue", "joinable_queue")]
     child = owner.start_peer(arguments=channels)
     for channel in channels:
-        child.request("act", "put_pile", channel, 0, PILE, LONG)
+        child.request("act", "put_pile", channel, 0, FILLING_COUNT, FILLING_SIZE)
         channel.put(child, {"last": child.make([49, 50])})
         if queues_are == "closed":
             channel.close(child)
     child.exchange("leave")
-    wait_until(child.process.has_ended, SOON)
+    wait_until(child.process.has_ended, PROMPT_EXIT)
     for channel in channels:
-        pile = (channel, 0, PILE, LONG, stage.grace)
+        pile = (channel, 0, FILLING_COUNT, FILLING_SIZE, stage.grace)
         lost = owner.request("act", "get_pile", *pile)
         check.equal(lost, [], "the numbers of messages that do not arrive")
         arrived = channel.get(owner)["last"]
@@ -222,7 +223,7 @@ def test_message_between_peers_survives_the_exit_of_its_sender(stage, channel):
         tensor = fresh.peer.make([46, 47, 48])
         fresh.peer.put(tensor, fresh.bystander, channel)
         fresh.peer.leave()
-        keeps_its_values(fresh.bystander.get(fresh.peer, channel), [46, 47, 48])
+        check_values_writable(fresh.bystander.get(fresh.peer, channel), [46, 47, 48])
 
 
 @clause("LIFE-6")
@@ -242,7 +243,7 @@ def test_receiving_from_a_child_that_ended_gives_the_data_or_an_exception(
     owner, channel, stage
 ):
     """Children send a message and end in each way but normally; the owner receives."""
-    for how in ENDS:
+    for how in EXIT_CODES:
         child = owner.start_peer()
         child.put(child.make([57, 58, 59]), owner, channel)
         wait_until_receivable(child, owner, channel)
@@ -303,11 +304,11 @@ def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
     check_no_growth(before, stage, sender, receiver)
 
 
-LARGE = 8_300
+OWN_SEGMENT_LENGTH = 8_300
 """The number of elements of 8 bytes of a tensor that is too large to share a segment
 with others."""
 
-NUMBERS_OF_LARGE = (2, 250, 257, 340, 450)
+STORAGE_COUNTS = (2, 250, 257, 340, 450)
 """The numbers of storages in one message. The size of their handles grows with them."""
 
 
@@ -325,8 +326,10 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
     """
     sender.send(sender.make([1, 2]), receiver, "queue").drop()
     before = holdings_of(stage, sender, receiver)
-    for count in NUMBERS_OF_LARGE:
-        made = sender.request("act", "make_many_long", count, LARGE, "float64")
+    for count in STORAGE_COUNTS:
+        made = sender.request(
+            "act", "make_many_long", count, OWN_SEGMENT_LENGTH, "float64"
+        )
         sender.put(made, receiver, "queue")
         sender.request("drop", *(each.key for each in made))
         arrived = receiver.get(sender, "queue")
@@ -344,12 +347,12 @@ def test_nothing_is_left_of_what_its_receiver_held_longest(sender, receiver, sta
     They are more than fit into a file that several may have. This is done so often that
     one file that stays each time is more than may be kept.
     """
-    source = sender.make_long(MEGABYTE // 4, 0)
+    source = sender.make_long(LARGE_SIZE // 4, 0)
     held = receiver.request("act", "new_storages")
     route = (receiver.name, unthreaded_channel(stage))
 
     def send_and_drop(first):
-        numbers = list(range(first, first + MEGABYTES))
+        numbers = list(range(first, first + LARGE_COUNT))
         sender.request("act", "put_clones", source, numbers, *route)
         found = receiver.request(
             "act",
@@ -377,14 +380,14 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
     """
 
     def put(channel, count):
-        owner.request("act", "put_pile", channel, 0, PILE, LONG)
+        owner.request("act", "put_pile", channel, 0, FILLING_COUNT, FILLING_SIZE)
         for number in range(count):
             tensor = owner.make([number, 68])
             channel.put(owner, tensor)
             tensor.drop()
 
     def get(channel, count):
-        pile = (channel, 0, PILE, LONG, stage.grace)
+        pile = (channel, 0, FILLING_COUNT, FILLING_SIZE, stage.grace)
         lost = owner.request("act", "get_pile", *pile)
         check.equal(lost, [], "the numbers of messages that do not arrive")
         for number in range(count):
@@ -392,7 +395,7 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
             check.equal(arrived.values(), [number, 68], "the tensors arrive")
             arrived.drop()
 
-    forked_child_has_nothing_of(put, get, owner, stage)
+    check_forked_child_keeps_nothing(put, get, owner, stage)
 
 
 @clause("LIFE-7", start_methods=("fork",), vary=("strategy",), channels=("queue",))
@@ -405,24 +408,24 @@ def test_child_that_is_forked_while_a_message_is_written_keeps_nothing_of_it(
     """
 
     def put(channel, count):
-        ballast = owner.request("act", "ballast", LONGER)
-        for _ in range(FEW):
+        ballast = owner.request("act", "ballast", TENSOR_MESSAGE_SIZE)
+        for _ in range(TENSOR_MESSAGE_COUNT):
             made = owner.request("act", "make_many", count, 66)
             channel.put(owner, [*share_separately(stage, owner, made), ballast])
             owner.request("drop", *(each.key for each in made))
         ballast.drop()
 
     def get(channel, count):
-        for _ in range(FEW):
+        for _ in range(TENSOR_MESSAGE_COUNT):
             *arrived, ballast = channel.get(owner)
             wrong = owner.request("act", "wrong_ones", arrived, 66)
             check.equal(wrong, [], "the places of tensors with other values")
             owner.request("drop", *(each.key for each in [*arrived, ballast]))
 
-    forked_child_has_nothing_of(put, get, owner, stage)
+    check_forked_child_keeps_nothing(put, get, owner, stage)
 
 
-def forked_child_has_nothing_of(put, get, owner, stage):
+def check_forked_child_keeps_nothing(put, get, owner, stage):
     """Fork a child between `put` and `get`; check that it keeps none of the messages.
 
     The descriptors and mappings of a child that was forked while many tensors were
@@ -436,7 +439,7 @@ def forked_child_has_nothing_of(put, get, owner, stage):
     """
     waiting = stage.implementation.kept_segments + LEAK_ROUNDS
 
-    def forked_amid(count):
+    def fork_with_waiting(count):
         channel = owner.open_channel("queue", "fork")
         try:
             put(channel, count)
@@ -448,22 +451,22 @@ def forked_child_has_nothing_of(put, get, owner, stage):
             channel.drop(owner)
         return child
 
-    def held(child):
+    def resources_of(child):
         account = stage.ledger.account(child.pid)
         return [account["descriptors"], account["mappings"]]
 
-    def ended(child):
-        found = held(child)
+    def end_and_count(child):
+        found = resources_of(child)
         child.leave()
         stage.end_extra()
         return found
 
-    ended(forked_amid(1))
-    allowed = [n + waiting // 2 for n in ended(forked_amid(0))]
-    child = forked_amid(waiting)
-    few = lambda: all(map(int.__le__, held(child), allowed))  # noqa: E731
+    end_and_count(fork_with_waiting(1))
+    allowed = [n + waiting // 2 for n in end_and_count(fork_with_waiting(0))]
+    child = fork_with_waiting(waiting)
+    few = lambda: all(map(int.__le__, resources_of(child), allowed))  # noqa: E731
     sentence = "the child has no descriptors or mappings of what was put"
-    eventually(few, sentence, stage.grace, found=lambda: [held(child), allowed])
+    eventually(few, sentence, stage.grace, found=lambda: [resources_of(child), allowed])
 
 
 @clause("LIFE-7", profiles=("share",), vary=("strategy",))
@@ -523,7 +526,7 @@ def test_receiver_that_is_killed_leaves_nothing_behind(owner, peer, stage):
     check.equal(arrived[1].values(), [72, 72, 73], "the child holds them")
     child.kill()
     for number, tensor in enumerate(tensors):
-        keeps_its_values(tensor, [71 + number, 72, 73])
+        check_values_writable(tensor, [71 + number, 72, 73])
         onward = owner.send(tensor, peer)
         check_shared_memory(tensor, onward)
         onward.drop()
@@ -545,17 +548,17 @@ def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, 
     check_no_growth(before, stage, owner)
 
 
-def nothing_stays(fresh, there, sentence):
-    """Wait until `there` returns an empty list; the evidence has its first item."""
+def wait_until_empty(fresh, remaining, sentence):
+    """Wait until `remaining` returns an empty list; the evidence has its first item."""
 
     def found():
-        names = there()
+        names = remaining()
         return f"{len(names)} left, such as {names[0]}" if names else "it has just gone"
 
-    eventually(lambda: not there(), sentence, within=fresh.grace, found=found)
+    eventually(lambda: not remaining(), sentence, within=fresh.grace, found=found)
 
 
-def everybody_holds_tensors(fresh):
+def share_among_all(fresh):
     """Make each actor hold a tensor that it sent to the others, and those received."""
     actors = (fresh.owner, fresh.peer, fresh.bystander)
     for number, sender in enumerate(actors):
@@ -570,39 +573,34 @@ def everybody_holds_tensors(fresh):
 def test_processes_that_exit_with_live_tensors_leave_nothing_behind(stage):
     """All three hold tensors of all others and exit, the owner last."""
     with stage.fresh() as fresh:
-        everybody_holds_tensors(fresh)
+        share_among_all(fresh)
         for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+        wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
 @clause("LIFE-10", isolated=True)
 def test_processes_that_are_killed_leave_nothing_behind(stage):
     """All three hold tensors of all others and are killed, the owner last."""
     with stage.fresh() as fresh:
-        everybody_holds_tensors(fresh)
+        share_among_all(fresh)
         for actor in (fresh.bystander, fresh.peer, fresh.owner):
             actor.kill()
         sentence = "no segment and no process is left"
-        nothing_stays(fresh, lambda: left(fresh), sentence)
+        wait_until_empty(fresh, lambda: leftovers(fresh), sentence)
 
 
 @clause("LIFE-10", "LIFE-14", vary=("strategy",), isolated=True)
 def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
     """All hold tensors, messages are on all channels; the owner is killed first."""
     with stage.fresh() as fresh:
-        everybody_holds_tensors(fresh)
-        messages_are_everywhere(fresh)
+        share_among_all(fresh)
+        put_on_every_channel(fresh)
         for actor in (fresh.owner, fresh.peer, fresh.bystander):
             actor.kill()
         sentence = "no segment and no process is left"
-        nothing_stays(fresh, lambda: left(fresh), sentence)
-
-
-def left(fresh):
-    """Return the existing segments and processes of the stage `fresh`."""
-    return [*fresh.ledger.segments(), *fresh.ledger.processes().values()]
+        wait_until_empty(fresh, lambda: leftovers(fresh), sentence)
 
 
 @clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
@@ -614,7 +612,7 @@ def test_tensor_that_a_forked_child_dropped_can_be_sent_by_its_parent(owner, pee
     check.equal(child.make([1]).values(), [1], "the child runs, without the tensor")
     arrived = owner.send(tensor, peer)
     check.equal(arrived.values(), [91, 92, 93], "it has its values")
-    keeps_its_values(arrived, [91, 92, 93])
+    check_values_writable(arrived, [91, 92, 93])
 
 
 @clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
@@ -627,22 +625,22 @@ def test_tensor_outlives_a_forked_child_that_ends_with_it(owner, peer):
     child.leave()
     arrived = owner.send(tensor, peer)
     check.equal(arrived.values(), [94, 95, 96], "it has its values")
-    keeps_its_values(arrived, [94, 95, 96])
+    check_values_writable(arrived, [94, 95, 96])
 
 
 # Messages that nobody receives
 
 
-FAILURES = 4
+FAILED_MESSAGES = 4
 """The number of messages that fail, each of which may leave something."""
 
-COUNT = 8
+MESSAGE_COUNT = 8
 """The number of messages that are lost, or divided between consumers."""
 
-ARGUMENTS = {"few": 2, "many": MANY}
+ARGUMENT_COUNTS = {"few": 2, "many": MANY_STORAGES}
 """The numbers of tensors among the arguments of a process, by name."""
 
-STARTS: dict[str, Any] = {
+ARGUMENT_TESTS: dict[str, Any] = {
     "start_methods": ("spawn", "forkserver"),
     "vary": ("strategy", "start_method"),
     "starts": True,
@@ -650,7 +648,7 @@ STARTS: dict[str, Any] = {
 """For tests of arguments, with the start methods that send them in a message."""
 
 
-def lose(actor, channel, count=COUNT):
+def put_unreceived(actor, channel, count=MESSAGE_COUNT):
     """Put messages that nobody receives on a channel, and drop their tensors."""
     for number in range(count):
         tensors = [actor.make([100 + number, 1]), actor.make([number, 2, 3])]
@@ -694,7 +692,7 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
     def lose_all(actor):
         for number, kind in enumerate(kinds):
             channel = actor.open_channel(kind)
-            lose(actor, channel)
+            put_unreceived(actor, channel)
             if number % 2:
                 channel.close(actor)
             channel.drop(actor)
@@ -723,8 +721,8 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     check_no_growth(before, stage, owner)
 
 
-@clause("LIFE-13", "START-2", mainly="LIFE-13", **STARTS)
-@pytest.mark.parametrize("arguments", ARGUMENTS)
+@clause("LIFE-13", "START-2", mainly="LIFE-13", **ARGUMENT_TESTS)
+@pytest.mark.parametrize("arguments", ARGUMENT_COUNTS)
 def test_nothing_is_left_of_arguments_whose_process_is_killed(
     owner, stage, start_method, arguments
 ):
@@ -734,7 +732,7 @@ def test_nothing_is_left_of_arguments_whose_process_is_killed(
     """
 
     def start_in_vain():
-        made = owner.request("act", "make_many", ARGUMENTS[arguments], 104)
+        made = owner.request("act", "make_many", ARGUMENT_COUNTS[arguments], 104)
         tensors = share_separately(stage, owner, made)
         status = owner.request("act", "start_in_vain", tensors, start_method)
         check(status != 0, "it was killed")
@@ -750,14 +748,14 @@ def test_nothing_is_left_of_arguments_whose_process_is_killed(
 def test_processes_that_exit_with_messages_in_flight_leave_nothing(stage):
     """Each puts messages for the others on all channels; all exit, the owner last."""
     with stage.fresh() as fresh:
-        messages_are_everywhere(fresh)
+        put_on_every_channel(fresh)
         for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+        wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
-def messages_are_everywhere(fresh):
+def put_on_every_channel(fresh):
     """Make each actor put two messages to each other one on each channel.
 
     Nobody receives the messages.
@@ -785,7 +783,7 @@ def test_message_is_received_by_one_of_two_consumers(owner, stage):
     """
     channels = [owner.open_channel(kind) for kind in claimed_queues(stage)]
     consumers = [owner.start_peer(arguments=channels) for _ in range(2)]
-    for number in range(COUNT):
+    for number in range(MESSAGE_COUNT):
         channel = channels[number % len(channels)]
         pending = [channel.waiting(consumer) for consumer in consumers]
         sent = [owner.make([number, 20 + one, 30]) for one in range(2)]
@@ -836,14 +834,14 @@ def test_each_message_has_a_reference_of_its_own(sender, receiver, channel, stag
         tensor.drop()
         held = overwrite_freed_memory(sender, 3)
         first = receiver.get(sender, channel)
-        keeps_its_values(first, [number, 132, 133])
+        check_values_writable(first, [number, 132, 133])
         first.drop()
         second, alias = receiver.get(sender, channel)
-        keeps_its_values(second, [-number, 132, 133])
+        check_values_writable(second, [-number, 132, 133])
         alias.drop()
         third = receiver.get(sender, channel)["again"]
         second.drop()
-        keeps_its_values(third, [number, 132, 133])
+        check_values_writable(third, [number, 132, 133])
         for tensor in (third, *held):
             tensor.drop()
 
@@ -896,13 +894,13 @@ def test_message_that_cannot_be_pickled_leaves_nothing(
 
     fail_and_send(140)
     before = holdings_of(stage, sender, receiver)
-    for number in range(FAILURES):
+    for number in range(FAILED_MESSAGES):
         fail_and_send(number)
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("LIFE-18", "START-2", mainly="LIFE-18", **STARTS)
-@pytest.mark.parametrize("arguments", ARGUMENTS)
+@clause("LIFE-18", "START-2", mainly="LIFE-18", **ARGUMENT_TESTS)
+@pytest.mark.parametrize("arguments", ARGUMENT_COUNTS)
 def test_arguments_that_cannot_be_pickled_leave_nothing(
     owner, stage, start_method, arguments
 ):
@@ -912,7 +910,7 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
     """
 
     def fail_and_start():
-        made = owner.request("act", "make_many", ARGUMENTS[arguments], 143)
+        made = owner.request("act", "make_many", ARGUMENT_COUNTS[arguments], 143)
         tensors = share_separately(stage, owner, made)
         payload = [tensors, owner.unpicklable()]
         start = lambda: owner.request("act", "start_in_vain", payload, start_method)  # noqa: E731
@@ -954,7 +952,7 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
 
     fail_and_send(143)
     before = holdings_of(stage, sender, receiver)
-    for number in range(FAILURES):
+    for number in range(FAILED_MESSAGES):
         fail_and_send(number)
     check_no_growth(before, stage, sender, receiver)
 
@@ -967,7 +965,7 @@ def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
     """Children that hold their own and the owner's tensors end; the others drop."""
     owner.send(owner.make([1, 2]), peer).drop()
     before = holdings_of(stage, owner, peer)
-    for number, (how, code) in enumerate((ENDS | {"normally": 0}).items()):
+    for number, (how, code) in enumerate((EXIT_CODES | {"normally": 0}).items()):
         child = owner.start_peer()
         mine, its = owner.make([150 + number, 1]), child.make([160 + number, 2])
         held = owner.send(mine, child)
@@ -1005,7 +1003,7 @@ def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
         for actor in actors:
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+        wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
 @clause(
@@ -1029,19 +1027,19 @@ def test_groups_whose_processes_exit_normally_leave_nothing_behind(stage, start_
         for actor in (fresh.peer, fresh.bystander, owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+        wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
 # Tensors that are sent on
 
 
-def carriers(stage):
+def channels_pipe_last(stage):
     """Return the claimed channels, queues first and the pipe last."""
     claimed = stage.implementation.channels
     return [kind for kind in (*QUEUE_KINDS, "pipe") if kind in claimed]
 
 
-def chain(owner, channel):
+def start_chain(owner, channel):
     """Start two processes; the first sends a tensor to the second, which sends it on.
 
     The owner has not received the second message yet.
@@ -1061,12 +1059,12 @@ def chain(owner, channel):
 @clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # fork shares the manager
 def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage):
     """First the middle exits and then the maker, before the owner receives."""
-    kind = carriers(stage)[0]
-    maker, middle = chain(owner, kind)
+    kind = channels_pipe_last(stage)[0]
+    maker, middle = start_chain(owner, kind)
     for actor in (middle, maker):
         check.equal(actor.leave(), 0, "it exits normally")
     arrived = owner.get(middle, kind)["onward"]
-    keeps_its_values(arrived, [181, 182, 183])
+    check_values_writable(arrived, [181, 182, 183])
     onward = owner.send(arrived, peer)
     check_shared_memory(arrived, onward)
 
@@ -1074,12 +1072,12 @@ def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage
 @clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # fork shares the manager
 def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage):
     """The maker is killed before the owner receives, the middle after that."""
-    kind = carriers(stage)[:2][-1]
-    maker, middle = chain(owner, kind)
+    kind = channels_pipe_last(stage)[:2][-1]
+    maker, middle = start_chain(owner, kind)
     maker.kill()
     arrived = owner.get(middle, kind)["onward"]
     middle.kill()
-    keeps_its_values(arrived, [181, 182, 183])
+    check_values_writable(arrived, [181, 182, 183])
     onward = owner.send(arrived, peer)
     check_shared_memory(arrived, onward)
 
@@ -1107,7 +1105,7 @@ def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
     check_no_growth(before, stage, owner, peer)
 
 
-def has_only(own, program, stage):
+def check_only_own_descriptors(own, program, stage):
     """Check that a program has no descriptors except `own`, and maps no shared memory.
 
     `own` counts descriptors by their targets.
@@ -1130,13 +1128,13 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
     own = Counter(child.system.targets())
     mine, its = owner.make([201, 202]), child.make([203, 204])
     others = share_separately(
-        stage, owner, owner.request("act", "make_many", MANY, 205)
+        stage, owner, owner.request("act", "make_many", MANY_STORAGES, 205)
     )
     held, arrived = owner.send([mine, *others], child)[0], child.send(its, owner)
     check.equal(held.values(), [201, 202], "the child holds both")
     with child.as_a_program():
-        has_only(own, child, stage)
-        keeps_its_values(mine, [201, 202])
+        check_only_own_descriptors(own, child, stage)
+        check_values_writable(mine, [201, 202])
         onward = owner.send(arrived, peer)
         check_shared_memory(arrived, onward)
         for actor in (owner, peer):
@@ -1197,7 +1195,7 @@ def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
     """
 
     def leave_a_pool():
-        tensors = owner.request("act", "make_many", PILE, 60)
+        tensors = owner.request("act", "make_many", FILLING_COUNT, 60)
         with owner.pool() as pool:
             pool.leave_amid(tensors)
         owner.drop_all()
@@ -1209,12 +1207,12 @@ def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
     check_no_growth(before, stage, owner)
 
 
-LITTLE = 8
+SMALL_COUNT = 8
 """The number of tensors in one message, so small that they may share a segment."""
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
-COMMON = 16 << 20
+MAX_COMMON_SEGMENT = 16 << 20
 """The maximum size in bytes of a segment of several storages."""
 
 
@@ -1232,19 +1230,19 @@ def test_what_stays_of_one_message_keeps_nothing_of_others(
 ):
     """A tensor of the first message stays on either side; the rest is dropped."""
     for side in (sender, receiver):
-        first = sender.request("act", "make_many", LITTLE, 1)
+        first = sender.request("act", "make_many", SMALL_COUNT, 1)
         arrived = sender.send(first, receiver, channel)
-        kept = (first if side is sender else arrived)[LITTLE // 2]
+        kept = (first if side is sender else arrived)[SMALL_COUNT // 2]
         drop_all_but(kept, first, arrived)
         before = holdings_of(stage, sender, receiver)
         for number in range(LEAK_ROUNDS):
-            made = sender.request("act", "make_many", LITTLE, number)
+            made = sender.request("act", "make_many", SMALL_COUNT, number)
             got = sender.send(made, receiver, channel)
             wrong = receiver.request("act", "wrong_ones", got, number)
             check.equal(wrong, [], "each tensor arrives with its value")
             drop_all_but(None, *((made, got)[:: -1 if number % 2 else 1]))
         check_no_growth(before, stage, sender, receiver)
-        check.equal(kept.values(), [1 + LITTLE // 2], "what stays keeps its value")
+        check.equal(kept.values(), [1 + SMALL_COUNT // 2], "what stays keeps its value")
         kept.drop()
 
 
@@ -1253,7 +1251,9 @@ def test_what_stays_of_one_module_keeps_nothing_of_others(owner, stage):
     """A parameter of the first module stays; modules are shared and dropped."""
 
     def shared():
-        module = owner.make_module({f"p{number}": [number] for number in range(LITTLE)})
+        module = owner.make_module(
+            {f"p{number}": [number] for number in range(SMALL_COUNT)}
+        )
         owner.share_module(module)
         return module, owner.parameters(module)
 
@@ -1271,7 +1271,7 @@ def test_what_stays_of_one_module_keeps_nothing_of_others(owner, stage):
     check.equal(kept.values(), [3], "what stays keeps its value")
 
 
-def of_one_tensor(sizes, before, in_use, stage):
+def bytes_kept(sizes, before, in_use, stage):
     """Return how many bytes of files were added while only one tensor is held.
 
     The file of the tensor counts. Of the other files, the largest ones are left out, as
@@ -1289,21 +1289,21 @@ def of_one_tensor(sizes, before, in_use, stage):
     return needed + sum(others[: max(len(others) - stage.kept, 0)])
 
 
-def keeps_a_bounded_segment(kept, found, stage):
-    """Wait until a tensor keeps a segment of at most `COMMON` bytes.
+def check_kept_size(tensor, measure, stage):
+    """Wait until a tensor keeps a segment of at most `MAX_COMMON_SEGMENT` bytes.
 
     Args:
-        kept: the tensor.
-        found: returns how many bytes the tensor keeps. It gets the file that contains
+        tensor: the tensor.
+        measure: returns how many bytes the tensor keeps. It gets the file that contains
             the tensor, or "" if the implementation does not claim `identity`.
         stage: the stage of the tensor.
     """
-    in_use = file_of(kept) if "identity" in stage.implementation.claims else ""
+    in_use = file_of(tensor) if "identity" in stage.implementation.claims else ""
     eventually(
-        lambda: found(in_use) <= COMMON,
-        f"one tensor keeps a segment of at most {COMMON} bytes",
+        lambda: measure(in_use) <= MAX_COMMON_SEGMENT,
+        f"one tensor keeps a segment of at most {MAX_COMMON_SEGMENT} bytes",
         stage.grace,
-        found=lambda: f"{found(in_use)} bytes",
+        found=lambda: f"{measure(in_use)} bytes",
     )
 
 
@@ -1311,7 +1311,7 @@ def keeps_a_bounded_segment(kept, found, stage):
 def test_one_tensor_of_a_message_keeps_a_bounded_segment(sender, receiver, stage):
     """Of more than fits into one segment, one tensor stays on either side."""
     length = 1 << 14  # 64 KiB
-    count = COMMON // (4 * length) + 4
+    count = MAX_COMMON_SEGMENT // (4 * length) + 4
     for side in (sender, receiver):
         mapped = receiver.request("act", "mapped_sizes")
         files = stage.ledger.sizes_of_files()
@@ -1324,11 +1324,11 @@ def test_one_tensor_of_a_message_keeps_a_bounded_segment(sender, receiver, stage
             named = stage.ledger.sizes_of_files()
             now = receiver.request("act", "mapped_sizes")
             return max(
-                of_one_tensor(named, files, in_use, stage),  # noqa: B023
-                of_one_tensor(now, mapped, in_use, stage),  # noqa: B023
+                bytes_kept(named, files, in_use, stage),  # noqa: B023
+                bytes_kept(now, mapped, in_use, stage),  # noqa: B023
             )
 
-        keeps_a_bounded_segment(kept, found, stage)
+        check_kept_size(kept, found, stage)
         check.equal(kept.read(0), 2, "it keeps its value")
         kept.drop()
 
@@ -1343,20 +1343,22 @@ def test_one_of_many_small_tensors_of_a_message_keeps_a_bounded_segment(
     """
     for side in (sender, receiver):
         files = stage.ledger.sizes_of_files()
-        made = sender.request("act", "make_many", COMMON // PAGE + LITTLE, 40)
+        made = sender.request(
+            "act", "make_many", MAX_COMMON_SEGMENT // PAGE + SMALL_COUNT, 40
+        )
         arrived = sender.send(made, receiver)
         wrong = receiver.request("act", "wrong_ones", arrived, 40)
         check.equal(wrong, [], "each tensor arrives with its value")
-        kept = (made if side is sender else arrived)[LITTLE]
+        kept = (made if side is sender else arrived)[SMALL_COUNT]
         value = kept.values()
         for actor in (sender, receiver):
             actor.request("act", "drop_all_but", [kept] if actor is side else [])
 
         def found(in_use):
             named = stage.ledger.sizes_of_files()
-            return of_one_tensor(named, files, in_use, stage)  # noqa: B023
+            return bytes_kept(named, files, in_use, stage)  # noqa: B023
 
-        keeps_a_bounded_segment(kept, found, stage)
+        check_kept_size(kept, found, stage)
         check.equal(kept.values(), value, "it keeps its value")
         kept.drop()
 
@@ -1369,7 +1371,7 @@ def test_common_segment_goes_with_the_last_of_its_storages(
     sender.send(sender.make([1, 2]), receiver, channel).drop()
     before = holdings_of(stage, sender, receiver)
     for _ in range(LEAK_ROUNDS):
-        made = sender.request("act", "make_many", LITTLE, 30)
+        made = sender.request("act", "make_many", SMALL_COUNT, 30)
         arrived = sender.send(made, receiver, channel)
         last = arrived[2]
         drop_all_but(made[0], made)

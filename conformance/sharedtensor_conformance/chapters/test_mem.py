@@ -23,7 +23,7 @@ LOCKS = ("Lock", "RLock")
 WAYS_TO_END = ("by returning", "by os._exit", "by SIGTERM", "by SIGKILL")
 
 
-def tensors_of_all(actors):
+def share_with_all(actors):
     """Make as many tensors as there are actors, and share them with all actors.
 
     Returns:
@@ -40,7 +40,7 @@ def write_in_turn(actors, channel):
     The messages go from each actor to the next one, and from the last to the first.
     """
     names = [actor.name for actor in actors]
-    tensors = tensors_of_all(actors)
+    tensors = share_with_all(actors)
     pending = [
         actor.doing("write_in_turn_by_messages", names, channel, own, ROUNDS)
         for actor, own in zip(actors, tensors, strict=True)
@@ -105,7 +105,7 @@ def write_in_turn_by(primitive, actors, turns):
 
     `turns` has the synchronization object of each actor.
     """
-    tensors = tensors_of_all(actors)
+    tensors = share_with_all(actors)
     pending = [
         actor.doing("write_in_turn", turns[place], place, tensors[place], ROUNDS)
         for place, actor in enumerate(actors)

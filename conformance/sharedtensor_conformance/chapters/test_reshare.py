@@ -15,7 +15,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
 from sharedtensor_conformance.harness import check, clause
 from sharedtensor_conformance.harness.matrix import LAYOUTS
 
-MANY = 200
+MANY_STORAGES = 200
 """A number of storages, larger than an implementation is expected to search through."""
 
 
@@ -134,9 +134,9 @@ def test_storage_of_a_base_and_its_view_is_mapped_once(sender, receiver):
 @clause("RESHARE-3", vary=("strategy",))
 def test_storage_received_again_among_many_is_mapped_once(sender, receiver):
     """The receiver holds two hundred tensors when the first of them come again."""
-    tensors = [sender.make([number, 34]) for number in range(MANY)]
+    tensors = [sender.make([number, 34]) for number in range(MANY_STORAGES)]
     held = sender.send(tensors, receiver)
-    for number in (0, 1, MANY - 1):
+    for number in (0, 1, MANY_STORAGES - 1):
         again = sender.send(tensors[number], receiver)
         check.equal(again.address(), held[number].address(), "both have one address")
         check_shared_memory(tensors[number], held[number], again)

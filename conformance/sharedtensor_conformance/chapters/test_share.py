@@ -333,11 +333,11 @@ def test_clones_of_shared_views_are_private(sender, receiver, implementation):
         base = sender.make(values, dtype=dtype)
         view = sender.view(base, layout)
         for original in (view, sender.send(view, receiver)):
-            clones_are_private(original, layout, dtype)
+            check_clones_private(original, layout, dtype)
             check.equal(base.values(), values, "the base is as it was")
 
 
-def clones_are_private(original, layout, dtype):
+def check_clones_private(original, layout, dtype):
     """Check that a clone of a view and a clone of the clone are private copies."""
     before = original.values()
     clone = original.clone()
@@ -398,7 +398,7 @@ def test_forked_child_says_what_is_shared(owner, peer):
         check_shared_memory(shared, inherited[0])
 
 
-GROWING = {
+GROWING_SHAPES = {
     "one element": (1,),
     "several dimensions": (2, 3),
     "no dimensions": (),
@@ -413,7 +413,7 @@ def test_growing_by_one_element_is_refused_for_any_dtype_and_shape(
 ):
     """Both sides ask shared tensors of each dtype and of each shape for one more."""
     for number, dtype in enumerate(implementation.dtypes):
-        shape = list(GROWING.values())[number % len(GROWING)]
+        shape = list(GROWING_SHAPES.values())[number % len(GROWING_SHAPES)]
         count = prod(shape)
         value = True if dtype == "bool" else 7
         tensor = sender.make([value] * count, shape=shape, dtype=dtype)
@@ -514,7 +514,7 @@ def test_module_that_is_pickled_or_copied_is_another_module(sender, receiver):
                 check_private_memory(tensor, *alike)
 
 
-LARGE = 1 << 20
+LARGE_LENGTH = 1 << 20
 """The number of elements of a tensor of 4 MiB, which a library may treat in another way
 than a small one."""
 
@@ -525,7 +525,7 @@ def deep_copies(value, actor, other):
     return [] if refused else [made]
 
 
-def from_pickles(value, actor, other):
+def copies_by_pickle(value, actor, other):
     """Pickle a value in `actor`; return what both processes read from the pickle.
 
     The list is empty if the value cannot be pickled.
@@ -536,45 +536,47 @@ def from_pickles(value, actor, other):
     return [one.request("act", "unpickled", content) for one in (actor, other)]
 
 
-def ends_of(tensor):
-    """Return the first and the last element of a tensor of `LARGE` elements."""
-    return [tensor.read(0), tensor.read(LARGE - 1)]
+def first_and_last(tensor):
+    """Return the first and the last of the `LARGE_LENGTH` elements of a tensor."""
+    return [tensor.read(0), tensor.read(LARGE_LENGTH - 1)]
 
 
-def large_ones_are_copied(sender, receiver, copies):
+def check_large_copies(sender, receiver, copies):
     """Check on both sides that copies of a tensor of 4 MiB are private.
 
-    `copies` is `deep_copies` or `from_pickles`.
+    `copies` is `deep_copies` or `copies_by_pickle`.
     """
-    tensor = sender.request("act", "make_long", LARGE, 81)
+    tensor = sender.request("act", "make_long", LARGE_LENGTH, 81)
     arrived = sender.send(tensor, receiver)
     for actor, own, other in (
         (sender, tensor, receiver),
         (receiver, arrived, sender),
     ):
-        before = ends_of(own)
+        before = first_and_last(own)
         for number, one in enumerate([*copies(own, actor, other), own]):
-            check.equal(ends_of(one), before, f"tensor {number} has its own values")
-            for place in (0, LARGE - 1):
+            check.equal(
+                first_and_last(one), before, f"tensor {number} has its own values"
+            )
+            for place in (0, LARGE_LENGTH - 1):
                 one.write(place, 82 + number)
 
 
 @clause("SHARE-13", vary=("strategy",))
 def test_pickle_of_a_large_tensor_copies_the_values(sender, receiver):
     """Both sides of a tensor of 4 MiB pickle it; each reads both pickles."""
-    large_ones_are_copied(sender, receiver, from_pickles)
+    check_large_copies(sender, receiver, copies_by_pickle)
 
 
 @clause("SHARE-13", vary=("strategy",))
 def test_deep_copy_of_a_large_tensor_copies_the_values(sender, receiver):
     """Both sides of a tensor of 4 MiB copy it."""
-    large_ones_are_copied(sender, receiver, deep_copies)
+    check_large_copies(sender, receiver, deep_copies)
 
 
-def views_are_copied(sender, receiver, layouts, copies):
+def check_view_copies(sender, receiver, layouts, copies):
     """Check on both sides that copies of a view of each layout are private.
 
-    `copies` is `deep_copies` or `from_pickles`.
+    `copies` is `deep_copies` or `copies_by_pickle`.
     """
     for layout in layouts:
         base = sender.make([3 * n + 7 for n in range(24)])
@@ -600,20 +602,20 @@ def views_are_copied(sender, receiver, layouts, copies):
 @clause("SHARE-13", profiles=("views",), vary=("strategy",))
 def test_pickle_of_a_view_copies_the_values(sender, receiver, implementation):
     """Both sides of a base pickle a view of each layout; each reads both pickles."""
-    views_are_copied(sender, receiver, layouts_of(implementation), from_pickles)
+    check_view_copies(sender, receiver, layouts_of(implementation), copies_by_pickle)
 
 
 @clause("SHARE-13", profiles=("views",), vary=("strategy",))
 def test_deep_copy_of_a_view_copies_the_values(sender, receiver, implementation):
     """Both sides of a base copy a view of each layout."""
-    views_are_copied(sender, receiver, layouts_of(implementation), deep_copies)
+    check_view_copies(sender, receiver, layouts_of(implementation), deep_copies)
 
 
-def objects_are_copied(sender, receiver, copies):
+def check_object_copies(sender, receiver, copies):
     """Check on both sides that copies of objects with tensors are private.
 
     One attribute of an object is a tensor, the other one is a container of a tensor.
-    `copies` is `deep_copies` or `from_pickles`.
+    `copies` is `deep_copies` or `copies_by_pickle`.
     """
     for number, kind in enumerate(RECORDS):
         tensors = [sender.make([10 * number + n, 83]) for n in range(2)]
@@ -641,10 +643,10 @@ def objects_are_copied(sender, receiver, copies):
 @clause("SHARE-13", vary=("strategy",))
 def test_pickle_of_an_object_copies_its_tensors(sender, receiver):
     """Both sides of an object of each kind pickle it; each reads both pickles."""
-    objects_are_copied(sender, receiver, from_pickles)
+    check_object_copies(sender, receiver, copies_by_pickle)
 
 
 @clause("SHARE-13", vary=("strategy",))
 def test_deep_copy_of_an_object_copies_its_tensors(sender, receiver):
     """Both sides of an object of each kind copy it."""
-    objects_are_copied(sender, receiver, deep_copies)
+    check_object_copies(sender, receiver, deep_copies)

@@ -13,7 +13,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
 )
 from sharedtensor_conformance.harness import check, clause, refusal
 
-CHEAP: dict[str, Any] = {
+FASTEST_START: dict[str, Any] = {
     "vary": (),
     "several_strategies": True,
     "prefers": "fork",
@@ -91,7 +91,7 @@ def test_strategy_that_was_saved_can_be_restored(owner):
         check.equal(found, saved, "the strategy is the saved one again")
 
 
-@clause("STRAT-2", **CHEAP)
+@clause("STRAT-2", **FASTEST_START)
 def test_strategy_stays_when_a_tensor_of_another_one_arrives(stage, direction):
     """Both sides set each pair of strategies; a tensor crosses, and all read back."""
     with stage.fresh() as fresh:
@@ -144,7 +144,7 @@ def test_wrong_arguments_are_refused_where_assertions_are_removed(stage):
         check.equal(arrived.values(), [1, 2, 3], "a leaf is sent")
 
 
-@clause("STRAT-4", **CHEAP)
+@clause("STRAT-4", **FASTEST_START)
 def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and sends to both others."""
     with stage.fresh() as fresh:
@@ -158,7 +158,7 @@ def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direc
             check_shared_memory(tensor, first, again, other)
 
 
-@clause("STRAT-4", profiles=("share",), **CHEAP)
+@clause("STRAT-4", profiles=("share",), **FASTEST_START)
 def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and shares the tensor again."""
     with stage.fresh() as fresh:
@@ -171,7 +171,7 @@ def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, dir
             check_shared_memory(tensor, arrived)
 
 
-@clause("STRAT-4", profiles=("share",), **CHEAP)
+@clause("STRAT-4", profiles=("share",), **FASTEST_START)
 def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, direction):
     """The sender shares under each strategy and sends under each other one."""
     with stage.fresh() as fresh:
@@ -186,7 +186,7 @@ def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, dire
                 check_shared_memory(tensor, arrived)
 
 
-@clause("STRAT-4", **CHEAP)
+@clause("STRAT-4", **FASTEST_START)
 def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, direction):
     """The receiver changes its strategy and sends what it received to the third."""
     with stage.fresh() as fresh:
@@ -213,7 +213,7 @@ def test_processes_with_different_strategies_share(stage, direction, implementat
                         check_shared_memory(tensor, arrived)
 
 
-@clause("STRAT-5", **CHEAP)
+@clause("STRAT-5", **FASTEST_START)
 def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direction):
     """The receiver, under every strategy, sends back what it got under every other."""
     with stage.fresh() as fresh:
@@ -254,7 +254,7 @@ def test_default_strategy_is_the_same_whatever_the_program_before_has_set(owner)
         check.equal(found, "file_descriptor", sentence)
 
 
-SURROUNDINGS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
+ENVIRONMENTS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
     "few descriptors": ({"RLIMIT_NOFILE": 256}, {}),
     "very few descriptors": ({"RLIMIT_NOFILE": 64}, {"TMPDIR": "/nowhere"}),
     "small files": (
@@ -268,7 +268,7 @@ SURROUNDINGS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
 @clause("STRAT-6", vary=(), strategies=("file_descriptor",), prefers="fork")
 def test_default_strategy_is_the_same_with_any_limits(owner):
     """Programs that are started with low limits say which strategy they have."""
-    for surroundings, (limits, variables) in SURROUNDINGS.items():
+    for surroundings, (limits, variables) in ENVIRONMENTS.items():
         found = owner.request(
             *("act", "strategy_of_a_program", limits, variables),
             deadline=owner.host.timeouts.start,
