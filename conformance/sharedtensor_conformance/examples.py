@@ -29,7 +29,7 @@ LOOP_WEIGHT = 3
 """The number of lines that a loop counts for in addition to its own, because a reader
 has to think of all rounds."""
 
-STORIES = "stories"
+SHARED_STEPS = "shared_steps"
 """The module with steps that several chapters use. For these, a link is enough."""
 
 CHAPTERS = "sharedtensor_conformance.chapters."
@@ -131,7 +131,7 @@ class _Chapter:
         """
         needed = self._needed(test)
         others = self._imported_by([test, *needed])
-        far = [name for name in others if self.imported[name] != STORIES]
+        far = [name for name in others if self.imported[name] != SHARED_STEPS]
         indirect = len(far) + len(_fixtures_called_by(test))
         loops = sum(isinstance(node, ast.For | ast.While) for node in ast.walk(test))
         lines = sum(map(_length, (test, *needed)))

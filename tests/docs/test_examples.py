@@ -14,16 +14,16 @@ from sharedtensor_conformance.examples import MAX_LINES, read_examples
 
 CHAPTERS = Path("conformance/sharedtensor_conformance/chapters")
 TINY = (CHAPTERS / "test_tiny.py").as_posix()
-STORIES = (CHAPTERS / "stories.py").as_posix()
+SHARED_STEPS = (CHAPTERS / "shared_steps.py").as_posix()
 
 HEAD = """\
-from sharedtensor_conformance.chapters.stories import each_sees
+from sharedtensor_conformance.chapters.shared_steps import each_sees
 from sharedtensor_conformance.chapters.search import search
 from sharedtensor_conformance.harness import check, clause
 
 """
 OTHERS = {
-    STORIES: "def first():\n    pass\n\n\ndef each_sees(tensors):\n    pass\n",
+    SHARED_STEPS: "def first():\n    pass\n\n\ndef each_sees(tensors):\n    pass\n",
     (CHAPTERS / "search.py").as_posix(): "def search():\n    pass\n",
 }
 
@@ -114,7 +114,7 @@ def test_what_is_too_long_or_elsewhere_is_a_link(tmp_path):
     long = "def long():\n" + "    pass\n" * MAX_LINES + "\n\n"
     found = example(tmp_path, long + a_test("plain", "long()", "each_sees([])"))
     assert found.steps.splitlines() == ["long()", "each_sees([])"]
-    assert found.calls == (Place("long", TINY, 5), Place("each_sees", STORIES, 5))
+    assert found.calls == (Place("long", TINY, 5), Place("each_sees", SHARED_STEPS, 5))
 
 
 def test_every_clause_has_an_example_of_some_lines():
@@ -135,9 +135,9 @@ def test_the_example_stands_with_its_clause(site_of):
     assert "<summary>It is plain.</summary>" in first
     assert "tensor" in first
     assert f'href="source/{TINY}.html#L6"' in first
-    assert f'href="source/{STORIES}.html#L5"' in first
+    assert f'href="source/{SHARED_STEPS}.html#L5"' in first
     assert "<dd><p>It is empty.</p>" in second
-    assert "each_sees" in site.page(f"source/{STORIES}.html")
+    assert "each_sees" in site.page(f"source/{SHARED_STEPS}.html")
 
 
 def test_clause_without_a_test_has_no_example(site_of):

@@ -26,7 +26,7 @@ def test_chapter_prints_the_steps_roles_and_faults_that_are_judged():
     assert steps == [
         (
             step.name,
-            step.does,
+            step.description,
             step.actor,
             CALLS.get(step.operation, step.operation),
             "file_system" if step.managed else "both",

@@ -33,7 +33,7 @@ FAULTS = {"exit": "it exits", "drop": "it is not done"}
 @dataclass(frozen=True)
 class Step:
     name: str
-    does: str
+    description: str
     actor: str
     managed: bool = False
 
@@ -73,13 +73,13 @@ def cells():
 
 TESTS = '''\
 @clause("TINY-1", vary=())
-@over("TINY-1")
+@over_cells_of("TINY-1")
 def test_others_go_on(cell):
     """One ends; the others go on."""
 
 
 @clause("TINY-1", vary=())
-@over("TINY-1", managed=True)
+@over_cells_of("TINY-1", managed=True)
 def test_others_go_on_with_a_manager(cell):
     """The same with a manager."""
 '''
@@ -313,8 +313,8 @@ def test_report_with_a_cell_that_is_not_run_is_a_warning(site_of, tmp_path, cell
         ),
         (
             f"{CHAPTERS}/test_fault.py",
-            '@over("TINY-1")',
-            '@over("TINY-2")',
+            '@over_cells_of("TINY-1")',
+            '@over_cells_of("TINY-2")',
             "test_others_go_on runs the cells of TINY-2 and does not cite it",
         ),
     ],

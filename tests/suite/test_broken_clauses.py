@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sharedtensor_conformance.chapters.stories import about
+from sharedtensor_conformance.chapters.shared_steps import judging
 from sharedtensor_conformance.harness import clause
 from sharedtensor_conformance.harness.outcomes import ActorDied, CheckFailed
 from sharedtensor_conformance.plugin.execution import Outcome
@@ -24,7 +24,7 @@ def raised(*blocks):
     error = CheckFailed("it is not so")
 
     def fail_in(first=(), *others):
-        with about(*first):
+        with judging(*first):
             if others:
                 fail_in(*others)
             raise error

@@ -12,7 +12,7 @@ from sharedtensor_conformance.adapter import Implementation
 from sharedtensor_conformance.adapter_fields import load_schema
 from sharedtensor_conformance.chapters.fault_round import FaultRound, is_ended_by
 from sharedtensor_conformance.chapters.fault_table import MANAGER, STEPS, Cell, cells
-from sharedtensor_conformance.chapters.test_fault import strike
+from sharedtensor_conformance.chapters.test_fault import run_cell
 from sharedtensor_conformance.harness import process_tree
 from sharedtensor_conformance.harness.checks import wait_until
 
@@ -56,11 +56,11 @@ def test_message_has_left_its_sender_before_somebody_is_stopped(monkeypatch, rol
     round = FaultRound.__new__(FaultRound)
     receive = next(step for step in STEPS if step.name == "receive")
     round.cell = Cell(receive, role, "SIGSTOP")
-    round.stage, round.messages, round.gone = stage, 1, set()
-    for name in ("perform", "others_share_anew", "restore"):
+    round.stage, round.unreceived, round.gone = stage, 1, set()
+    for name in ("perform", "check_others_can_share", "restore"):
         monkeypatch.setattr(round, name, lambda *_: None)
     monkeypatch.setattr(round, "strike", lambda: stage.told.append("stopped"))
-    round.strike_beside("get")
+    round.strike_from_outside("get")
     assert stage.told == ["looked", "looked", "looked", "stopped"]
 
 
@@ -87,7 +87,7 @@ def test_process_is_held_at_the_steps_that_are_declared(monkeypatch, changes, ex
     monkeypatch.setattr(FaultRound, "run", lambda round: None)
     found = {cell.step.name: cell for cell in cells()}
     for name in ("map", "send"):
-        strike(found[name], Stage(), replace(ARENA, **changes))
+        run_cell(found[name], Stage(), replace(ARENA, **changes))
     assert rounds == [name in exact for name in ("map", "send")]
 
 
@@ -111,7 +111,7 @@ def test_manager_is_stopped_until_others_may_have_waited_for_it(restored):
     answer = 1000 if restored else 0.4
     round.stage = SimpleNamespace(timeouts=SimpleNamespace(answer=answer))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
-        round.stop_for_a_while(process.pid)
+        round.stop_briefly(process.pid)
         assert not restored or is_stopped(process.pid)
         if restored:
             round.restore()

@@ -10,7 +10,10 @@ from contextlib import nullcontext, suppress
 
 import pytest
 from sharedtensor_conformance.chapters import interruptions
-from sharedtensor_conformance.chapters.interruptions import Interruption, places_up_to
+from sharedtensor_conformance.chapters.interruptions import (
+    Interruption,
+    places_to_interrupt,
+)
 from sharedtensor_conformance.harness.interruption import (
     KINDS,
     NOT_RAISED,
@@ -250,27 +253,29 @@ class FakeActor:
 @pytest.mark.parametrize("outcome", [SUPPRESSED, "the call raises OSError instead"])
 def test_caller_that_is_not_told_is_a_finding(outcome):
     with pytest.raises(CheckFailed, match=r"reaches the caller .*nowhere"):
-        Interruption("timeout", 3, 10).of(FakeActor(outcome), "share")
+        Interruption("timeout", 3, 10).run(FakeActor(outcome), "share")
 
 
 @pytest.mark.parametrize("outcome", [PROPAGATED, NOT_RAISED, UNRAISABLE])
 def test_call_has_returned_where_nothing_was_raised(outcome):
     one = Interruption("timeout", 3, 10)
-    assert one.of(FakeActor(outcome), "share") == (outcome == NOT_RAISED)
-    assert one.is_judged == (outcome != UNRAISABLE)
+    assert one.run(FakeActor(outcome), "share") == (outcome == NOT_RAISED)
+    assert one.judges_leaks == (outcome != UNRAISABLE)
 
 
 def test_all_places_are_taken_and_one_behind_them():
-    assert list(places_up_to(4)) == [1, 2, 3, 4, 5]
+    assert list(places_to_interrupt(4)) == [1, 2, 3, 4, 5]
 
 
 def test_of_very_many_places_the_same_are_taken_each_time():
-    many = 10 * interruptions.PLACES
-    taken = places_up_to(many)
-    assert len(set(taken)) == interruptions.PLACES
-    assert taken == places_up_to(many)
+    many = 10 * interruptions.MAX_PLACES
+    taken = places_to_interrupt(many)
+    assert len(set(taken)) == interruptions.MAX_PLACES
+    assert taken == places_to_interrupt(many)
     assert {place % 2 for place in taken} == {0, 1}
-    assert f"{interruptions.PLACES} are taken" in str(Interruption("timeout", 3, many))
+    assert f"{interruptions.MAX_PLACES} are taken" in str(
+        Interruption("timeout", 3, many)
+    )
 
 
 class FakeStage:
@@ -301,7 +306,7 @@ def interrupt_all(leaves):
     met = []
 
     def interrupt(one):
-        one.of(actor, "share")
+        one.run(actor, "share")
         stage.left += leaves(one, (one.kind, one.place) in met)
         met.append((one.kind, one.place))
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 from sharedtensor_conformance.chapters.lifetime_base import HistoryState
-from sharedtensor_conformance.chapters.stories import files_of_storages
-from sharedtensor_conformance.chapters.test_mgr import names_go
+from sharedtensor_conformance.chapters.shared_steps import files_of_storages
+from sharedtensor_conformance.chapters.test_mgr import wait_until_removed
 from sharedtensor_conformance.harness.outcomes import CheckFailed
 from sharedtensor_conformance.harness.stage_ledger import Baseline, Holdings
 
@@ -101,9 +101,9 @@ def test_storages_are_found_in_a_file_that_was_there_before():
 def test_names_stay_that_are_kept_by_the_processes_that_live(kept, processes):
     too_few = stage_with({"a", "b"}, kept, processes)
     with pytest.raises(CheckFailed, match=r"names go: \['a', 'b'\]"):
-        names_go(too_few, too_few, {"a", "b"}, "names go")
+        wait_until_removed(too_few, too_few, {"a", "b"}, "names go")
     enough = stage_with({"a", "b"}, 1, 2)
-    names_go(enough, enough, {"a", "b"}, "names go")
+    wait_until_removed(enough, enough, {"a", "b"}, "names go")
 
 
 @pytest.mark.parametrize(

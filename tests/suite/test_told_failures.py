@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 import pytest
-from sharedtensor_conformance.chapters.test_load import buffers_in_use
-from sharedtensor_conformance.chapters.test_mgr import nothing_is_left
-from sharedtensor_conformance.chapters.test_spawn import is_told
+from sharedtensor_conformance.chapters.test_load import circulating_buffers
+from sharedtensor_conformance.chapters.test_mgr import check_nothing_left
+from sharedtensor_conformance.chapters.test_spawn import check_join_error
 from sharedtensor_conformance.harness.outcomes import CheckFailed, DeadlineExceeded
 from sharedtensor_conformance.harness.process_ends import ProcessEnds
 from sharedtensor_conformance.harness.proxies import ActorProxy
@@ -15,13 +15,13 @@ from sharedtensor_conformance.harness.timeouts import Timeouts
 @pytest.mark.parametrize("returned", [True, None])
 def test_joining_call_that_returns_is_told(returned):
     with pytest.raises(CheckFailed, match=f"raises; it returned {returned}"):
-        is_told(returned, "ProcessRaisedException")
+        check_join_error(returned, "ProcessRaisedException")
 
 
 def test_what_is_left_is_named():
     ledger = SimpleNamespace(left_behind=lambda: ["a-name", "process a manager"])
     with pytest.raises(CheckFailed, match=r"nothing is left.*'process a manager'"):
-        nothing_is_left(SimpleNamespace(ledger=ledger, grace=0.01))
+        check_nothing_left(SimpleNamespace(ledger=ledger, grace=0.01))
 
 
 class Asked(ActorProxy):
@@ -75,6 +75,6 @@ def test_owner_that_gives_no_answer_is_not_asked_to_wait_for_workers():
     )
     with (
         pytest.raises(DeadlineExceeded, match="use_buffers"),
-        buffers_in_use(owner, "queue") as (use, _),
+        circulating_buffers(owner, "queue") as (use, _),
     ):
         use()

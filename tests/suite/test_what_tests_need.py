@@ -20,8 +20,8 @@ import pytest
 from sharedtensor_conformance import chapters
 from sharedtensor_conformance.adapter import VIEWS, operations_of, problems_of
 from sharedtensor_conformance.adapters.reference import conformance_adapter as whole
-from sharedtensor_conformance.chapters import stories
-from sharedtensor_conformance.chapters.bundle_stories import UNUSUAL
+from sharedtensor_conformance.chapters import shared_steps
+from sharedtensor_conformance.chapters.bundle_checks import MORE_LAYOUTS
 from sharedtensor_conformance.harness.marking import Marking, clause
 from sharedtensor_conformance.harness.matrix import (
     BACKWARDS,
@@ -90,7 +90,7 @@ def all_tests() -> tuple[Test, ...]:
 
 
 def _read_tests() -> Iterator[Test]:
-    shared = functions_of(Path(stories.__file__))
+    shared = functions_of(Path(shared_steps.__file__))
     for file in sorted(Path(chapters.__file__).parent.glob("test_*.py")):
         module = importlib.import_module(f"{chapters.__name__}.{file.stem}")
         known = shared | functions_of(file)
@@ -157,7 +157,7 @@ def test_channels_are_named():
         return set() if OF_THE_DROP_IN & set(test.marking.clauses) else given
 
     # What goes by the claims anyway names the kinds to choose from.
-    chosen = {"direct", "KINDS"}
+    chosen = {"unthreaded_channel", "QUEUE_KINDS"}
     found = undeclared(named, lambda test: set(test.marking.channels))
     assert {name for name in found if not chosen & names_in(name)} == set()
 
@@ -335,7 +335,7 @@ KINDS = {
 
 
 def test_kinds_of_views_that_windows_need():
-    windows = (*LAYOUTS, *BACKWARDS, *UNUSUAL)
+    windows = (*LAYOUTS, *BACKWARDS, *MORE_LAYOUTS)
     assert {window.name: kinds_of(window) for window in windows} == KINDS
 
 

@@ -4,7 +4,7 @@ A module ``test_<chapter>.py`` contains the tests of the clauses of its chapter.
 modules test clauses of several chapters together: `test_bundles`, `test_histories`,
 `test_ledger` and `test_storages`.
 
-The other modules contain what the tests share. `stories` and `bundle_stories` have
+The other modules contain what the tests share. `shared_steps` and `bundle_checks` have
 steps and checks for all chapters, and `interruptions` interrupts calls. `fault_table`
 lists the cells of the fault table, and `fault_round` runs one cell.
 `aliasing_histories` and `lifetime_histories` run random histories and compare them with

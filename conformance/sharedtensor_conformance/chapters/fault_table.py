@@ -39,10 +39,10 @@ class Step:
     """
 
     name: str
-    does: str
+    description: str
     actor: str
     operation: str
-    after: bool = False
+    strike_after: bool = False
     managed: bool = False
 
 
@@ -52,11 +52,11 @@ STEPS = (
     Step("export", "the handle is made", OWNER, "put"),
     Step("announce", "the manager is told that a message with the name will leave",
          OWNER, "put", managed=True),
-    Step("send", "the message is written", OWNER, "put", after=True),
+    Step("send", "the message is written", OWNER, "put", strike_after=True),
     Step("receive", "the message is read", PEER, "get"),
     Step("acknowledge", "the manager is told that the receiver holds the name",
          PEER, "get", managed=True),
-    Step("map", "the segment is mapped", PEER, "get", after=True),
+    Step("map", "the segment is mapped", PEER, "get", strike_after=True),
     Step("release", "the sender gives up the storage", OWNER, "drop"),
     Step("last-release", "the last holder gives up the storage", PEER, "last-drop"),
     Step("unlink", "the manager removes the name", MANAGER, "last-drop", managed=True),
@@ -121,7 +121,7 @@ class Cell:
         return clause_of(self.role, self.fault)
 
     @property
-    def strikes_the_actor(self) -> bool:
+    def strikes_actor(self) -> bool:
         """Whether the fault strikes the process that performs the step."""
         return self.role == self.step.actor
 

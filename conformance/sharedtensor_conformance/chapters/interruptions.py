@@ -20,13 +20,13 @@ from sharedtensor_conformance.harness.interruption import (
     UNRAISABLE,
 )
 
-PLACES = 600
+MAX_PLACES = 600
 """The maximum number of places at which a call is interrupted.
 
 If the call has more places, a random sample is used, with a fixed seed.
 """
 
-CALLS_BEFORE = 3
+COUNTING_RUNS = 3
 """How often the places of the call are counted. The last count is used, because the
 first calls do more than later ones, such as imports."""
 
@@ -39,8 +39,8 @@ class Interruption:
         kind: what the handler raises, one of `KINDS`.
         place: the number of the place, from 1.
         count: the number of places in the call.
-        outcome: what happened to the exception of the handler; `of` sets it.
-        where: the position of the place in the code; `of` sets it.
+        outcome: what happened to the exception of the handler; `run` sets it.
+        where: the position of the place in the code; `run` sets it.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Interruption:
     outcome: str = NOT_RAISED
     where: str = ""
 
-    def of(self, actor: Any, call: str, *arguments: Any) -> bool:
+    def run(self, actor: Any, call: str, *arguments: Any) -> bool:
         """Make `actor` do the call; return whether it ended without the exception.
 
         Check that nothing swallows the exception of the handler: the call raises it, or
@@ -67,7 +67,7 @@ class Interruption:
         return self.outcome == NOT_RAISED
 
     @property
-    def is_judged(self) -> bool:
+    def judges_leaks(self) -> bool:
         """Whether the rest of the call is judged.
 
         It is not judged if Python only reported the exception: then the exception ended
@@ -77,20 +77,20 @@ class Interruption:
 
     def __str__(self) -> str:
         at = self.where or "behind the last one"
-        taken = f", of which {PLACES} are taken" if self.count > PLACES else ""
+        taken = f", of which {MAX_PLACES} are taken" if self.count > MAX_PLACES else ""
         said = f"{self.kind} at place {self.place} of {self.count}{taken}"
         return f"{said}: {at}"
 
 
-Interrupting = Callable[[Interruption], object]
+InterruptAndCheck = Callable[[Interruption], object]
 """A function that interrupts a call, and checks what the call has left."""
 
 
 def interrupt_at_each_place(
     stage: Any,
     actors: Sequence[Any],
-    places: Callable[[], int],
-    interrupt: Interrupting,
+    count_places: Callable[[], int],
+    interrupt: InterruptAndCheck,
 ) -> None:
     """Interrupt a call at each of its places; check that nothing is left of the calls.
 
@@ -102,45 +102,48 @@ def interrupt_at_each_place(
         stage: the stage of the actors.
         actors: the processes whose resources are compared. They drop all their tensors
             after each call.
-        places: does the call without an interruption; returns its number of places.
+        count_places: does the call without an interruption; returns its number of
+            places.
         interrupt: interrupts the call, and checks what the call has left.
 
     Raises:
         LeftBehind: the actors have more descriptors, mappings or segments than before.
     """
 
-    def dropping(done: Callable[..., Any], *arguments: Any) -> Any:
-        found = done(*arguments)
+    def call_and_drop(call: Callable[..., Any], *arguments: Any) -> Any:
+        found = call(*arguments)
         for actor in actors:
             actor.drop_all()
         return found
 
     for actor in actors:
         actor.ensure_started()
-    count = [dropping(places) for _ in range(CALLS_BEFORE)][-1]
+    count = [call_and_drop(count_places) for _ in range(COUNTING_RUNS)][-1]
     for kind in KINDS:
         before = stage.holdings(*actors)
-        done = [Interruption(kind, place, count) for place in places_up_to(count)]
+        done = [
+            Interruption(kind, place, count) for place in places_to_interrupt(count)
+        ]
         for one in done:
-            dropping(interrupt, one)
+            call_and_drop(interrupt, one)
         if not stage.growth_since(before, *actors):
             continue
         first = stage.holdings(*actors)
         with stage.waiting_in_full():
-            for one in [one for one in done if one.is_judged]:
+            for one in [one for one in done if one.judges_leaks]:
                 before = stage.holdings(*actors)
-                dropping(interrupt, one)
+                call_and_drop(interrupt, one)
                 said = f"nothing is left of it ({one})"
                 stage.check_released(before, *actors, sentence=said)
         stage.check_released(first, *actors, sentence="nothing is left of all calls")
 
 
-def places_up_to(count: int) -> Sequence[int]:
+def places_to_interrupt(count: int) -> Sequence[int]:
     """Return the numbers of the places at which to interrupt a call of `count` places.
 
-    Below the limit `PLACES` these are all places, and ``count + 1``, at which the call
-    is not interrupted. Otherwise they are a sample of `PLACES` places.
+    Below the limit `MAX_PLACES` these are all places, and ``count + 1``, at which the
+    call is not interrupted. Otherwise they are a sample of `MAX_PLACES` places.
     """
-    if count < PLACES:
+    if count < MAX_PLACES:
         return range(1, count + 2)
-    return sorted(random.Random(count).sample(range(1, count + 1), PLACES))
+    return sorted(random.Random(count).sample(range(1, count + 1), MAX_PLACES))

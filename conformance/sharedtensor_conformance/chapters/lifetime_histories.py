@@ -25,7 +25,7 @@ from sharedtensor_conformance.chapters.history_search import History, HistoryFai
 from sharedtensor_conformance.chapters.lifetime_base import CHANNEL_CAPACITY
 from sharedtensor_conformance.chapters.lifetime_model import ProcessModel
 from sharedtensor_conformance.chapters.lifetime_steps import ProcessSteps
-from sharedtensor_conformance.chapters.stories import strategy_set
+from sharedtensor_conformance.chapters.shared_steps import strategy_set
 from sharedtensor_conformance.harness import check, eventually
 from sharedtensor_conformance.harness.outcomes import RemoteRaised
 

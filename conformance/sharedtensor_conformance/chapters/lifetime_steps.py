@@ -27,10 +27,10 @@ from sharedtensor_conformance.chapters.lifetime_model import (
     ABRUPT_ENDS_BUT_KILL,
     ProcessModel,
 )
-from sharedtensor_conformance.chapters.stories import (
-    answers_of,
+from sharedtensor_conformance.chapters.shared_steps import (
     kill_managers,
-    shared_apart,
+    share_separately,
+    wait_for_all,
 )
 from sharedtensor_conformance.harness import check, eventually, ledger
 from sharedtensor_conformance.harness.proxies.calls import Pending
@@ -250,7 +250,7 @@ class TensorSteps(MessagePassing):
         line = f"{count} tensors and {size} bytes"
         self.log(f"{sender.name}.put({channel.name}, {line})", ("FD-6", "CHAN-4"))
         made = putting.request("act", "make_many", count, 1)
-        tensors = shared_apart(self.stage, putting, made)
+        tensors = share_separately(self.stage, putting, made)
         padding = putting.request("act", "padding", size)
         pending = self.start_waiting(
             receiver, channel.proxy.waiting, f"get({channel.name})"
@@ -384,7 +384,7 @@ class ReaderSteps(TensorSteps):
     ) -> None:
         """Check that each waiting process gets one message, in any order."""
         self.clauses = ("LIFE-15", "LIFE-16", "CHAN-4")
-        received = zip(pending, answers_of(*pending.values()), strict=True)
+        received = zip(pending, wait_for_all(*pending.values()), strict=True)
         for reader, payload in sorted(received, key=lambda one: _sort_key(one[1])):
             reader.apply("gets a message")
             self.lines.append(f"    {reader.name} gets #{_number(payload)}")

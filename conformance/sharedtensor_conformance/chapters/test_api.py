@@ -2,16 +2,16 @@
 
 import multiprocessing
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    each_sees_the_writes_of_the_others,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
+    judging,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
 from sharedtensor_conformance.harness.outcomes import Unsupported
 
-MODULE = "module"
+MODULE_LEVEL = "module"
 """In place of a start method: use the functions of the module, not of a context."""
-CHANNELS = {"queue": "Queue", "simple_queue": "SimpleQueue", "pipe": "Pipe"}
+CHANNEL_FUNCTIONS = {"queue": "Queue", "simple_queue": "SimpleQueue", "pipe": "Pipe"}
 """The functions that make channels, by the names of the channels in adapters."""
 
 
@@ -48,7 +48,7 @@ def test_drop_in_module_has_the_functions_of_the_strategies(owner, peer):
 @clause("API-3", vary=("start_method",))
 def test_context_has_the_channels_and_processes(owner, start_method, implementation):
     """The owner asks for the context of one start method and looks at its names."""
-    declared = [CHANNELS[kind] for kind in implementation.channels]
+    declared = [CHANNEL_FUNCTIONS[kind] for kind in implementation.channels]
     names = ["Process", "Pool", *declared]
     missing = owner.module.context_lacks(start_method, names)
     check.equal(missing, [], "the context lacks nothing")
@@ -78,19 +78,19 @@ def test_functions_of_the_module_make_what_those_of_a_context_make(stage, start_
         owner = fresh.owner
         owner.module.set_start_method(start_method, True)
         kinds = ("queue", "simple_queue", "pipe", "joinable_queue", "queue_of_two")
-        channels = [owner.open_channel(kind, MODULE) for kind in kinds]
+        channels = [owner.open_channel(kind, MODULE_LEVEL) for kind in kinds]
         tensor = owner.make([1, 2, 3])
         tensor.share()
-        child = owner.start_peer([channels, tensor], MODULE)
+        child = owner.start_peer([channels, tensor], MODULE_LEVEL)
         arrived = [child.arguments[1]]
         for channel in channels:
             channel.put(owner, {"tensor": tensor})
             arrived.append(channel.get(child)["tensor"])
-        with about("CHAN-3"):
-            each_sees_the_writes_of_the_others(tensor, *arrived)
-        with owner.pool(method=MODULE) as pool, about("CHAN-1"):
+        with judging("CHAN-3"):
+            check_shared_memory(tensor, *arrived)
+        with owner.pool(method=MODULE_LEVEL) as pool, judging("CHAN-1"):
             (result,) = pool.add_and_return("map", [tensor])
-            each_sees_the_writes_of_the_others(result, arrived[0], tensor)
+            check_shared_memory(result, arrived[0], tensor)
         check.equal(child.leave(), 0, "the child exits normally")
 
 
@@ -113,24 +113,26 @@ def test_module_starts_a_process_by_the_start_method_that_was_set(
             check.equal(raised, "RuntimeError", "a second setting is refused")
             found = owner.module.get_start_method()
             check.equal(found, method, "the start method is what was set")
-            child = owner.start_peer(start_method=MODULE)
+            child = owner.start_peer(start_method=MODULE_LEVEL)
             sentence = "a forked child, and no other, has its parent's memory"
             check.equal(child.has_memory_of(owner), method == "fork", sentence)
             child.leave()
 
 
-DEFAULT = multiprocessing.get_all_start_methods()[0]
+DEFAULT_METHOD = multiprocessing.get_all_start_methods()[0]
 """The default start method of this Python, which its documentation lists first."""
 
 
-def default_is_declared(implementation):
+def require_default_declared(implementation):
     """Require that an implementation declares the default start method of this Python.
 
     Raises:
         Unsupported: it does not declare this start method.
     """
-    if DEFAULT not in implementation.start_methods:
-        raise Unsupported(f"{DEFAULT}, the default of this Python, is not declared")
+    if DEFAULT_METHOD not in implementation.start_methods:
+        raise Unsupported(
+            f"{DEFAULT_METHOD}, the default of this Python, is not declared"
+        )
 
 
 @clause("API-4", vary=(), isolated=True)
@@ -138,14 +140,14 @@ def test_module_has_the_default_of_python_where_no_start_method_was_set(
     stage, implementation
 ):
     """An owner that was started afresh asks for it, and starts a child."""
-    default_is_declared(implementation)
+    require_default_declared(implementation)
     with stage.fresh() as fresh:
         owner = fresh.owner
         found = owner.module.get_start_method()
-        check.equal(found, DEFAULT, "the start method is the default of Python")
-        child = owner.start_peer(start_method=MODULE)
+        check.equal(found, DEFAULT_METHOD, "the start method is the default of Python")
+        child = owner.start_peer(start_method=MODULE_LEVEL)
         sentence = "a forked child, and no other, has its parent's memory"
-        check.equal(child.has_memory_of(owner), DEFAULT == "fork", sentence)
+        check.equal(child.has_memory_of(owner), DEFAULT_METHOD == "fork", sentence)
         check.equal(child.leave(), 0, "the child exits normally")
 
 
@@ -157,12 +159,12 @@ def test_module_starts_by_the_default_of_python_before_it_was_asked(
 
     Asking could settle what the start method is.
     """
-    default_is_declared(implementation)
+    require_default_declared(implementation)
     with stage.fresh() as fresh:
         owner = fresh.owner
-        child = owner.start_peer(start_method=MODULE)
+        child = owner.start_peer(start_method=MODULE_LEVEL)
         sentence = "a forked child, and no other, has its parent's memory"
-        check.equal(child.has_memory_of(owner), DEFAULT == "fork", sentence)
+        check.equal(child.has_memory_of(owner), DEFAULT_METHOD == "fork", sentence)
         check.equal(child.leave(), 0, "the child exits normally")
         found = owner.module.get_start_method()
-        check.equal(found, DEFAULT, "the start method is the default of Python")
+        check.equal(found, DEFAULT_METHOD, "the start method is the default of Python")

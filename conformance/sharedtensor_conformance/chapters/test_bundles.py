@@ -7,22 +7,22 @@ They send it from forked children and grandchildren, and end the sender before t
 message is received.
 """
 
-from sharedtensor_conformance.chapters.bundle_stories import (
-    ARRIVAL,
-    GRADS,
-    SHARING,
-    VIEWED,
-    arrives_and_is_shared,
-    arrives_as,
-    each_reads_the_writes,
-    is_private,
-    is_sent_plainly,
+from sharedtensor_conformance.chapters.bundle_checks import (
+    ARRIVAL_CLAUSES,
+    BUNDLE_CLAUSES,
+    GRAD_CLAUSES,
+    SHARING_CLAUSES,
+    check_bundles_private,
+    check_bundles_shared,
+    check_reads_writes,
+    check_received_and_shared,
+    check_same_description,
     make_bundle,
     make_bundle_with_flags,
     make_bundle_with_grads,
-    reads_the_writes,
+    send_on_plain_channel,
 )
-from sharedtensor_conformance.chapters.stories import about
+from sharedtensor_conformance.chapters.shared_steps import judging
 from sharedtensor_conformance.harness import attempt, check, clause
 
 BY_FORK = ("fork",)
@@ -31,37 +31,39 @@ BY_MESSAGE = ("spawn", "forkserver")
 
 def send(bundle, receiver, channel=""):
     """Send a bundle; return the received one."""
-    return bundle.there(receiver, bundle.actor.send(bundle.remote, receiver, channel))
+    return bundle.received_by(
+        receiver, bundle.actor.send(bundle.remote, receiver, channel)
+    )
 
 
 def send_between_threads(bundle, receiver, channel):
     """Send a bundle from a new thread to a new thread; return the received one."""
     sender = bundle.actor
     sender.put_in_a_thread(bundle.remote, receiver, channel)
-    return bundle.there(receiver, receiver.get_in_a_thread(sender, channel))
+    return bundle.received_by(receiver, receiver.get_in_a_thread(sender, channel))
 
 
-def go_all_ways(bundle, receiver, bystander, channel):
+def check_repeated_sends(bundle, receiver, bystander, channel):
     """Send a bundle three times, back, and on; check that all share memory."""
     first = send(bundle, receiver, channel)
-    arrives_and_is_shared(first, bundle)
-    with about("RESHARE-2"):
+    check_received_and_shared(first, bundle)
+    with judging("RESHARE-2"):
         again = send_between_threads(bundle, receiver, channel)
-        arrives_and_is_shared(again, bundle, "RESHARE-2")
+        check_received_and_shared(again, bundle, "RESHARE-2")
         first.drop()
         third = send(bundle, receiver, channel)
-        arrives_and_is_shared(third, again, "RESHARE-2")
+        check_received_and_shared(third, again, "RESHARE-2")
         again.drop()
-    with about("RESHARE-5", "GRAD-8"):
+    with judging("RESHARE-5", "GRAD-8"):
         back = send(third, bundle.actor, channel)
-        arrives_and_is_shared(back, third, "RESHARE-5")
+        check_received_and_shared(back, third, "RESHARE-5")
         onward = send(third, bystander, channel)
-        arrives_as(onward.description(), bundle.description(), "RESHARE-5")
-    each_reads_the_writes([bundle, third, onward, back], "SHARE-4", "RESHARE-5")
+        check_same_description(onward.description(), bundle.description(), "RESHARE-5")
+    check_bundles_shared([bundle, third, onward, back], "SHARE-4", "RESHARE-5")
 
 
 @clause(
-    *(*VIEWED, "SHARE-4", "RESHARE-2", "RESHARE-5", "VIEW-4", "CHAN-5"),
+    *(*BUNDLE_CLAUSES, "SHARE-4", "RESHARE-2", "RESHARE-5", "VIEW-4", "CHAN-5"),
     vary=("strategy",),
     pairwise=True,
     mainly="VIEW-5",
@@ -70,14 +72,14 @@ def test_bundle_is_one_memory_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
 ):
     """A bundle goes over one channel, again, between threads, back and on."""
-    is_sent_plainly(make_bundle(sender, implementation), receiver)
+    send_on_plain_channel(make_bundle(sender, implementation), receiver)
     turn = implementation.channels.index(channel) + 3 * (sender.name == "owner")
     bundle = make_bundle(sender, implementation, turn)
-    go_all_ways(bundle, receiver, bystander, channel)
+    check_repeated_sends(bundle, receiver, bystander, channel)
 
 
 @clause(
-    *GRADS,
+    *GRAD_CLAUSES,
     "GRAD-8",
     profiles=("views",),
     vary=("strategy",),
@@ -88,9 +90,9 @@ def test_bundle_keeps_its_grads_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
 ):
     """A bundle with flags and grads goes over one channel, again, back and on."""
-    is_sent_plainly(make_bundle_with_grads(sender, implementation), receiver)
+    send_on_plain_channel(make_bundle_with_grads(sender, implementation), receiver)
     bundle = make_bundle_with_grads(sender, implementation)
-    go_all_ways(bundle, receiver, bystander, channel)
+    check_repeated_sends(bundle, receiver, bystander, channel)
 
 
 @clause(
@@ -144,7 +146,7 @@ def test_bundle_that_was_inherited_is_mapped_once(owner, peer, implementation):
     own = [one.addresses() for one in held]
     child = owner.start_peer(arguments=[one.remote for one in held])
     pairs = zip(held, child.arguments, strict=True)
-    inherited = [one.there(child, remote) for one, remote in pairs]
+    inherited = [one.received_by(child, remote) for one, remote in pairs]
     for one, parents, where in zip(inherited, held, own, strict=True):
         one.share()
         check.equal(one.addresses(), where, "it lies in the child where it was")
@@ -168,13 +170,13 @@ def test_bundle_keeps_its_flags_however_often_it_is_sent(
     sender, receiver, bystander, channel, implementation
 ):
     """A bundle of leaves with flags and without grads goes over one channel, and on."""
-    is_sent_plainly(make_bundle_with_flags(sender, implementation), receiver)
+    send_on_plain_channel(make_bundle_with_flags(sender, implementation), receiver)
     bundle = make_bundle_with_flags(sender, implementation)
-    go_all_ways(bundle, receiver, bystander, channel)
+    check_repeated_sends(bundle, receiver, bystander, channel)
 
 
 @clause(
-    *VIEWED,
+    *BUNDLE_CLAUSES,
     "CHAN-4",
     "CHAN-5",
     "LIFE-2",
@@ -187,7 +189,7 @@ def test_bundles_in_flight_keep_what_they_have(
     sender, receiver, channel, implementation
 ):
     """Three bundles, one of them twice, are dropped before the first is received."""
-    is_sent_plainly(make_bundle(sender, implementation), receiver)
+    send_on_plain_channel(make_bundle(sender, implementation), receiver)
     sent = [make_bundle(sender, implementation, turn) for turn in range(3)]
     sent.insert(1, sent[2])
     due = [bundle.description() for bundle in sent]
@@ -195,46 +197,56 @@ def test_bundles_in_flight_keep_what_they_have(
         sender.put(bundle.remote, receiver, channel)
     for bundle in sent[1:]:
         bundle.drop()
-    arrived = [bundle.there(receiver, receiver.get(sender, channel)) for bundle in sent]
+    arrived = [
+        bundle.received_by(receiver, receiver.get(sender, channel)) for bundle in sent
+    ]
     for one, described in zip(arrived, due, strict=True):
-        arrives_as(one.description(), described, "LIFE-2")
-    each_reads_the_writes(arrived[1::2], "CHAN-5")
+        check_same_description(one.description(), described, "LIFE-2")
+    check_bundles_shared(arrived[1::2], "CHAN-5")
     arrived[1].drop()
-    each_reads_the_writes([sent[0], arrived[0]], "LIFE-17")
+    check_bundles_shared([sent[0], arrived[0]], "LIFE-17")
     back = send(arrived[3], sender, channel)
-    arrives_and_is_shared(back, arrived[3], "LIFE-17")
+    check_received_and_shared(back, arrived[3], "LIFE-17")
 
 
-@clause(*VIEWED, "START-1", "START-2", start_methods=BY_MESSAGE, mainly="START-1")
+@clause(
+    *BUNDLE_CLAUSES, "START-1", "START-2", start_methods=BY_MESSAGE, mainly="START-1"
+)
 def test_bundle_among_the_arguments_of_a_process_is_shared(
     owner, peer, implementation, start_method
 ):
     """A child gets a bundle, and one that the peer has made and still has."""
-    is_sent_plainly(make_bundle(owner, implementation), peer)
+    send_on_plain_channel(make_bundle(owner, implementation), peer)
     bundle = make_bundle(owner, implementation, BY_MESSAGE.index(start_method))
     made = make_bundle(peer, implementation, 5)
     passed_on = send(made, owner)
     child = owner.start_peer(arguments=[bundle.remote, passed_on.remote])
     first, second = child.arguments
-    arrives_and_is_shared(bundle.there(child, first), bundle, "START-1", "START-2")
-    second = made.there(child, second)
-    arrives_as(second.description(), made.description(), "START-1")
-    each_reads_the_writes([made, second, passed_on], "START-2")
+    check_received_and_shared(
+        bundle.received_by(child, first), bundle, "START-1", "START-2"
+    )
+    second = made.received_by(child, second)
+    check_same_description(second.description(), made.description(), "START-1")
+    check_bundles_shared([made, second, passed_on], "START-2")
 
 
 @clause(
-    *GRADS, "START-1", profiles=("views",), start_methods=BY_MESSAGE, mainly="START-1"
+    *GRAD_CLAUSES,
+    "START-1",
+    profiles=("views",),
+    start_methods=BY_MESSAGE,
+    mainly="START-1",
 )
 def test_bundle_with_grads_among_the_arguments_keeps_them(owner, peer, implementation):
     """A child gets a bundle with flags and grads."""
-    is_sent_plainly(make_bundle_with_grads(owner, implementation), peer)
+    send_on_plain_channel(make_bundle_with_grads(owner, implementation), peer)
     bundle = make_bundle_with_grads(owner, implementation)
     child = owner.start_peer(arguments=[bundle.remote])
-    arrives_and_is_shared(bundle.there(child, child.arguments[0]), bundle)
+    check_received_and_shared(bundle.received_by(child, child.arguments[0]), bundle)
 
 
 @clause(
-    *VIEWED,
+    *BUNDLE_CLAUSES,
     "START-3",
     "LIFE-22",
     profiles=("share",),
@@ -243,7 +255,7 @@ def test_bundle_with_grads_among_the_arguments_keeps_them(owner, peer, implement
 )
 def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implementation):
     """A child inherits bundles that its parent has shared, sent and received."""
-    is_sent_plainly(make_bundle(owner, implementation), peer)
+    send_on_plain_channel(make_bundle(owner, implementation), peer)
     shared, sent = (make_bundle(owner, implementation, turn) for turn in range(2))
     shared.share()
     there = send(sent, peer)
@@ -251,20 +263,20 @@ def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implemen
     held = [shared, sent, received]
     child = owner.start_peer(arguments=[one.remote for one in held])
     inherited = [
-        one.there(child, remote)
+        one.received_by(child, remote)
         for one, remote in zip(held, child.arguments, strict=True)
     ]
     for here, in_child in zip(held, inherited, strict=True):
-        arrives_and_is_shared(in_child, here, "START-3")
+        check_received_and_shared(in_child, here, "START-3")
         back = send(in_child, owner)
-        arrives_and_is_shared(back, in_child, "LIFE-22", "RESHARE-2")
-    each_reads_the_writes([there, sent, inherited[1]], "START-3")
+        check_received_and_shared(back, in_child, "LIFE-22", "RESHARE-2")
+    check_bundles_shared([there, sent, inherited[1]], "START-3")
 
 
 @clause(
     "START-4",
     "VIEW-1",
-    *SHARING,
+    *SHARING_CLAUSES,
     profiles=("views",),
     start_methods=BY_FORK,
     mainly="START-4",
@@ -272,30 +284,30 @@ def test_bundle_that_was_shared_is_inherited_as_one_memory(owner, peer, implemen
 )
 def test_bundle_that_was_not_shared_is_inherited_as_a_copy(owner, peer, implementation):
     """Children inherit a bundle that nobody has shared; one of them sends its own."""
-    is_sent_plainly(make_bundle(owner, implementation), peer)
+    send_on_plain_channel(make_bundle(owner, implementation), peer)
     bundle = make_bundle(owner, implementation)
     children = [owner.start_peer(arguments=[bundle.remote]) for _ in range(2)]
-    own = [bundle.there(child, child.arguments[0]) for child in children]
+    own = [bundle.received_by(child, child.arguments[0]) for child in children]
     for one in own:
-        is_private(one, bundle, "START-4")
+        check_bundles_private(one, bundle, "START-4")
     arrived = send(own[0], owner)
-    arrives_and_is_shared(arrived, own[0], "START-4")
-    is_private(own[1], arrived, "START-4")
-    is_private(bundle, arrived, "START-4")
+    check_received_and_shared(arrived, own[0], "START-4")
+    check_bundles_private(own[1], arrived, "START-4")
+    check_bundles_private(bundle, arrived, "START-4")
 
 
-def in_a_child(actor, what, *arguments):
+def in_a_child(actor, request, *arguments):
     """Make a forked child of a process execute a request; return the answer."""
-    return actor.in_a_child(what, *arguments)
+    return actor.in_a_child(request, *arguments)
 
 
-def in_a_grandchild(actor, what, *arguments):
+def in_a_grandchild(actor, request, *arguments):
     """Make a forked child of a forked child execute a request; return the answer."""
-    return actor.in_a_child("act", "in_a_child", what, *arguments)
+    return actor.in_a_child("act", "in_a_child", request, *arguments)
 
 
 @clause(
-    *(*VIEWED, "START-3", "LIFE-11", "LIFE-22", "RESHARE-5"),
+    *(*BUNDLE_CLAUSES, "START-3", "LIFE-11", "LIFE-22", "RESHARE-5"),
     profiles=("share",),
     vary=("strategy",),
     pairwise=True,
@@ -310,7 +322,7 @@ def test_forked_children_of_forked_children_receive(
 
     The first two get one that they have inherited, the others one that is new to them.
     """
-    is_sent_plainly(make_bundle(sender, implementation), receiver)
+    send_on_plain_channel(make_bundle(sender, implementation), receiver)
     for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
         bundle = make_bundle(sender, implementation, turn)
         held = send(bundle, receiver, channel) if turn < 2 else None
@@ -319,17 +331,17 @@ def test_forked_children_of_forked_children_receive(
         arguments = sender.name, channel, bundle.with_grads
         found = in_a_descendant(receiver, "act", "get_and_write_bundle", *arguments)
         receiver.unreceived.clear()
-        arrives_as(found[0], due, "START-3")
+        check_same_description(found[0], due, "START-3")
         who = f"{sender.name}, after a forked child has written,"
-        reads_the_writes(bundle.description(), found[1], who, "SHARE-2")
+        check_reads_writes(bundle.description(), found[1], who, "SHARE-2")
         if held is not None:
             who = f"{receiver.name}, after its forked child has written,"
-            reads_the_writes(held.description(), found[1], who, "START-3")
-        arrives_and_is_shared(send(bundle, receiver, channel), bundle, "LIFE-11")
+            check_reads_writes(held.description(), found[1], who, "START-3")
+        check_received_and_shared(send(bundle, receiver, channel), bundle, "LIFE-11")
 
 
 @clause(
-    *(*VIEWED, "START-3", "LIFE-5", "LIFE-22", "RESHARE-2"),
+    *(*BUNDLE_CLAUSES, "START-3", "LIFE-5", "LIFE-22", "RESHARE-2"),
     profiles=("share",),
     vary=("strategy",),
     pairwise=True,
@@ -344,25 +356,25 @@ def test_forked_children_of_forked_children_send_and_end(
 
     The first two have a bundle that is shared, the others one that is not.
     """
-    is_sent_plainly(make_bundle(sender, implementation), receiver)
+    send_on_plain_channel(make_bundle(sender, implementation), receiver)
     for turn, in_a_descendant in enumerate(2 * [in_a_child, in_a_grandchild]):
         bundle = make_bundle(sender, implementation, turn)
         if turn < 2:
             bundle.share()
         in_a_descendant(sender, "put", receiver.name, channel, bundle.remote)
-        arrived = bundle.there(receiver, receiver.get(sender, channel))
-        arrives_as(arrived.description(), bundle.description(), "LIFE-5")
+        arrived = bundle.received_by(receiver, receiver.get(sender, channel))
+        check_same_description(arrived.description(), bundle.description(), "LIFE-5")
         if turn < 2:
-            each_reads_the_writes([bundle, arrived], "START-3")
+            check_bundles_shared([bundle, arrived], "START-3")
         else:
-            is_private(arrived, bundle, "LIFE-5")
-        arrives_and_is_shared(send(arrived, sender, channel), arrived, "LIFE-22")
+            check_bundles_private(arrived, bundle, "LIFE-5")
+        check_received_and_shared(send(arrived, sender, channel), arrived, "LIFE-22")
 
 
 # Pools, executors and the other queues
 
 
-def tasks_share(pool, owner, peer, implementation, *ways):
+def check_tasks_share(pool, owner, peer, implementation, *way_clauses):
     """Submit bundles to a pool; check what arrives, what returns, and who sees writes.
 
     One bundle belongs to the owner. The other one belongs to the peer, which sends it
@@ -370,27 +382,29 @@ def tasks_share(pool, owner, peer, implementation, *ways):
     """
     made = make_bundle(peer, implementation, 1)
     for number, bundle in enumerate((make_bundle(owner, implementation), made, made)):
-        here = send(bundle, owner) if bundle.actor is peer else bundle
-        due = here.description()
-        result, before, after = pool.describe_and_write(here.remote)
-        arrives_as(before, due, *ways, moment=f"in task {number} it arrives")
-        returned = here.there(owner, result)
-        for one in {bundle, here, returned}:
+        sent = send(bundle, owner) if bundle.actor is peer else bundle
+        expected = sent.description()
+        result, before, after = pool.describe_and_write(sent.remote)
+        check_same_description(
+            before, expected, *way_clauses, moment=f"in task {number} it arrives"
+        )
+        returned = sent.received_by(owner, result)
+        for one in {bundle, sent, returned}:
             who = f"{one.actor.name}, after the worker has written,"
-            reads_the_writes(one.description(), after, who, *ways)
-        each_reads_the_writes([returned, here], *ways)
+            check_reads_writes(one.description(), after, who, *way_clauses)
+        check_bundles_shared([returned, sent], *way_clauses)
 
 
-@clause(*VIEWED, "CHAN-1", vary=("strategy",), prefers="fork", mainly="CHAN-1")
+@clause(*BUNDLE_CLAUSES, "CHAN-1", vary=("strategy",), prefers="fork", mainly="CHAN-1")
 def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation):
     """A pool's worker looks at bundles, writes to them, and returns them."""
-    is_sent_plainly(make_bundle(owner, implementation), peer)
+    send_on_plain_channel(make_bundle(owner, implementation), peer)
     with owner.pool() as pool:
-        tasks_share(pool, owner, peer, implementation, "CHAN-1")
+        check_tasks_share(pool, owner, peer, implementation, "CHAN-1")
 
 
 @clause(
-    *GRADS,
+    *GRAD_CLAUSES,
     "CHAN-1",
     profiles=("views",),
     vary=("strategy",),
@@ -399,20 +413,22 @@ def test_bundles_of_tasks_are_shared_with_the_worker(owner, peer, implementation
 )
 def test_bundle_with_grads_of_a_task_keeps_them(owner, peer, implementation):
     """A pool's worker looks at a bundle with flags and grads, and writes to it."""
-    is_sent_plainly(make_bundle_with_grads(owner, implementation), peer)
+    send_on_plain_channel(make_bundle_with_grads(owner, implementation), peer)
     with owner.pool() as pool:
         bundle = make_bundle_with_grads(owner, implementation)
         due = bundle.description()
         result, before, after = pool.describe_and_write(bundle.remote, True)
-        arrives_as(before, due, "GRAD-2")
+        check_same_description(before, due, "GRAD-2")
         who = "the owner, after the worker has written,"
-        reads_the_writes(bundle.description(), after, who, "GRAD-3")
-        returned = bundle.there(owner, result)
-        arrives_as(returned.description(), after, "GRAD-2", moment="it is returned")
+        check_reads_writes(bundle.description(), after, who, "GRAD-3")
+        returned = bundle.received_by(owner, result)
+        check_same_description(
+            returned.description(), after, "GRAD-2", moment="it is returned"
+        )
 
 
 @clause(
-    *VIEWED,
+    *BUNDLE_CLAUSES,
     "CHAN-9",
     vary=("strategy",),
     prefers="fork",
@@ -422,16 +438,16 @@ def test_bundle_with_grads_of_a_task_keeps_them(owner, peer, implementation):
 def test_bundles_of_calls_are_shared_with_the_executor(stage, implementation):
     """An executor's worker looks at bundles, writes to them, and returns them."""
     with stage.fresh() as fresh, fresh.owner.pool(kind="executor") as pool:
-        is_sent_plainly(make_bundle(fresh.owner, implementation), fresh.peer)
-        tasks_share(pool, fresh.owner, fresh.peer, implementation, "CHAN-9")
+        send_on_plain_channel(make_bundle(fresh.owner, implementation), fresh.peer)
+        check_tasks_share(pool, fresh.owner, fresh.peer, implementation, "CHAN-9")
 
 
-QUEUES = ("joinable_queue", "queue_of_two")
+OTHER_QUEUES = ("joinable_queue", "queue_of_two")
 """Kinds of queues in addition to the claimed channels."""
 
 
 @clause(
-    *(*VIEWED, "CHAN-8", "RESHARE-2"),
+    *(*BUNDLE_CLAUSES, "CHAN-8", "RESHARE-2"),
     vary=("strategy",),
     prefers="fork",
     channels=("queue",),
@@ -439,23 +455,23 @@ QUEUES = ("joinable_queue", "queue_of_two")
 )
 def test_bundles_on_other_queues_are_shared(owner, peer, implementation):
     """Bundles go to a child and back on queues that count or have a bound, twice."""
-    is_sent_plainly(make_bundle(owner, implementation), peer)
-    channels = [owner.open_channel(kind) for kind in QUEUES]
+    send_on_plain_channel(make_bundle(owner, implementation), peer)
+    channels = [owner.open_channel(kind) for kind in OTHER_QUEUES]
     child = owner.start_peer(arguments=channels)
     for turn, channel in enumerate(2 * channels):
         bundle = make_bundle(owner, implementation, turn)
         for _ in range(2):
             channel.put(owner, bundle.remote)
-        arrived = [bundle.there(child, channel.get(child)) for _ in range(2)]
+        arrived = [bundle.received_by(child, channel.get(child)) for _ in range(2)]
         for one in arrived:
-            arrives_and_is_shared(one, bundle, "CHAN-8")
+            check_received_and_shared(one, bundle, "CHAN-8")
         channel.put(child, arrived[0].remote)
-        back = bundle.there(owner, channel.get(owner))
-        arrives_and_is_shared(back, arrived[1], "CHAN-8", "RESHARE-5")
+        back = bundle.received_by(owner, channel.get(owner))
+        check_received_and_shared(back, arrived[1], "CHAN-8", "RESHARE-5")
 
 
 @clause(
-    *VIEWED,
+    *BUNDLE_CLAUSES,
     "CHAN-10",
     vary=("strategy",),
     prefers="fork",
@@ -465,7 +481,7 @@ def test_bundles_on_other_queues_are_shared(owner, peer, implementation):
 def test_bundle_on_the_queue_of_a_manager_is_shared_or_refused(stage, implementation):
     """The owner puts a bundle on a manager's queue for a child, twice."""
     with stage.fresh() as fresh:
-        is_sent_plainly(make_bundle(fresh.owner, implementation), fresh.peer)
+        send_on_plain_channel(make_bundle(fresh.owner, implementation), fresh.peer)
         channel = fresh.owner.open_channel("proxy")
         child = fresh.owner.start_peer(arguments=channel)
         bundle = make_bundle(fresh.owner, implementation)
@@ -475,8 +491,8 @@ def test_bundle_on_the_queue_of_a_manager_is_shared_or_refused(stage, implementa
             if refused:
                 check.equal(bundle.description(), before, "it is as it was")
                 return
-            arrived = bundle.there(child, channel.get(child))
-            arrives_and_is_shared(arrived, bundle, "CHAN-10")
+            arrived = bundle.received_by(child, channel.get(child))
+            check_received_and_shared(arrived, bundle, "CHAN-10")
             before = bundle.description()
 
 
@@ -484,14 +500,19 @@ def test_bundle_on_the_queue_of_a_manager_is_shared_or_refused(stage, implementa
 
 
 @clause(
-    *VIEWED, "LIFE-3", "LIFE-5", vary=("strategy",), prefers="fork", mainly="LIFE-5"
+    *BUNDLE_CLAUSES,
+    "LIFE-3",
+    "LIFE-5",
+    vary=("strategy",),
+    prefers="fork",
+    mainly="LIFE-5",
 )
 def test_bundle_survives_the_exit_of_its_sender(owner, peer, channel, implementation):
     """A child puts bundles of its own and of the peer, receives one, and exits.
 
     The owner receives afterwards what the child had put, and sends it on.
     """
-    is_sent_plainly(make_bundle(owner, implementation), peer)
+    send_on_plain_channel(make_bundle(owner, implementation), peer)
     child = owner.start_peer()
     made = make_bundle(peer, implementation, 1)
     passed_on = send(send(made, owner), child)
@@ -501,21 +522,21 @@ def test_bundle_survives_the_exit_of_its_sender(owner, peer, channel, implementa
     for bundle in (own, passed_on, kept):
         child.put(bundle.remote, owner, channel)
     check.equal(child.leave(), 0, "the child exits normally")
-    arrived = [own.there(owner, owner.get(child, channel)) for _ in due]
+    arrived = [own.received_by(owner, owner.get(child, channel)) for _ in due]
     for one, described in zip(arrived, due, strict=True):
-        arrives_as(one.description(), described, "LIFE-5")
-        arrives_and_is_shared(send(one, peer, channel), one, "LIFE-3")
-    each_reads_the_writes([made, arrived[1]], "LIFE-5")
-    each_reads_the_writes([held, arrived[2]], "LIFE-3")
+        check_same_description(one.description(), described, "LIFE-5")
+        check_received_and_shared(send(one, peer, channel), one, "LIFE-3")
+    check_bundles_shared([made, arrived[1]], "LIFE-5")
+    check_bundles_shared([held, arrived[2]], "LIFE-3")
 
 
-@clause(*ARRIVAL, "LIFE-4", vary=("strategy",), prefers="fork", mainly="LIFE-4")
+@clause(*ARRIVAL_CLAUSES, "LIFE-4", vary=("strategy",), prefers="fork", mainly="LIFE-4")
 def test_bundle_survives_the_killing_of_its_sender(owner, peer, implementation):
     """The owner has received bundles from a child, which is killed; it sends them on.
 
     One of them the child had received from the owner, who has dropped it since.
     """
-    is_sent_plainly(make_bundle(owner, implementation), peer)
+    send_on_plain_channel(make_bundle(owner, implementation), peer)
     child = owner.start_peer()
     held = send(make_bundle(child, implementation, 4), owner)
     first = make_bundle(owner, implementation, 5)
@@ -524,5 +545,5 @@ def test_bundle_survives_the_killing_of_its_sender(owner, peer, implementation):
     first.drop()
     child.kill()
     for one, described in zip((held, back), due, strict=True):
-        arrives_as(one.description(), described, "LIFE-4")
-        arrives_and_is_shared(send(one, peer), one, "LIFE-4")
+        check_same_description(one.description(), described, "LIFE-4")
+        check_received_and_shared(send(one, peer), one, "LIFE-4")

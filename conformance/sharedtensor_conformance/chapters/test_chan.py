@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    each_sees_the_writes_of_the_others,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
+    judging,
     several_strategies,
-    shared_apart,
+    share_separately,
     strategy_set,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.records import RECORDS
 
-PLAIN = [
+PLAIN_VALUES = [
     None,
     True,
     False,
@@ -37,27 +37,27 @@ PLAIN = [
 ]
 """Plain values of each type in messages, including empty and nested ones."""
 
-SHORT = 0.2
+MAX_TIMEOUT = 0.2
 """The longest timeout, in seconds, of a call on an empty or full queue."""
 
-RACES = 20
+RACE_ROUNDS = 20
 """The number of tensors that two threads put. If there is a race, several fail."""
 
-MANY = 100
-TENSORS = 400
+MANY_MESSAGES = 100
+MANY_TENSORS = 400
 """The number of tensors in one message: more than fit into one packet or request."""
 
-FEW = 4
+TENSORS_PER_RACE = 4
 """The number of tensors in a message that two threads put."""
 
-UNCOUNTED = 1000
+MANY_NAMED_TENSORS = 1000
 """The same for a strategy without a descriptor for each tensor."""
 
-SIZES = (5, 0, 600_000, 1, 4096, 4097, 16_384, 16_385, 65_536, 65_537, 0)
+MESSAGE_SIZES = (5, 0, 600_000, 1, 4096, 4097, 16_384, 16_385, 65_536, 65_537, 0)
 """Sizes of messages in bytes: zero, small, near the limits of a pipe, and larger."""
 
-TEXT = "x" * 30_000
-"""The text of a message. `MANY` such messages do not fit into a pipe or a socket."""
+LONG_TEXT = "x" * 30_000
+"""The text of a message. `MANY_MESSAGES` of them do not fit into a pipe or a socket."""
 
 
 @clause("CHAN-1")
@@ -117,7 +117,7 @@ def test_every_tensor_in_a_container_is_shared(sender, receiver, channel):
     places = [arrived[0], pair[0], pair[1][0][0], arrived[2][0]["x"]]
     for tensor, found in zip(tensors, places, strict=True):
         check.equal(found.values(), tensor.values(), "each is in its place")
-        each_sees_the_writes_of_the_others(tensor, found)
+        check_shared_memory(tensor, found)
 
 
 @clause("CHAN-3", vary=("strategy",))
@@ -141,7 +141,7 @@ def test_every_tensor_in_the_attributes_of_an_object_is_shared(
             check.equal(
                 place.values(), tensor.values(), f"each is in its place ({kind})"
             )
-            each_sees_the_writes_of_the_others(tensor, place)
+            check_shared_memory(tensor, place)
 
 
 @clause("CHAN-3", vary=("strategy",), dtypes=("int32",))
@@ -159,16 +159,16 @@ def test_every_tensor_in_a_long_list_is_shared(sender, receiver, channel):
 def test_every_tensor_in_a_very_long_list_is_shared(sender, receiver, strategy, stage):
     """The sender sends hundreds of tensors at once; both write to some of them."""
     counted = strategy == "file_descriptor"
-    for many in (TENSORS,) if counted else (TENSORS, UNCOUNTED):
+    for many in (MANY_TENSORS,) if counted else (MANY_TENSORS, MANY_NAMED_TENSORS):
         tensors = sender.request("act", "make_many", many, 1)
-        if many == UNCOUNTED:
-            shared_apart(stage, sender, tensors)
+        if many == MANY_NAMED_TENSORS:
+            share_separately(stage, sender, tensors)
         arrived = sender.send(tensors, receiver)
         check.equal(len(arrived), many, "all arrive")
         wrong = receiver.request("act", "positions_with_wrong_values", arrived, 1)
         check.equal(wrong, [], "the places of tensors that arrive with other values")
         for place in (0, many // 2, many - 1):
-            each_sees_the_writes_of_the_others(tensors[place], arrived[place])
+            check_shared_memory(tensors[place], arrived[place])
         for actor in (sender, receiver):
             actor.drop_all()
 
@@ -201,7 +201,11 @@ def test_order_is_kept_when_more_is_put_than_the_system_takes(owner):
 
     def put_next():
         number = next(put)
-        message = {"number": number, "tensor": owner.make([number, 7]), "text": TEXT}
+        message = {
+            "number": number,
+            "tensor": owner.make([number, 7]),
+            "text": LONG_TEXT,
+        }
         channel.put(owner, message)
 
     def get_next():
@@ -209,11 +213,11 @@ def test_order_is_kept_when_more_is_put_than_the_system_takes(owner):
         check.equal(arrived["number"], number, "the message is the next one")
         check.equal(arrived["tensor"].values(), [number, 7], "with its own tensor")
 
-    for _ in range(MANY):
+    for _ in range(MANY_MESSAGES):
         put_next()
         get_next()
         put_next()
-    for _ in range(MANY):
+    for _ in range(MANY_MESSAGES):
         get_next()
 
 
@@ -237,7 +241,7 @@ def test_tensor_in_several_messages_at_once_is_one_memory(sender, receiver, chan
     for _ in range(3):
         sender.put(tensor, receiver, channel)
     arrived = [receiver.get(sender, channel) for _ in range(3)]
-    each_sees_the_writes_of_the_others(*arrived, tensor)
+    check_shared_memory(*arrived, tensor)
 
 
 @clause("CHAN-5", vary=("strategy",))
@@ -250,7 +254,7 @@ def test_tensor_in_messages_to_two_processes_at_once_is_one_memory(
     sender.put([tensor], bystander, channel)
     second = bystander.get(sender, channel)[0]
     first = receiver.get(sender, channel)
-    each_sees_the_writes_of_the_others(first, second, tensor)
+    check_shared_memory(first, second, tensor)
 
 
 @clause("CHAN-5", vary=("strategy",))
@@ -262,7 +266,7 @@ def test_tensor_on_every_channel_at_once_is_one_memory(
     for channel in implementation.channels:
         sender.put(tensor, receiver, channel)
     arrived = [receiver.get(sender, channel) for channel in implementation.channels]
-    each_sees_the_writes_of_the_others(tensor, *arrived)
+    check_shared_memory(tensor, *arrived)
 
 
 @clause("CHAN-5", vary=("strategy",))
@@ -270,11 +274,11 @@ def test_tensor_put_by_two_threads_at_once_is_one_memory(
     sender, receiver, bystander, channel
 ):
     """Two threads of the sender put a new tensor for both others, again and again."""
-    for number in range(RACES):
+    for number in range(RACE_ROUNDS):
         tensor = sender.make([number, 47, 48])
         sender.put_in_parallel(tensor, receiver, bystander, channel=channel)
         first, second = (to.get(sender, channel) for to in (receiver, bystander))
-        each_sees_the_writes_of_the_others(tensor, first, second)
+        check_shared_memory(tensor, first, second)
         for one in (tensor, first, second):
             one.drop()
 
@@ -284,13 +288,13 @@ def test_tensors_put_by_two_threads_at_once_are_one_memory_each(
     sender, receiver, bystander, channel
 ):
     """Two threads of the sender put a list of new tensors for both others."""
-    for number in range(RACES):
-        tensors = sender.request("act", "make_many", FEW, number)
+    for number in range(RACE_ROUNDS):
+        tensors = sender.request("act", "make_many", TENSORS_PER_RACE, number)
         sender.put_in_parallel(tensors, receiver, bystander, channel=channel)
         lists = [to.get(sender, channel) for to in (receiver, bystander)]
-        for place in (0, FEW - 1):
+        for place in (0, TENSORS_PER_RACE - 1):
             same = [found[place] for found in (tensors, *lists)]
-            each_sees_the_writes_of_the_others(*same)
+            check_shared_memory(*same)
         for one in (*tensors, *lists[0], *lists[1]):
             one.drop()
 
@@ -298,20 +302,26 @@ def test_tensors_put_by_two_threads_at_once_are_one_memory_each(
 @clause("CHAN-6", vary=("strategy",))
 def test_plain_objects_travel_unchanged(sender, receiver, channel):
     """The sender sends plain values one by one and all in one message."""
-    for value in PLAIN:
+    for value in PLAIN_VALUES:
         arrived = sender.send(value, receiver, channel)
         check.equal(repr(arrived), repr(value), "the value arrives as it was")
-    together = sender.send(PLAIN, receiver, channel)
-    check.equal(repr(together), repr(PLAIN), "and so do all of them at once")
+    together = sender.send(PLAIN_VALUES, receiver, channel)
+    check.equal(repr(together), repr(PLAIN_VALUES), "and so do all of them at once")
 
 
 @clause("CHAN-6", vary=("strategy",))
 def test_plain_objects_travel_beside_tensors_unchanged(sender, receiver, channel):
     """The sender sends a message of plain values with tensors between them."""
-    message = {"before": PLAIN, "tensor": sender.make([52, 53, 54]), "after": [-1, "z"]}
+    message = {
+        "before": PLAIN_VALUES,
+        "tensor": sender.make([52, 53, 54]),
+        "after": [-1, "z"],
+    }
     arrived = sender.send(message, receiver, channel)
     check.equal(list(arrived), ["before", "tensor", "after"], "the keys are in order")
-    check.equal(repr(arrived["before"]), repr(PLAIN), "what came before is as it was")
+    check.equal(
+        repr(arrived["before"]), repr(PLAIN_VALUES), "what came before is as it was"
+    )
     check.equal(arrived["tensor"].values(), [52, 53, 54], "the tensor has its values")
     check.equal(arrived["after"], [-1, "z"], "what came after is as it was")
 
@@ -325,7 +335,7 @@ def test_what_is_written_after_put_has_returned_is_seen(sender, receiver, channe
         tensor.write(index, 670 + index)
     arrived = receiver.get(sender, channel)
     check.equal(arrived.values(), [670, 671, 672], "the receiver reads the writes")
-    each_sees_the_writes_of_the_others(tensor, arrived)
+    check_shared_memory(tensor, arrived)
 
 
 @clause(
@@ -338,14 +348,14 @@ def test_tensor_is_shared_when_put_returns_to_a_queue_that_is_full(owner):
     """
     channel = owner.open_channel("queue")
     child = owner.start_peer(arguments=channel)
-    for _ in range(MANY):
-        channel.put(owner, TEXT)
+    for _ in range(MANY_MESSAGES):
+        channel.put(owner, LONG_TEXT)
     tensor = owner.make([64, 65, 66])
     channel.put(owner, tensor)
     check.equal(tensor.is_shared(), True, "it is shared when put has returned")
     tensor.write(1, 650)
-    for _ in range(MANY):
-        check.equal(channel.get(child), TEXT, "what is before it arrives")
+    for _ in range(MANY_MESSAGES):
+        check.equal(channel.get(child), LONG_TEXT, "what is before it arrives")
     arrived = channel.get(child)
     check.equal(arrived.values(), [64, 650, 66], "the child reads the later write")
 
@@ -386,7 +396,7 @@ def test_joinable_queue_carries_tensors(owner):
         channel.put(owner, {"tensor": tensor})
     for tensor in tensors:
         arrived = channel.get(child)["tensor"]
-        each_sees_the_writes_of_the_others(arrived, tensor)
+        check_shared_memory(arrived, tensor)
         channel.task_done(child)
     channel.join(owner)
     check(child.is_alive(), "joining waits for the tasks and not for the process")
@@ -426,7 +436,7 @@ def test_queue_of_a_manager_carries_tensors(stage):
             check.equal(tensor.values(), [201, 202, 203], "nothing is lost")
             return
         arrived = channel.get(child)
-        each_sees_the_writes_of_the_others(arrived, tensor)
+        check_shared_memory(arrived, tensor)
 
 
 @clause("CHAN-11", vary=("start_method",))
@@ -434,7 +444,7 @@ def test_pipe_carries_bytes_and_their_receiver_waits(owner):
     """A child waits for bytes of each size; then come a tensor and more bytes."""
     channel = owner.open_channel("pipe")
     child = owner.start_peer(arguments=channel)
-    for size in SIZES:
+    for size in MESSAGE_SIZES:
         content = ("second" * size)[:size]
         waiting = channel.waiting_for_bytes(child)
         eventually(waiting.is_waiting, "the child waits for bytes", child.deadline)
@@ -449,23 +459,23 @@ def test_pipe_carries_bytes_and_their_receiver_waits(owner):
     check.equal(channel.get_bytes(child), "last", "and some after those")
 
 
-ASKED = (
+BOUNDED_CALLS = (
     *(({"timeout": 0}, 10), ({"timeout": 0.001}, 10), ({"block": False}, 10)),
-    ({"timeout": SHORT}, 3),
+    ({"timeout": MAX_TIMEOUT}, 3),
 )
 """Arguments that limit how long a call on a queue waits; how often each is tried."""
 
-ALLOWED = 1.0
+ALLOWED_DELAY = 1.0
 """The number of seconds after its timeout within which a call has to return."""
 
-EARLY = 0.001
+CLOCK_TOLERANCE = 0.001
 """The number of seconds by which a call may seem to return early: two clocks differ."""
 
-LATE = 3
+TOO_MANY_LATE = 3
 """The number of late calls that fails the test. A busy machine may delay one call."""
 
 
-def gives_up_as_asked(seconds_until, state):
+def check_timeouts(seconds_until, state):
     """Check that calls on an empty or full queue give up at their timeout.
 
     Args:
@@ -473,20 +483,21 @@ def gives_up_as_asked(seconds_until, state):
             many seconds the call reported the state, or None if it did not.
         state: the state of the queue, ``"empty"`` or ``"full"``.
     """
-    for how, times in ASKED:
-        timeout, late, made = how.get("timeout", 0), [], 0
-        while made < times and len(late) < LATE:
-            taken = seconds_until(how)
+    for limits, times in BOUNDED_CALLS:
+        timeout, late, made = limits.get("timeout", 0), [], 0
+        while made < times and len(late) < TOO_MANY_LATE:
+            taken = seconds_until(limits)
             made += 1
-            check(taken is not None, f"a call with {how} says that it is {state}")
-            early = f"not before the timeout has passed: {how}, {taken:.3f} s"
-            check(taken >= timeout - EARLY, early)
-            late += [taken] if taken > timeout + ALLOWED else []
+            check(taken is not None, f"a call with {limits} says that it is {state}")
+            early = f"not before the timeout has passed: {limits}, {taken:.3f} s"
+            check(taken >= timeout - CLOCK_TOLERANCE, early)
+            late += [taken] if taken > timeout + ALLOWED_DELAY else []
         if late:
-            said = f"of {made} calls with {how}, {len(late)} took longer"
+            said = f"of {made} calls with {limits}, {len(late)} took longer"
             longest = f"the longest of them {max(late):.1f} s"
-            in_time = f"it gives up within {timeout + ALLOWED:g} s ({said}, {longest})"
-            check(len(late) < LATE, in_time)
+            limit = f"{timeout + ALLOWED_DELAY:g} s"
+            in_time = f"it gives up within {limit} ({said}, {longest})"
+            check(len(late) < TOO_MANY_LATE, in_time)
 
 
 @clause("CHAN-12", vary=("start_method",))
@@ -494,7 +505,7 @@ def gives_up_as_asked(seconds_until, state):
 def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     """The owner asks an empty queue, in each way that does not wait for ever."""
     channel = owner.open_channel(kind)
-    gives_up_as_asked(partial(channel.seconds_until_empty, owner), "empty")
+    check_timeouts(partial(channel.seconds_until_empty, owner), "empty")
     channel.put(owner, {"tensor": owner.make([221])})
     arrived = channel.get(owner)["tensor"]
     check.equal(arrived.values(), [221], "what was put after that arrives")
@@ -511,7 +522,7 @@ def test_full_queue_says_so_when_the_timeout_has_passed(owner, kind):
     room = 3 if "three" in kind else 2
     for number in range(room):
         channel.put(owner, {"tensor": owner.make([number, 222])})
-    gives_up_as_asked(partial(channel.seconds_until_full, owner), "full")
+    check_timeouts(partial(channel.seconds_until_full, owner), "full")
     for number in range(room):
         arrived = channel.get(owner)["tensor"]
         check.equal(arrived.values(), [number, 222], "what has had room arrives")
@@ -539,7 +550,7 @@ def test_queue_tells_how_many_messages_it_has(owner, kind):
         check.equal(told(), [left, left], "it has what is left")
 
 
-WAYS = (
+SUBMIT_METHODS = (
     *("apply", "apply_async", "map", "map in chunks", "map_async", "starmap"),
     *("imap", "imap in chunks"),
 )
@@ -554,7 +565,7 @@ def test_tasks_are_shared_however_they_are_submitted(owner, peer):
     """
     received = peer.send(peer.make([0, 5]), owner)
     with owner.pool(2) as pool:
-        for number, way in enumerate(WAYS):
+        for number, way in enumerate(SUBMIT_METHODS):
             own = [owner.make([10 * number + n, 3]) for n in range(3)]
             again = {"at": 1, "again": own[0]}
             payloads = [own[0], {"deep": [own[1]]}, own[2], (received,), again]
@@ -567,7 +578,7 @@ def test_tasks_are_shared_however_they_are_submitted(owner, peer):
             there = [results[0], results[1]["deep"][0], results[2]]
             there.append(results[4]["again"])
             for tensor, result in zip([*own, own[0]], there, strict=True):
-                each_sees_the_writes_of_the_others(result, tensor)
+                check_shared_memory(result, tensor)
             with refusal("a task that raises does so where it was submitted"):
                 pool.add_and_return(way, [None])
 
@@ -582,12 +593,12 @@ def test_worker_of_a_pool_starts_with_the_strategy_of_its_parent(stage):
             check.equal(found, name, "the worker has the strategy of its parent")
 
 
-AROUND = (-17, -16, -9, -8, -1, 0, 1)
+OFFSETS = (-17, -16, -9, -8, -1, 0, 1)
 """Offsets in bytes from a power of two. A limit may be there, or a header before it."""
 
 POWERS = [1 << power for power in range(5, 22)]
 
-SWEEP = (66_000, 7)
+SIZE_SWEEP = (66_000, 7)
 """The limit of the sizes in bytes, and the step between them.
 
 A limit of the implementation need not be near a power of two. The step is shorter than
@@ -609,21 +620,21 @@ def test_bytes_of_every_size_and_form_arrive_whole(owner):
     """
     channel = owner.open_channel("pipe")
     child = owner.start_peer(arguments=channel)
-    sizes = sorted({0, *(power + step for power in POWERS for step in AROUND)})
+    sizes = sorted({0, *(power + step for power in POWERS for step in OFFSETS)})
     for number, form in enumerate(FORMS):
         part = sizes if form == "bytes" else [*sizes[number : 60 : len(FORMS)], 65_536]
         waiting = child.start_action("get_bytes_of_sizes", channel, part)
         owner.request("act", "put_bytes_of_sizes", channel, part, form)
         check.equal(waiting.answer(), [], f"the sizes that arrive otherwise ({form})")
-    waiting = child.start_action("get_bytes_of_size_range", channel, *SWEEP)
-    owner.request("act", "put_bytes_of_size_range", channel, *SWEEP)
+    waiting = child.start_action("get_bytes_of_size_range", channel, *SIZE_SWEEP)
+    owner.request("act", "put_bytes_of_size_range", channel, *SIZE_SWEEP)
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
-BEFORE_A_LIMIT = 48
+PICKLE_OVERHEAD = 48
 """The maximum number of bytes that pickle adds to the bytes in a list."""
 
-LIMITS = (4096, 1 << 15, 1 << 16, 1 << 18, 1 << 20)
+SIZE_LIMITS = (4096, 1 << 15, 1 << 16, 1 << 18, 1 << 20)
 
 
 @clause("CHAN-4", "CHAN-6", vary=("strategy",), prefers="fork")
@@ -636,17 +647,17 @@ def test_messages_of_every_size_about_a_limit_arrive_whole(
     """
     own = owner.open_channel(channel)
     child = owner.start_peer(arguments=own)
-    for limit in LIMITS:
-        sizes = list(range(limit - BEFORE_A_LIMIT, limit + 3))
+    for limit in SIZE_LIMITS:
+        sizes = list(range(limit - PICKLE_OVERHEAD, limit + 3))
         waiting = child.start_action("get_messages_of_sizes", own, None, sizes)
         owner.request("act", "put_messages_of_sizes", own, None, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
-    waiting = child.start_action("get_size_range", own, *SWEEP)
-    owner.request("act", "put_size_range", own, *SWEEP)
+    waiting = child.start_action("get_size_range", own, *SIZE_SWEEP)
+    owner.request("act", "put_size_range", own, *SIZE_SWEEP)
     check.equal(waiting.answer(), [], "of many sizes, those that arrive otherwise")
 
 
-WITH_A_TENSOR = 450
+PICKLE_OVERHEAD_WITH_TENSOR = 450
 """The same if the list also contains a tensor."""
 
 
@@ -656,14 +667,14 @@ def test_messages_of_every_size_with_a_tensor_arrive_whole(owner, implementation
     own = owner.open_channel(implementation.channels[0])
     child = owner.start_peer(arguments=own)
     tensor = owner.make([231, 232])
-    for limit in LIMITS[1:3]:
-        sizes = list(range(limit - WITH_A_TENSOR, limit + 3))
+    for limit in SIZE_LIMITS[1:3]:
+        sizes = list(range(limit - PICKLE_OVERHEAD_WITH_TENSOR, limit + 3))
         waiting = child.start_action("get_messages_of_sizes", own, [231, 232], sizes)
         owner.request("act", "put_messages_of_sizes", own, tensor, sizes)
         check.equal(waiting.answer(), [], "the sizes that arrive otherwise")
 
 
-IMPATIENT: list[dict[str, Any]] = [
+BOUNDED_GETS: list[dict[str, Any]] = [
     {},
     {"block": False},
     {"timeout": 0},
@@ -685,7 +696,7 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner,
     """
     channel = owner.open_channel(kind)
     child = owner.start_peer(arguments=channel)
-    for number, how in enumerate([*IMPATIENT, {"timeout": 1000}]):
+    for number, how in enumerate([*BOUNDED_GETS, {"timeout": 1000}]):
         reader, writer = (owner, child)[:: 1 if number % 2 else -1]
         if how.get("timeout") != 1000 or "block" in how:
             check.equal(channel.try_get(reader, how), [], f"it is empty ({how})")
@@ -702,7 +713,7 @@ def test_queue_that_is_asked_gives_what_is_there_or_says_that_it_is_empty(owner,
             check.equal(channel.try_get(reader, how), [], f"it is empty again ({how})")
 
 
-BOUNDED = ("queue_of_one", "queue_of_two", "joinable_queue_of_three")
+BOUNDED_QUEUES = ("queue_of_one", "queue_of_two", "joinable_queue_of_three")
 
 
 @clause("GRAD-6", "LIFE-18", vary=("strategy",), prefers="fork", channels=("queue",))
@@ -712,7 +723,7 @@ def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner):
     It puts what cannot be pickled as well. As many messages as ever have room then, and
     who joins a queue waits for those alone.
     """
-    channels = [owner.open_channel(kind) for kind in BOUNDED]
+    channels = [owner.open_channel(kind) for kind in BOUNDED_QUEUES]
     child = owner.start_peer(arguments=channels)
     bad = child.unpicklable()
     for bound, channel in enumerate(channels, 1):
@@ -724,13 +735,13 @@ def test_message_that_is_refused_takes_no_place_and_counts_as_no_task(owner):
             unseen += refused is None
             for number in range(bound):
                 channel.put(child, child.make([turn, number]))
-            for more in offered_in_vain(child, channel, turn):
+            for more in refused_tensors(child, channel, turn):
                 check.equal(more.values(), [turn, 90], "what is refused has its values")
             for number in range(bound):
                 found = channel.get(owner).values()
                 check.equal(found, [turn, number], "what had room arrives, in order")
             check.equal(channel.get_within(owner, 0), [], "and nothing else")
-        if "joinable" in BOUNDED[bound - 1]:
+        if "joinable" in BOUNDED_QUEUES[bound - 1]:
             for _ in range(3 * bound):
                 channel.task_done(owner)
             if not unseen:  # otherwise `put` accepted messages that never arrive
@@ -749,39 +760,39 @@ def test_put_that_a_full_queue_refuses_counts_no_task_and_leaves_nothing(owner, 
 
     Who joins a queue waits for what it has taken alone, and nothing stays of the rest.
     """
-    channels = [owner.open_channel(kind) for kind in BOUNDED]
+    channels = [owner.open_channel(kind) for kind in BOUNDED_QUEUES]
     child = owner.start_peer(arguments=channels)
-    offer_too_much(child, owner, channels, 0)
+    check_full_queues_refuse(child, owner, channels, 0)
     before = stage.holdings(owner, child)  # includes what the queues need themselves
     for turn in (1, 2):
-        offer_too_much(child, owner, channels, turn)
+        check_full_queues_refuse(child, owner, channels, turn)
     stage.check_released(before, owner, child)
 
 
-def offer_too_much(sender, receiver, channels, turn):
-    """Fill each of the `BOUNDED` queues, check that it refuses more, and empty it."""
+def check_full_queues_refuse(sender, receiver, channels, turn):
+    """Fill each of the `BOUNDED_QUEUES`, check that it refuses more, and empty it."""
     for bound, channel in enumerate(channels, 1):
         for number in range(bound):
             put_and_drop(sender, channel, [turn, number])
-        for more in offered_in_vain(sender, channel, turn):
+        for more in refused_tensors(sender, channel, turn):
             more.drop()
         for number in range(bound):
             arrived = channel.get(receiver)
             check.equal(arrived.values(), [turn, number], "what had room arrives")
             arrived.drop()
-        if "joinable" in BOUNDED[bound - 1]:
+        if "joinable" in BOUNDED_QUEUES[bound - 1]:
             for _ in range(bound):
                 channel.task_done(receiver)
-            with about("CHAN-8"):
+            with judging("CHAN-8"):
                 channel.join(sender)
 
 
-def offered_in_vain(sender, channel, turn):
+def refused_tensors(sender, channel, turn):
     """Yield new tensors that a full queue refused, each with other arguments."""
-    for how in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
+    for limits in ({"block": False}, {"timeout": 0}, {"timeout": 0.01}):
         more = sender.make([turn, 90])
-        taken = channel.offer(sender, more, how)
-        check.equal(taken, False, f"it has room for no more ({how})")
+        taken = channel.offer(sender, more, limits)
+        check.equal(taken, False, f"it has room for no more ({limits})")
         yield more
 
 
@@ -795,10 +806,10 @@ def put_and_drop(sender, channel, values):
 @clause("LIFE-19", "CHAN-8", vary=("strategy",), prefers="fork", channels=("queue",))
 def test_message_that_cannot_be_rebuilt_gives_its_place_back(owner):
     """A child gets messages from bounded queues, of which every second one raises."""
-    channels = [owner.open_channel(kind) for kind in BOUNDED]
+    channels = [owner.open_channel(kind) for kind in BOUNDED_QUEUES]
     child = owner.start_peer(arguments=channels)
     bad = owner.unreceivable()
-    for channel, kind in zip(channels, BOUNDED, strict=True):
+    for channel, kind in zip(channels, BOUNDED_QUEUES, strict=True):
         for turn in range(4):
             channel.put(owner, [owner.make([turn]), bad, owner.make([turn, 2])])
             with refusal("receiving raises the exception of the object"):

@@ -1,22 +1,22 @@
 """Chapter CUDA: device memory, whose allocations are shared by handle."""
 
-from sharedtensor_conformance.chapters.stories import about
+from sharedtensor_conformance.chapters.shared_steps import judging
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.matrix import LAYOUTS, permitted_layouts
 from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.report.verdicts import ONE_DEVICE
 
-LARGE = 4 << 20
+BLOCK_SIZE = 4 << 20
 """The size in bytes of a block that the driver's memory figures show. A smaller block
 may be part of memory that the driver has already allocated."""
 
-SLACK = 1 << 20
+SIZE_TOLERANCE = 1 << 20
 """The number of bytes by which the driver may change these figures by itself."""
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 """The environment variable that selects and orders the devices that a process sees."""
 
-IN_FLIGHT = 75
+TENSORS_IN_FLIGHT = 75
 """The number of tensors in each of two messages in flight. A pipe can hold one."""
 
 
@@ -32,7 +32,7 @@ def values_after_waiting(tensor):
     return tensor.device_values()
 
 
-def refill(*actors):
+def overwrite_freed_blocks(*actors):
     """Make the actors collect garbage and allocate again; return the new tensors.
 
     If memory was freed too early, the new tensors overwrite it.
@@ -53,8 +53,8 @@ def memory_used(*actors):
 
 
 def make_with_block(actor, values):
-    """Return a float64 tensor with these values, and a block of `LARGE` bytes."""
-    return [actor.make_on_device(values, "float64"), actor.make_block(LARGE)]
+    """Return a float64 tensor with these values, and a block of `BLOCK_SIZE` bytes."""
+    return [actor.make_on_device(values, "float64"), actor.make_block(BLOCK_SIZE)]
 
 
 def drop_all(tensors):
@@ -71,16 +71,16 @@ def warm_up(sender, *receivers):
     drop_all(sent)
 
 
-def is_given_back(before, stage, *actors):
+def wait_until_freed(before, stage, *actors):
     """Wait until no more device memory is in use than `before`, in bytes."""
     eventually(
-        lambda: memory_used(*actors) <= before + SLACK,
+        lambda: memory_used(*actors) <= before + SIZE_TOLERANCE,
         "as much device memory is in use as before",
         within=stage.grace,
     )
 
 
-def are_shared(tensors, expected):
+def check_shared(tensors, expected):
     """Write to each tensor in turn; check that all show every write.
 
     Returns:
@@ -96,25 +96,27 @@ def are_shared(tensors, expected):
     return expected
 
 
-def without_the_first(owner):
+def devices_but_the_first(owner):
     """Return the names of the devices that the owner sees, without the first one."""
-    given = owner.system.variable(VISIBLE)
+    given = owner.system.variable(VISIBLE_DEVICES)
     count = owner.device_count()
     names = map(str, range(count)) if given is None else given.split(",")
     return list(names)[1:count]
 
 
-def start_seeing(owner, device, names):
+def start_peer_with_devices(owner, device, names):
     """Start a peer that sees only the devices `names`, in this order.
 
     Raises:
         NotRun: the environment variable has no effect on this kind of device.
     """
-    with owner.system.variable_set(VISIBLE, ",".join(names)):
+    with owner.system.variable_set(VISIBLE_DEVICES, ",".join(names)):
         child = owner.start_peer(needs_device=False)
     found = 0 if child.device_unavailable(device) else child.device_count()
     if found != len(names):
-        raise NotRun(f"{VISIBLE} does not choose what a process sees of this device")
+        raise NotRun(
+            f"{VISIBLE_DEVICES} does not choose what a process sees of this device"
+        )
     return child
 
 
@@ -188,12 +190,12 @@ def test_allocation_stays_while_a_receiver_holds_it(sender, receiver, stage, dev
     sent = make_with_block(sender, values)
     arrived = sender.send(sent, receiver)
     drop_all(sent)
-    others = refill(sender)
+    others = overwrite_freed_blocks(sender)
     check.equal(values_after_waiting(arrived[0]), values, "the receiver's is as it was")
     drop_all(others)
-    check(memory_used(sender) > before + SLACK, "the allocation is there")
+    check(memory_used(sender) > before + SIZE_TOLERANCE, "the allocation is there")
     drop_all(arrived)
-    is_given_back(before, stage, receiver, sender)
+    wait_until_freed(before, stage, receiver, sender)
 
 
 @clause("CUDA-4", vary=("start_method",))
@@ -289,15 +291,15 @@ def test_device_tensor_that_is_received_twice_stays_until_both_are_dropped(
     before = memory_used(sender, receiver)
     sent = make_with_block(sender, [n + 0.5 for n in range(4)])
     first, second = (sender.send(sent, receiver) for _ in range(2))
-    values = are_shared([sent[0], first[0], second[0]], [n + 0.5 for n in range(4)])
+    values = check_shared([sent[0], first[0], second[0]], [n + 0.5 for n in range(4)])
     drop_all(first)
-    values = are_shared([second[0], sent[0]], values)
+    values = check_shared([second[0], sent[0]], values)
     drop_all(sent)
-    held = refill(sender, receiver)
+    held = overwrite_freed_blocks(sender, receiver)
     check.equal(values_after_waiting(second[0]), values, "the second stays")
     drop_all(held)
     drop_all(second)
-    is_given_back(before, stage, sender, receiver)
+    wait_until_freed(before, stage, sender, receiver)
 
 
 @clause("CUDA-10", vary=(), profiles=("identity",), dtypes=("float64", "int32"))
@@ -310,7 +312,7 @@ def test_tensors_of_one_allocation_lie_apart_as_in_the_sender(sender, receiver, 
     found = [tensor.address() for tensor in arrived]
     apart = [address - sent[0] for address in sent]
     check.equal([address - found[0] for address in found], apart, "they lie as sent")
-    are_shared([tensors[2], arrived[1], arrived[3]], [7, 8, 9])
+    check_shared([tensors[2], arrived[1], arrived[3]], [7, 8, 9])
 
 
 @clause("CUDA-11", vary=())
@@ -323,7 +325,7 @@ def test_allocations_of_several_senders_are_not_mixed_up(
         values = [10 * number + 1, 10 * number + 2]
         tensor = actor.make_on_device(values, "float32")
         pairs.append((values, tensor, actor.send(tensor, receiver)))
-    after = [are_shared([one, other], values) for values, one, other in pairs]
+    after = [check_shared([one, other], values) for values, one, other in pairs]
     for expected, (_, tensor, arrived) in zip(after, pairs, strict=True):
         check.equal(values_after_waiting(tensor), expected, "no other write hit it")
         check.equal(values_after_waiting(arrived), expected, "nor its other end")
@@ -337,7 +339,7 @@ def test_memory_that_is_used_again_arrives_as_what_it_is_now(sender, receiver, d
         tensor = sender.make_on_device(values, "float32")
         arrived = sender.send(tensor, receiver)
         check.equal(values_after_waiting(arrived), values, "it has its own values")
-        are_shared([tensor, arrived], values)
+        check_shared([tensor, arrived], values)
         arrived.drop()
         tensor.drop()
         receiver.collect()
@@ -349,12 +351,12 @@ def test_receiver_that_drops_early_takes_nothing_away(sender, receiver, device):
     """The receiver drops; the sender writes, sends again, and drops in turn."""
     tensor = sender.make_on_device([51, 52, 53], "float32")
     sender.send(tensor, receiver).drop()
-    held = refill(receiver, sender)
+    held = overwrite_freed_blocks(receiver, sender)
     check.equal(values_after_waiting(tensor), [51, 52, 53], "the sender's is there")
     write_and_wait(tensor, 0, 54)
     arrived = sender.send(tensor, receiver)
     tensor.drop()
-    held += refill(sender)
+    held += overwrite_freed_blocks(sender)
     check.equal(values_after_waiting(arrived), [54, 52, 53], "the receiver's stays")
 
 
@@ -370,11 +372,11 @@ def test_each_receiver_keeps_the_allocation_by_itself(
     one, other = (sender.send(sent, actor) for actor in (receiver, bystander))
     drop_all(sent)
     drop_all(one)
-    held = refill(sender, receiver)
+    held = overwrite_freed_blocks(sender, receiver)
     check.equal(values_after_waiting(other[0]), values, "the other receiver's stays")
     drop_all(held)
     drop_all(other)
-    is_given_back(before, stage, sender, receiver, bystander)
+    wait_until_freed(before, stage, sender, receiver, bystander)
 
 
 @clause("CUDA-15", vary=(), dtypes=("float64",))
@@ -389,7 +391,7 @@ def test_death_of_a_receiver_takes_nothing_from_the_others(owner, peer, device):
     child.kill()
     owner.collect()
     tensor.drop()
-    held = refill(owner, peer)
+    held = overwrite_freed_blocks(owner, peer)
     check.equal(values_after_waiting(arrived)[1:], [65, 66], "the peer's stays")
     check.equal(values_after_waiting(kept)[1:], [62, 63], "the owner's stays")
     again = owner.send(held[0], peer)
@@ -409,9 +411,9 @@ def test_death_of_a_receiver_takes_nothing_from_messages_in_flight(owner, peer, 
     dropped.drop()
     put_and_drop(56, owner, peer)
     child.kill()
-    refill(owner)
+    overwrite_freed_blocks(owner)
     put_and_drop(57, owner, peer)
-    refill(owner)
+    overwrite_freed_blocks(owner)
     for number in (56, 57):
         arrived = peer.get(owner)
         found = values_after_waiting(arrived)
@@ -441,7 +443,7 @@ def test_memory_that_a_killed_receiver_held_is_freed(owner, peer, stage, device)
     drop_all(sent)
     check.equal(values_after_waiting(arrived[0]), [1.5] * 4, "the child holds it")
     child.kill()
-    is_given_back(before, stage, owner)
+    wait_until_freed(before, stage, owner)
 
 
 @clause("CUDA-17", vary=())
@@ -458,7 +460,7 @@ def test_receiver_goes_on_when_the_owner_of_an_allocation_has_ended(
         arrived.drop()
         owner.collect()
         own = owner.make_on_device([74, 75, 76], "float32")
-        are_shared([own, owner.send(own, peer)], [74, 75, 76])
+        check_shared([own, owner.send(own, peer)], [74, 75, 76])
 
 
 @clause("CUDA-18", vary=())
@@ -485,7 +487,7 @@ def test_received_tensor_that_is_sent_on_is_shared_or_refused(
     arrived = sender.send(tensor, receiver)
     onward, refused = attempt(lambda: receiver.send(arrived, bystander, "pipe"))
     tensors = [tensor, arrived] if refused else [tensor, arrived, onward]
-    are_shared(tensors, [24, 25, 26])
+    check_shared(tensors, [24, 25, 26])
 
 
 @clause("CUDA-20", vary=(), dtypes=("int32",))
@@ -497,7 +499,7 @@ def test_received_tensor_can_be_sent_on(sender, receiver, bystander, device):
     arrived.write_later(2, 64)
     onward = receiver.send(arrived, bystander)
     check.equal(values_after_waiting(onward), [44, 45, 64], "the third reads it")
-    are_shared([tensor, arrived, onward], [44, 45, 64])
+    check_shared([tensor, arrived, onward], [44, 45, 64])
 
 
 @clause("CUDA-35", vary=(), dtypes=("float64",), channels=("pipe",))
@@ -512,12 +514,12 @@ def test_allocation_stays_for_the_one_to_whom_a_tensor_was_sent_on(
     receiver.put(arrived, bystander, "pipe")
     drop_all(arrived)
     drop_all(sent)
-    held = refill(receiver, sender)
+    held = overwrite_freed_blocks(receiver, sender)
     onward = bystander.get(receiver, "pipe")
     check.equal(values_after_waiting(onward[0]), [2.5] * 4, "it has its values")
     drop_all(held)
     drop_all(onward)
-    is_given_back(before, stage, sender, receiver, bystander)
+    wait_until_freed(before, stage, sender, receiver, bystander)
 
 
 @clause("CUDA-20", vary=(), dtypes=("float64",))
@@ -526,13 +528,13 @@ def test_tensor_that_comes_home_is_shared(sender, receiver, device):
     tensor = sender.make_on_device([84, 85, 86], "float32")
     arrived = sender.send(tensor, receiver)
     home = receiver.send(arrived, sender)
-    are_shared([tensor, home, arrived], [84, 85, 86])
+    check_shared([tensor, home, arrived], [84, 85, 86])
     last = values_after_waiting(home)
     tensor.drop()
     home.drop()
     home = receiver.send(arrived, sender)
     arrived.drop()
-    held = refill(receiver, sender)
+    held = overwrite_freed_blocks(receiver, sender)
     check.equal(values_after_waiting(home), last, "its owner has it again")
     check.equal(values_after_waiting(held[-1]), [-1.5] * 4, "no other is hit")
 
@@ -547,7 +549,7 @@ def test_tensor_that_is_received_where_it_was_sent_is_shared_or_refused(owner, d
         again, refused = attempt(lambda channel=channel: channel.get(owner))
         channel.close(owner)
         both = [tensor] if refused else [tensor, again]
-        are_shared(both, values_after_waiting(tensor))
+        check_shared(both, values_after_waiting(tensor))
 
 
 @clause("CUDA-4", vary=(), dtypes=("float64",), channels=("simple_queue",))
@@ -560,11 +562,11 @@ def test_allocation_that_its_owner_received_is_freed(owner, stage, device):
     channel.put(owner, sent)
     again, refused = attempt(lambda: channel.get(owner))
     channel.close(owner)
-    check(memory_used(owner) > before + SLACK, "the allocation is there")
+    check(memory_used(owner) > before + SIZE_TOLERANCE, "the allocation is there")
     drop_all(sent)
     if not refused:  # a refused message counts as one that was never received
         drop_all(again)
-        is_given_back(before, stage, owner)
+        wait_until_freed(before, stage, owner)
 
 
 @clause("CUDA-4", "CUDA-27", vary=(), dtypes=("float64",), mainly="CUDA-4")
@@ -584,7 +586,7 @@ def test_allocation_whose_send_is_refused_is_freed(owner, channel, stage, device
         found = values_after_waiting(sent[0])
         check.equal(found, [number + 0.5], "what is refused has its values")
         drop_all(sent)
-    is_given_back(before, stage, owner)
+    wait_until_freed(before, stage, owner)
     for each in (full, other):
         each.close(owner)
 
@@ -608,21 +610,21 @@ def test_received_device_tensor_does_not_grow(sender, receiver, device):
     with refusal("growing is refused"):
         arrived.resize(1 << 24)
     check.equal(arrived.shape(), (3,), "it has the shape that it had")
-    are_shared([tensor, arrived], [93, 94, 95])
+    check_shared([tensor, arrived], [93, 94, 95])
 
 
 @clause("CUDA-24", vary=(), channels=("queue", "simple_queue", "pipe"))
 def test_order_holds_with_many_tensors_in_flight(sender, receiver, device):
     """Many tensors are in flight when the sender writes and sends the last one."""
-    tensors = sender.carve([([n], "float32") for n in range(2 * IN_FLIGHT + 1)])
+    tensors = sender.carve([([n], "float32") for n in range(2 * TENSORS_IN_FLIGHT + 1)])
     sender.synchronize()
-    sender.put(tensors[:IN_FLIGHT], receiver, "simple_queue")
-    sender.put(tensors[IN_FLIGHT:-1], receiver, "pipe")
+    sender.put(tensors[:TENSORS_IN_FLIGHT], receiver, "simple_queue")
+    sender.put(tensors[TENSORS_IN_FLIGHT:-1], receiver, "pipe")
     tensors[-1].write_later(0, -5)
     last = sender.send(tensors[-1], receiver, "queue")
     check.equal(values_after_waiting(last), [-5], "the pending write is there")
     arrived = receiver.get(sender, "simple_queue") + receiver.get(sender, "pipe")
-    for number in (0, IN_FLIGHT, 2 * IN_FLIGHT - 1):
+    for number in (0, TENSORS_IN_FLIGHT, 2 * TENSORS_IN_FLIGHT - 1):
         found = values_after_waiting(arrived[number])
         check.equal(found, [number], "those before have their values")
 
@@ -638,7 +640,7 @@ def test_pending_writes_of_a_receiver_do_not_outlive_its_tensor(
     arrived.write_later(1, 11)
     arrived.drop()
     tensor.drop()
-    held = refill(sender)
+    held = overwrite_freed_blocks(sender)
     receiver.synchronize()
     for other in held:
         check.equal(values_after_waiting(other), [-1.5] * 4, "no other is hit")
@@ -654,7 +656,7 @@ def test_pending_writes_of_the_sender_do_not_outlive_its_tensor(
     sender.send(tensor, receiver).drop()
     tensor.write_later(2, 12)
     tensor.drop()
-    held = refill(receiver)
+    held = overwrite_freed_blocks(receiver)
     sender.synchronize()
     for other in held:
         check.equal(values_after_waiting(other), [-1.5] * 4, "no other is hit")
@@ -684,7 +686,7 @@ def test_many_sends_leave_nothing_behind(sender, receiver, channel, stage, devic
         check.equal(arrived[0].device_values(), [number + 0.5], "it has its values")
         for dropped in (arrived, sent) if number % 2 else (sent, arrived):
             drop_all(dropped)
-    is_given_back(before, stage, sender, receiver)
+    wait_until_freed(before, stage, sender, receiver)
 
 
 @clause("CUDA-28", vary=("start_method",))
@@ -696,7 +698,7 @@ def test_device_tensors_among_the_arguments_of_a_process_are_shared(owner, devic
     child = owner.start_peer(arguments=[tensor])
     arrived = child.arguments[0]
     check.equal(values_after_waiting(arrived), [13, 16, 15], "it has its values")
-    are_shared([tensor, arrived], [13, 16, 15])
+    check_shared([tensor, arrived], [13, 16, 15])
 
 
 @clause("CUDA-29", vary=("start_method",), profiles=("events",))
@@ -706,7 +708,7 @@ def test_event_can_be_sent_and_orders_the_work_of_two_processes(
     """The sender writes to what is shared and sends an event, four times."""
     tensor = sender.make_on_device([17, 18, 19], "float32")
     arrived = sender.send(tensor, receiver)
-    expected = are_shared([tensor, arrived], [17, 18, 19])
+    expected = check_shared([tensor, arrived], [17, 18, 19])
     for number in range(4):
         expected[number % 3] = 100 + number
         tensor.write_later(number % 3, 100 + number)
@@ -737,12 +739,12 @@ def test_tensors_on_two_devices_are_shared_in_one_message(sender, receiver, devi
         raise NotRun(ONE_DEVICE)
     sent = [sender.make_on(index, [index, 0], "float32") for index in (1, 0)]
     arrived = sender.send(sent, receiver)
-    with about("CUDA-30"):
+    with judging("CUDA-30"):
         check.equal([one.device_of() for one in arrived], [1, 0], "where they arrive")
     for index, (mine, theirs) in enumerate(zip(sent, arrived, strict=True)):
         write_and_wait(mine, 0, 50 + index)
         write_and_wait(theirs, 1, 60 + index)
-    with about("CUDA-3"):
+    with judging("CUDA-3"):
         for index, tensors in enumerate(zip(sent, arrived, strict=True)):
             found = [values_after_waiting(tensor) for tensor in tensors]
             check.equal(found, [[50 + index, 60 + index]] * 2, "each shows both writes")
@@ -754,7 +756,7 @@ def test_tensor_arrives_on_its_device_where_that_has_another_index(owner, device
     count = owner.device_count()
     if count < 2:
         raise NotRun(ONE_DEVICE)
-    child = start_seeing(owner, device, without_the_first(owner)[::-1])
+    child = start_peer_with_devices(owner, device, devices_but_the_first(owner)[::-1])
     for index in range(1, count):
         there = count - 1 - index
         tensor = owner.make_on(index, [70 + index, 80], "float32")
@@ -782,7 +784,7 @@ def test_tensor_on_a_device_that_the_receiver_cannot_use_is_refused(
 
     What was refused is in flight no more, so its memory is given back.
     """
-    child = start_seeing(owner, device, without_the_first(owner))
+    child = start_peer_with_devices(owner, device, devices_but_the_first(owner))
     arrived = owner.send(owner.make([15, 16]), child)
     check.equal(arrived.values(), [15, 16], "what is in host memory arrives")
     tensor = owner.make_on(0, [25, 35], "float32")
@@ -798,8 +800,8 @@ def test_tensor_on_a_device_that_the_receiver_cannot_use_is_refused(
         with refusal("so is each of the next ones"):
             child.get_or_lose(owner)
     drop_all(refused)
-    with about("CUDA-4"):
-        is_given_back(before, stage, owner)
+    with judging("CUDA-4"):
+        wait_until_freed(before, stage, owner)
 
 
 @clause("CUDA-31", vary=(), profiles=("grad",))
@@ -815,7 +817,7 @@ def test_grad_of_a_device_tensor_arrives_and_is_shared(sender, receiver, device)
     arrived = sender.send(tensor, receiver).grad()
     check(arrived is not None, "the grad arrives")
     check.equal(values_after_waiting(arrived), [0.5, 1.5, 2.5], "it has its values")
-    are_shared([grad, arrived], [0.5, 1.5, 2.5])
+    check_shared([grad, arrived], [0.5, 1.5, 2.5])
 
 
 @clause("CUDA-32", vary=(), profiles=("share", "identity"))
@@ -859,11 +861,11 @@ def test_message_that_is_loaded_a_second_time_takes_nothing_away(
     forged = sender.forge(tensor, "again", 0)
     first = sender.send(forged, receiver, "pipe")
     second, refused = attempt(lambda: sender.send(forged, receiver, "pipe"))
-    are_shared([tensor, first] if refused else [tensor, first, second], [4, 3, 2])
+    check_shared([tensor, first] if refused else [tensor, first, second], [4, 3, 2])
     expected = values_after_waiting(first)
     tensor.drop()
     if second is not None:
         second.drop()
-    held = refill(receiver, sender)
+    held = overwrite_freed_blocks(receiver, sender)
     check.equal(values_after_waiting(first), expected, "the first one stays")
     check.equal(values_after_waiting(held[-1]), [-1.5] * 4, "no other is hit")

@@ -11,11 +11,11 @@ from itertools import permutations
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import (
-    direct,
-    each_sees_the_writes_of_the_others,
-    is_sent,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
     sender_and_receiver,
+    unthreaded_channel,
+    wait_until_receivable,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
 
@@ -24,7 +24,7 @@ SIZE = 4 * LENGTH
 """The size in bytes of a tensor of `LENGTH` elements, which has four pages."""
 
 
-def works_or_is_refused(tensor, values, sender, receiver, channel):
+def check_send_or_refusal(tensor, values, sender, receiver, channel):
     """Send a tensor; check that it arrives and is shared, unless `put` or `get` raises.
 
     Returns:
@@ -35,11 +35,11 @@ def works_or_is_refused(tensor, values, sender, receiver, channel):
     if refused is not None:
         return False
     sentence = "what put accepted can be received"
-    is_sent(sender, receiver, channel, sentence)
-    return received_or_refused(tensor, receiver, sender, channel)
+    wait_until_receivable(sender, receiver, channel, sentence)
+    return check_get_or_refusal(tensor, receiver, sender, channel)
 
 
-def received_or_refused(tensor, receiver, sender, channel):
+def check_get_or_refusal(tensor, receiver, sender, channel):
     """Receive a tensor, and check that it is shared, unless `get` raises.
 
     Returns:
@@ -47,7 +47,7 @@ def received_or_refused(tensor, receiver, sender, channel):
     """
     arrived, refused = receiver.try_get(sender, channel)
     if refused is None:
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_shared_memory(tensor, arrived)
         arrived.drop()
     return refused is None
 
@@ -56,52 +56,54 @@ def received_or_refused(tensor, receiver, sender, channel):
 @pytest.mark.parametrize("how", ["absent", "read-only"])
 def test_sharing_without_a_usable_shm_works_or_is_refused(sender, receiver, stage, how):
     """A tensor is in flight, and others are sent, while `/dev/shm` is unusable."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for number in range(2):
         early = sender.make([number, 2, 3])
         later = [sender.make([number, 10 + turn, 5]) for turn in range(3)]
         sender.put(early, receiver, channel)
         with stage.system.unusable_shm(how):
-            received_or_refused(early, receiver, sender, channel)
+            check_get_or_refusal(early, receiver, sender, channel)
             for turn, tensor in enumerate(later):
                 values = [number, 10 + turn, 5]
-                works_or_is_refused(tensor, values, sender, receiver, channel)
+                check_send_or_refusal(tensor, values, sender, receiver, channel)
         for tensor in (early, *later):
             arrived = sender.send(tensor, receiver, channel)
             check.equal(arrived.values(), tensor.values(), "it can be sent afterwards")
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
 
 
-UNUSABLE = {
+UNUSABLE_SHM_ERRORS = {
     "absent": ("ENOENT", "ENOTDIR", "EPERM"),
     "read-only": ("EROFS", "EACCES"),
 }
-SCARCE = {
+SHORTAGE_ERRORS = {
     "descriptors": ("EMFILE", "ENFILE"),
     "memory": ("ENOMEM",),
     "file_size": ("EFBIG",),
 }
-ERRORS = {"room": ("ENOSPC", "ENOMEM"), **UNUSABLE, **SCARCE}
+ERRORS_OF = {"room": ("ENOSPC", "ENOMEM"), **UNUSABLE_SHM_ERRORS, **SHORTAGE_ERRORS}
 """The resources that can be missing, each with the errors of which one must name it."""
 
 
-def shortage(what, actor, stage, spare=0):
+def shortage(resource, actor, stage, spare=0):
     """Return a context manager in whose block a resource is missing.
 
     Args:
-        what: a resource, one of `ERRORS`.
+        resource: a resource, one of `ERRORS_OF`.
         actor: the only process that lacks descriptors, memory or file size.
         stage: the stage, all of which lacks ``/dev/shm`` or room in it.
         spare: how many descriptors or bytes of memory are left.
     """
-    if what in UNUSABLE:
-        return stage.system.unusable_shm(what)
-    if what == "room":
+    if resource in UNUSABLE_SHM_ERRORS:
+        return stage.system.unusable_shm(resource)
+    if resource == "room":
         return stage.system.limited_shm(0)
-    return actor.system.exhausted(what, SIZE // 2 if what == "file_size" else spare)
+    return actor.system.exhausted(
+        resource, SIZE // 2 if resource == "file_size" else spare
+    )
 
 
-def names_its_cause(refused, errors):
+def check_names_cause(refused, errors):
     """Check that an exception names one of `errors`.
 
     Args:
@@ -129,20 +131,20 @@ def test_refusal_to_send_names_its_cause(stage, direction):
     """
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
-        channel = direct(fresh)
-        for what, errors in ERRORS.items():
+        channel = unthreaded_channel(fresh)
+        for what, errors in ERRORS_OF.items():
             tensor = sender.make([0.5] * LENGTH)
             with shortage(what, sender, fresh):
                 put = partial(sender.put, tensor, receiver, channel)
                 _, refused = attempt(put)
             if refused is None:
                 receiver.get_or_lose(sender, channel)
-            names_its_cause(refused, errors)
+            check_names_cause(refused, errors)
             check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
 
 
 @clause("ENV-2", vary=("strategy",), isolated=True)
-@pytest.mark.parametrize("what", sorted(ERRORS))
+@pytest.mark.parametrize("what", sorted(ERRORS_OF))
 def test_first_refusal_of_a_process_names_its_cause(stage, what):
     """A new owner puts its first tensor while something is missing, or almost all.
 
@@ -150,11 +152,11 @@ def test_first_refusal_of_a_process_names_its_cause(stage, what):
     """
     for spare in range(5) if what == "descriptors" else (0,):
         with stage.fresh(alone=True) as fresh:
-            channel = fresh.owner.open_channel(direct(fresh))
+            channel = fresh.owner.open_channel(unthreaded_channel(fresh))
             tensor = fresh.owner.make([0.5] * LENGTH)
             with shortage(what, fresh.owner, fresh, spare):
                 _, refused = attempt(partial(channel.put, fresh.owner, tensor))
-            names_its_cause(refused, ERRORS[what])
+            check_names_cause(refused, ERRORS_OF[what])
             check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
 
 
@@ -162,13 +164,13 @@ def test_first_refusal_of_a_process_names_its_cause(stage, what):
 @pytest.mark.parametrize("what", ["descriptors", "memory"])
 def test_refusal_to_receive_names_its_cause(sender, receiver, stage, what):
     """The receiver gets tensors while something is missing, or almost all of it."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for spare in range(3):
         tensor = sender.make([0.5] * LENGTH)
         sender.put(tensor, receiver, channel)
         with receiver.system.exhausted(what, spare):
             _, refused = receiver.try_get(sender, channel)
-        names_its_cause(refused, ERRORS[what])
+        check_names_cause(refused, ERRORS_OF[what])
         check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
 
 
@@ -185,7 +187,7 @@ def refusals_without_memfd_create(fresh, error):
     for number, (sender, receiver) in enumerate(
         ((fresh.owner, fresh.peer), (fresh.peer, fresh.owner))
     ):
-        channel, values = direct(fresh), [number, 2, 3]
+        channel, values = unthreaded_channel(fresh), [number, 2, 3]
         tensor = sender.make(values)
         _, refused = attempt(
             lambda s=sender, t=tensor, r=receiver, c=channel: s.put(t, r, c)
@@ -193,7 +195,7 @@ def refusals_without_memfd_create(fresh, error):
         check.equal(tensor.values(), values, "the sender's has its values")
         if refused is None:
             arrived = receiver.get(sender, channel)
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
         else:
             refusals.append(refused)
         check.equal(sender.send("text", receiver, channel), "text", "plain text comes")
@@ -213,7 +215,7 @@ def test_refusal_without_memfd_create_names_its_cause(stage):
     """A filter forbids `memfd_create`; those who are refused are told so."""
     with stage.fresh(alone=True) as fresh:
         for refused in refusals_without_memfd_create(fresh, "EPERM"):
-            names_its_cause(refused, ("EPERM",))
+            check_names_cause(refused, ("EPERM",))
 
 
 @clause("ENV-4", start_methods=("fork", "spawn"), isolated=True)
@@ -224,28 +226,28 @@ def test_processes_of_different_pid_namespaces_share(stage):
     """
     with stage.fresh(alone=True) as fresh:
         owner = fresh.owner
-        loop = owner.open_channel(direct(fresh))
+        loop = owner.open_channel(unthreaded_channel(fresh))
         loop.put(owner, owner.make([1, 2]))  # starts what all of them use
         loop.get(owner).drop()
-        first, second = (child_in_a_namespace(owner) for _ in range(2))
+        first, second = (child_in_pid_namespace(owner) for _ in range(2))
         of_owner, later = owner.make([4, 5, 6]), owner.make([7, 8, 9])
         of_first, of_second = first.make([1, 2, 3]), second.make([2, 3, 4])
         held = [owner.send(of_owner, to) for to in (first, second)]
         owner.send(later, first)  # a separate message: only `first` gets its segment
-        each_sees_the_writes_of_the_others(of_owner, *held)
+        check_shared_memory(of_owner, *held)
         arrived = first.send(of_first, owner)
         onward = owner.send(arrived, second)
-        each_sees_the_writes_of_the_others(of_first, arrived, onward)
+        check_shared_memory(of_first, arrived, onward)
         back = second.send(of_second, owner)
-        each_sees_the_writes_of_the_others(of_second, back, owner.send(back, first))
+        check_shared_memory(of_second, back, owner.send(back, first))
         first.kill()
-        each_sees_the_writes_of_the_others(of_owner, held[1])
-        each_sees_the_writes_of_the_others(arrived, onward)
-        each_sees_the_writes_of_the_others(of_second, back)
-        each_sees_the_writes_of_the_others(later, owner.send(later, second))
+        check_shared_memory(of_owner, held[1])
+        check_shared_memory(arrived, onward)
+        check_shared_memory(of_second, back)
+        check_shared_memory(later, owner.send(later, second))
 
 
-def child_in_a_namespace(owner):
+def child_in_pid_namespace(owner):
     """Return a child in a PID namespace of its own.
 
     Its parent knows it by another process id than the child itself.
@@ -266,12 +268,12 @@ def test_receiver_with_another_shm_gets_the_memory_or_an_exception(stage):
             for sender, receiver in ((owner, peer), (peer, owner)):
                 values = [number, 20, 30]
                 tensor = sender.make(values)
-                works_or_is_refused(tensor, values, sender, receiver, channel)
+                check_send_or_refusal(tensor, values, sender, receiver, channel)
                 text = sender.send("text", receiver, channel)
                 check.equal(text, "text", "the next message arrives")
             tensor = owner.make([number, 40, 50])
             arrived = owner.send(tensor, bystander, channel)
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
 
 
 @clause("ENV-5", vary=("strategy",), isolated=True)
@@ -293,7 +295,7 @@ def test_segments_of_two_shm_are_told_apart(stage):
             check.equal(tensor.values(), [number] * 3, "the sender's is as it was")
             if held is not None:
                 check.equal(held.values(), [number] * 3, "it is what was sent")
-                each_sees_the_writes_of_the_others(tensor, held)
+                check_shared_memory(tensor, held)
 
 
 @clause("ENV-6", vary=("strategy",), isolated=True)
@@ -303,7 +305,7 @@ def test_program_after_one_that_was_killed_whole_shares(stage):
     Then another program begins in the same directories, shares, and ends.
     """
     with stage.fresh() as fresh:
-        for number, (sender, receiver) in enumerate(each_other(fresh)):
+        for number, (sender, receiver) in enumerate(all_pairs(fresh)):
             tensor = sender.make([number, 1, 2])
             arrived = sender.send(tensor, receiver)
             check.equal(arrived.values(), [number, 1, 2], "the tensor arrives")
@@ -311,11 +313,11 @@ def test_program_after_one_that_was_killed_whole_shares(stage):
         left = fresh.kill_all()
         check.equal(fresh.ledger.processes(), {}, "no process is left")
         fresh.start_again()
-        for number, (sender, receiver) in enumerate(each_other(fresh)):
+        for number, (sender, receiver) in enumerate(all_pairs(fresh)):
             for channel in fresh.implementation.channels:
                 tensor = sender.make([number, 4, 5])
                 arrived = sender.send(tensor, receiver, channel)
-                each_sees_the_writes_of_the_others(tensor, arrived)
+                check_shared_memory(tensor, arrived)
         for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "each ends normally")
         new = lambda: fresh.ledger.segments() - left  # noqa: E731
@@ -325,6 +327,6 @@ def test_program_after_one_that_was_killed_whole_shares(stage):
         eventually(gone, "no process of it is left", fresh.grace)
 
 
-def each_other(fresh):
+def all_pairs(fresh):
     """Return all pairs of a sender and a receiver on the stage `fresh`."""
     return list(permutations((fresh.owner, fresh.peer, fresh.bystander), 2))

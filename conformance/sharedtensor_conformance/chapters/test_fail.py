@@ -7,13 +7,13 @@ succeeds at the first attempt, and then the result must be right.
 
 from itertools import product
 
-from sharedtensor_conformance.chapters.stories import (
-    ROUNDS,
-    direct,
-    each_sees_the_writes_of_the_others,
-    is_sent,
-    nothing_is_added,
-    opened,
+from sharedtensor_conformance.chapters.shared_steps import (
+    LEAK_ROUNDS,
+    check_no_growth,
+    check_shared_memory,
+    holdings_of,
+    unthreaded_channel,
+    wait_until_receivable,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 
@@ -27,28 +27,28 @@ TOO_LITTLE = 3 * SIZE + SIZE // 2
 SHORTAGES = (("descriptors", 1), ("memory", 0), ("descriptors", 2), ("descriptors", 0))
 """The resources that the actors lack in turn, and how much of each is left."""
 
-NO_MAPPINGS = (("memory", 0), ("memory", SIZE), ("mappings", 0))
+MAPPING_SHORTAGES = (("memory", 0), ("memory", SIZE), ("mappings", 0))
 """The limits that permit no mapping, or too few for a message of two tensors."""
 
 
-def large(actor, number):
+def make_large(actor, number):
     """Return a tensor of four pages and its values."""
     values = [number + 0.25 * n for n in range(LENGTH)]
     return actor.make(values), values
 
 
-def several(actor, number, count=3):
+def make_several(actor, number, count=3):
     """Return `count` tensors, and the values of each."""
     rows = [[10 * number + n, 20 + n, 30 + n] for n in range(count)]
     return [actor.make(row) for row in rows], rows
 
 
-def have_values(tensors, rows, sentence):
+def check_values(tensors, rows, sentence):
     """Check that each tensor has the values of its row."""
     check.equal([tensor.values() for tensor in tensors], rows, sentence)
 
 
-def can_be_written(tensor, values):
+def check_writable(tensor, values):
     """Write the first element of each page, and the last one; check all elements.
 
     Returns:
@@ -62,19 +62,19 @@ def can_be_written(tensor, values):
     return changed
 
 
-def no_more_files(count, before, stage):
+def check_added_files(count, before, stage):
     """Wait until at most `count` files have been added since `before`."""
     few = lambda: len(stage.ledger.segments() - before) <= count  # noqa: E731
     eventually(few, "no file is left of what was refused", within=stage.grace)
 
 
-def drop(*tensors):
+def drop_all(*tensors):
     """Drop all tensors."""
     for tensor in tensors:
         tensor.drop()
 
 
-def send_by_a_thread(sender, payload, receiver, channel):
+def send_in_new_thread(sender, payload, receiver, channel):
     """Send from a new thread, in which nothing was refused; return what arrives."""
     sender.put_in_parallel(payload, receiver, channel=channel)
     return receiver.get(sender, channel)
@@ -85,7 +85,7 @@ def send(sender, payload, receiver, channel):
     return sender.send(payload, receiver, channel)
 
 
-def is_one_memory(tensor, arrived, index):
+def check_shared_element(tensor, arrived, index):
     """Check that two tensors share memory, by a write of one element through each.
 
     The second write restores the value.
@@ -97,7 +97,7 @@ def is_one_memory(tensor, arrived, index):
     check.equal(arrived.read(index), value, "in both directions")
 
 
-def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
+def check_put_or_refusal(tensors, rows, sender, receiver, channel):
     """Put tensors; check that they arrive and are shared, unless `put` raises.
 
     Returns:
@@ -107,23 +107,23 @@ def put_works_or_is_refused(tensors, rows, sender, receiver, channel):
     if refused is None:
         # Wait while the resource is missing: a thread may still write the message.
         sentence = "what put accepted can be received"
-        is_sent(sender, receiver, channel, sentence)
+        wait_until_receivable(sender, receiver, channel, sentence)
         arrived = receiver.get(sender, channel)
-        have_values(arrived, rows, "what put accepted arrives")
+        check_values(arrived, rows, "what put accepted arrives")
         for tensor, one in zip(tensors, arrived, strict=True):
-            is_one_memory(tensor, one, len(rows[0]) - 1)
-        drop(*arrived)
-    have_values(tensors, rows, "the sender's tensors have their values")
+            check_shared_element(tensor, one, len(rows[0]) - 1)
+        drop_all(*arrived)
+    check_values(tensors, rows, "the sender's tensors have their values")
     return refused
 
 
-def get_works_or_is_refused(rows, receiver, sender, channel):
+def check_get_or_refusal(rows, receiver, sender, channel):
     """Receive a message; check that it is complete, unless `get` raises."""
     arrived, refused = receiver.try_get(sender, channel)
     if refused is not None:
         return
-    have_values(arrived["tensors"], rows, "what is received is all of the message")
-    drop(*arrived["tensors"])
+    check_values(arrived["tensors"], rows, "what is received is all of the message")
+    drop_all(*arrived["tensors"])
 
 
 def put_three_messages(turn, tensors, sender, receiver, channel):
@@ -132,25 +132,25 @@ def put_three_messages(turn, tensors, sender, receiver, channel):
     Returns:
         For each of the two later messages its tensors, and the values of each.
     """
-    later = [several(sender, turn + after, count=1) for after in (100, 200)]
+    later = [make_several(sender, turn + after, count=1) for after in (100, 200)]
     sender.put({"turn": turn, "tensors": tensors}, receiver, channel)
     for after, (others, _) in zip((100, 200), later, strict=True):
         sender.put({"turn": turn + after, "tensors": others}, receiver, channel)
     return later
 
 
-def later_messages_arrive(turn, later, sender, receiver, channel):
+def check_later_messages(turn, later, sender, receiver, channel):
     """Receive the two later messages. The refused one may arrive before them."""
     arrived = receiver.get(sender, channel)
     if arrived["turn"] == turn:
-        drop(*arrived["tensors"])
+        drop_all(*arrived["tensors"])
         arrived = receiver.get(sender, channel)
     check.equal(arrived["turn"], turn + 100, "the next message arrives")
-    have_values(arrived["tensors"], later[0][1], "with its values")
+    check_values(arrived["tensors"], later[0][1], "with its values")
     last = receiver.get(sender, channel)
     check.equal(last["turn"], turn + 200, "the one after it arrives")
-    have_values(last["tensors"], later[1][1], "with its values")
-    drop(*arrived["tensors"], *last["tensors"], *later[0][0], *later[1][0])
+    check_values(last["tensors"], later[1][1], "with its values")
+    drop_all(*arrived["tensors"], *last["tensors"], *later[0][0], *later[1][0])
 
 
 @clause("FAIL-1", vary=("strategy",))
@@ -159,13 +159,13 @@ def test_put_without_descriptors_works_or_is_refused(sender, receiver, channel):
 
     Afterwards the same thread sends them, or another one.
     """
-    for spare, send_again in product((3, 0, 1, 2, 5), (send, send_by_a_thread)):
-        tensors, rows = several(sender, spare)
+    for spare, send_again in product((3, 0, 1, 2, 5), (send, send_in_new_thread)):
+        tensors, rows = make_several(sender, spare)
         with sender.system.exhausted("descriptors", spare):
-            put_works_or_is_refused(tensors, rows, sender, receiver, channel)
+            check_put_or_refusal(tensors, rows, sender, receiver, channel)
         arrived = send_again(sender, tensors, receiver, channel)
-        have_values(arrived, rows, "the same tensors can be sent afterwards")
-        drop(*tensors, *arrived)
+        check_values(arrived, rows, "the same tensors can be sent afterwards")
+        drop_all(*tensors, *arrived)
 
 
 @clause("FAIL-1", profiles=("share",), vary=("strategy",))
@@ -183,7 +183,7 @@ def test_sharing_without_descriptors_works_or_is_refused(owner, peer):
             check.equal(tensor.is_shared(), True, "it can be shared afterwards")
             arrived = actor.send(tensor, other)
             check.equal(arrived.values(), [spare, 80, 9], "it has its values")
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
 
 
 @clause("FAIL-1", profiles=("share",), vary=("strategy",))
@@ -195,8 +195,10 @@ def test_tensor_whose_sharing_was_refused_can_be_sent_by_a_thread(
         tensor = sender.make([spare, 11, 12])
         with sender.system.exhausted("descriptors", spare):
             attempt(tensor.share)
-        arrived = send_by_a_thread(sender, tensor, receiver, direct(stage))
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        arrived = send_in_new_thread(
+            sender, tensor, receiver, unthreaded_channel(stage)
+        )
+        check_shared_memory(tensor, arrived)
 
 
 @clause("FAIL-1", profiles=("share",), vary=("strategy",), isolated=True)
@@ -224,28 +226,28 @@ def test_first_sharing_without_descriptors_works_or_is_refused(stage):
 def test_receive_without_descriptors_works_or_is_refused(sender, receiver, channel):
     """The receiver gets three tensors with descriptors for none, some and all."""
     for spare in (3, 0, 1, 2, 4):
-        tensors, rows = several(sender, spare)
+        tensors, rows = make_several(sender, spare)
         later = put_three_messages(spare, tensors, sender, receiver, channel)
         with receiver.system.exhausted("descriptors", spare):
-            get_works_or_is_refused(rows, receiver, sender, channel)
-        have_values(tensors, rows, "the sender's tensors have their values")
-        later_messages_arrive(spare, later, sender, receiver, channel)
-        drop(*tensors)
+            check_get_or_refusal(rows, receiver, sender, channel)
+        check_values(tensors, rows, "the sender's tensors have their values")
+        check_later_messages(spare, later, sender, receiver, channel)
+        drop_all(*tensors)
 
 
 @clause("FAIL-3", "FAIL-4", profiles=("share",), vary=("strategy",))
 def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
     """The owner shares six tensors where three and a half have room."""
     before = stage.ledger.segments()
-    made = [large(owner, number) for number in range(6)]
+    made = [make_large(owner, number) for number in range(6)]
     with stage.system.limited_shm(TOO_LITTLE):
         refused = [attempt(tensor.share)[1] for tensor, _ in made]
         shared = [tensor.is_shared() for tensor, _ in made]
         check.equal(shared, [r is None for r in refused], "shared if nothing raised")
-        no_more_files(sum(shared), before, stage)
+        check_added_files(sum(shared), before, stage)
         for tensor, values in made:
             check.equal(tensor.values(), values, "each has its values")
-        made = [(tensor, can_be_written(tensor, values)) for tensor, values in made]
+        made = [(tensor, check_writable(tensor, values)) for tensor, values in made]
     for tensor, values in made:
         tensor.share()
         check.equal(tensor.is_shared(), True, "each can be shared when there is room")
@@ -257,8 +259,8 @@ def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
 @clause("FAIL-3", "FAIL-4", vary=("strategy",))
 def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
     """The sender puts tensors of which three and a half have room; both sides write."""
-    channel, before = direct(stage), stage.ledger.segments()
-    made = [large(sender, number) for number in range(5)]
+    channel, before = unthreaded_channel(stage), stage.ledger.segments()
+    made = [make_large(sender, number) for number in range(5)]
     arrived = []
     with stage.system.limited_shm(TOO_LITTLE):
         for tensor, values in made:
@@ -266,17 +268,17 @@ def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
             check.equal(tensor.values(), values, "the sender's has its values")
             if refused is None:
                 sentence = "what put accepted arrives"
-                is_sent(sender, receiver, channel, sentence)
+                wait_until_receivable(sender, receiver, channel, sentence)
                 arrived.append(receiver.get(sender, channel))
                 check.equal(arrived[-1].values(), values, "it arrives with its values")
-                can_be_written(arrived[-1], values)
-            can_be_written(tensor, tensor.values())
-        no_more_files(len(arrived), before, stage)
-    drop(*arrived)
+                check_writable(arrived[-1], values)
+            check_writable(tensor, tensor.values())
+        check_added_files(len(arrived), before, stage)
+    drop_all(*arrived)
     for tensor, _ in made:
         again = sender.send(tensor, receiver, channel)
         check.equal(again.values(), tensor.values(), "each can be sent afterwards")
-        drop(again, tensor)
+        drop_all(again, tensor)
 
 
 @clause("FAIL-4", vary=("strategy",))
@@ -287,8 +289,8 @@ def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
     tensor = sender.make([0.0] * LENGTH)
     arrived = sender.send(tensor, receiver)
     with stage.system.limited_shm(0):
-        values = can_be_written(arrived, [0.0] * LENGTH)
-        can_be_written(tensor, tensor.values())
+        values = check_writable(arrived, [0.0] * LENGTH)
+        check_writable(tensor, tensor.values())
     check.equal(len(arrived.values()), len(values), "the receiver lives")
 
 
@@ -298,15 +300,15 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, stage):
 
     Afterwards the same thread sends the four pages, or another one.
     """
-    channel = direct(stage)
-    for send_again in (send, send_by_a_thread):
-        tensor, values = large(sender, 5)
+    channel = unthreaded_channel(stage)
+    for send_again in (send, send_in_new_thread):
+        tensor, values = make_large(sender, 5)
         with sender.system.exhausted("file_size", SIZE // 2):
-            put_works_or_is_refused([tensor], [values], sender, receiver, channel)
-            little, rows = several(sender, 6)
+            check_put_or_refusal([tensor], [values], sender, receiver, channel)
+            little, rows = make_several(sender, 6)
             arrived = sender.send(little, receiver, channel)
-            have_values(arrived, rows, "what is small enough can be sent")
-        values = can_be_written(tensor, values)
+            check_values(arrived, rows, "what is small enough can be sent")
+        values = check_writable(tensor, values)
         again = send_again(sender, tensor, receiver, channel)
         check.equal(again.values(), values, "the same tensor can be sent afterwards")
 
@@ -314,85 +316,85 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, stage):
 @clause("FAIL-6", vary=("strategy",))
 def test_put_without_mappings_works_or_is_refused(sender, receiver, stage):
     """The sender puts two tensors when it can map no more memory, or too little."""
-    channel = direct(stage)
-    for number, (what, spare) in enumerate(NO_MAPPINGS):
-        made = [large(sender, number), large(sender, number + 0.125)]
+    channel = unthreaded_channel(stage)
+    for number, (what, spare) in enumerate(MAPPING_SHORTAGES):
+        made = [make_large(sender, number), make_large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
         with sender.system.exhausted(what, spare):
-            put_works_or_is_refused(tensors, rows, sender, receiver, channel)
-        rows = [can_be_written(tensor, values) for tensor, values in made]
+            check_put_or_refusal(tensors, rows, sender, receiver, channel)
+        rows = [check_writable(tensor, values) for tensor, values in made]
         arrived = sender.send(tensors, receiver, channel)
-        have_values(arrived, rows, "the same tensors can be sent afterwards")
-        drop(*tensors, *arrived)
+        check_values(arrived, rows, "the same tensors can be sent afterwards")
+        drop_all(*tensors, *arrived)
 
 
 @clause("FAIL-7", vary=("strategy",))
 def test_receive_without_mappings_works_or_is_refused(sender, receiver, stage):
     """The receiver gets two tensors when it can map no more memory, or too little."""
-    channel = direct(stage)
-    for number, (what, spare) in enumerate(NO_MAPPINGS):
-        made = [large(sender, number), large(sender, number + 0.125)]
+    channel = unthreaded_channel(stage)
+    for number, (what, spare) in enumerate(MAPPING_SHORTAGES):
+        made = [make_large(sender, number), make_large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
         later = put_three_messages(number, tensors, sender, receiver, channel)
         with receiver.system.exhausted(what, spare):
-            get_works_or_is_refused(rows, receiver, sender, channel)
-        have_values(tensors, rows, "the sender's tensors have their values")
-        later_messages_arrive(number, later, sender, receiver, channel)
-        drop(*tensors)
+            check_get_or_refusal(rows, receiver, sender, channel)
+        check_values(tensors, rows, "the sender's tensors have their values")
+        check_later_messages(number, later, sender, receiver, channel)
+        drop_all(*tensors)
 
 
 @clause("FAIL-8", vary=("strategy",))
 def test_nothing_is_left_of_many_refusals(sender, receiver, stage):
     """Many messages are refused, by the sender and by the receiver in turn."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
 
     def go_round(turn):
         what, spare = SHORTAGES[turn % len(SHORTAGES)]
-        tensors, rows = several(sender, turn)
+        tensors, rows = make_several(sender, turn)
         with sender.system.exhausted(what, spare):
-            put_works_or_is_refused(tensors, rows, sender, receiver, channel)
+            check_put_or_refusal(tensors, rows, sender, receiver, channel)
         later = put_three_messages(turn, tensors, sender, receiver, channel)
         with receiver.system.exhausted(what, spare):
-            get_works_or_is_refused(rows, receiver, sender, channel)
-        later_messages_arrive(turn, later, sender, receiver, channel)
-        drop(*tensors)
+            check_get_or_refusal(rows, receiver, sender, channel)
+        check_later_messages(turn, later, sender, receiver, channel)
+        drop_all(*tensors)
 
     go_round(0)
-    before = opened(stage, sender, receiver)
-    for turn in range(ROUNDS // 2):
+    before = holdings_of(stage, sender, receiver)
+    for turn in range(LEAK_ROUNDS // 2):
         go_round(turn)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("FAIL-8", vary=("strategy",))
 def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, stage):
     """Messages for which `/dev/shm` has no room are put and dropped."""
-    channel = direct(stage)
-    first, _ = several(sender, 1)
-    drop(*first, *sender.send(first, receiver, channel))
-    before = opened(stage, sender, receiver)
+    channel = unthreaded_channel(stage)
+    first, _ = make_several(sender, 1)
+    drop_all(*first, *sender.send(first, receiver, channel))
+    before = holdings_of(stage, sender, receiver)
     with stage.system.limited_shm(SIZE + SIZE // 2):
-        for turn in range(ROUNDS // 2):
-            made = [large(sender, turn), large(sender, turn + 0.125)]
+        for turn in range(LEAK_ROUNDS // 2):
+            made = [make_large(sender, turn), make_large(sender, turn + 0.125)]
             tensors, rows = [m[0] for m in made], [m[1] for m in made]
-            put_works_or_is_refused(tensors, rows, sender, receiver, channel)
-            drop(*tensors)
-    nothing_is_added(before, stage, sender, receiver)
+            check_put_or_refusal(tensors, rows, sender, receiver, channel)
+            drop_all(*tensors)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("FAIL-8", vary=("strategy",))
 def test_nothing_is_left_of_refusals_for_want_of_file_size(sender, receiver, stage):
     """Messages of tensors that are larger than a file may be are put and dropped."""
-    channel = direct(stage)
-    first, _ = several(sender, 1)
-    drop(*first, *sender.send(first, receiver, channel))
-    before = opened(stage, sender, receiver)
+    channel = unthreaded_channel(stage)
+    first, _ = make_several(sender, 1)
+    drop_all(*first, *sender.send(first, receiver, channel))
+    before = holdings_of(stage, sender, receiver)
     with sender.system.exhausted("file_size", SIZE // 2):
-        for turn in range(ROUNDS // 2):
-            tensor, values = large(sender, turn)
-            put_works_or_is_refused([tensor], [values], sender, receiver, channel)
-            drop(tensor)
-    nothing_is_added(before, stage, sender, receiver)
+        for turn in range(LEAK_ROUNDS // 2):
+            tensor, values = make_large(sender, turn)
+            check_put_or_refusal([tensor], [values], sender, receiver, channel)
+            drop_all(tensor)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("FAIL-9", vary=("strategy",))
@@ -402,15 +404,15 @@ def test_signals_disturb_no_message(sender, receiver, channel):
         sender.system.interrupted() as at_sender,
         receiver.system.interrupted() as at_receiver,
     ):
-        for turn in range(ROUNDS // 2):
-            made = [large(sender, turn), large(sender, turn + 0.125)]
+        for turn in range(LEAK_ROUNDS // 2):
+            made = [make_large(sender, turn), make_large(sender, turn + 0.125)]
             for number, (tensor, _) in enumerate(made):
                 sender.put([turn, number, tensor], receiver, channel)
             for number, (tensor, values) in enumerate(made):
                 *order, arrived = receiver.get(sender, channel)
                 check.equal(order, [turn, number], "they arrive in order, each once")
                 check.equal(arrived.values(), values, "with their values")
-                drop(tensor, arrived)
+                drop_all(tensor, arrived)
     check(at_sender.times > 0, "the sender was interrupted")
     check(at_receiver.times > 0, "the receiver was interrupted")
 
@@ -476,19 +478,19 @@ def test_shortage_of_one_process_leaves_the_others_unharmed(
     shared = sender.make([111, 112, 113])
     first = sender.send(shared, receiver, channel)
     second = receiver.send(first, bystander, channel)
-    refused, rows = several(sender, 114)
+    refused, rows = make_several(sender, 114)
     for what in ("descriptors", "memory"):
         with sender.system.exhausted(what):
-            attempt(lambda: sender.put(large(sender, 1)[0], receiver, channel))
+            attempt(lambda: sender.put(make_large(sender, 1)[0], receiver, channel))
             tensor = receiver.make([115, 116])
             arrived = receiver.send(tensor, bystander, channel)
-            each_sees_the_writes_of_the_others(tensor, arrived)
-            each_sees_the_writes_of_the_others(shared, first, second)
-    each_sees_the_writes_of_the_others(first, shared, second)
-    have_values(refused, rows, "the sender's other tensors have their values")
+            check_shared_memory(tensor, arrived)
+            check_shared_memory(shared, first, second)
+    check_shared_memory(first, shared, second)
+    check_values(refused, rows, "the sender's other tensors have their values")
 
 
-TEXTS = (0, 60_000)
+TEXT_SIZES = (0, 60_000)
 """The number of bytes beside a tensor: none, and more than fit into one packet."""
 
 
@@ -506,7 +508,7 @@ def test_put_on_a_bounded_queue_without_descriptors_takes_no_place(owner):
         channel.get(child).drop()
         if kind.startswith("joinable"):
             channel.task_done(child)
-        for size, spare in product(TEXTS, (0, 1, 2, 3)):
+        for size, spare in product(TEXT_SIZES, (0, 1, 2, 3)):
             tensor = owner.make([size, spare])
             payload = ["x" * size, tensor]
             with owner.system.exhausted("descriptors", spare):
@@ -535,12 +537,12 @@ def test_message_that_is_lost_for_want_of_descriptors_gives_its_place_back(owner
     channel.get(child).drop()
     for spare in (0, 1, 0, 2, 1, 0):
         tensors = [owner.make([spare, number]) for number in range(3)]
-        channel.put(owner, ["x" * TEXTS[spare % 2], *tensors])
+        channel.put(owner, ["x" * TEXT_SIZES[spare % 2], *tensors])
         with child.system.exhausted("descriptors", spare):
             got, refused = attempt(lambda: channel.get(child))
         if refused is None:
             rows = [[spare, number] for number in range(3)]
-            have_values(got[1:], rows, "what is received is all of the message")
+            check_values(got[1:], rows, "what is received is all of the message")
         for number in range(2):
             channel.put(owner, owner.make([spare, 40 + number]))
         for number in range(2):
@@ -548,7 +550,7 @@ def test_message_that_is_lost_for_want_of_descriptors_gives_its_place_back(owner
             check.equal(arrived.values(), [spare, 40 + number], "the next ones arrive")
 
 
-PILES = ((200, 30_000), (20, 200_000))
+FILLINGS = ((200, 30_000), (20, 200_000))
 """The number of messages that are put, and the number of characters in each."""
 
 
@@ -562,14 +564,14 @@ def test_what_waits_in_a_queue_arrives_though_descriptors_run_out(owner):
     channel = owner.open_channel("queue")
     child = owner.start_peer(arguments=[channel])
     tensor = owner.make([1, 2])
-    for count, size in PILES:
+    for count, size in FILLINGS:
         for _ in range(count):
             channel.put(owner, "x" * size)
     channel.put(owner, [tensor])
     with owner.system.exhausted("descriptors", 0):
-        for count, size in PILES:
+        for count, size in FILLINGS:
             found = {len(channel.get(child)) for _ in range(count)}
             check.equal(found, {size}, "what put accepted arrives")
         found = channel.get_within(child, child.deadline)
     check.equal(len(found), 1, "the tensor that put accepted arrives")
-    each_sees_the_writes_of_the_others(tensor, *found[0])
+    check_shared_memory(tensor, *found[0])

@@ -11,7 +11,7 @@ from sharedtensor_conformance.chapters.fault_round import FaultRound
 from sharedtensor_conformance.chapters.fault_table import can_be_held, cells_of
 from sharedtensor_conformance.harness import clause
 
-PLAIN: dict[str, Any] = {
+BOTH_STRATEGIES: dict[str, Any] = {
     "vary": ("strategy",),
     "prefers": "fork",
     "isolated": True,
@@ -19,96 +19,96 @@ PLAIN: dict[str, Any] = {
 }
 """The configurations of the cells of both strategies. Forked peers start fast."""
 
-MANAGED: dict[str, Any] = {
-    **PLAIN,
+WITH_MANAGER: dict[str, Any] = {
+    **BOTH_STRATEGIES,
     "strategies": ("file_system",),
     "profiles": ("share", "manager"),
 }
 """The configurations of the cells that need a manager."""
 
 
-def over(id: str, *, managed: bool = False) -> Any:
-    """Return a decorator that parametrizes a test over the cells of the clause `id`."""
-    cells = cells_of(id, managed=managed)
+def over_cells_of(clause_id: str, *, managed: bool = False) -> Any:
+    """Return a decorator that parametrizes a test over the cells of a clause."""
+    cells = cells_of(clause_id, managed=managed)
     return pytest.mark.parametrize("cell", cells, ids=[cell.name for cell in cells])
 
 
-def strike(cell, stage, implementation):
+def run_cell(cell, stage, implementation):
     """Run the cell on an isolated stage."""
     with stage.fresh() as fresh:
         FaultRound(fresh, cell, exact=can_be_held(implementation, cell.step)).run()
 
 
-@clause("FAULT-1", **PLAIN)
-@over("FAULT-1")
+@clause("FAULT-1", **BOTH_STRATEGIES)
+@over_cells_of("FAULT-1")
 def test_process_that_ends_takes_nobody_along(cell, stage, implementation):
     """One process ends at a step; the others finish, share anew, and leave nothing."""
-    strike(cell, stage, implementation)
+    run_cell(cell, stage, implementation)
 
 
-@clause("FAULT-1", **MANAGED)
-@over("FAULT-1", managed=True)
+@clause("FAULT-1", **WITH_MANAGER)
+@over_cells_of("FAULT-1", managed=True)
 def test_process_that_ends_at_a_step_with_the_manager_takes_nobody_along(
     cell, stage, implementation
 ):
     """The same at the steps in which the manager is told something."""
-    strike(cell, stage, implementation)
+    run_cell(cell, stage, implementation)
 
 
-@clause("FAULT-2", **PLAIN)
-@over("FAULT-2")
+@clause("FAULT-2", **BOTH_STRATEGIES)
+@over_cells_of("FAULT-2")
 def test_step_that_raises_or_is_repeated_or_lost_costs_one_message(
     cell, stage, implementation
 ):
     """A step raises, is repeated or is lost; all go on, and nothing is left."""
-    strike(cell, stage, implementation)
+    run_cell(cell, stage, implementation)
 
 
-@clause("FAULT-2", **MANAGED)
-@over("FAULT-2", managed=True)
+@clause("FAULT-2", **WITH_MANAGER)
+@over_cells_of("FAULT-2", managed=True)
 def test_step_with_the_manager_that_raises_costs_one_message(
     cell, stage, implementation
 ):
     """The same at the steps in which the manager is told something."""
-    strike(cell, stage, implementation)
+    run_cell(cell, stage, implementation)
 
 
-@clause("FAULT-3", **PLAIN)
-@over("FAULT-3")
+@clause("FAULT-3", **BOTH_STRATEGIES)
+@over_cells_of("FAULT-3")
 def test_process_that_is_stopped_stops_nobody_else(cell, stage, implementation):
     """One process is stopped at a step; the others share, then it goes on."""
-    strike(cell, stage, implementation)
+    run_cell(cell, stage, implementation)
 
 
-@clause("FAULT-3", **MANAGED)
-@over("FAULT-3", managed=True)
+@clause("FAULT-3", **WITH_MANAGER)
+@over_cells_of("FAULT-3", managed=True)
 def test_process_that_is_stopped_at_a_step_with_the_manager_stops_nobody_else(
     cell, stage, implementation
 ):
     """The same at the steps in which the manager is told something."""
-    strike(cell, stage, implementation)
+    run_cell(cell, stage, implementation)
 
 
-@clause("FAULT-4", **PLAIN)
-@over("FAULT-4")
+@clause("FAULT-4", **BOTH_STRATEGIES)
+@over_cells_of("FAULT-4")
 def test_process_that_runs_out_of_something_gets_an_exception_at_worst(
     cell, stage, implementation
 ):
     """One process is out of descriptors or memory at a step, and then no more."""
-    strike(cell, stage, implementation)
+    run_cell(cell, stage, implementation)
 
 
-@clause("FAULT-4", **MANAGED)
-@over("FAULT-4", managed=True)
+@clause("FAULT-4", **WITH_MANAGER)
+@over_cells_of("FAULT-4", managed=True)
 def test_process_out_of_something_at_a_step_with_the_manager_gets_an_exception(
     cell, stage, implementation
 ):
     """The same at the steps in which the manager is told something."""
-    strike(cell, stage, implementation)
+    run_cell(cell, stage, implementation)
 
 
-@clause("FAULT-5", **MANAGED)
-@over("FAULT-5", managed=True)
+@clause("FAULT-5", **WITH_MANAGER)
+@over_cells_of("FAULT-5", managed=True)
 def test_fault_of_the_manager_takes_nobody_along(cell, stage, implementation):
     """The manager is ended, stopped or out of something at a step of the others."""
-    strike(cell, stage, implementation)
+    run_cell(cell, stage, implementation)

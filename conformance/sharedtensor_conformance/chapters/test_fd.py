@@ -2,28 +2,28 @@
 
 from collections import Counter
 
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
+    LEAK_ROUNDS,
     LENGTHS,
-    ROUNDS,
-    each_sees_the_writes_of_the_others,
+    check_shared_memory,
     file_of,
-    is_sent,
-    shared_after_another,
-    shared_apart,
+    share_separately,
+    tensors_after_strategy_change,
+    wait_until_receivable,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
 
-HELD = 6
+TENSORS_HELD = 6
 """The number of tensors over one storage that a process holds at the same time."""
 
-MANY = 300
+MANY_STORAGES = 300
 """The number of storages in one message: more than the descriptors of one packet."""
 
-LONG = 50_000
+LONG_SIZE = 50_000
 """The number of bytes in one message: more than fit into one write."""
 
-ROOM = 16
+FREE_DESCRIPTORS = 16
 """The number of descriptors that a process near its limit can still open."""
 
 
@@ -65,7 +65,7 @@ def test_storage_lies_in_a_file_without_a_name_whatever_the_strategy_was_before(
     owner, channel, stage, strategy
 ):
     """A new process shares under the other strategy first, then under this one."""
-    for held in shared_after_another(owner, channel, strategy):
+    for held in tensors_after_strategy_change(owner, channel, strategy):
         named = file_of(held) in stage.ledger.named_files()
         check(not named, "it lies in a file that has no name")
 
@@ -83,7 +83,7 @@ def test_descriptors_do_not_grow_with_rounds(sender, receiver, channel, stage):
 
     go_round(50)
     before = stage.holdings(sender, receiver)
-    for number in range(ROUNDS):
+    for number in range(LEAK_ROUNDS):
         go_round(number)
     sentence = "sender and receiver have as many descriptors as before"
     stage.check_descriptors(before, {sender: 0, receiver: 0}, sentence)
@@ -103,7 +103,7 @@ def test_descriptors_do_not_grow_with_tensors_that_are_shared(owner, peer, stage
 
     go_round(2)
     before = stage.holdings(owner, peer)
-    for number in range(ROUNDS):
+    for number in range(LEAK_ROUNDS):
         go_round(number)
     sentence = "owner and peer have as many descriptors as before"
     stage.check_descriptors(before, {owner: 0, peer: 0}, sentence)
@@ -118,7 +118,7 @@ def test_one_storage_received_often_costs_one_descriptor(
     before = stage.holdings(sender, receiver)
     tensor = sender.make([21, 22, 23])
     for _ in range(2):
-        arrived = [sender.send(tensor, receiver, channel) for _ in range(HELD)]
+        arrived = [sender.send(tensor, receiver, channel) for _ in range(TENSORS_HELD)]
         check.equal(arrived[-1].values(), [21, 22, 23], "the tensor arrives")
         sentence = "each side has at most one descriptor for the storage"
         stage.check_descriptors(before, {sender: 1, receiver: 1}, sentence)
@@ -206,7 +206,7 @@ def test_storage_that_was_inherited_costs_no_descriptor_when_it_is_received(
     inherited = child.arguments
     before = stage.holdings(child)
     for one, again in zip(inherited, owner.send(held, child), strict=True):
-        each_sees_the_writes_of_the_others(one, again)
+        check_shared_memory(one, again)
     stage.check_descriptors(before, {child: 0}, "receiving costs the child nothing")
 
 
@@ -223,13 +223,13 @@ def test_storage_that_a_worker_keeps_costs_nothing_when_it_is_submitted(stage):
         kept = pool.make_and_keep([35, 36])
         pool.write_and_return(kept, 0, 37).drop()
         before = fresh.holdings(fresh.owner)
-        for number in range(ROUNDS):
+        for number in range(LEAK_ROUNDS):
             pool.write_and_return(kept, 1, number).drop()
-        check.equal(kept.values(), [37, ROUNDS - 1], "the owner reads the writes")
+        check.equal(kept.values(), [37, LEAK_ROUNDS - 1], "the owner reads the writes")
         fresh.check_descriptors(before, {fresh.owner: 0}, "submitting costs nothing")
 
 
-def inherits_nothing_but(own, actor, stage):
+def check_inherited_descriptors(own, actor, stage):
     """Start a program from `actor`; check that it inherits no descriptor except `own`.
 
     `own` counts the descriptors of `actor` by their targets.
@@ -256,14 +256,14 @@ def test_program_that_is_started_has_no_descriptor_of_a_storage(
     before = {actor: Counter(actor.system.targets()) for actor in (sender, receiver)}
     shared = sender.make([41, 42])
     shared.share()
-    for number in (3, MANY):
+    for number in (3, MANY_STORAGES):
         made = sender.request("act", "make_many", number, 43)
-        sent = shared_apart(stage, sender, made)
+        sent = share_separately(stage, sender, made)
         arrived = sender.send(sent, receiver)
         check.equal(arrived[0].values(), [43], "the tensors arrive")
         for actor, own in before.items():
-            inherits_nothing_but(own, actor, stage)
-        each_sees_the_writes_of_the_others(sent[-1], arrived[-1])
+            check_inherited_descriptors(own, actor, stage)
+        check_shared_memory(sent[-1], arrived[-1])
 
 
 @clause("FD-5", profiles=("drop-in",), vary=("start_method",), isolated=True)
@@ -275,10 +275,10 @@ def test_program_that_a_worker_starts_has_no_descriptor_of_a_storage(stage):
     """
     with stage.fresh() as fresh:
         for kind in ("pool", "executor"):
-            program_of_a_worker_has_nothing_more(fresh.owner, kind)
+            check_worker_program(fresh.owner, kind)
 
 
-def program_of_a_worker_has_nothing_more(owner, kind):
+def check_worker_program(owner, kind):
     """Check that a worker's program inherits no descriptor of the worker's tensors.
 
     The worker belongs to a pool or an executor (`kind`). It starts one program before
@@ -286,7 +286,7 @@ def program_of_a_worker_has_nothing_more(owner, kind):
     """
     with owner.pool(kind=kind) as pool:
         without = Counter(pool.targets_of_a_program([]))
-        tensors = [owner.make([44, 45]), owner.make_long(LONG, 46)]
+        tensors = [owner.make([44, 45]), owner.make_long(LONG_SIZE, 46)]
         with_both = Counter(pool.targets_of_a_program(tensors))
     more = dict(with_both - without)
     check.equal(more, {}, f"the program of the {kind}'s worker has nothing more")
@@ -301,14 +301,14 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
     for actor in (sender, receiver):
         actor.drop_all()
     before = stage.holdings(sender, receiver)
-    made = [sender.make([number, 50]) for number in range(MANY)]
-    tensors = shared_apart(stage, sender, made)
+    made = [sender.make([number, 50]) for number in range(MANY_STORAGES)]
+    tensors = share_separately(stage, sender, made)
     arrived = sender.send(tensors, receiver, channel)
     values = [tensor.values() for tensor in arrived]
-    expected = [[number, 50] for number in range(MANY)]
+    expected = [[number, 50] for number in range(MANY_STORAGES)]
     check.equal(values, expected, "all arrive with their values")
-    for number in (0, 252, 253, MANY - 1):
-        each_sees_the_writes_of_the_others(tensors[number], arrived[number])
+    for number in (0, 252, 253, MANY_STORAGES - 1):
+        check_shared_memory(tensors[number], arrived[number])
     for actor in (sender, receiver):
         actor.drop_all()
     stage.check_descriptors(before, {sender: 0, receiver: 0}, "nothing is left")
@@ -317,15 +317,15 @@ def test_message_has_more_storages_than_a_packet_has_descriptors(
 @clause("FD-6", "CHAN-3", vary=("strategy",))
 def test_message_fills_a_packet_to_the_last_descriptor(sender, receiver, stage):
     """About as many tensors as a packet has descriptors, with few bytes and many."""
-    for count, length in ((253, 0), (254, 0), (252, LONG), (253, LONG)):
+    for count, length in ((253, 0), (254, 0), (252, LONG_SIZE), (253, LONG_SIZE)):
         made = [sender.make([number, 51]) for number in range(count)]
-        tensors = shared_apart(stage, sender, made)
+        tensors = share_separately(stage, sender, made)
         text, *arrived = sender.send(["x" * length, *tensors], receiver)
         check.equal(len(text), length, "what is beside them arrives")
         values = [tensor.values() for tensor in arrived]
         expected = [[number, 51] for number in range(count)]
         check.equal(values, expected, "all arrive with their values")
-        each_sees_the_writes_of_the_others(tensors[-1], arrived[-1])
+        check_shared_memory(tensors[-1], arrived[-1])
         for actor in (sender, receiver):
             actor.drop_all()
 
@@ -340,26 +340,26 @@ def test_process_has_more_storages_among_its_arguments_than_a_packet_has_descrip
     kept, does not count: so the second child.
     """
     with stage.fresh() as fresh:
-        give_many_to_a_child(fresh)
+        check_many_arguments(fresh)
         before = fresh.holdings(fresh.owner)
-        give_many_to_a_child(fresh)
+        check_many_arguments(fresh)
         fresh.check_descriptors(before, {fresh.owner: 0}, "nothing is left")
 
 
-def give_many_to_a_child(fresh):
+def check_many_arguments(fresh):
     """Start a child with many tensors; check that they are shared, and end the child.
 
     The owner drops its tensors before the end.
     """
     owner = fresh.owner
-    made = [owner.make([number, 52]) for number in range(MANY)]
-    tensors = shared_apart(fresh, owner, made)
+    made = [owner.make([number, 52]) for number in range(MANY_STORAGES)]
+    tensors = share_separately(fresh, owner, made)
     child = owner.start_peer(arguments=tensors)
     arrived = child.arguments
-    expected = [[number, 52] for number in range(MANY)]
+    expected = [[number, 52] for number in range(MANY_STORAGES)]
     check.equal([tensor.values() for tensor in arrived], expected, "all arrive")
-    for number in (0, 252, 253, MANY - 1):
-        each_sees_the_writes_of_the_others(tensors[number], arrived[number])
+    for number in (0, 252, 253, MANY_STORAGES - 1):
+        check_shared_memory(tensors[number], arrived[number])
     owner.drop_all()
     check.equal(child.leave(), 0, "the child exits normally")
     fresh.end_extra()
@@ -370,10 +370,10 @@ def test_process_near_its_limit_goes_on(sender, receiver, channel):
     """Sender and receiver have room for sixteen descriptors and make many rounds."""
     sender.send(sender.make([1, 2]), receiver, channel).drop()
     with (
-        sender.system.exhausted("descriptors", ROOM),
-        receiver.system.exhausted("descriptors", ROOM),
+        sender.system.exhausted("descriptors", FREE_DESCRIPTORS),
+        receiver.system.exhausted("descriptors", FREE_DESCRIPTORS),
     ):
-        for number in range(4 * ROOM):
+        for number in range(4 * FREE_DESCRIPTORS):
             tensor = sender.make([number, 61])
             arrived = sender.send(tensor, receiver, channel)
             check.equal(arrived.values(), [number, 61], "the tensor arrives")
@@ -381,7 +381,7 @@ def test_process_near_its_limit_goes_on(sender, receiver, channel):
                 dropped.drop()
 
 
-NUMBER = 1100
+OCCUPIED_BELOW = 1100
 """All descriptor numbers below this one are occupied.
 
 It is larger than FD_SETSIZE, the limit of select(2).
@@ -407,12 +407,12 @@ def test_descriptors_may_have_any_numbers(stage, channel):
             for actor in pair:
                 actor.drop_all()
                 if numbers_are == "large":
-                    actor.request("act", "occupy_descriptors", NUMBER)
+                    actor.request("act", "occupy_descriptors", OCCUPIED_BELOW)
                 for descriptor in range(3) if numbers_are == "least" else ():
                     actor.system.close_descriptor(descriptor)
             before = fresh.holdings(*pair)
             for sender, receiver in (pair, pair[::-1]):
-                goes_there_and_back(sender, receiver, channel)
+                check_round_trip(sender, receiver, channel)
             sentence = "nothing is left of what was sent"
             fresh.check_descriptors(before, dict.fromkeys(pair, 0), sentence)
             if numbers_are == "large":
@@ -420,7 +420,7 @@ def test_descriptors_may_have_any_numbers(stage, channel):
                     actor.request("act", "release_descriptors")
 
 
-def goes_there_and_back(sender, receiver, channel):
+def check_round_trip(sender, receiver, channel):
     """Send a tensor alone, several in one message, one again, and all back; drop all.
 
     Check that they arrive and are shared.
@@ -429,13 +429,13 @@ def goes_there_and_back(sender, receiver, channel):
     sender.put(made[0], receiver, channel)
     made[0].drop()
     sentence = "the receiver can look for a message"
-    is_sent(sender, receiver, channel, sentence)
+    wait_until_receivable(sender, receiver, channel, sentence)
     arrived = [receiver.get(sender, channel)]
     check.equal(arrived[0].values(), [0, 71, 72], "the tensor arrives")
     arrived += sender.send(made[1:], receiver, channel)
     again = sender.send(made[1], receiver, channel)
     back = receiver.send(arrived, sender, channel)
-    each_sees_the_writes_of_the_others(made[1], arrived[1], again, back[1])
+    check_shared_memory(made[1], arrived[1], again, back[1])
     for number, tensor in enumerate(arrived):
         check.equal(tensor.values(), back[number].values(), "each has its values")
     for actor in (sender, receiver):

@@ -6,33 +6,33 @@ import re
 from itertools import product
 from typing import Any
 
-from sharedtensor_conformance.chapters.stories import (
-    each_sees_the_writes_of_the_others,
-    each_storage_has_a_segment,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
     file_of,
     files_of_storages,
-    only_name,
+    new_segment_name,
+    require_segment_per_storage,
     several_strategies,
-    shared_after_another,
     strategy_set,
+    tensors_after_strategy_change,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
 
-ARGUMENTS, ROOM = 100, 50
+ARGUMENT_COUNT, FREE_DESCRIPTORS = 100, 50
 """The number of tensors among the arguments of a process, and the smaller number of
 descriptors that its parent can open when it starts the process."""
 
-MANY = 20
+MANY_STORAGES = 20
 """The number of storages that a process holds at the same time. The test finds an
 implementation that keeps a descriptor for each of them."""
 
-LARGE = 1 << 20
+LARGE_LENGTH = 1 << 20
 """The number of elements of a tensor of 4 MiB."""
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
-COUNTS = (1, 3, 1023, 1024, 1025, 4096, *(2**power + 1 for power in range(12, 21)))
+LENGTHS = (1, 3, 1023, 1024, 1025, 4096, *(2**power + 1 for power in range(12, 21)))
 """Lengths in elements of 4 bytes: less than a page, whole pages, and a little more.
 
 They go up to 4 MiB, because an implementation may round sizes up to a power of two, or
@@ -40,23 +40,23 @@ to huge pages.
 """
 
 
-CHEAP: dict[str, Any] = {"vary": (), "prefers": "fork", "isolated": True}
+FASTEST_START: dict[str, Any] = {"vary": (), "prefers": "fork", "isolated": True}
 """For tests whose result does not depend on the start method: the fastest is used."""
 
 
-def name_goes(stage, name):
+def wait_until_removed(stage, name):
     """Wait until the file with this name has been removed."""
     gone = lambda: name not in stage.ledger.segments()  # noqa: E731
     eventually(gone, "the file is removed", within=stage.grace)
 
 
-def shared_and_its_name(actor, stage, values):
+def share_named(actor, stage, values):
     """Make `actor` share a tensor; return the tensor and the name of its file."""
     before = stage.ledger.segments()
     tensor = actor.make(values)
     tensor.share()
     check.equal(tensor.values(), values, "the tensor is shared")
-    return tensor, only_name(stage, before)
+    return tensor, new_segment_name(stage, before)
 
 
 @clause("FS-1", vary=("strategy",))
@@ -65,13 +65,15 @@ def test_shared_storage_has_one_name(sender, receiver, bystander, channel, stage
     before = stage.ledger.segments()
     tensor = sender.make([1, 2, 3])
     sender.put(tensor, receiver, channel)
-    name = only_name(stage, before)
+    name = new_segment_name(stage, before)
     arrived = receiver.get(sender, channel)
     onward = receiver.send(arrived, bystander, channel)
     again = sender.send(tensor, bystander, channel)
     for held in (tensor, arrived, onward, again):
         check.equal(held.values(), [1, 2, 3], "each has the values")
-    check.equal(only_name(stage, before), name, "it is the same file as in flight")
+    check.equal(
+        new_segment_name(stage, before), name, "it is the same file as in flight"
+    )
 
 
 @clause("FS-1", profiles=("share",), vary=("strategy",))
@@ -80,11 +82,11 @@ def test_storage_shared_on_request_has_one_name(owner, peer, stage):
     before = stage.ledger.segments()
     tensor = owner.make([4, 5, 6])
     tensor.share()
-    name = only_name(stage, before)
+    name = new_segment_name(stage, before)
     arrived = owner.send(tensor, peer)
     for held in (tensor, arrived):
         held.share()
-        check.equal(only_name(stage, before), name, "it is still the same file")
+        check.equal(new_segment_name(stage, before), name, "it is still the same file")
 
 
 @clause("FS-1", profiles=("views",), vary=())
@@ -95,7 +97,7 @@ def test_base_and_views_have_one_name(sender, receiver, layout, stage):
     view = sender.view(base, layout)
     arrived = [sender.send(sent, receiver) for sent in (view, base, [base, view])]
     check.equal(arrived[1].values(), list(range(900, 924)), "the base arrives")
-    only_name(stage, before)
+    new_segment_name(stage, before)
 
 
 @clause("FS-2")
@@ -106,7 +108,7 @@ def test_name_goes_with_the_last_reference(sender, receiver, bystander, stage):
         tensor = sender.make([7, 8, 9])
         held = [tensor, *(sender.send(tensor, to) for to in (receiver, bystander))]
         kept = held.pop(last)
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         for dropped in held:
             dropped.drop()
         check(
@@ -127,7 +129,7 @@ def test_name_goes_though_one_process_received_it_twice(
         before = stage.ledger.segments()
         tensor = sender.make([13, 14, 15])
         arrived = [sender.send(tensor, receiver, channel) for _ in range(3)]
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         for dropped in [tensor, *arrived][::order]:
             check.equal(dropped.values(), [13, 14, 15], "it has its values till then")
             check(name in stage.ledger.segments(), "and the file is there")
@@ -136,7 +138,7 @@ def test_name_goes_though_one_process_received_it_twice(
         eventually(gone, "the file is removed", within=stage.grace)
 
 
-TOO_LARGE = 20_000
+OWN_SEGMENT_LENGTH = 20_000
 """The number of elements of a tensor that is too large to share a file with others."""
 
 
@@ -148,10 +150,10 @@ def test_name_goes_though_others_of_its_message_are_held(
 
     It has neither before, or either of them.
     """
-    each_storage_has_a_segment(stage)
+    require_segment_per_storage(stage)
     for known, dropped in product((None, 0, 1), (0, 1)):
         before = stage.ledger.segments()
-        made = [sender.make_long(TOO_LARGE, number) for number in (16, 17)]
+        made = [sender.make_long(OWN_SEGMENT_LENGTH, number) for number in (16, 17)]
         early = [] if known is None else [sender.send(made[known], receiver, channel)]
         arrived = sender.send(made, receiver, channel)
         sender.request("drop", *(each.key for each in made))
@@ -162,7 +164,11 @@ def test_name_goes_though_others_of_its_message_are_held(
         one = lambda new=new: len(new()) == 1  # noqa: E731
         eventually(one, "one file is there", within=stage.grace, found=new)
         kept = arrived[1 - dropped]
-        check.equal(kept.read(TOO_LARGE - 1), 17 - dropped, "the other has its values")
+        check.equal(
+            kept.read(OWN_SEGMENT_LENGTH - 1),
+            17 - dropped,
+            "the other has its values",
+        )
         receiver.request("drop", *(each.key for each in (kept, *early)))
         none = lambda new=new: not new()  # noqa: E731
         eventually(none, "no file is there", within=stage.grace, found=new)
@@ -178,7 +184,7 @@ def test_name_goes_when_a_message_in_flight_was_received_and_dropped(
         tensor = sender.make([number, 11, 12])
         sender.put(tensor, receiver, channel)
         tensor.drop()
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         arrived = receiver.get(sender, channel)
         check.equal(arrived.values(), [number, 11, 12], "the tensor arrives")
         arrived.drop()
@@ -193,7 +199,7 @@ def test_name_of_a_storage_that_was_never_sent_goes(owner, peer, stage):
         before = stage.ledger.segments()
         tensor = actor.make([13, 14, 15])
         tensor.share()
-        only_name(stage, before)
+        new_segment_name(stage, before)
         tensor.drop()
         gone = lambda before=before: stage.ledger.segments() <= before  # noqa: E731
         eventually(gone, "the file is removed", within=stage.grace)
@@ -205,10 +211,10 @@ def test_shared_storages_keep_no_descriptors_open(sender, receiver, channel, sta
     held = [sender.make([1, 2])]
     held.append(sender.send(held[0], receiver, channel))
     before = [sender.system.descriptors(), receiver.system.descriptors()]
-    for number in range(MANY):
+    for number in range(MANY_STORAGES):
         held.append(sender.make([number, 22, 23]))
         held.append(sender.send(held[-1], receiver, channel))
-    check.equal(held[-1].values(), [MANY - 1, 22, 23], "the last one arrives")
+    check.equal(held[-1].values(), [MANY_STORAGES - 1, 22, 23], "the last one arrives")
 
     def settled():
         now = [sender.system.descriptors(), receiver.system.descriptors()]
@@ -224,7 +230,7 @@ def test_storages_shared_on_request_keep_no_descriptors_open(owner, stage):
     held = [owner.make([1, 2])]
     held[0].share()
     before = owner.system.descriptors()
-    for number in range(MANY):
+    for number in range(MANY_STORAGES):
         held.append(owner.make([number, 24, 25]))
         held[-1].share()
         check.equal(held[-1].values(), [number, 24, 25], "sharing keeps the values")
@@ -242,12 +248,12 @@ def test_storages_among_arguments_keep_no_descriptors_open(owner, peer, stage):
     """
     for were_sent in (False, True):
         children = []
-        for count in (2, MANY):
+        for count in (2, MANY_STORAGES):
             tensors = owner.request("act", "make_many", count, 26)
             if were_sent:
                 owner.send(tensors, peer)
             children.append(owner.start_peer(arguments=tensors))
-        for child, count in zip(children, (2, MANY), strict=True):
+        for child, count in zip(children, (2, MANY_STORAGES), strict=True):
             values = [tensor.values() for tensor in child.arguments]
             check.equal(values, [[26 + n] for n in range(count)], "they arrive")
 
@@ -271,13 +277,15 @@ def test_process_can_be_started_with_more_storages_than_there_are_descriptors(
     owner, start_method
 ):
     """The owner can open few descriptors and starts a process with many tensors."""
-    tensors = owner.request("act", "make_many", ARGUMENTS, 27)
+    tensors = owner.request("act", "make_many", ARGUMENT_COUNT, 27)
     owner.request("act", "share_each", tensors)
     for each in (tensors[:1], tensors):  # descriptors of the first start may stay open
-        with owner.system.exhausted("descriptors", ROOM):
+        with owner.system.exhausted("descriptors", FREE_DESCRIPTORS):
             ended = owner.request("act", "start_in_parallel", [each], start_method)
         check.equal(ended, [0], "the process finds its tensors, and ends")
-    check.equal(tensors[-1].read(0), 27 + ARGUMENTS, "it has written to the last one")
+    check.equal(
+        tensors[-1].read(0), 27 + ARGUMENT_COUNT, "it has written to the last one"
+    )
 
 
 @clause(
@@ -293,7 +301,7 @@ def test_storage_lies_in_a_file_with_a_name_whatever_the_strategy_was_before(
     owner, channel, stage, strategy
 ):
     """A new process shares under the other strategy first, then under this one."""
-    for held in shared_after_another(owner, channel, strategy):
+    for held in tensors_after_strategy_change(owner, channel, strategy):
         named = file_of(held) in stage.ledger.named_files()
         check(named, "it lies in a file that has a name")
 
@@ -308,29 +316,29 @@ def test_storage_received_under_another_strategy_has_one_name(
     for other in set(several_strategies(receiver)) - {strategy}:
         with strategy_set(receiver, other):
             arrived = sender.send(tensor, receiver)
-            name = only_name(stage, before)
+            name = new_segment_name(stage, before)
             onward = receiver.send(arrived, bystander)
             onward.write(1, 29)
             check.equal(tensor.values(), [26, 29, 28], "all share one storage")
-            check.equal(only_name(stage, before), name, "which has one file")
+            check.equal(new_segment_name(stage, before), name, "which has one file")
             arrived.drop()
             onward.drop()
-    name = only_name(stage, before)
+    name = new_segment_name(stage, before)
     tensor.drop()
-    name_goes(stage, name)
+    wait_until_removed(stage, name)
 
 
 @clause("FS-1", profiles=("share",), vary=(), start_methods=("fork",))
 def test_storage_that_children_inherited_has_one_name(owner, stage):
     """Two children inherit a tensor by fork, and one of them sends it back."""
-    tensor, name = shared_and_its_name(owner, stage, [30, 31, 32])
+    tensor, name = share_named(owner, stage, [30, 31, 32])
     before = stage.ledger.segments() - {name}
     children = [owner.start_peer([tensor], start_method="fork") for _ in range(2)]
     inherited = [child.arguments[0] for child in children]
     back = children[1].send(inherited[1], owner)
     for held in (tensor, *inherited, back):
         check.equal(held.values(), [30, 31, 32], "each has the values")
-    check.equal(only_name(stage, before), name, "there is no other file")
+    check.equal(new_segment_name(stage, before), name, "there is no other file")
 
 
 @clause("FS-2", vary=("strategy",))
@@ -349,7 +357,7 @@ def test_nothing_is_left_of_a_storage_without_elements(
     eventually(gone, "no file is left", within=stage.grace)
 
 
-def name_says_whose_it_is(actor, stage):
+def check_name_shows_process(actor, stage):
     """Make `actor` share a tensor; check that the name of its file shows its process.
 
     Check that the file belongs to the user. If the implementation keeps segments for
@@ -375,7 +383,7 @@ def name_says_whose_it_is(actor, stage):
 @clause("FS-4", profiles=("share",))
 def test_name_says_whose_it_is(owner, peer, stage):
     """Owner and peer share tensors; each name has the process id of its maker."""
-    held = [name_says_whose_it_is(actor, stage) for actor in (owner, peer, owner)]
+    held = [check_name_shows_process(actor, stage) for actor in (owner, peer, owner)]
     check.equal(len(held), 3, "all are shared at once")
 
 
@@ -385,10 +393,10 @@ def test_name_says_that_a_forked_child_made_it(owner, peer, stage):
 
     What a process knows of itself at its first use is not true in the child.
     """
-    held = [name_says_whose_it_is(owner, stage)]
+    held = [check_name_shows_process(owner, stage)]
     arrived = peer.send(peer.make([36, 37]), owner)
     child = owner.start_peer(start_method="fork")
-    held += [name_says_whose_it_is(actor, stage) for actor in (child, owner, child)]
+    held += [check_name_shows_process(actor, stage) for actor in (child, owner, child)]
     check.equal(arrived.values(), [36, 37], "what the owner received is as it was")
 
 
@@ -396,19 +404,19 @@ def test_name_says_that_a_forked_child_made_it(owner, peer, stage):
 def test_name_is_used_once(owner, peer, stage):
     """Owner and peer share and drop, one storage after another."""
     names = []
-    for number in range(MANY // 2):
+    for number in range(MANY_STORAGES // 2):
         for actor in (owner, peer):
-            tensor, name = shared_and_its_name(actor, stage, [number, 36])
+            tensor, name = share_named(actor, stage, [number, 36])
             names.append(name)
             tensor.drop()
-            name_goes(stage, name)
+            wait_until_removed(stage, name)
     check.equal(len(set(names)), len(names), "no name comes twice")
 
 
 @clause("FS-5", profiles=("share",), vary=(), start_methods=("fork",))
 def test_children_of_one_process_use_different_names(owner, stage):
     """Children that were forked from one state each share a tensor."""
-    each_storage_has_a_segment(stage)
+    require_segment_per_storage(stage)
     before = stage.ledger.segments()
     children = [owner.start_peer(start_method="fork") for _ in range(3)]
     for number, child in enumerate(children):
@@ -429,18 +437,18 @@ def test_only_sharing_makes_a_file(owner, peer, stage, implementation):
         check(base.values() and views[0].shape(), "tensors and views are there")
         check.equal(stage.ledger.segments(), before, "no file is")
         base.share()
-        only_name(stage, before)
+        new_segment_name(stage, before)
 
 
 @clause("FS-7", vary=("strategy",))
 def test_file_is_as_large_as_its_storage(sender, receiver, stage):
     """The sender sends storages of less than a page, of whole pages, and of more."""
-    for count in COUNTS:
+    for count in LENGTHS:
         before = stage.ledger.segments()
         tensor = sender.make_long(count, count)
         arrived = sender.send(tensor, receiver)
         check.equal(arrived.read(count - 1), count, "the last element arrives")
-        size = stage.ledger.segment_status(only_name(stage, before))["size"]
+        size = stage.ledger.segment_status(new_segment_name(stage, before))["size"]
         pages = -(-4 * count // PAGE)
         check(size <= (pages + 1) * PAGE, f"the file takes little more: {size} bytes")
 
@@ -451,14 +459,14 @@ def test_name_stays_when_its_maker_has_dropped(sender, receiver, bystander, stag
     before = stage.ledger.segments()
     tensor = sender.make([38, 39, 40])
     arrived = sender.send(tensor, receiver)
-    name = only_name(stage, before)
+    name = new_segment_name(stage, before)
     tensor.drop()
     onward = receiver.send(arrived, bystander)
     arrived.drop()
     back = bystander.send(onward, sender)
     onward.drop()
     check.equal(back.values(), [38, 39, 40], "it comes back")
-    check.equal(only_name(stage, before), name, "under its name")
+    check.equal(new_segment_name(stage, before), name, "under its name")
 
 
 @clause("FS-8", vary=("strategy",), starts=True)
@@ -468,19 +476,19 @@ def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
         before = stage.ledger.segments()
         child = owner.start_peer()
         arrived = child.send(child.make([41, 42, 43]), owner)
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         getattr(child, end)()
         stage.end_extra()
         onward = owner.send(arrived, bystander)
         check.equal(onward.values(), [41, 42, 43], "it can be sent on")
         arrived.drop()
         check.equal(onward.values(), [41, 42, 43], "and the last holder has it")
-        check.equal(only_name(stage, before), name, "under its name")
+        check.equal(new_segment_name(stage, before), name, "under its name")
         onward.drop()
 
 
 @contextlib.contextmanager
-def maker_middle_and_last(stage, strategy):
+def chain_of_processes(stage, strategy):
     """Yield an isolated stage and three of its processes: maker, middle and last.
 
     The owner and all of them start before a manager is needed. Then each shares a
@@ -490,11 +498,11 @@ def maker_middle_and_last(stage, strategy):
         roles = fresh.peer, fresh.bystander, fresh.owner.start_peer()
         fresh.owner.module.set_sharing_strategy(strategy)
         for actor in (fresh.owner, *roles):
-            shared_and_its_name(actor, fresh, [57, 58])
+            share_named(actor, fresh, [57, 58])
         yield fresh, *roles
 
 
-def goes_on_from(owner, arrived, last):
+def send_on_and_back(owner, arrived, last):
     """Send a tensor from the owner to the process `last` and back.
 
     The owner and `last` drop the tensor when they have sent it.
@@ -503,44 +511,44 @@ def goes_on_from(owner, arrived, last):
         The tensor as the owner got it back.
     """
     onward = owner.send(arrived, last)
-    each_sees_the_writes_of_the_others(arrived, onward)
+    check_shared_memory(arrived, onward)
     arrived.drop()
     back = last.send(onward, owner)
     onward.drop()
-    each_sees_the_writes_of_the_others(back)
+    check_shared_memory(back)
     return back
 
 
-@clause("FS-2", "FS-8", profiles=("share", "strategies"), **CHEAP)
+@clause("FS-2", "FS-8", profiles=("share", "strategies"), **FASTEST_START)
 def test_name_stays_and_goes_where_each_process_may_have_a_manager(stage, strategy):
     """A tensor is passed on twice, dropped by the first two, and sent on again."""
-    with maker_middle_and_last(stage, strategy) as (fresh, maker, middle, last):
+    with chain_of_processes(stage, strategy) as (fresh, maker, middle, last):
         before = fresh.ledger.segments()
         tensor = maker.make([59, 60, 61])
         passed_on = maker.send(tensor, middle)
         arrived = middle.send(passed_on, fresh.owner)
-        name = only_name(fresh, before)
+        name = new_segment_name(fresh, before)
         tensor.drop()
         passed_on.drop()
-        back = goes_on_from(fresh.owner, arrived, last)
+        back = send_on_and_back(fresh.owner, arrived, last)
         check(name in fresh.ledger.segments(), "it is the same file")
         back.drop()
-        name_goes(fresh, name)
+        wait_until_removed(fresh, name)
 
 
-@clause("FS-8", "MGR-11", profiles=("share", "strategies"), **CHEAP)
+@clause("FS-8", "MGR-11", profiles=("share", "strategies"), **FASTEST_START)
 def test_name_stays_where_processes_with_managers_of_their_own_were_killed(
     stage, strategy
 ):
     """A tensor is passed on twice, the first two are killed, and it is sent on."""
-    with maker_middle_and_last(stage, strategy) as (fresh, maker, middle, last):
+    with chain_of_processes(stage, strategy) as (fresh, maker, middle, last):
         before = fresh.ledger.segments()
         passed_on = maker.send(maker.make([62, 63, 64]), middle)
         arrived = middle.send(passed_on, fresh.owner)
-        name = only_name(fresh, before)
+        name = new_segment_name(fresh, before)
         for actor in (maker, middle):
             actor.kill()
-        goes_on_from(fresh.owner, arrived, last)
+        send_on_and_back(fresh.owner, arrived, last)
         check(name in fresh.ledger.segments(), "it is the same file")
 
 
@@ -555,19 +563,19 @@ def test_name_stays_for_a_child_whose_parent_had_received_the_storage(stage):
         owner, peer = fresh.owner, fresh.peer
         held = [peer.make([53, 54, 55])]
         arrived = [peer.send(held[0], owner)]
-        name = only_name(fresh, set())
+        name = new_segment_name(fresh, set())
         child = owner.start_peer(arguments=arrived[0], start_method="fork")
         inherited = child.arguments
         held.append(peer.make([56, 57]))
         arrived.append(peer.send(held[1], owner))
-        later = only_name(fresh, {name})
+        later = new_segment_name(fresh, {name})
         for dropped in (*held, *arrived):
             dropped.drop()
-        name_goes(fresh, later)
+        wait_until_removed(fresh, later)
         check(name in fresh.ledger.segments(), "the name that the child needs is there")
         back = child.send(inherited, owner)
         check.equal(back.values(), [53, 54, 55], "the child can send the tensor")
-        each_sees_the_writes_of_the_others(inherited, back)
+        check_shared_memory(inherited, back)
 
 
 @clause("FS-9", vary=("strategy",), starts=True)
@@ -576,16 +584,16 @@ def test_name_goes_with_the_last_process_that_holds_the_storage(owner, stage):
 
     It is small or large.
     """
-    for end, length in product(("leave", "kill"), (3, LARGE)):
+    for end, length in product(("leave", "kill"), (3, LARGE_LENGTH)):
         before = stage.ledger.segments()
         child = owner.start_peer()
         tensor = owner.make_long(length, 44)
         arrived = owner.send(tensor, child)
         tensor.drop()
-        name = only_name(stage, before)
+        name = new_segment_name(stage, before)
         check.equal(arrived.read(length - 1), 44, "the child holds it")
         getattr(child, end)()
-        name_goes(stage, name)
+        wait_until_removed(stage, name)
 
 
 @clause("FS-9", profiles=("share",), vary=("strategy",), starts=True)
@@ -593,25 +601,27 @@ def test_name_goes_with_the_process_that_alone_held_the_storage(owner, stage):
     """Children share tensors that they never send, and exit or are killed."""
     for end in ("leave", "kill"):
         child = owner.start_peer()
-        _, name = shared_and_its_name(child, stage, [47, 48, 49])
+        _, name = share_named(child, stage, [47, 48, 49])
         getattr(child, end)()
-        name_goes(stage, name)
+        wait_until_removed(stage, name)
 
 
-@clause("FS-10", **CHEAP)
+@clause("FS-10", **FASTEST_START)
 def test_name_goes_with_a_message_that_nobody_can_receive(stage):
     """Children are killed with a message in their channel, which is then closed.
 
     It has a small tensor or a large one.
     """
     with stage.fresh() as fresh:
-        for channel, length in product(stage.implementation.channels, (3, LARGE)):
+        for channel, length in product(
+            stage.implementation.channels, (3, LARGE_LENGTH)
+        ):
             child = fresh.owner.start_peer()
             tensor = fresh.owner.make_long(length, 50)
             fresh.owner.put(tensor, child, channel)
-            name = only_name(fresh, set())
+            name = new_segment_name(fresh, set())
             child.kill()
             tensor.drop()
             fresh.end_extra()
             check(fresh.owner.is_alive(), "the sender lives on")
-            name_goes(fresh, name)
+            wait_until_removed(fresh, name)

@@ -5,10 +5,11 @@ from functools import partial
 from math import nan, prod
 
 from sharedtensor_conformance.chapters.extremes import extremes_of
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    each_keeps_its_writes_to_itself,
-    each_sees_the_writes_of_the_others,
+from sharedtensor_conformance.chapters.shared_steps import (
+    DIFFERENTIABLE,
+    check_private_memory,
+    check_shared_memory,
+    judging,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
 from sharedtensor_conformance.harness.matrix import layouts_of
@@ -23,10 +24,7 @@ def make_leaf(actor, values, grad=None):
     return tensor
 
 
-DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
-"""The dtypes whose leaves can require grad in every library with grads."""
-
-GRADS = {
+GRAD_VALUES = {
     "zeros": [0.0, 0.0, 0.0],
     "one zero": [0.0],
     "zeros with a sign": [-0.0, -0.0],
@@ -137,9 +135,9 @@ def test_grad_that_is_present_is_shared(sender, receiver, channel):
     arrived = sender.send(tensor, receiver, channel)
     grad = arrived.grad()
     check(grad is not None, "the grad has arrived")
-    each_sees_the_writes_of_the_others(grad, tensor.grad())
+    check_shared_memory(grad, tensor.grad())
     detached = [sender.detach(tensor), receiver.detach(arrived)]
-    each_sees_the_writes_of_the_others(*detached)
+    check_shared_memory(*detached)
     check.equal(grad.values(), tensor.grad().values(), "both grads are as they were")
 
 
@@ -153,13 +151,13 @@ def test_grad_of_a_tensor_that_was_shared_before_is_shared(sender, receiver):
     second = sender.send(tensor, receiver)
     grad = second.grad()
     check(grad is not None, "the grad has arrived")
-    each_sees_the_writes_of_the_others(tensor.grad(), grad)
+    check_shared_memory(tensor.grad(), grad)
 
 
 @clause("GRAD-2", vary=("strategy",))
 def test_grad_arrives_whatever_its_values_are(sender, receiver):
     """The sender sends leaves with grads of zeros, of infinities, of no elements."""
-    for name, values in GRADS.items():
+    for name, values in GRAD_VALUES.items():
         tensor = make_leaf(sender, [1] * len(values), grad=values)
         grad = sender.send(tensor, receiver).grad()
         check(grad is not None, f"the grad has arrived ({name})")
@@ -170,7 +168,7 @@ def test_grad_arrives_whatever_its_values_are(sender, receiver):
 @clause("GRAD-3", vary=("strategy",))
 def test_grad_is_shared_whatever_its_values_are(sender, receiver):
     """The sender sends such leaves; the receiver writes to each grad, then it does."""
-    for name, values in GRADS.items():
+    for name, values in GRAD_VALUES.items():
         tensor = make_leaf(sender, [1] * len(values), grad=values)
         grad = sender.send(tensor, receiver).grad()
         check(grad is not None, f"the grad has arrived ({name})")
@@ -191,7 +189,7 @@ def test_grad_made_after_the_send_is_private(sender, receiver, channel):
     check(tensor.grad() is None, "the sender's is still None")
     tensor.set_grad(sender.make([40, 50, 60]))
     check.equal(arrived.grad().values(), [10, 20, 30], "the receiver's is its own")
-    each_keeps_its_writes_to_itself(arrived.grad(), tensor.grad())
+    check_private_memory(arrived.grad(), tensor.grad())
 
 
 @clause("GRAD-5")
@@ -320,7 +318,7 @@ def test_grad_keeps_its_role_when_the_tensor_is_sent_on(
     grad = onward.grad()
     check(grad is not None, "the grad has arrived at the third process")
     check.equal(onward.values(), [1, 2, 3, 4], "the tensor is not its grad")
-    each_sees_the_writes_of_the_others(grad, tensor.grad(), arrived.grad())
+    check_shared_memory(grad, tensor.grad(), arrived.grad())
 
 
 @clause("GRAD-8", "GRAD-9", vary=("strategy",))
@@ -337,7 +335,7 @@ def test_grad_that_has_a_grad_keeps_it(sender, receiver, bystander):
         check(there.grad().grad() is not None, "and has its own")
         check(there.grad().grad().grad() is None, "which has none")
     grads = [there.grad().grad() for there in (arrived, onward)]
-    each_sees_the_writes_of_the_others(second, *grads)
+    check_shared_memory(second, *grads)
     check.equal(onward.grad().values(), [4, 5, 6], "the grad is not its grad")
 
 
@@ -349,7 +347,7 @@ def test_grad_keeps_its_role_when_the_tensor_comes_back(sender, receiver):
     back = receiver.send(arrived, sender)
     grad = back.grad()
     check(grad is not None, "the grad has come back")
-    each_sees_the_writes_of_the_others(tensor.grad(), grad, arrived.grad())
+    check_shared_memory(tensor.grad(), grad, arrived.grad())
 
 
 @clause(
@@ -364,7 +362,7 @@ def test_grad_that_was_taken_away_does_not_arrive(sender, receiver, channel):
     first = sender.send(tensor, receiver, channel)
     check(first.grad() is not None, "the grad has arrived")
     tensor.set_grad(None)
-    with about("GRAD-4"):
+    with judging("GRAD-4"):
         second = sender.send(tensor, receiver, channel)
         check(second.grad() is None, "what was taken away does not arrive")
         check(first.grad() is not None, "and stays where it has arrived")
@@ -372,11 +370,11 @@ def test_grad_that_was_taken_away_does_not_arrive(sender, receiver, channel):
     third = sender.send(tensor, receiver, channel)
     check(third.grad() is not None, "another grad arrives")
     check.equal(third.grad().values(), [4, 5, 6], "with its own values")
-    with about("GRAD-4"):
+    with judging("GRAD-4"):
         check(second.grad() is None, "and only with the message that it is in")
-        each_keeps_its_writes_to_itself(first.grad(), third.grad())
-    with about("GRAD-9"):
-        each_sees_the_writes_of_the_others(third.grad(), tensor.grad())
+        check_private_memory(first.grad(), third.grad())
+    with judging("GRAD-9"):
+        check_shared_memory(third.grad(), tensor.grad())
 
 
 @clause("GRAD-4", vary=("strategy",))
@@ -442,7 +440,7 @@ def test_non_leaf_of_each_sort_is_refused_wherever_it_is(
         for message in ([other, leaf, non_leaf], {"a": ({"b": [non_leaf]}, other)}):
             with refusal(f"the put of a {name} of shape {shape} raises"):
                 sender.put(message, receiver, channel)
-        with about("GRAD-6"):
+        with judging("GRAD-6"):
             there, beside = sender.send([leaf, other], receiver, channel)
             check.equal(there.requires_grad(), True, "the leaf arrives with its flag")
             check.equal(beside.values(), [number, 31], "and what is beside it")

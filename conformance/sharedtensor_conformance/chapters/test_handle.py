@@ -4,37 +4,37 @@ import re
 from itertools import islice
 
 from sharedtensor_conformance.adapter import Layout
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
-    direct,
-    each_sees_the_writes_of_the_others,
-    nothing_is_added,
-    opened,
+    check_no_growth,
+    check_shared_memory,
+    holdings_of,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import check, clause, refusal
 
-LARGE = 1 << 19
+LARGE_LENGTH = 1 << 19
 """The number of elements of a tensor of 2 MiB: more than fit into a pipe or socket."""
 
 
-FIELDS = ("same", "more", "fewer")
+FIELD_COUNTS = ("same", "more", "fewer")
 """The fields after the version of a forged handle: as many as in this version, more, or
 fewer."""
 
 
 def other_versions(own):
-    """Yield versions other than `own`, similar or not, each with each of `FIELDS`."""
+    """Yield versions other than `own`, similar or not, with each of `FIELD_COUNTS`."""
     for version in (f"{own}0", f"{own}.1", "0.0", "from-another-world"):
-        for fields in FIELDS:
+        for fields in FIELD_COUNTS:
             yield version, fields
 
 
-def names(text, version):
+def mentions(text, version):
     """Return a match if a text contains a version, not only as part of another one."""
     return re.search(rf"(?<![\w.-]){re.escape(version)}(?![\w-]|\.\w)", text)
 
 
-def is_refused(tensor, other, sender, receiver, channel):
+def check_version_refused(tensor, other, sender, receiver, channel):
     """Send a handle of another version; check that it is refused.
 
     The exception has to name both versions. `other` is an item of `other_versions`.
@@ -48,7 +48,7 @@ def is_refused(tensor, other, sender, receiver, channel):
     if refused.error is not None:
         for named in (own, version):
             sentence = f"the exception names version {named}: {refused.error}"
-            check(names(refused.error.message, named), sentence)
+            check(mentions(refused.error.message, named), sentence)
     forged.drop()
 
 
@@ -60,10 +60,10 @@ def test_handle_of_another_version_is_refused(sender, receiver, channel):
     """
     for other in other_versions(sender.handle_version()):
         tensor = sender.make([1, 2, 3])
-        is_refused(tensor, other, sender, receiver, channel)
+        check_version_refused(tensor, other, sender, receiver, channel)
         arrived = sender.send(tensor, receiver, channel)
         check.equal(arrived.values(), [1, 2, 3], "the tensor itself can be received")
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_shared_memory(tensor, arrived)
 
 
 @clause("HANDLE-1", vary=("strategy",))
@@ -76,8 +76,10 @@ def test_handle_of_a_storage_of_any_size_and_of_another_version_is_refused(
         together = sender.request("act", "make_many_long", 3, length)
         sender.send(together, receiver, channel)
         for tensor in (apart, together[1]):
-            for other in islice(other_versions(sender.handle_version()), len(FIELDS)):
-                is_refused(tensor, other, sender, receiver, channel)
+            for other in islice(
+                other_versions(sender.handle_version()), len(FIELD_COUNTS)
+            ):
+                check_version_refused(tensor, other, sender, receiver, channel)
         arrived = sender.send([apart, *together], receiver, channel)
         values = [one.read(0) for one in arrived]
         check.equal(values, [5, 1, 2, 3], "the tensors themselves can be received")
@@ -90,30 +92,30 @@ def test_handle_of_another_version_is_refused_by_who_has_the_storage(
     sender, receiver, stage
 ):
     """The receiver has the tensor when the handle of another version comes."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     tensor = sender.make([4, 5, 6])
     arrived = sender.send(tensor, receiver, channel)
     for other in other_versions(sender.handle_version()):
-        is_refused(tensor, other, sender, receiver, channel)
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_version_refused(tensor, other, sender, receiver, channel)
+        check_shared_memory(tensor, arrived)
 
 
 @clause("LIFE-19", vary=("strategy",), profiles=("versions",))
 def test_nothing_is_left_of_handles_of_another_version(sender, receiver, stage):
     """Handles of other versions are refused, and their tensors dropped, twice."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
 
     def go_round():
         for other in other_versions(sender.handle_version()):
             tensor = sender.make([7, 8, 9])
-            is_refused(tensor, other, sender, receiver, channel)
+            check_version_refused(tensor, other, sender, receiver, channel)
             check.equal(tensor.values(), [7, 8, 9], "the sender's is as it was")
             tensor.drop()
 
     go_round()
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     go_round()
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("HANDLE-2", vary=("strategy",))
@@ -124,14 +126,16 @@ def test_message_has_room_for_a_handle_and_not_for_the_values(
 
     The second time it writes, so that what arrives is no copy that went elsewhere.
     """
-    tensor = sender.make_long(LARGE, 7)
+    tensor = sender.make_long(LARGE_LENGTH, 7)
     sender.put(tensor, receiver, channel)
     first = receiver.get(sender, channel)
-    check.equal(first.read(LARGE - 1), 7, "it arrives")
+    check.equal(first.read(LARGE_LENGTH - 1), 7, "it arrives")
     sender.put(tensor, receiver, channel)
-    tensor.write(LARGE - 1, 8)
+    tensor.write(LARGE_LENGTH - 1, 8)
     second = receiver.get(sender, channel)
-    check.equal(second.read(LARGE - 1), 8, "it arrives, with what was written since")
+    check.equal(
+        second.read(LARGE_LENGTH - 1), 8, "it arrives, with what was written since"
+    )
     for one in (tensor, first, second):
         one.drop()
 
@@ -145,22 +149,25 @@ def test_message_has_room_for_a_handle_and_not_for_the_values(
 )
 def test_message_of_large_views_has_room_for_handles(sender, receiver, channel):
     """The sender puts views with gaps, and several large tensors in one message."""
-    long = sender.make_long(LARGE, 9)
-    half = LARGE // 2
+    long = sender.make_long(LARGE_LENGTH, 9)
+    half = LARGE_LENGTH // 2
     step = Layout("step", offset=1, shape=(half,), strides=(2,))
     turned = Layout("turned", offset=0, shape=(2, half), strides=(1, 2))
     expected = [half - 1, (1, half - 1)]
     payload = [sender.view(long, step), sender.view(long, turned)]
-    payload += [sender.make_long(LARGE, 10), sender.make_long(LARGE + 1, 11)]
+    payload += [
+        sender.make_long(LARGE_LENGTH, 10),
+        sender.make_long(LARGE_LENGTH + 1, 11),
+    ]
     for _ in range(2):
         sender.put(payload, receiver, channel)
-        long.write(LARGE - 1, 12)
+        long.write(LARGE_LENGTH - 1, 12)
         arrived = receiver.get(sender, channel)
         for tensor, last in zip(arrived[:2], expected, strict=True):
             check.equal(
                 tensor.read(last), 12, "it arrives, with what was written since"
             )
-        check.equal(arrived[2].read(LARGE - 1), 10, "and so do the others")
-        check.equal(arrived[3].read(LARGE), 11, "to the last element")
+        check.equal(arrived[2].read(LARGE_LENGTH - 1), 10, "and so do the others")
+        check.equal(arrived[3].read(LARGE_LENGTH), 11, "to the last element")
         for one in arrived:
             one.drop()

@@ -1,10 +1,10 @@
 """Chapter KIND: kinds of tensors other than a window on a storage."""
 
-from sharedtensor_conformance.chapters.stories import about, direct
+from sharedtensor_conformance.chapters.shared_steps import judging, unthreaded_channel
 from sharedtensor_conformance.harness import attempt, check, clause
 
 
-def arrives(sender, receiver, tensor, channel):
+def try_send(sender, receiver, tensor, channel):
     """Send a tensor; return what arrives, or None if it was refused."""
     arrived, _ = attempt(lambda: sender.send(tensor, receiver, channel))
     return arrived
@@ -17,12 +17,14 @@ def test_tensor_of_any_kind_arrives_as_it_is_or_is_refused(
     """The sender sends a tensor alone, and in a list beside an ordinary one."""
     tensor = sender.make_kind(tensor_kind)
     expected = tensor.describe()
-    channel = direct(stage)  # sends in the calling thread, which gets the exception
-    arrived = arrives(sender, receiver, tensor, channel)
+    channel = unthreaded_channel(
+        stage
+    )  # sends in the calling thread, which gets the exception
+    arrived = try_send(sender, receiver, tensor, channel)
     if arrived is not None:
         check.equal(arrived.describe(), expected, "it arrives as it was")
     beside = sender.make([1, 2, 3])
-    both = arrives(sender, receiver, [beside, tensor], channel)
+    both = try_send(sender, receiver, [beside, tensor], channel)
     if both is not None:
         check.equal(both[0].values(), [1, 2, 3], "what is beside it arrives")
         check.equal(both[1].describe(), expected, "and it as it was")
@@ -47,11 +49,11 @@ def test_tensor_of_any_kind_that_was_shared_is_shared_with_a_forked_child(
     check.equal(tensor.describe(), seen, "sharing leaves it as it was")
     if refused is not None:
         return
-    with about("SHARE-5"):
+    with judging("SHARE-5"):
         check.equal(tensor.is_shared(), True, "it is shared")
     child = owner.start_peer(arguments=tensor, start_method="fork")
     inherited = child.arguments
-    with about("START-3"):
+    with judging("START-3"):
         for value, (one, other) in ((5, (tensor, inherited)), (6, (inherited, tensor))):
             if one.change(value):
                 before, seen = seen, one.describe()
@@ -66,7 +68,7 @@ def test_tensor_of_any_kind_that_arrives_is_shared(
     """Both sides change the tensor in turn, and look at it."""
     tensor = sender.make_kind(tensor_kind)
     seen = tensor.describe()
-    arrived = arrives(sender, receiver, tensor, direct(stage))
+    arrived = try_send(sender, receiver, tensor, unthreaded_channel(stage))
     check.equal(tensor.describe(), seen, "sending leaves it as it was")
     if arrived is None:
         return

@@ -6,49 +6,50 @@ from typing import Any
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import (
-    KINDS,
+from sharedtensor_conformance.chapters.shared_steps import (
+    LEAK_ROUNDS,
     LENGTHS,
-    ROUNDS,
-    direct,
-    each_sees_the_writes_of_the_others,
+    QUEUE_KINDS,
+    check_no_growth,
+    check_shared_memory,
+    claimed_queues,
     file_of,
-    hold_other_tensors,
-    is_sent,
-    machinery,
-    nothing_is_added,
-    opened,
-    queues,
-    shared_apart,
+    holdings_of,
+    leftovers,
+    overwrite_freed_memory,
+    process_counts,
+    share_separately,
+    unthreaded_channel,
+    wait_until_receivable,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.process_tree import wait_until
 
-MANY = 300
+MANY_STORAGES = 300
 """The number of storages in one message: more than the descriptors of one packet."""
 
 
-PILE = 1000
-LONG = 10_000
-"""The size in bytes of each of `PILE` messages, which do not fit into a pipe or
-socket."""
+FILLING_COUNT = 1000
+FILLING_SIZE = 10_000
+"""The size in bytes of each of `FILLING_COUNT` messages, which do not fit into a pipe
+or socket."""
 
-FEW, LONGER = 100, 20_000
+TENSOR_MESSAGE_COUNT, TENSOR_MESSAGE_SIZE = 100, 20_000
 """The number of messages with many tensors each, and the number of bytes beside them.
 Several such messages do not fit into a pipe or socket."""
 
-MEGABYTE, MEGABYTES = 1 << 20, 20
+LARGE_SIZE, LARGE_COUNT = 1 << 20, 20
 """The size of a tensor in bytes, and the number of these tensors. Together they are
 larger than a segment of several storages may be."""
 
-ENDS = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
+EXIT_CODES = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
 """The ways in which processes end, other than by returning, and their exit codes."""
 
-SOON = 0.5
+PROMPT_EXIT = 0.5
 """The number of seconds in which a process ends if it waits for nothing."""
 
 
-def keeps_its_values(tensor, expected):
+def check_values_writable(tensor, expected):
     """Check the values of `tensor`, write one of them, and check all values again."""
     check.equal(tensor.values(), expected, "it has its values")
     changed = [-expected[0], *expected[1:]]
@@ -62,8 +63,8 @@ def test_received_tensor_outlives_the_tensor_of_its_sender(sender, receiver, cha
     tensor = sender.make([1, 2, 3, 4])
     arrived = sender.send(tensor, receiver, channel)
     tensor.drop()
-    held = hold_other_tensors(sender)
-    keeps_its_values(arrived, [1, 2, 3, 4])
+    held = overwrite_freed_memory(sender)
+    check_values_writable(arrived, [1, 2, 3, 4])
     check.equal(held[0].values(), [200, 201, 202, 203], "no other tensor is hit")
 
 
@@ -79,7 +80,7 @@ def test_receivers_share_when_the_sender_has_dropped_its_tensor(
     first.drop()
     for kept in (second, onward):
         check.equal(kept.values(), [5, 6, 7], "it has its values")
-    keeps_its_values(second, [5, 6, 7])
+    check_values_writable(second, [5, 6, 7])
 
 
 @clause("LIFE-2")
@@ -90,10 +91,10 @@ def test_message_in_flight_keeps_its_data(sender, receiver, channel):
         tensor = sender.make(row)
         sender.put(tensor, receiver, channel)
         tensor.drop()
-    held = hold_other_tensors(sender)
+    held = overwrite_freed_memory(sender)
     arrived = [receiver.get(sender, channel) for _ in rows]
     for tensor, row in zip(arrived, rows, strict=True):
-        keeps_its_values(tensor, row)
+        check_values_writable(tensor, row)
     check.equal(held[-1].values(), [270, 271, 272, 273], "no other tensor is hit")
 
 
@@ -107,7 +108,7 @@ def test_message_in_flight_keeps_what_its_sender_had_received(
     receiver.put(arrived, bystander, channel)
     arrived.drop()
     tensor.drop()
-    keeps_its_values(bystander.get(receiver, channel), [15, 16, 17])
+    check_values_writable(bystander.get(receiver, channel), [15, 16, 17])
 
 
 @clause("LIFE-3")
@@ -116,7 +117,7 @@ def test_received_tensor_outlives_the_exit_of_its_sender(owner, peer):
     child = owner.start_peer()
     arrived = child.send(child.make([21, 22, 23]), owner)
     check.equal(child.leave(), 0, "the child exits normally")
-    keeps_its_values(arrived, [21, 22, 23])
+    check_values_writable(arrived, [21, 22, 23])
     onward = owner.send(arrived, peer)
     check.equal(onward.values(), [-21, 22, 23], "it arrives where it is sent on")
 
@@ -131,7 +132,7 @@ def test_tensor_of_an_exited_sender_is_kept_by_two_receivers(stage):
         fresh.peer.leave()
         check.equal(first.values(), [24, 25, 26], "the bystander has the values")
         second.drop()
-        keeps_its_values(first, [24, 25, 26])
+        check_values_writable(first, [24, 25, 26])
         onward = fresh.bystander.send(first, fresh.owner)
         check.equal(onward.values(), [-24, 25, 26], "the owner gets it again")
 
@@ -142,7 +143,7 @@ def test_received_tensor_outlives_the_killing_of_its_sender(owner, peer):
     child = owner.start_peer()
     arrived = child.send(child.make([31, 32, 33]), owner)
     child.kill()
-    keeps_its_values(arrived, [31, 32, 33])
+    check_values_writable(arrived, [31, 32, 33])
     onward = owner.send(arrived, peer)
     check.equal(onward.values(), [-31, 32, 33], "it arrives where it is sent on")
 
@@ -158,7 +159,7 @@ def test_tensor_of_a_killed_owner_is_kept_by_two_peers(stage):
         for kept in (first, second):
             check.equal(kept.values(), [34, 35, 36], "each peer has the values")
         second.drop()
-        keeps_its_values(first, [34, 35, 36])
+        check_values_writable(first, [34, 35, 36])
         onward = fresh.peer.send(first, fresh.bystander)
         check.equal(onward.values(), [-34, 35, 36], "the bystander gets it again")
 
@@ -170,13 +171,13 @@ def test_message_survives_the_exit_of_its_sender(owner, channel, stage):
     An object in the last one puts another message meanwhile, on a channel of its own
     where there is one: so do objects that log what is sent.
     """
-    child, logs = owner.start_peer(), direct(stage)
+    child, logs = owner.start_peer(), unthreaded_channel(stage)
     child.put(child.make([41, 42, 43]), owner, channel)
     child.put({"later": child.make([44, 45])}, owner, channel)
     logging = child.sends_when_pickled([child.make([46])], owner, logs)
     child.put([child.make([47]), logging, child.make([48])], owner, channel)
     check.equal(child.leave(), 0, "the child exits normally")
-    keeps_its_values(owner.get(child, channel), [41, 42, 43])
+    check_values_writable(owner.get(child, channel), [41, 42, 43])
     later = owner.get(child, channel)["later"]
     check.equal(later.values(), [44, 45], "the second message arrives as well")
     check.equal(owner.get(child, logs)[0].values(), [46], "and what the object put")
@@ -199,14 +200,16 @@ def test_messages_that_wait_for_room_survive_the_exit_of_their_sender(
     channels = [owner.open_channel(kind) for kind in ("queue", "joinable_queue")]
     child = owner.start_peer(arguments=channels)
     for channel in channels:
-        child.request("act", "put_numbered_messages", channel, 0, PILE, LONG)
+        child.request(
+            "act", "put_numbered_messages", channel, 0, FILLING_COUNT, FILLING_SIZE
+        )
         channel.put(child, {"last": child.make([49, 50])})
         if queues_are == "closed":
             channel.close(child)
     child.exchange("leave")
-    wait_until(child.process.has_ended, SOON)
+    wait_until(child.process.has_ended, PROMPT_EXIT)
     for channel in channels:
-        pile = (channel, 0, PILE, LONG, stage.grace)
+        pile = (channel, 0, FILLING_COUNT, FILLING_SIZE, stage.grace)
         lost = owner.request("act", "get_numbered_messages", *pile)
         check.equal(lost, [], "the numbers of messages that do not arrive")
         arrived = channel.get(owner)["last"]
@@ -222,7 +225,7 @@ def test_message_between_peers_survives_the_exit_of_its_sender(stage, channel):
         tensor = fresh.peer.make([46, 47, 48])
         fresh.peer.put(tensor, fresh.bystander, channel)
         fresh.peer.leave()
-        keeps_its_values(fresh.bystander.get(fresh.peer, channel), [46, 47, 48])
+        check_values_writable(fresh.bystander.get(fresh.peer, channel), [46, 47, 48])
 
 
 @clause("LIFE-6")
@@ -230,7 +233,7 @@ def test_receiving_from_a_killed_child_gives_the_data_or_an_exception(owner, cha
     """A child sends a message and is killed; the owner receives."""
     child = owner.start_peer()
     child.put(child.make([51, 52, 53]), owner, channel)
-    is_sent(child, owner, channel)
+    wait_until_receivable(child, owner, channel)
     child.kill()
     arrived, raised = attempt(lambda: owner.get(child, channel))
     if raised is None:
@@ -242,10 +245,10 @@ def test_receiving_from_a_child_that_ended_gives_the_data_or_an_exception(
     owner, channel, stage
 ):
     """Children send a message and end in each way but normally; the owner receives."""
-    for how in ENDS:
+    for how in EXIT_CODES:
         child = owner.start_peer()
         child.put(child.make([57, 58, 59]), owner, channel)
-        is_sent(child, owner, channel)
+        wait_until_receivable(child, owner, channel)
         child.end(how)
         arrived, raised = attempt(lambda child=child: owner.get(child, channel))
         if raised is None:
@@ -258,7 +261,7 @@ def test_receiving_from_a_killed_owner_gives_the_data_or_an_exception(stage, cha
     """The owner sends a message to the peer and is killed; the peer receives."""
     with stage.fresh() as fresh:
         fresh.owner.put(fresh.owner.make([54, 55, 56]), fresh.peer, channel)
-        is_sent(fresh.owner, fresh.peer, channel)
+        wait_until_receivable(fresh.owner, fresh.peer, channel)
         fresh.owner.kill()
         arrived, raised = attempt(lambda: fresh.peer.get(fresh.owner, channel))
         if raised is None:
@@ -279,10 +282,10 @@ def test_nothing_is_left_of_tensors_that_were_sent_and_dropped(
             dropped.drop()
 
     send_and_drop(60)
-    before = opened(stage, sender, receiver)
-    for number in range(ROUNDS):
+    before = holdings_of(stage, sender, receiver)
+    for number in range(LEAK_ROUNDS):
         send_and_drop(number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-7", vary=("strategy",))
@@ -297,17 +300,17 @@ def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
         arrived.drop()
 
     send_and_drop(1)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     for length in (*LENGTHS, LENGTHS[-1]):
         send_and_drop(length)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
-LARGE = 8_300
+OWN_SEGMENT_LENGTH = 8_300
 """The number of elements of 8 bytes of a tensor that is too large to share a segment
 with others."""
 
-NUMBERS_OF_LARGE = (2, 250, 257, 340, 450)
+STORAGE_COUNTS = (2, 250, 257, 340, 450)
 """The numbers of storages in one message. The size of their handles grows with them."""
 
 
@@ -324,9 +327,11 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
     Then the receiver gets them.
     """
     sender.send(sender.make([1, 2]), receiver, "queue").drop()
-    before = opened(stage, sender, receiver)
-    for count in NUMBERS_OF_LARGE:
-        made = sender.request("act", "make_many_long", count, LARGE, "float64")
+    before = holdings_of(stage, sender, receiver)
+    for count in STORAGE_COUNTS:
+        made = sender.request(
+            "act", "make_many_long", count, OWN_SEGMENT_LENGTH, "float64"
+        )
         sender.put(made, receiver, "queue")
         sender.request("drop", *(each.key for each in made))
         arrived = receiver.get(sender, "queue")
@@ -334,7 +339,7 @@ def test_message_with_many_large_tensors_outlives_all_of_them(sender, receiver, 
         wrong = receiver.request("act", "positions_with_wrong_first_value", arrived, 1)
         check.equal(wrong, [], f"of {count}, the places of those with other values")
         receiver.request("drop", *(each.key for each in arrived))
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-7", profiles=("share",), vary=("strategy",))
@@ -344,24 +349,29 @@ def test_nothing_is_left_of_what_its_receiver_held_longest(sender, receiver, sta
     They are more than fit into a file that several may have. This is done so often that
     one file that stays each time is more than may be kept.
     """
-    source = sender.make_long(MEGABYTE // 4, 0)
+    source = sender.make_long(LARGE_SIZE // 4, 0)
     held = receiver.request("act", "new_storages")
-    route = (receiver.name, direct(stage))
+    route = (receiver.name, unthreaded_channel(stage))
 
     def send_and_drop(first):
-        numbers = list(range(first, first + MEGABYTES))
+        numbers = list(range(first, first + LARGE_COUNT))
         sender.request("act", "put_clones", source, numbers, *route)
         found = receiver.request(
-            "act", "get_clones", held, len(numbers), sender.name, direct(stage)
+            "act",
+            "get_clones",
+            held,
+            len(numbers),
+            sender.name,
+            unthreaded_channel(stage),
         )
         check.equal(found, numbers, "each arrives with its value")
         receiver.request("act", "drop_storages", held, numbers)
 
     send_and_drop(1)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     for number in range(stage.kept + 3):
         send_and_drop(100 * number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-7", start_methods=("fork",), vary=("strategy",), channels=("queue",))
@@ -372,14 +382,16 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
     """
 
     def put(channel, count):
-        owner.request("act", "put_numbered_messages", channel, 0, PILE, LONG)
+        owner.request(
+            "act", "put_numbered_messages", channel, 0, FILLING_COUNT, FILLING_SIZE
+        )
         for number in range(count):
             tensor = owner.make([number, 68])
             channel.put(owner, tensor)
             tensor.drop()
 
     def get(channel, count):
-        pile = (channel, 0, PILE, LONG, stage.grace)
+        pile = (channel, 0, FILLING_COUNT, FILLING_SIZE, stage.grace)
         lost = owner.request("act", "get_numbered_messages", *pile)
         check.equal(lost, [], "the numbers of messages that do not arrive")
         for number in range(count):
@@ -387,7 +399,7 @@ def test_child_that_is_forked_while_messages_wait_keeps_nothing_of_them(owner, s
             check.equal(arrived.values(), [number, 68], "the tensors arrive")
             arrived.drop()
 
-    forked_child_has_nothing_of(put, get, owner, stage)
+    check_forked_child_keeps_nothing(put, get, owner, stage)
 
 
 @clause("LIFE-7", start_methods=("fork",), vary=("strategy",), channels=("queue",))
@@ -400,24 +412,24 @@ def test_child_that_is_forked_while_a_message_is_written_keeps_nothing_of_it(
     """
 
     def put(channel, count):
-        ballast = owner.request("act", "padding", LONGER)
-        for _ in range(FEW):
+        ballast = owner.request("act", "padding", TENSOR_MESSAGE_SIZE)
+        for _ in range(TENSOR_MESSAGE_COUNT):
             made = owner.request("act", "make_many", count, 66)
-            channel.put(owner, [*shared_apart(stage, owner, made), ballast])
+            channel.put(owner, [*share_separately(stage, owner, made), ballast])
             owner.request("drop", *(each.key for each in made))
         ballast.drop()
 
     def get(channel, count):
-        for _ in range(FEW):
+        for _ in range(TENSOR_MESSAGE_COUNT):
             *arrived, ballast = channel.get(owner)
             wrong = owner.request("act", "positions_with_wrong_values", arrived, 66)
             check.equal(wrong, [], "the places of tensors with other values")
             owner.request("drop", *(each.key for each in [*arrived, ballast]))
 
-    forked_child_has_nothing_of(put, get, owner, stage)
+    check_forked_child_keeps_nothing(put, get, owner, stage)
 
 
-def forked_child_has_nothing_of(put, get, owner, stage):
+def check_forked_child_keeps_nothing(put, get, owner, stage):
     """Fork a child between `put` and `get`; check that it keeps none of the messages.
 
     The descriptors and mappings of a child that was forked while many tensors were
@@ -429,9 +441,9 @@ def forked_child_has_nothing_of(put, get, owner, stage):
         owner: the process that forks.
         stage: the stage of the owner.
     """
-    waiting = stage.implementation.kept_segments + ROUNDS
+    waiting = stage.implementation.kept_segments + LEAK_ROUNDS
 
-    def forked_amid(count):
+    def fork_with_waiting(count):
         channel = owner.open_channel("queue", "fork")
         try:
             put(channel, count)
@@ -443,22 +455,22 @@ def forked_child_has_nothing_of(put, get, owner, stage):
             channel.drop(owner)
         return child
 
-    def held(child):
+    def resources_of(child):
         account = stage.ledger.account(child.pid)
         return [account["descriptors"], account["mappings"]]
 
-    def ended(child):
-        found = held(child)
+    def end_and_count(child):
+        found = resources_of(child)
         child.leave()
         stage.end_extra()
         return found
 
-    ended(forked_amid(1))
-    allowed = [n + waiting // 2 for n in ended(forked_amid(0))]
-    child = forked_amid(waiting)
-    few = lambda: all(map(int.__le__, held(child), allowed))  # noqa: E731
+    end_and_count(fork_with_waiting(1))
+    allowed = [n + waiting // 2 for n in end_and_count(fork_with_waiting(0))]
+    child = fork_with_waiting(waiting)
+    few = lambda: all(map(int.__le__, resources_of(child), allowed))  # noqa: E731
     sentence = "the child has no descriptors or mappings of what was put"
-    eventually(few, sentence, stage.grace, found=lambda: [held(child), allowed])
+    eventually(few, sentence, stage.grace, found=lambda: [resources_of(child), allowed])
 
 
 @clause("LIFE-7", profiles=("share",), vary=("strategy",))
@@ -467,13 +479,13 @@ def test_nothing_is_left_of_tensors_that_were_shared_and_never_sent(owner, stage
     warm = owner.make([64, 65])
     warm.share()
     warm.drop()
-    before = opened(stage, owner)
-    for number in range(ROUNDS):
+    before = holdings_of(stage, owner)
+    for number in range(LEAK_ROUNDS):
         tensor = owner.make([number, 66, 67])
         tensor.share()
         check.equal(tensor.values(), [number, 66, 67], "sharing keeps the values")
         tensor.drop()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
 @clause("LIFE-7", profiles=("grad",), vary=("strategy",))
@@ -500,10 +512,10 @@ def test_nothing_is_left_of_messages_that_were_refused(
             attempt(lambda: receiver.get(sender, channel))
 
     put_and_drop()
-    before = opened(stage, sender, receiver)
-    for _ in range(ROUNDS):
+    before = holdings_of(stage, sender, receiver)
+    for _ in range(LEAK_ROUNDS):
         put_and_drop()
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-8")
@@ -512,18 +524,18 @@ def test_receiver_that_is_killed_leaves_nothing_behind(owner, peer, stage):
     child = owner.start_peer()
     warm = owner.send(owner.make([1, 2]), child)
     warm.drop()
-    before = opened(stage, owner, peer)
+    before = holdings_of(stage, owner, peer)
     tensors = [owner.make([71 + n, 72, 73]) for n in range(2)]
     arrived = [owner.send(tensor, child) for tensor in tensors]
     check.equal(arrived[1].values(), [72, 72, 73], "the child holds them")
     child.kill()
     for number, tensor in enumerate(tensors):
-        keeps_its_values(tensor, [71 + number, 72, 73])
+        check_values_writable(tensor, [71 + number, 72, 73])
         onward = owner.send(tensor, peer)
-        each_sees_the_writes_of_the_others(tensor, onward)
+        check_shared_memory(tensor, onward)
         onward.drop()
         tensor.drop()
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
 @clause("LIFE-8", vary=("strategy",), starts=True)
@@ -531,26 +543,26 @@ def test_receiver_that_is_killed_after_its_sender_dropped_leaves_nothing(owner, 
     """A child is killed when it is the last that holds the owner's tensor."""
     child = owner.start_peer()
     owner.send(owner.make([1, 2]), child).drop()
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     tensor = owner.make([74, 75, 76])
     arrived = owner.send(tensor, child)
     tensor.drop()
     check.equal(arrived.values(), [74, 75, 76], "the child holds it alone")
     child.kill()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
-def nothing_stays(fresh, there, sentence):
-    """Wait until `there` returns an empty list; the evidence has its first item."""
+def wait_until_empty(fresh, remaining, sentence):
+    """Wait until `remaining` returns an empty list; the evidence has its first item."""
 
     def found():
-        names = there()
+        names = remaining()
         return f"{len(names)} left, such as {names[0]}" if names else "it has just gone"
 
-    eventually(lambda: not there(), sentence, within=fresh.grace, found=found)
+    eventually(lambda: not remaining(), sentence, within=fresh.grace, found=found)
 
 
-def everybody_holds_tensors(fresh):
+def share_among_all(fresh):
     """Make each actor hold a tensor that it sent to the others, and those received."""
     actors = (fresh.owner, fresh.peer, fresh.bystander)
     for number, sender in enumerate(actors):
@@ -565,39 +577,34 @@ def everybody_holds_tensors(fresh):
 def test_processes_that_exit_with_live_tensors_leave_nothing_behind(stage):
     """All three hold tensors of all others and exit, the owner last."""
     with stage.fresh() as fresh:
-        everybody_holds_tensors(fresh)
+        share_among_all(fresh)
         for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+        wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
 @clause("LIFE-10", isolated=True)
 def test_processes_that_are_killed_leave_nothing_behind(stage):
     """All three hold tensors of all others and are killed, the owner last."""
     with stage.fresh() as fresh:
-        everybody_holds_tensors(fresh)
+        share_among_all(fresh)
         for actor in (fresh.bystander, fresh.peer, fresh.owner):
             actor.kill()
         sentence = "no segment and no process is left"
-        nothing_stays(fresh, lambda: left(fresh), sentence)
+        wait_until_empty(fresh, lambda: leftovers(fresh), sentence)
 
 
 @clause("LIFE-10", "LIFE-14", vary=("strategy",), isolated=True)
 def test_processes_whose_owner_is_killed_first_leave_nothing_behind(stage):
     """All hold tensors, messages are on all channels; the owner is killed first."""
     with stage.fresh() as fresh:
-        everybody_holds_tensors(fresh)
-        messages_are_everywhere(fresh)
+        share_among_all(fresh)
+        put_on_every_channel(fresh)
         for actor in (fresh.owner, fresh.peer, fresh.bystander):
             actor.kill()
         sentence = "no segment and no process is left"
-        nothing_stays(fresh, lambda: left(fresh), sentence)
-
-
-def left(fresh):
-    """Return the existing segments and processes of the stage `fresh`."""
-    return [*fresh.ledger.segments(), *fresh.ledger.processes().values()]
+        wait_until_empty(fresh, lambda: leftovers(fresh), sentence)
 
 
 @clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
@@ -609,7 +616,7 @@ def test_tensor_that_a_forked_child_dropped_can_be_sent_by_its_parent(owner, pee
     check.equal(child.make([1]).values(), [1], "the child runs, without the tensor")
     arrived = owner.send(tensor, peer)
     check.equal(arrived.values(), [91, 92, 93], "it has its values")
-    keeps_its_values(arrived, [91, 92, 93])
+    check_values_writable(arrived, [91, 92, 93])
 
 
 @clause("LIFE-11", start_methods=("fork",), vary=("strategy",), profiles=("share",))
@@ -622,22 +629,22 @@ def test_tensor_outlives_a_forked_child_that_ends_with_it(owner, peer):
     child.leave()
     arrived = owner.send(tensor, peer)
     check.equal(arrived.values(), [94, 95, 96], "it has its values")
-    keeps_its_values(arrived, [94, 95, 96])
+    check_values_writable(arrived, [94, 95, 96])
 
 
 # Messages that nobody receives
 
 
-FAILURES = 4
+FAILED_MESSAGES = 4
 """The number of messages that fail, each of which may leave something."""
 
-COUNT = 8
+MESSAGE_COUNT = 8
 """The number of messages that are lost, or divided between consumers."""
 
-ARGUMENTS = {"few": 2, "many": MANY}
+ARGUMENT_COUNTS = {"few": 2, "many": MANY_STORAGES}
 """The numbers of tensors among the arguments of a process, by name."""
 
-STARTS: dict[str, Any] = {
+ARGUMENT_TESTS: dict[str, Any] = {
     "start_methods": ("spawn", "forkserver"),
     "vary": ("strategy", "start_method"),
     "starts": True,
@@ -645,7 +652,7 @@ STARTS: dict[str, Any] = {
 """For tests of arguments, with the start methods that send them in a message."""
 
 
-def lose(actor, channel, count=COUNT):
+def put_unreceived(actor, channel, count=MESSAGE_COUNT):
     """Put messages that nobody receives on a channel, and drop their tensors."""
     for number in range(count):
         tensors = [actor.make([100 + number, 1]), actor.make([number, 2, 3])]
@@ -662,7 +669,7 @@ def test_no_thread_process_socket_or_file_is_added_by_messages(
     """Messages are sent and dropped, and then more of them: all is as before."""
 
     def send_some():
-        for number in range(ROUNDS):
+        for number in range(LEAK_ROUNDS):
             tensor = sender.make([number, 231])
             arrived = sender.send(tensor, receiver, channel)
             check.equal(arrived.values(), [number, 231], "the tensor arrives")
@@ -670,11 +677,11 @@ def test_no_thread_process_socket_or_file_is_added_by_messages(
             tensor.drop()
 
     send_some()
-    before = machinery(stage, sender, receiver)
+    before = process_counts(stage, sender, receiver)
     send_some()
 
     def as_before():
-        now = machinery(stage, sender, receiver)
+        now = process_counts(stage, sender, receiver)
         return all(count <= then for count, then in zip(now, before, strict=True))
 
     sentence = "threads, processes and temporary files are as before"
@@ -689,23 +696,23 @@ def test_nothing_is_left_of_messages_whose_channel_is_dropped(owner, peer, stage
     def lose_all(actor):
         for number, kind in enumerate(kinds):
             channel = actor.open_channel(kind)
-            lose(actor, channel)
+            put_unreceived(actor, channel)
             if number % 2:
                 channel.close(actor)
             channel.drop(actor)
 
     for actor in (owner, peer):
         lose_all(actor)
-    before = opened(stage, owner, peer)
+    before = holdings_of(stage, owner, peer)
     for actor in (owner, peer):
         lose_all(actor)
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
 @clause("LIFE-13", vary=("strategy",), starts=True)
 def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     """A child is killed before it receives; the owner drops what it has put."""
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     child = owner.start_peer()
     for channel in stage.implementation.channels:
         tensors = [owner.make([101, 102]), owner.make([103])]
@@ -715,11 +722,11 @@ def test_nothing_is_left_of_messages_whose_receiver_is_killed(owner, stage):
     check.equal(child.make([1]).values(), [1], "the child lives and receives nothing")
     child.kill()
     stage.end_extra()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
-@clause("LIFE-13", "START-2", mainly="LIFE-13", **STARTS)
-@pytest.mark.parametrize("arguments", ARGUMENTS)
+@clause("LIFE-13", "START-2", mainly="LIFE-13", **ARGUMENT_TESTS)
+@pytest.mark.parametrize("arguments", ARGUMENT_COUNTS)
 def test_nothing_is_left_of_arguments_whose_process_is_killed(
     owner, stage, start_method, arguments
 ):
@@ -729,30 +736,30 @@ def test_nothing_is_left_of_arguments_whose_process_is_killed(
     """
 
     def start_in_vain():
-        made = owner.request("act", "make_many", ARGUMENTS[arguments], 104)
-        tensors = shared_apart(stage, owner, made)
+        made = owner.request("act", "make_many", ARGUMENT_COUNTS[arguments], 104)
+        tensors = share_separately(stage, owner, made)
         status = owner.request("act", "start_in_vain", tensors, start_method)
         check(status != 0, "it was killed")
         owner.drop_all()
 
     start_in_vain()
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     start_in_vain()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
 @clause("LIFE-14", vary=("strategy",), isolated=True)
 def test_processes_that_exit_with_messages_in_flight_leave_nothing(stage):
     """Each puts messages for the others on all channels; all exit, the owner last."""
     with stage.fresh() as fresh:
-        messages_are_everywhere(fresh)
+        put_on_every_channel(fresh)
         for actor in (fresh.peer, fresh.bystander, fresh.owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+        wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
-def messages_are_everywhere(fresh):
+def put_on_every_channel(fresh):
     """Make each actor put two messages to each other one on each channel.
 
     Nobody receives the messages.
@@ -778,9 +785,9 @@ def test_message_is_received_by_one_of_two_consumers(owner, stage):
 
     Each gets one of them, and owner and consumer see each other's writes.
     """
-    channels = [owner.open_channel(kind) for kind in queues(stage)]
+    channels = [owner.open_channel(kind) for kind in claimed_queues(stage)]
     consumers = [owner.start_peer(arguments=channels) for _ in range(2)]
-    for number in range(COUNT):
+    for number in range(MESSAGE_COUNT):
         channel = channels[number % len(channels)]
         pending = [channel.waiting(consumer) for consumer in consumers]
         sent = [owner.make([number, 20 + one, 30]) for one in range(2)]
@@ -789,13 +796,13 @@ def test_message_is_received_by_one_of_two_consumers(owner, stage):
         arrived = sorted((p.answer() for p in pending), key=lambda t: t.read(1))
         for tensor, received in zip(sent, arrived, strict=True):
             check.equal(received.values(), tensor.values(), "each gets another one")
-            each_sees_the_writes_of_the_others(tensor, received)
+            check_shared_memory(tensor, received)
 
 
 @clause("LIFE-16", vary=(), starts=True)
 def test_consumer_that_is_killed_while_it_waits_takes_no_message(owner, stage):
     """Two children wait on one queue; whoever did so first or last is killed."""
-    channels = [owner.open_channel(kind) for kind in queues(stage)]
+    channels = [owner.open_channel(kind) for kind in claimed_queues(stage)]
     survivor = owner.start_peer(arguments=channels)
 
     def begin_to_wait(actor, channel):
@@ -829,23 +836,23 @@ def test_each_message_has_a_reference_of_its_own(sender, receiver, channel, stag
         for payload in (tensor, [tensor, tensor], {"again": tensor}):
             sender.put(payload, receiver, channel)
         tensor.drop()
-        held = hold_other_tensors(sender, 3)
+        held = overwrite_freed_memory(sender, 3)
         first = receiver.get(sender, channel)
-        keeps_its_values(first, [number, 132, 133])
+        check_values_writable(first, [number, 132, 133])
         first.drop()
         second, alias = receiver.get(sender, channel)
-        keeps_its_values(second, [-number, 132, 133])
+        check_values_writable(second, [-number, 132, 133])
         alias.drop()
         third = receiver.get(sender, channel)["again"]
         second.drop()
-        keeps_its_values(third, [number, 132, 133])
+        check_values_writable(third, [number, 132, 133])
         for tensor in (third, *held):
             tensor.drop()
 
     send_thrice(131)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     send_thrice(134)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-17", vary=("strategy",))
@@ -853,19 +860,19 @@ def test_each_receiver_has_a_reference_of_its_own(sender, receiver, bystander, s
     """Two get a tensor twice each and drop it in turn; one sends it back."""
     for actor in (receiver, bystander):
         sender.send(sender.make([1]), actor).drop()
-    before = opened(stage, sender, receiver, bystander)
+    before = holdings_of(stage, sender, receiver, bystander)
     tensor = sender.make([135, 136, 137])
     kept = [sender.send(tensor, to) for to in (receiver, bystander, receiver)]
     sender.put(tensor, bystander)
     kept.pop(0).drop()
-    each_sees_the_writes_of_the_others(tensor, *kept)
+    check_shared_memory(tensor, *kept)
     tensor.drop()
     kept.pop(0).drop()
     kept += [bystander.get(sender), receiver.send(kept[0], sender)]
-    each_sees_the_writes_of_the_others(*kept)
+    check_shared_memory(*kept)
     for one in kept:
         one.drop()
-    nothing_is_added(before, stage, sender, receiver, bystander)
+    check_no_growth(before, stage, sender, receiver, bystander)
 
 
 # Messages that fail half-way
@@ -885,19 +892,19 @@ def test_message_that_cannot_be_pickled_leaves_nothing(
         arrived = sender.send({"next": tensors}, receiver, channel)["next"]
         for tensor, received in zip(tensors, arrived, strict=True):
             check.equal(received.values(), tensor.values(), "it can be sent")
-            each_sees_the_writes_of_the_others(tensor, received)
+            check_shared_memory(tensor, received)
             received.drop()
             tensor.drop()
 
     fail_and_send(140)
-    before = opened(stage, sender, receiver)
-    for number in range(FAILURES):
+    before = holdings_of(stage, sender, receiver)
+    for number in range(FAILED_MESSAGES):
         fail_and_send(number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
-@clause("LIFE-18", "START-2", mainly="LIFE-18", **STARTS)
-@pytest.mark.parametrize("arguments", ARGUMENTS)
+@clause("LIFE-18", "START-2", mainly="LIFE-18", **ARGUMENT_TESTS)
+@pytest.mark.parametrize("arguments", ARGUMENT_COUNTS)
 def test_arguments_that_cannot_be_pickled_leave_nothing(
     owner, stage, start_method, arguments
 ):
@@ -907,8 +914,8 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
     """
 
     def fail_and_start():
-        made = owner.request("act", "make_many", ARGUMENTS[arguments], 143)
-        tensors = shared_apart(stage, owner, made)
+        made = owner.request("act", "make_many", ARGUMENT_COUNTS[arguments], 143)
+        tensors = share_separately(stage, owner, made)
         payload = [tensors, owner.unpicklable()]
         start = lambda: owner.request("act", "start_in_vain", payload, start_method)  # noqa: E731
         _, raised = attempt(start)
@@ -920,9 +927,9 @@ def test_arguments_that_cannot_be_pickled_leave_nothing(
         owner.drop_all()
 
     fail_and_start()
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     fail_and_start()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
 @clause("LIFE-19", vary=("strategy",))
@@ -948,10 +955,10 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
         receiver.collect_garbage()
 
     fail_and_send(143)
-    before = opened(stage, sender, receiver)
-    for number in range(FAILURES):
+    before = holdings_of(stage, sender, receiver)
+    for number in range(FAILED_MESSAGES):
         fail_and_send(number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 # Ends of processes
@@ -961,8 +968,8 @@ def test_message_that_cannot_be_rebuilt_leaves_nothing(
 def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
     """Children that hold their own and the owner's tensors end; the others drop."""
     owner.send(owner.make([1, 2]), peer).drop()
-    before = opened(stage, owner, peer)
-    for number, (how, code) in enumerate((ENDS | {"normally": 0}).items()):
+    before = holdings_of(stage, owner, peer)
+    for number, (how, code) in enumerate((EXIT_CODES | {"normally": 0}).items()):
         child = owner.start_peer()
         mine, its = owner.make([150 + number, 1]), child.make([160 + number, 2])
         held = owner.send(mine, child)
@@ -972,13 +979,13 @@ def test_process_gives_back_what_it_holds_however_it_ends(owner, peer, stage):
         ended = child.leave() if how == "normally" else child.end(how)
         check.equal(ended, code, f"the child ends {how}")
         check.equal(mine.values(), [150 + number, 1], f"it stays ({how})")
-        each_sees_the_writes_of_the_others(arrived, onward)
+        check_shared_memory(arrived, onward)
         again = owner.send([mine, arrived], peer)
         check.equal(again[0].values(), [150 + number, 1], "it can be sent")
         for tensor in (mine, arrived, onward, *again):
             tensor.drop()
         stage.end_extra()
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
 @clause("LIFE-9", vary=("strategy",), isolated=True)
@@ -1000,7 +1007,7 @@ def test_processes_that_exit_with_hidden_tensors_leave_nothing_behind(stage):
         for actor in actors:
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+        wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
 @clause(
@@ -1024,19 +1031,19 @@ def test_groups_whose_processes_exit_normally_leave_nothing_behind(stage, start_
         for actor in (fresh.peer, fresh.bystander, owner):
             check.equal(actor.leave(), 0, "it exits normally")
         sentence = "no segment, temporary file or process is left"
-        nothing_stays(fresh, fresh.ledger.left_behind, sentence)
+        wait_until_empty(fresh, fresh.ledger.left_behind, sentence)
 
 
 # Tensors that are sent on
 
 
-def carriers(stage):
+def channels_pipe_last(stage):
     """Return the claimed channels, queues first and the pipe last."""
     claimed = stage.implementation.channels
-    return [kind for kind in (*KINDS, "pipe") if kind in claimed]
+    return [kind for kind in (*QUEUE_KINDS, "pipe") if kind in claimed]
 
 
-def chain(owner, channel):
+def start_chain(owner, channel):
     """Start two processes; the first sends a tensor to the second, which sends it on.
 
     The owner has not received the second message yet.
@@ -1056,33 +1063,33 @@ def chain(owner, channel):
 @clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # fork shares the manager
 def test_tensor_that_was_sent_on_outlives_the_exits_before_it(owner, peer, stage):
     """First the middle exits and then the maker, before the owner receives."""
-    kind = carriers(stage)[0]
-    maker, middle = chain(owner, kind)
+    kind = channels_pipe_last(stage)[0]
+    maker, middle = start_chain(owner, kind)
     for actor in (middle, maker):
         check.equal(actor.leave(), 0, "it exits normally")
     arrived = owner.get(middle, kind)["onward"]
-    keeps_its_values(arrived, [181, 182, 183])
+    check_values_writable(arrived, [181, 182, 183])
     onward = owner.send(arrived, peer)
-    each_sees_the_writes_of_the_others(arrived, onward)
+    check_shared_memory(arrived, onward)
 
 
 @clause("LIFE-21", vary=("strategy",), prefers="forkserver")  # fork shares the manager
 def test_tensor_that_was_sent_on_outlives_the_kills_before_it(owner, peer, stage):
     """The maker is killed before the owner receives, the middle after that."""
-    kind = carriers(stage)[:2][-1]
-    maker, middle = chain(owner, kind)
+    kind = channels_pipe_last(stage)[:2][-1]
+    maker, middle = start_chain(owner, kind)
     maker.kill()
     arrived = owner.get(middle, kind)["onward"]
     middle.kill()
-    keeps_its_values(arrived, [181, 182, 183])
+    check_values_writable(arrived, [181, 182, 183])
     onward = owner.send(arrived, peer)
-    each_sees_the_writes_of_the_others(arrived, onward)
+    check_shared_memory(arrived, onward)
 
 
 @clause("LIFE-22", start_methods=("fork",), vary=("strategy",), profiles=("share",))
 def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
     """Two children inherit a tensor, the parent drops it; one of them sends it."""
-    before = opened(stage, owner, peer)
+    before = holdings_of(stage, owner, peer)
     tensor = owner.make([191, 192, 193])
     tensor.share()
     children = [owner.start_peer(arguments=tensor, start_method="fork") for _ in "ab"]
@@ -1091,18 +1098,18 @@ def test_forked_children_keep_what_their_parent_drops(owner, peer, stage):
     tensor.drop()
     for one in held:
         check.equal(one.values(), [191, -192, 193], "each child has the values")
-    each_sees_the_writes_of_the_others(*held)
+    check_shared_memory(*held)
     arrived = children[0].send(held[0], owner)
     held[0].drop()
     children[0].kill()
-    each_sees_the_writes_of_the_others(held[1], arrived)
+    check_shared_memory(held[1], arrived)
     arrived.drop()
     children[1].kill()
     stage.end_extra()
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
-def has_only(own, program, stage):
+def check_only_own_descriptors(own, program, stage):
     """Check that a program has no descriptors except `own`, and maps no shared memory.
 
     `own` counts descriptors by their targets.
@@ -1121,20 +1128,22 @@ def test_process_that_becomes_a_program_gives_back_what_it_holds(owner, peer, st
     for actor in (owner, peer):
         actor.drop_all()
     child = owner.start_peer()
-    counts = opened(stage, owner, peer)
+    counts = holdings_of(stage, owner, peer)
     own = Counter(child.system.targets())
     mine, its = owner.make([201, 202]), child.make([203, 204])
-    others = shared_apart(stage, owner, owner.request("act", "make_many", MANY, 205))
+    others = share_separately(
+        stage, owner, owner.request("act", "make_many", MANY_STORAGES, 205)
+    )
     held, arrived = owner.send([mine, *others], child)[0], child.send(its, owner)
     check.equal(held.values(), [201, 202], "the child holds both")
     with child.as_a_program():
-        has_only(own, child, stage)
-        keeps_its_values(mine, [201, 202])
+        check_only_own_descriptors(own, child, stage)
+        check_values_writable(mine, [201, 202])
         onward = owner.send(arrived, peer)
-        each_sees_the_writes_of_the_others(arrived, onward)
+        check_shared_memory(arrived, onward)
         for actor in (owner, peer):
             actor.drop_all()
-        nothing_is_added(counts, stage, owner, peer)
+        check_no_growth(counts, stage, owner, peer)
 
 
 @clause("LIFE-24", vary=("strategy",), starts=True)
@@ -1152,7 +1161,7 @@ def test_received_tensor_outlives_its_channel(owner, peer, stage):
             channel.close(actor)
             channel.drop(actor)
     for tensor, arrived in pairs:
-        each_sees_the_writes_of_the_others(tensor, arrived, child.send(arrived, owner))
+        check_shared_memory(tensor, arrived, child.send(arrived, owner))
 
 
 @clause("LIFE-25", vary=("strategy",))
@@ -1176,10 +1185,10 @@ def test_tensor_is_given_back_however_it_is_let_go_of(sender, receiver, stage):
 
     for number in range(2):
         send_and_let_go(number)
-    before = opened(stage, sender, receiver)
-    for number in range(ROUNDS):
+    before = holdings_of(stage, sender, receiver)
+    for number in range(LEAK_ROUNDS):
         send_and_let_go(number)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("LIFE-13", profiles=("drop-in",), vary=("strategy",), starts=True)
@@ -1190,24 +1199,24 @@ def test_pool_that_is_terminated_amid_its_tasks_leaves_nothing(owner, stage):
     """
 
     def leave_a_pool():
-        tensors = owner.request("act", "make_many", PILE, 60)
+        tensors = owner.request("act", "make_many", FILLING_COUNT, 60)
         with owner.pool() as pool:
             pool.terminate_early(tensors)
         owner.drop_all()
         owner.collect_garbage()
 
     leave_a_pool()
-    before = opened(stage, owner)
+    before = holdings_of(stage, owner)
     leave_a_pool()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
 
 
-LITTLE = 8
+SMALL_COUNT = 8
 """The number of tensors in one message, so small that they may share a segment."""
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
-COMMON = 16 << 20
+MAX_COMMON_SEGMENT = 16 << 20
 """The maximum size in bytes of a segment of several storages."""
 
 
@@ -1225,19 +1234,19 @@ def test_what_stays_of_one_message_keeps_nothing_of_others(
 ):
     """A tensor of the first message stays on either side; the rest is dropped."""
     for side in (sender, receiver):
-        first = sender.request("act", "make_many", LITTLE, 1)
+        first = sender.request("act", "make_many", SMALL_COUNT, 1)
         arrived = sender.send(first, receiver, channel)
-        kept = (first if side is sender else arrived)[LITTLE // 2]
+        kept = (first if side is sender else arrived)[SMALL_COUNT // 2]
         drop_all_but(kept, first, arrived)
-        before = opened(stage, sender, receiver)
-        for number in range(ROUNDS):
-            made = sender.request("act", "make_many", LITTLE, number)
+        before = holdings_of(stage, sender, receiver)
+        for number in range(LEAK_ROUNDS):
+            made = sender.request("act", "make_many", SMALL_COUNT, number)
             got = sender.send(made, receiver, channel)
             wrong = receiver.request("act", "positions_with_wrong_values", got, number)
             check.equal(wrong, [], "each tensor arrives with its value")
             drop_all_but(None, *((made, got)[:: -1 if number % 2 else 1]))
-        nothing_is_added(before, stage, sender, receiver)
-        check.equal(kept.values(), [1 + LITTLE // 2], "what stays keeps its value")
+        check_no_growth(before, stage, sender, receiver)
+        check.equal(kept.values(), [1 + SMALL_COUNT // 2], "what stays keeps its value")
         kept.drop()
 
 
@@ -1246,7 +1255,9 @@ def test_what_stays_of_one_module_keeps_nothing_of_others(owner, stage):
     """A parameter of the first module stays; modules are shared and dropped."""
 
     def shared():
-        module = owner.make_module({f"p{number}": [number] for number in range(LITTLE)})
+        module = owner.make_module(
+            {f"p{number}": [number] for number in range(SMALL_COUNT)}
+        )
         owner.share_module(module)
         return module, owner.parameters(module)
 
@@ -1254,17 +1265,17 @@ def test_what_stays_of_one_module_keeps_nothing_of_others(owner, stage):
     kept = parameters.pop("p3")
     for one in (module, *parameters.values()):
         one.drop()
-    before = opened(stage, owner)
-    for _ in range(ROUNDS):
+    before = holdings_of(stage, owner)
+    for _ in range(LEAK_ROUNDS):
         module, parameters = shared()
         check.equal(parameters["p5"].values(), [5], "sharing keeps the values")
         for one in (module, *parameters.values()):
             one.drop()
-    nothing_is_added(before, stage, owner)
+    check_no_growth(before, stage, owner)
     check.equal(kept.values(), [3], "what stays keeps its value")
 
 
-def of_one_tensor(sizes, before, in_use, stage):
+def bytes_kept(sizes, before, in_use, stage):
     """Return how many bytes of files were added while only one tensor is held.
 
     The file of the tensor counts. Of the other files, the largest ones are left out, as
@@ -1282,21 +1293,21 @@ def of_one_tensor(sizes, before, in_use, stage):
     return needed + sum(others[: max(len(others) - stage.kept, 0)])
 
 
-def keeps_a_bounded_segment(kept, found, stage):
-    """Wait until a tensor keeps a segment of at most `COMMON` bytes.
+def check_kept_size(tensor, measure, stage):
+    """Wait until a tensor keeps a segment of at most `MAX_COMMON_SEGMENT` bytes.
 
     Args:
-        kept: the tensor.
-        found: returns how many bytes the tensor keeps. It gets the file that contains
+        tensor: the tensor.
+        measure: returns how many bytes the tensor keeps. It gets the file that contains
             the tensor, or "" if the implementation does not claim `identity`.
         stage: the stage of the tensor.
     """
-    in_use = file_of(kept) if "identity" in stage.implementation.claims else ""
+    in_use = file_of(tensor) if "identity" in stage.implementation.claims else ""
     eventually(
-        lambda: found(in_use) <= COMMON,
-        f"one tensor keeps a segment of at most {COMMON} bytes",
+        lambda: measure(in_use) <= MAX_COMMON_SEGMENT,
+        f"one tensor keeps a segment of at most {MAX_COMMON_SEGMENT} bytes",
         stage.grace,
-        found=lambda: f"{found(in_use)} bytes",
+        found=lambda: f"{measure(in_use)} bytes",
     )
 
 
@@ -1304,7 +1315,7 @@ def keeps_a_bounded_segment(kept, found, stage):
 def test_one_tensor_of_a_message_keeps_a_bounded_segment(sender, receiver, stage):
     """Of more than fits into one segment, one tensor stays on either side."""
     length = 1 << 14  # 64 KiB
-    count = COMMON // (4 * length) + 4
+    count = MAX_COMMON_SEGMENT // (4 * length) + 4
     for side in (sender, receiver):
         mapped = receiver.request("act", "mapped_sizes")
         files = stage.ledger.sizes_of_files()
@@ -1317,11 +1328,11 @@ def test_one_tensor_of_a_message_keeps_a_bounded_segment(sender, receiver, stage
             named = stage.ledger.sizes_of_files()
             now = receiver.request("act", "mapped_sizes")
             return max(
-                of_one_tensor(named, files, in_use, stage),  # noqa: B023
-                of_one_tensor(now, mapped, in_use, stage),  # noqa: B023
+                bytes_kept(named, files, in_use, stage),  # noqa: B023
+                bytes_kept(now, mapped, in_use, stage),  # noqa: B023
             )
 
-        keeps_a_bounded_segment(kept, found, stage)
+        check_kept_size(kept, found, stage)
         check.equal(kept.read(0), 2, "it keeps its value")
         kept.drop()
 
@@ -1336,20 +1347,22 @@ def test_one_of_many_small_tensors_of_a_message_keeps_a_bounded_segment(
     """
     for side in (sender, receiver):
         files = stage.ledger.sizes_of_files()
-        made = sender.request("act", "make_many", COMMON // PAGE + LITTLE, 40)
+        made = sender.request(
+            "act", "make_many", MAX_COMMON_SEGMENT // PAGE + SMALL_COUNT, 40
+        )
         arrived = sender.send(made, receiver)
         wrong = receiver.request("act", "positions_with_wrong_values", arrived, 40)
         check.equal(wrong, [], "each tensor arrives with its value")
-        kept = (made if side is sender else arrived)[LITTLE]
+        kept = (made if side is sender else arrived)[SMALL_COUNT]
         value = kept.values()
         for actor in (sender, receiver):
             actor.request("act", "drop_all_but", [kept] if actor is side else [])
 
         def found(in_use):
             named = stage.ledger.sizes_of_files()
-            return of_one_tensor(named, files, in_use, stage)  # noqa: B023
+            return bytes_kept(named, files, in_use, stage)  # noqa: B023
 
-        keeps_a_bounded_segment(kept, found, stage)
+        check_kept_size(kept, found, stage)
         check.equal(kept.values(), value, "it keeps its value")
         kept.drop()
 
@@ -1360,15 +1373,15 @@ def test_common_segment_goes_with_the_last_of_its_storages(
 ):
     """Both sides drop what was in a message; a tensor comes back before the last."""
     sender.send(sender.make([1, 2]), receiver, channel).drop()
-    before = opened(stage, sender, receiver)
-    for _ in range(ROUNDS):
-        made = sender.request("act", "make_many", LITTLE, 30)
+    before = holdings_of(stage, sender, receiver)
+    for _ in range(LEAK_ROUNDS):
+        made = sender.request("act", "make_many", SMALL_COUNT, 30)
         arrived = sender.send(made, receiver, channel)
         last = arrived[2]
         drop_all_but(made[0], made)
         drop_all_but(last, arrived)
         back = receiver.send(last, sender, channel)
-        each_sees_the_writes_of_the_others(last, back)
+        check_shared_memory(last, back)
         for one in (last, made[0], back):
             one.drop()
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)

@@ -9,34 +9,34 @@ from contextlib import contextmanager
 
 import pytest
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    answers_of,
-    machinery,
-    nothing_is_added,
-    opened,
-    queues,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_no_growth,
+    claimed_queues,
+    holdings_of,
+    judging,
+    process_counts,
+    wait_for_all,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually
 from sharedtensor_conformance.harness.outcomes import Broken, DeadlineExceeded
 
-ENDLESS = 100_000
+ENDLESS_BATCHES = 100_000
 """A number of batches so large that a worker never puts the last one."""
 
-EPOCH = 100
+EPOCH_BATCHES = 100
 """The number of batches of an epoch."""
 
-EACH = 3
+PER_WORKER = 3
 """The number of batches of each of several workers."""
 
-SMALL, LARGE = 100, 30_000
+SMALL_SIZE, LARGE_SIZE = 100, 30_000
 """The sizes of a batch in bytes, without its tensor. A pipe has room for only a few
 large batches, and for a part of the next one."""
 
 BUFFERS, ELEMENTS, ROUNDS = 3, 16, 100
 
 
-def bounded(kind):
+def with_room_limit(kind):
     """Return a queue like `kind` whose `put` waits for room.
 
     The `put` of a simple queue always waits for room.
@@ -44,21 +44,21 @@ def bounded(kind):
     return "queue_of_two" if kind == "queue" else kind
 
 
-def working(worker, channel, size=LARGE):
+def keep_putting(worker, channel, size=LARGE_SIZE):
     """Make a worker put batches without end; return the pending request."""
-    return worker.start_action("put_batches", channel, 0, ENDLESS, size)
+    return worker.start_action("put_batches", channel, 0, ENDLESS_BATCHES, size)
 
 
-def in_parts(kind):
+def partly_written_size(kind):
     """Return a size of batches in bytes of which the last one is written only in part.
 
     A pipe takes 64 KiB. The bounded queue takes only two batches, so these have to be
     larger.
     """
-    return 100_000 if kind == "queue" else LARGE
+    return 100_000 if kind == "queue" else LARGE_SIZE
 
 
-def waits_for_room(worker, pending, channel, consumer):
+def wait_until_blocked(worker, pending, channel, consumer):
     """Wait until batches can be received and the worker waits in `put`.
 
     If a batch is written in parts, the worker has then written only a part of one.
@@ -69,9 +69,9 @@ def waits_for_room(worker, pending, channel, consumer):
     eventually(pending.is_waiting, f"{worker.name} waits for room", worker.deadline)
 
 
-def end(worker, how):
-    """End a worker by the signal `how`, whatever it does, and wait for its end."""
-    if how == "SIGKILL":
+def end_by_signal(worker, name):
+    """End a worker by the signal `name`, whatever it does, and wait for its end."""
+    if name == "SIGKILL":
         worker.kill()
     else:
         code = worker.terminate()
@@ -87,14 +87,14 @@ def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
     """
 
     def leave_early(kind):
-        channel = owner.open_channel(bounded(kind))
+        channel = owner.open_channel(with_room_limit(kind))
         workers = [owner.start_peer(arguments=channel) for _ in range(2)]
-        pending = [working(worker, channel) for worker in workers]
+        pending = [keep_putting(worker, channel) for worker in workers]
         received = [channel.get(owner) for _ in range(2)]
         for worker, waiting in zip(workers, pending, strict=True):
-            waits_for_room(worker, waiting, channel, owner)
+            wait_until_blocked(worker, waiting, channel, owner)
         for worker in workers:
-            end(worker, how)
+            end_by_signal(worker, how)
         for number, tensor, _ in received:
             check.equal(tensor.values(), [number, -number], "what was received stays")
             tensor.write(0, 7)
@@ -106,12 +106,12 @@ def test_loader_that_is_left_early_leaves_nothing(owner, peer, stage, how):
         for actor in (owner, peer):
             actor.drop_all()
 
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         leave_early(kind)
-    before = opened(stage, owner, peer)
-    for kind in queues(stage):
+    before = holdings_of(stage, owner, peer)
+    for kind in claimed_queues(stage):
         leave_early(kind)
-    nothing_is_added(before, stage, owner, peer)
+    check_no_growth(before, stage, owner, peer)
 
 
 @clause("LOAD-2", vary=("strategy",), channels=("queue",), starts=True)
@@ -119,20 +119,22 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
     """A child puts 3 MB that nobody receives, calls `cancel_join_thread`, and exits."""
     channel = owner.open_channel("queue")
     worker = owner.start_peer(arguments=channel)
-    worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
+    worker.request("act", "put_batches", channel, 0, EPOCH_BATCHES, LARGE_SIZE)
     channel.cancel_join_thread(worker)
     check.equal(worker.leave(), 0, "it exits normally")
 
 
-MANY, SHORT = 1000, 10_000
+FILLING_COUNT, FILLING_SIZE = 1000, 10_000
 """The number of small messages, and the bytes in each. They fill the pipe even if the
 implementation puts the content of large messages elsewhere."""
 
 
-def put_a_pile(worker, channel):
+def fill_pipe(worker, channel):
     """Put more than fits into a pipe, in large messages and in many small ones."""
-    worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
-    worker.request("act", "put_numbered_messages", channel, 0, MANY, SHORT)
+    worker.request("act", "put_batches", channel, 0, EPOCH_BATCHES, LARGE_SIZE)
+    worker.request(
+        "act", "put_numbered_messages", channel, 0, FILLING_COUNT, FILLING_SIZE
+    )
 
 
 ORDERS = (
@@ -156,7 +158,7 @@ def test_worker_may_cancel_the_join_at_any_time(owner, kind):
         "cancel": lambda worker, channel: channel.cancel_join_thread(worker),
         "close": lambda worker, channel: channel.close(worker),
         "put": lambda worker, channel: channel.put(worker, worker.make([1, 2])),
-        "put a pile": put_a_pile,
+        "put a pile": fill_pipe,
     }
     for order in ORDERS:
         channels = [owner.open_channel(kind) for _ in range(2)]
@@ -172,9 +174,9 @@ def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
     """A child puts 3 MB and returns; the owner receives all while it is exiting."""
     channel = owner.open_channel("queue")
     worker = owner.start_peer(arguments=channel)
-    worker.request("act", "put_batches", channel, 0, EPOCH, LARGE)
+    worker.request("act", "put_batches", channel, 0, EPOCH_BATCHES, LARGE_SIZE)
     worker.start_leaving()
-    wrong = owner.request("act", "get_batches", channel, 0, EPOCH, LARGE)
+    wrong = owner.request("act", "get_batches", channel, 0, EPOCH_BATCHES, LARGE_SIZE)
     check.equal(wrong, [], "each batch arrives")
     check.equal(worker.wait_for_exit(), 0, "the worker exits normally")
 
@@ -182,22 +184,30 @@ def test_batches_without_room_arrive_from_a_worker_that_exits(owner):
 @clause("LOAD-3", vary=("strategy",), starts=True)
 def test_worker_that_was_killed_takes_nothing_from_the_others(owner, stage):
     """Two children put three batches each, one is killed, the other puts more."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         killed, other = (owner.start_peer(arguments=channel) for _ in range(2))
-        for number in range(EACH):
+        for number in range(PER_WORKER):
             for worker, first in ((killed, 0), (other, 10)):
-                worker.request("act", "put_batches", channel, first + number, 1, SMALL)
+                worker.request(
+                    "act", "put_batches", channel, first + number, 1, SMALL_SIZE
+                )
         channel.flush(killed)
         killed.kill()
-        other.request("act", "put_batches", channel, 10 + EACH, EACH, SMALL)
-        attempts = [attempt(lambda c=channel: c.get(owner)) for _ in range(3 * EACH)]
+        other.request(
+            "act", "put_batches", channel, 10 + PER_WORKER, PER_WORKER, SMALL_SIZE
+        )
+        attempts = [
+            attempt(lambda c=channel: c.get(owner)) for _ in range(3 * PER_WORKER)
+        ]
         received = [arrived for arrived, refused in attempts if refused is None]
         for number, tensor, _ in received:
             check.equal(tensor.values(), [number, -number], "each has its values")
         numbers = [number for number, _, _ in received]
         others = [number for number in numbers if number >= 10]
-        check.equal(others, list(range(10, 10 + 2 * EACH)), "the other's are all there")
+        check.equal(
+            others, list(range(10, 10 + 2 * PER_WORKER)), "the other's are all there"
+        )
         of_killed = [number for number in numbers if number < 10]
         check.equal(of_killed, sorted(set(of_killed)), "each comes once, in order")
         check.equal(channel.get_within(owner, 0), [], "the queue is empty then")
@@ -210,18 +220,22 @@ def test_worker_that_is_killed_while_it_puts_does_not_stop_the_others(owner, sta
 
     The owner receives until it has the other's.
     """
-    for kind in queues(stage):
-        channel = owner.open_channel(bounded(kind))
+    for kind in claimed_queues(stage):
+        channel = owner.open_channel(with_room_limit(kind))
         killed, other = (owner.start_peer(arguments=channel) for _ in range(2))
-        pending = working(killed, channel, in_parts(kind))
-        waits_for_room(killed, pending, channel, owner)
+        pending = keep_putting(killed, channel, partly_written_size(kind))
+        wait_until_blocked(killed, pending, channel, owner)
         killed.kill()
-        waiting = other.start_action("put_batches", channel, ENDLESS, 1, SMALL)
+        waiting = other.start_action(
+            "put_batches", channel, ENDLESS_BATCHES, 1, SMALL_SIZE
+        )
         found = []
-        while ENDLESS not in found:
+        while ENDLESS_BATCHES not in found:
             arrived, refused = attempt(lambda c=channel: c.get(owner))
             found.append(None if refused else arrived[0])
-            check(len(found) < EPOCH * EACH, "the other's batch is received")
+            check(
+                len(found) < EPOCH_BATCHES * PER_WORKER, "the other's batch is received"
+            )
         numbers = [number for number in found if number is not None]
         check.equal(numbers, sorted(set(numbers)), "each batch is received once")
         waiting.answer()
@@ -239,27 +253,27 @@ def test_pipe_whose_writers_have_gone_says_so(owner):
     for pipe in pipes:
         pipe.close(owner)
         pipe.close_writer(consumer)
-        worker.request("act", "put_batches", pipe, 0, EACH, SMALL)
+        worker.request("act", "put_batches", pipe, 0, PER_WORKER, SMALL_SIZE)
     closed, killed = pipes
     closed.close_writer(worker)
     for pipe in pipes:
-        wrong = consumer.request("act", "get_batches", pipe, 0, EACH, SMALL)
+        wrong = consumer.request("act", "get_batches", pipe, 0, PER_WORKER, SMALL_SIZE)
         check.equal(wrong, [], "what was sent arrives")
-    says_that_it_has_ended(lambda: closed.get(consumer), "its writing end was closed")
+    check_end_of_pipe(lambda: closed.get(consumer), "its writing end was closed")
     waiting = killed.waiting(consumer)
     eventually(waiting.is_waiting, "the consumer waits", consumer.deadline)
     worker.kill()
-    says_that_it_has_ended(waiting.answer, "its writer was killed")
+    check_end_of_pipe(waiting.answer, "its writer was killed")
 
 
-def says_that_it_has_ended(receive, why):
+def check_end_of_pipe(receive, why):
     """Check that a pipe reports its end: `receive` raises `EOFError`."""
     _, refused = attempt(receive)
     found = refused.type if refused else None
     check.equal(found, "EOFError", f"the pipe says that it has ended: {why}")
 
 
-UNREAD = (0, 1, 40)
+UNREAD_COUNTS = (0, 1, 40)
 """The numbers of messages that a process has not read when it ends."""
 
 
@@ -273,13 +287,13 @@ UNREAD = (0, 1, 40)
 @pytest.mark.parametrize("ends_by", ["closing", "exiting"])
 def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by):
     """Children send on pipes of two directions, and end before they read what came."""
-    for unread in UNREAD:
+    for unread in UNREAD_COUNTS:
         pipe = owner.open_channel("duplex_pipe")
         child = owner.start_peer(arguments=pipe)
         pipe.close_writer(owner)
         pipe.close_reader(child)
         owner.request("act", "send_from_reading_end", pipe, unread)
-        worker_puts = (pipe, 0, EACH, SMALL)
+        worker_puts = (pipe, 0, PER_WORKER, SMALL_SIZE)
         child.request("act", "put_numbered_messages", *worker_puts)
         pipe.put(child, {"last": child.make([unread, 9])})
         if ends_by == "closing":
@@ -288,7 +302,7 @@ def test_what_was_sent_arrives_though_its_sender_has_read_nothing(owner, ends_by
             check.equal(child.leave(), 0, "it exits normally")
         lost = owner.request("act", "get_numbered_messages", *worker_puts, 0)
         check.equal(lost, [], f"what is lost where {unread} messages were not read")
-        with about("LIFE-5"):
+        with judging("LIFE-5"):
             arrived = pipe.get(owner)["last"]
             check.equal(arrived.values(), [unread, 9], "the tensor behind arrives")
         _, refused = attempt(lambda p=pipe: p.get(owner))
@@ -302,11 +316,17 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
     """In each of three epochs a new child puts batches, the owner gets all of them."""
 
     def epoch():
-        channels = [owner.open_channel(bounded(kind)) for kind in queues(stage)]
+        channels = [
+            owner.open_channel(with_room_limit(kind)) for kind in claimed_queues(stage)
+        ]
         worker = owner.start_peer(arguments=channels)
         for channel in channels:
-            pending = worker.start_action("put_batches", channel, 0, EPOCH, SMALL)
-            wrong = owner.request("act", "get_batches", channel, 0, EPOCH, SMALL)
+            pending = worker.start_action(
+                "put_batches", channel, 0, EPOCH_BATCHES, SMALL_SIZE
+            )
+            wrong = owner.request(
+                "act", "get_batches", channel, 0, EPOCH_BATCHES, SMALL_SIZE
+            )
             check.equal(wrong, [], "each batch arrives")
             pending.answer()
         check.equal(worker.leave(), 0, "the worker exits")
@@ -317,10 +337,10 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
 
     owner.send(owner.make([1, 2]), peer).drop()
     epoch()
-    before = machinery(stage, owner, peer)
+    before = process_counts(stage, owner, peer)
     for _ in range(2):
         epoch()
-    now = lambda: machinery(stage, owner, peer)  # noqa: E731
+    now = lambda: process_counts(stage, owner, peer)  # noqa: E731
     as_before = lambda: all(map(int.__le__, now(), before))  # noqa: E731
     sentence = "threads, processes and temporary files are as before"
     eventually(as_before, sentence, stage.grace, found=lambda: [before, now()])
@@ -329,42 +349,48 @@ def test_workers_that_come_and_go_add_nothing(owner, peer, stage):
 @clause("LIFE-7", vary=("strategy",), profiles=("lifetime",), starts=True)
 def test_nothing_is_left_of_the_batches_of_a_worker_that_outlives_epochs(owner, stage):
     """A child puts three hundred batches; after the first hundred, nothing is added."""
-    channels = [owner.open_channel(bounded(kind)) for kind in queues(stage)]
+    channels = [
+        owner.open_channel(with_room_limit(kind)) for kind in claimed_queues(stage)
+    ]
     worker = owner.start_peer(arguments=channels)
 
     def epoch():
         for channel in channels:
-            pending = worker.start_action("put_batches", channel, 0, EPOCH, SMALL)
-            wrong = owner.request("act", "get_batches", channel, 0, EPOCH, SMALL)
+            pending = worker.start_action(
+                "put_batches", channel, 0, EPOCH_BATCHES, SMALL_SIZE
+            )
+            wrong = owner.request(
+                "act", "get_batches", channel, 0, EPOCH_BATCHES, SMALL_SIZE
+            )
             check.equal(wrong, [], "each batch arrives")
             pending.answer()
 
     epoch()
-    before = opened(stage, owner, worker)
+    before = holdings_of(stage, owner, worker)
     for _ in range(2):
         epoch()
-    nothing_is_added(before, stage, owner, worker)
+    check_no_growth(before, stage, owner, worker)
 
 
 @contextmanager
-def buffers_in_use(owner, kind):
+def circulating_buffers(owner, kind):
     """Start two children that fill three buffers, which circulate in two queues.
 
     Yield a function and the children. The function makes the owner use the buffers and
     check their content.
     """
-    empty, filled = owner.open_channel(kind), owner.open_channel(bounded(kind))
+    empty, filled = owner.open_channel(kind), owner.open_channel(with_room_limit(kind))
     workers = [owner.start_peer(arguments=[empty, filled]) for _ in range(2)]
     made = [owner.make([-1] * ELEMENTS) for _ in range(BUFFERS)]
     pending = [worker.start_action("fill_buffers", empty, filled) for worker in workers]
 
-    def use():
+    def use_buffers():
         arguments = empty, filled, made, ROUNDS
         wrong = owner.request("act", "use_buffers", *arguments)
         check.equal(wrong, [], "each buffer has what was filled in last, in all places")
 
     try:
-        yield use, workers
+        yield use_buffers, workers
     except DeadlineExceeded:
         raise  # the owner may not answer either; all processes are replaced
     except Broken:
@@ -373,23 +399,23 @@ def buffers_in_use(owner, kind):
         raise
     for _ in workers:
         empty.put(owner, None)
-    answers_of(*pending)
+    wait_for_all(*pending)
 
 
 @clause("RESHARE-2", "MEM-1", vary=("strategy",), starts=True)
 def test_buffers_that_come_back_are_the_same_memory(owner, stage):
     """Two children fill three buffers of the owner a hundred times, in turn."""
-    for kind in queues(stage):
-        with buffers_in_use(owner, kind) as (use, _):
+    for kind in claimed_queues(stage):
+        with circulating_buffers(owner, kind) as (use, _):
             use()
 
 
 @clause("RESHARE-7", vary=("strategy",), starts=True)
 def test_buffers_that_come_back_add_nothing(owner, stage):
     """The same, twice: nothing is added the second time."""
-    for kind in queues(stage):
-        with buffers_in_use(owner, kind) as (use, workers):
+    for kind in claimed_queues(stage):
+        with circulating_buffers(owner, kind) as (use, workers):
             use()
-            before = opened(stage, owner, *workers)
+            before = holdings_of(stage, owner, *workers)
             use()
-            nothing_is_added(before, stage, owner, *workers)
+            check_no_growth(before, stage, owner, *workers)

@@ -4,7 +4,10 @@ The processes of a test write and read in turn in many rounds, without remote ca
 between. So a test finds a write that becomes visible a few microseconds too late.
 """
 
-from sharedtensor_conformance.chapters.stories import answers_of, direct
+from sharedtensor_conformance.chapters.shared_steps import (
+    unthreaded_channel,
+    wait_for_all,
+)
 from sharedtensor_conformance.harness import check, clause
 
 ROUNDS = 100
@@ -20,7 +23,7 @@ LOCKS = ("Lock", "RLock")
 WAYS_TO_END = ("by returning", "by os._exit", "by SIGTERM", "by SIGKILL")
 
 
-def tensors_of_all(actors):
+def share_with_all(actors):
     """Make as many tensors as there are actors, and share them with all actors.
 
     Returns:
@@ -37,12 +40,12 @@ def write_in_turn(actors, channel):
     The messages go from each actor to the next one, and from the last to the first.
     """
     names = [actor.name for actor in actors]
-    tensors = tensors_of_all(actors)
+    tensors = share_with_all(actors)
     pending = [
         actor.start_action("write_in_turn_by_messages", names, channel, own, ROUNDS)
         for actor, own in zip(actors, tensors, strict=True)
     ]
-    for actor, wrong in zip(actors, answers_of(*pending), strict=True):
+    for actor, wrong in zip(actors, wait_for_all(*pending), strict=True):
         check.equal(wrong, [], f"{actor.name} reads what was written before")
 
 
@@ -102,12 +105,12 @@ def write_in_turn_by(primitive, actors, turns):
 
     `turns` has the synchronization object of each actor.
     """
-    tensors = tensors_of_all(actors)
+    tensors = share_with_all(actors)
     pending = [
         actor.start_action("write_in_turn", turns[place], place, tensors[place], ROUNDS)
         for place, actor in enumerate(actors)
     ]
-    for actor, wrong in zip(actors, answers_of(*pending), strict=True):
+    for actor, wrong in zip(actors, wait_for_all(*pending), strict=True):
         read = f"{actor.name} reads what was written before the {primitive}"
         check.equal(wrong, [], read)
 
@@ -120,7 +123,7 @@ def test_no_update_under_a_lock_is_lost(owner, start_method):
     for own, its in zip(locks, child.arguments, strict=True):
         tensor = owner.make([0, 0])
         arrived = owner.send(tensor, child)
-        answers_of(
+        wait_for_all(
             owner.start_action("add_under_a_lock", own, tensor, ROUNDS),
             child.start_action("add_under_a_lock", its, arrived, ROUNDS),
         )
@@ -130,11 +133,11 @@ def test_no_update_under_a_lock_is_lost(owner, start_method):
 @clause("MEM-5", dtypes=("int64",))
 def test_element_that_is_written_meanwhile_is_read_whole(sender, receiver, stage):
     """The sender writes two values by turns; the receiver reads until it is done."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     tensor = sender.make(HALVES_DIFFER[:1], dtype="int64")
     arrived = sender.send(tensor, receiver, channel)
     written = HALVES_DIFFER, WRITES, receiver.name, channel
-    _, found = answers_of(
+    _, found = wait_for_all(
         sender.start_action("write_while_read", tensor, *written),
         receiver.start_action("read_while_written", arrived, sender.name, channel),
     )

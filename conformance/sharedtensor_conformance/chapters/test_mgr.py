@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
     all_strategies,
-    direct,
     files_of_storages,
     kill_managers,
     strategy_set,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import (
     attempt,
@@ -29,32 +29,32 @@ from sharedtensor_conformance.harness.outcomes import Unsupported
 from sharedtensor_conformance.harness.process_tree import wait_until
 from sharedtensor_conformance.harness.stage_folder import folder_for_sockets
 
-LONG = 120
+LONG_NAME_SIZE = 120
 """The length in bytes of a directory's name: longer than the address of a socket."""
 
-CHEAP: dict[str, Any] = {"vary": (), "prefers": "fork"}
+FASTEST_START: dict[str, Any] = {"vary": (), "prefers": "fork"}
 """For tests whose result does not depend on the start method: the fastest is used."""
 
-WITHOUT_A_FORK_SERVER = ("fork", "spawn")
+NO_FORK_SERVER = ("fork", "spawn")
 """The start methods without a fork server. The standard library puts the socket of a
 fork server into the directory for temporary files."""
 
-MODES = (0o000, 0o777)
+EXTREME_UMASKS = (0o000, 0o777)
 """The two extreme umasks: no permission is masked, and all are."""
 
-LARGE = 1 << 20
+LARGE_LENGTH = 1 << 20
 """The number of elements of a tensor of 4 MiB."""
 
-FLOOD = 2000
+FLOOD_MESSAGES = 2000
 """The number of messages of a stranger that reads no answer."""
 
-MANY = 600
+MANY_NAMES = 600
 """The number of names that a process drops. A message for each would fill a socket."""
 
-IDLE = 1.5
+IDLE_SECONDS = 1.5
 """The number of seconds in which a manager without clients may end; it need not."""
 
-SILENT_STRANGERS = 200
+SILENT_CONNECTIONS = 200
 """The number of connections that strangers leave open."""
 
 
@@ -74,7 +74,7 @@ def share_and_send(one, other):
     return tensor, arrived
 
 
-def names_go(stage, fresh, names, sentence):
+def wait_until_removed(stage, fresh, names, sentence):
     """Wait until the `names` are removed, except those that may be kept for later use.
 
     `sentence` describes this state, for the evidence.
@@ -84,22 +84,22 @@ def names_go(stage, fresh, names, sentence):
     eventually(gone, sentence, within=stage.grace, found=there)
 
 
-def managers_go(stage, fresh):
+def wait_until_managers_end(stage, fresh):
     """Wait until the managers of the stage have ended."""
     ended = lambda: not fresh.ledger.managers()  # noqa: E731
     eventually(ended, "the manager has ended", within=stage.grace)
 
 
-def end_all(stage, fresh):
+def kill_all_and_wait(stage, fresh):
     """Kill all actors, and wait until their names are removed."""
     for actor in reversed(fresh.actors.running()):
         if actor.is_alive():
             actor.kill()
-    names_go(stage, fresh, fresh.ledger.segments(), "the names are removed")
+    wait_until_removed(stage, fresh, fresh.ledger.segments(), "the names are removed")
 
 
 @contextlib.contextmanager
-def before_the_manager(stage, strategy):
+def stage_before_manager(stage, strategy):
     """Yield a stage whose owner and peer run, before a manager has been started."""
     with stage.fresh(enter=False) as fresh:
         for actor in (fresh.owner, fresh.peer):
@@ -179,27 +179,27 @@ def test_manager_removes_the_names_of_clients_that_had_dropped_all(stage):
         check(names, "the names are there")
         for dropped in (*tensors, arrived):
             dropped.drop()
-        names_go(stage, fresh, names, "the names are removed")
-        wait_until(lambda: not fresh.ledger.managers(), IDLE)
+        wait_until_removed(stage, fresh, names, "the names are removed")
+        wait_until(lambda: not fresh.ledger.managers(), IDLE_SECONDS)
         again = [share_large(actor) for actor in actors]
         check.equal([tensor.read(0) for tensor in again], [18, 18], "sharing works")
         check(fresh.ledger.segments(), "there are names again")
-        end_all(stage, fresh)
+        kill_all_and_wait(stage, fresh)
 
 
-def users_leave(fresh):
+def exit_all(fresh):
     """Make all actors of the stage exit normally."""
     for actor in (fresh.peer, fresh.bystander, fresh.owner):
         actor.leave()
 
 
-def users_are_killed(fresh):
+def kill_all(fresh):
     """Kill all actors of the stage."""
     for actor in (fresh.owner, fresh.bystander, fresh.peer):
         actor.kill()
 
 
-def manager_goes_away(stage, end):
+def check_manager_ends(stage, end):
     """Share tensors on a stage, end its actors by `end`; check that the manager ends.
 
     Check that the manager's socket and directory are removed, too.
@@ -215,7 +215,7 @@ def manager_goes_away(stage, end):
         temporary = str(fresh.supervision.temporary)
         folders = {os.path.dirname(path) for path in paths} - {temporary}
         end(fresh)
-        managers_go(stage, fresh)
+        wait_until_managers_end(stage, fresh)
         left = [path for path in (*paths, *folders) if os.path.lexists(path)]
         check.equal(left, [], "its socket and directory are removed")
 
@@ -223,13 +223,13 @@ def manager_goes_away(stage, end):
 @clause("MGR-3", profiles=("share",), isolated=True)
 def test_manager_goes_away_after_its_users_have_left(stage):
     """All users of the manager exit normally while they hold tensors."""
-    manager_goes_away(stage, users_leave)
+    check_manager_ends(stage, exit_all)
 
 
 @clause("MGR-3", profiles=("share",), isolated=True)
 def test_manager_goes_away_after_its_users_were_killed(stage):
     """All users of the manager are killed while they hold tensors."""
-    manager_goes_away(stage, users_are_killed)
+    check_manager_ends(stage, kill_all)
 
 
 @clause("MGR-4", profiles=("share",), vary=("strategy",), isolated=True)
@@ -267,7 +267,7 @@ def test_manager_holds_no_socket_of_the_process_that_started_it(stage):
             check.equal(held, set(), "the manager holds no socket of the owner's")
 
 
-@clause("MGR-4", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-4", profiles=("share",), **FASTEST_START, isolated=True)
 def test_manager_holds_no_standard_stream_of_the_process_that_started_it(stage):
     """The owner's output goes to a file, which the manager has no descriptor of."""
     with stage.fresh() as fresh:
@@ -284,10 +284,10 @@ def test_manager_holds_no_standard_stream_of_the_process_that_started_it(stage):
             check(output not in manager["descriptors"], "the manager's does not")
 
 
-@clause("MGR-5", profiles=("share", "strategies"), **CHEAP, isolated=True)
+@clause("MGR-5", profiles=("share", "strategies"), **FASTEST_START, isolated=True)
 def test_manager_is_started_when_it_is_first_needed(stage, strategy):
     """The owner makes tensors, shares under other strategies, and then under this."""
-    with before_the_manager(stage, strategy) as fresh:
+    with stage_before_manager(stage, strategy) as fresh:
         tensor = fresh.owner.make([32, 33, 34])
         others = set(all_strategies(fresh.owner)) - {strategy}
         for other in sorted(others):
@@ -299,17 +299,17 @@ def test_manager_is_started_when_it_is_first_needed(stage, strategy):
         check(fresh.ledger.managers(), "now there is one")
 
 
-ONE_WAY = ("pipe",)
+ONE_WAY_CHANNELS = ("pipe",)
 """The channels on which the second process cannot send back."""
 
 PLAIN_SIZES = [0, 100, 10_000, 100_000, 1_000_000]
 """The sizes in bytes of messages without a tensor. Some do not fit into one packet."""
 
 
-@clause("MGR-5", profiles=("strategies",), **CHEAP, isolated=True)
+@clause("MGR-5", profiles=("strategies",), **FASTEST_START, isolated=True)
 def test_messages_without_tensors_start_no_manager(stage, strategy):
     """Owner and child send each other bytes of all sizes; nobody shares a tensor."""
-    with before_the_manager(stage, strategy) as fresh:
+    with stage_before_manager(stage, strategy) as fresh:
         kinds = stage.implementation.channels
         others = sorted(set(all_strategies(fresh.owner)) - {strategy})
         with strategy_set(fresh.owner, others[0]):
@@ -318,7 +318,7 @@ def test_messages_without_tensors_start_no_manager(stage, strategy):
         child.module.set_sharing_strategy(strategy)
         for channel, kind in zip(channels, kinds, strict=True):
             pairs = [(fresh.owner, child), (child, fresh.owner)]
-            for sender, receiver in pairs[: 1 if kind in ONE_WAY else 2]:
+            for sender, receiver in pairs[: 1 if kind in ONE_WAY_CHANNELS else 2]:
                 arguments = channel, None, PLAIN_SIZES
                 sent = receiver.start_action("get_messages_of_sizes", *arguments)
                 sender.request("act", "put_messages_of_sizes", *arguments)
@@ -326,18 +326,18 @@ def test_messages_without_tensors_start_no_manager(stage, strategy):
         check.equal(fresh.ledger.managers(), [], "nobody has needed a manager")
 
 
-@clause("MGR-6", profiles=("share", "strategies"), **CHEAP, isolated=True)
+@clause("MGR-6", profiles=("share", "strategies"), **FASTEST_START, isolated=True)
 def test_process_without_standard_streams_is_served(stage, strategy):
     """The owner closes its standard streams, and starts the manager then."""
-    with before_the_manager(stage, strategy) as fresh:
+    with stage_before_manager(stage, strategy) as fresh:
         for descriptor in range(3):
             fresh.owner.system.close_descriptor(descriptor)
         share_and_send(fresh.owner, fresh.peer)
         share_and_send(fresh.peer, fresh.owner)
-        end_all(stage, fresh)
+        kill_all_and_wait(stage, fresh)
 
 
-def shares_in(stage, folder):
+def check_sharing_in(stage, folder):
     """Share tensors while `folder` is the directory for temporary files.
 
     Then kill all actors, and wait until their names and the manager are gone.
@@ -345,30 +345,30 @@ def shares_in(stage, folder):
     with stage.fresh(environment={"TMPDIR": str(folder)}) as fresh:
         share_and_send(fresh.owner, fresh.peer)
         check(fresh.ledger.managers(), "there is a manager")
-        end_all(stage, fresh)
-        managers_go(stage, fresh)
+        kill_all_and_wait(stage, fresh)
+        wait_until_managers_end(stage, fresh)
 
 
 @clause(
     "MGR-7",
     profiles=("share",),
-    **CHEAP,
-    start_methods=WITHOUT_A_FORK_SERVER,
+    **FASTEST_START,
+    start_methods=NO_FORK_SERVER,
     isolated=True,
 )
 def test_manager_works_under_a_directory_with_a_long_path(stage, tmp_path):
     """The directory's path is longer than the address of a socket can be."""
-    folder = tmp_path / ("long" * (LONG // 4))
+    folder = tmp_path / ("long" * (LONG_NAME_SIZE // 4))
     folder.mkdir()
-    shares_in(stage, folder)
+    check_sharing_in(stage, folder)
     check.equal(list(folder.iterdir()), [], "nothing is left in the directory")
 
 
 @clause(
     "MGR-7",
     profiles=("share",),
-    **CHEAP,
-    start_methods=WITHOUT_A_FORK_SERVER,
+    **FASTEST_START,
+    start_methods=NO_FORK_SERVER,
     isolated=True,
 )
 def test_manager_works_under_a_directory_with_a_name_of_any_letters(stage):
@@ -377,29 +377,29 @@ def test_manager_works_under_a_directory_with_a_name_of_any_letters(stage):
     with tempfile.TemporaryDirectory(prefix="sts-", dir=folder_for_sockets()) as short:
         folder = Path(short, "a b'\n\u00e9\u4e2d")
         folder.mkdir()
-        shares_in(stage, folder)
+        check_sharing_in(stage, folder)
         check.equal(list(folder.iterdir()), [], "nothing is left in the directory")
 
 
-@clause("MGR-8", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-8", profiles=("share",), **FASTEST_START, isolated=True)
 def test_manager_does_without_a_directory_that_is_missing(stage, tmp_path):
     """The directory for temporary files has been removed."""
-    shares_in(stage, tmp_path / "gone")
+    check_sharing_in(stage, tmp_path / "gone")
 
 
-@clause("MGR-8", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-8", profiles=("share",), **FASTEST_START, isolated=True)
 def test_manager_does_without_a_directory_that_is_a_file(stage, tmp_path):
     """The directory for temporary files is a file."""
     file = tmp_path / "file"
     file.touch()
-    shares_in(stage, file)
+    check_sharing_in(stage, file)
 
 
-@clause("MGR-9", profiles=("share", "strategies"), **CHEAP, isolated=True)
+@clause("MGR-9", profiles=("share", "strategies"), **FASTEST_START, isolated=True)
 def test_umask_does_not_matter(stage, strategy):
     """Owner and peer mask nothing or everything before the manager is started."""
-    for mask in MODES:
-        with before_the_manager(stage, strategy) as fresh:
+    for mask in EXTREME_UMASKS:
+        with stage_before_manager(stage, strategy) as fresh:
             for actor in (fresh.owner, fresh.peer):
                 actor.system.set_umask(mask)
             share_and_send(fresh.owner, fresh.peer)
@@ -409,10 +409,10 @@ def test_umask_does_not_matter(stage, strategy):
             for name in names:
                 mode = fresh.ledger.segment_status(name)["mode"]
                 check.equal(mode & 0o600, 0o600, "its user may read and write the file")
-            end_all(stage, fresh)
+            kill_all_and_wait(stage, fresh)
 
 
-@clause("MGR-10", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-10", profiles=("share",), **FASTEST_START, isolated=True)
 def test_names_of_a_killed_client_go_while_others_live(stage):
     """The peer shares, sends and receives, and is killed; the bystander uses names."""
     with stage.fresh() as fresh:
@@ -428,12 +428,14 @@ def test_names_of_a_killed_client_go_while_others_live(stage):
         lost = files_of_storages(fresh, names, 6)
         peer.kill()
         share_and_send(bystander, owner)
-        names_go(stage, fresh, lost, "the names that the peer held are removed")
+        wait_until_removed(
+            stage, fresh, lost, "the names that the peer held are removed"
+        )
         check(names <= fresh.ledger.segments(), "the names that others hold are not")
         check.equal(kept[1].values(), [25, 28, 27], "and have their values")
 
 
-@clause("MGR-10", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-10", profiles=("share",), **FASTEST_START, isolated=True)
 def test_names_that_others_made_go_with_the_client_that_held_them_last(stage):
     """The owner makes large tensors, which only the peer holds when it is killed.
 
@@ -444,15 +446,17 @@ def test_names_that_others_made_go_with_the_client_that_held_them_last(stage):
         kept = share_and_send(owner, fresh.bystander)
         before, held = fresh.ledger.segments(), []
         for number in range(fresh.kept + 2):
-            tensor = owner.make_long(LARGE, number)
+            tensor = owner.make_long(LARGE_LENGTH, number)
             held.append(owner.send(tensor, peer))
             tensor.drop()
-        found = [tensor.read(LARGE - 1) for tensor in held]
+        found = [tensor.read(LARGE_LENGTH - 1) for tensor in held]
         check.equal(found, list(range(len(held))), "the peer holds them")
         lost = fresh.ledger.segments() - before
         check(lost, "they have names")
         peer.kill()
-        names_go(stage, fresh, lost, "the names that the peer held are removed")
+        wait_until_removed(
+            stage, fresh, lost, "the names that the peer held are removed"
+        )
         check.equal(kept[1].values(), [25, 28, 27], "what others hold has its values")
 
 
@@ -478,7 +482,7 @@ def test_end_of_a_client_takes_nothing_from_the_others(stage):
         )
         check.equal(first.values(), [41, 42, 43], "the last one has the values")
         peer.kill()
-        names_go(stage, fresh, names, "the names go with the last")
+        wait_until_removed(stage, fresh, names, "the names go with the last")
 
 
 @clause("MGR-11", profiles=("share",), vary=(), start_methods=("fork",))
@@ -497,7 +501,7 @@ def test_end_of_a_child_takes_nothing_from_its_parent(owner, bystander, stage):
         check.equal(arrived.values(), [44, 45, 46], "the parent can send it")
         arrived.drop()
     tensor.drop()
-    names_go(stage, stage, names, "the name goes with the parent's tensor")
+    wait_until_removed(stage, stage, names, "the name goes with the parent's tensor")
 
 
 @clause("MGR-11", profiles=("share",), vary=(), start_methods=("fork",), isolated=True)
@@ -514,22 +518,24 @@ def test_end_of_a_parent_takes_nothing_from_its_child(stage):
         check.equal(inherited.values(), [47, 48, 49], "the child has the values")
         check(names <= fresh.ledger.segments(), "the name stays")
         child.kill()
-        names_go(stage, fresh, fresh.ledger.segments(), "the names go with the child")
+        wait_until_removed(
+            stage, fresh, fresh.ledger.segments(), "the names go with the child"
+        )
 
 
-def nothing_is_left(fresh):
+def check_nothing_left(fresh):
     """Wait until no segment, no process and no temporary file is left."""
     left = fresh.ledger.left_behind
     eventually(lambda: not left(), "nothing is left", fresh.grace, found=left)
 
 
-def all_exit_normally(fresh):
+def check_all_exit(fresh):
     """Make all running actors exit normally, the owner last."""
     for actor in reversed(fresh.actors.running()):
         check.equal(actor.leave(), 0, "the process exits normally")
 
 
-@clause("MGR-12", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-12", profiles=("share",), **FASTEST_START, isolated=True)
 def test_tensors_outlive_their_manager(stage):
     """The manager is killed while owner and peer hold tensors of one another's."""
     with stage.fresh() as fresh:
@@ -546,10 +552,12 @@ def test_tensors_outlive_their_manager(stage):
             check.equal(arrived.read(2), 54, "and the receiver the sender's")
 
 
-@clause("MGR-13", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-13", profiles=("share",), **FASTEST_START, isolated=True)
 def test_process_without_its_manager_gets_an_exception_at_worst(stage):
     """The manager is killed; then the owner shares, sends and drops, and exits."""
-    channel = direct(stage)  # sends in the calling thread, which gets the exception
+    channel = unthreaded_channel(
+        stage
+    )  # sends in the calling thread, which gets the exception
     with stage.fresh() as fresh:
         owner, peer = fresh.owner, fresh.peer
         before, arrived = share_and_send(owner, peer)
@@ -563,10 +571,10 @@ def test_process_without_its_manager_gets_an_exception_at_worst(stage):
                 attempt(tensor.drop)
         attempt(arrived.drop)
         check(owner.is_alive() and peer.is_alive(), "both go on")
-        all_exit_normally(fresh)
+        check_all_exit(fresh)
 
 
-@clause("MGR-14", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-14", profiles=("share",), **FASTEST_START, isolated=True)
 def test_manager_that_was_killed_is_replaced(stage):
     """The manager is killed; sharing and sending go on, and all exit normally."""
     with stage.fresh() as fresh:
@@ -578,10 +586,10 @@ def test_manager_that_was_killed_is_replaced(stage):
         check.equal(owner.send(before, peer).values(), [25, 28, 27], "as from before")
         onward = peer.send(arrived, owner)
         check.equal(onward.values(), [25, 28, 27], "in both directions")
-        all_exit_normally(fresh)
+        check_all_exit(fresh)
 
 
-@clause("MGR-13", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-13", profiles=("share",), **FASTEST_START, isolated=True)
 def test_successor_of_a_killed_manager_leaves_nothing_behind(stage):
     """The manager is killed; who can goes on to share; all exit normally."""
     with stage.fresh() as fresh:
@@ -590,21 +598,21 @@ def test_successor_of_a_killed_manager_leaves_nothing_behind(stage):
         kill_managers(stage, fresh)
         for sender, receiver in ((owner, peer), (peer, owner)):
             attempt(lambda s=sender, r=receiver: share_and_send(s, r))
-        all_exit_normally(fresh)
-        nothing_is_left(fresh)
+        check_all_exit(fresh)
+        check_nothing_left(fresh)
 
 
-@clause("MGR-13", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-13", profiles=("share",), **FASTEST_START, isolated=True)
 def test_killed_manager_leaves_nothing_behind(stage):
     """The manager is killed, and its clients exit normally without another word."""
     with stage.fresh() as fresh:
         share_and_send(fresh.owner, fresh.peer)
         kill_managers(stage, fresh)
-        all_exit_normally(fresh)
-        nothing_is_left(fresh)
+        check_all_exit(fresh)
+        check_nothing_left(fresh)
 
 
-@clause("MGR-13", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-13", profiles=("share",), **FASTEST_START, isolated=True)
 def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
     """The manager is stopped; a tensor is put and dropped; the manager is killed."""
     with stage.fresh() as fresh:
@@ -616,11 +624,11 @@ def test_what_a_killed_manager_has_not_read_is_not_lost(stage):
         owner.put(tensor, peer)
         tensor.drop()
         kill_managers(stage, fresh)
-        all_exit_normally(fresh)
-        nothing_is_left(fresh)
+        check_all_exit(fresh)
+        check_nothing_left(fresh)
 
 
-@clause("MGR-14", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-14", profiles=("share",), **FASTEST_START, isolated=True)
 def test_silent_process_keeps_its_names_when_its_manager_was_killed(stage):
     """The manager is killed; the peer shares and exits; then the owner sends."""
     with stage.fresh() as fresh:
@@ -634,10 +642,10 @@ def test_silent_process_keeps_its_names_when_its_manager_was_killed(stage):
         wait_until(lambda: not fresh.ledger.managers(), stage.grace / 2)
         onward = owner.send(tensor, bystander)
         check.equal(onward.values(), [25, 28, 27], "the owner can still send")
-        all_exit_normally(fresh)
+        check_all_exit(fresh)
 
 
-@clause("MGR-15", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-15", profiles=("share",), **FASTEST_START, isolated=True)
 def test_signals_to_its_clients_do_not_end_the_manager(stage):
     """The group gets three signals, of which the bystander dies and the others not."""
     numbers = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
@@ -661,7 +669,7 @@ def test_signals_to_its_clients_do_not_end_the_manager(stage):
             names <= fresh.ledger.segments(),
             "and has removed nothing of the others'",
         )
-        end_all(stage, fresh)
+        kill_all_and_wait(stage, fresh)
 
 
 def connect(path):
@@ -683,7 +691,7 @@ def connect(path):
     return None
 
 
-def say(stranger, *messages):
+def send_raw(stranger, *messages):
     """Send messages until the manager takes no more."""
     with contextlib.suppress(OSError):
         for message in messages:
@@ -696,35 +704,35 @@ def says_nothing(stranger):
 
 def sends_half_a_message(stranger):
     """Send three bytes, and no more."""
-    say(stranger, b"\0\1\2")
+    send_raw(stranger, b"\0\1\2")
 
 
 def closes_half_way(stranger):
     """Send one byte, and shut down the sending direction."""
-    say(stranger, b"\1")
+    send_raw(stranger, b"\1")
     stranger.shutdown(socket.SHUT_WR)
 
 
 def reads_no_answer(stranger):
     """Shut down the receiving direction, and send messages."""
     stranger.shutdown(socket.SHUT_RD)
-    say(stranger, *[bytes([number]) * 9 for number in range(256)])
+    send_raw(stranger, *[bytes([number]) * 9 for number in range(256)])
 
 
 def sends_random_bytes(stranger):
     """Send messages of random bytes, with several lengths."""
     chance = random.Random(60)
-    say(stranger, *[chance.randbytes(length) for length in (1, 7, 64, 300, 4096)])
+    send_raw(stranger, *[chance.randbytes(length) for length in (1, 7, 64, 300, 4096)])
 
 
 def sends_a_long_message(stranger):
     """Send a message that is much too long."""
-    say(stranger, b"H" + bytes(100_000))
+    send_raw(stranger, b"H" + bytes(100_000))
 
 
 def floods(stranger):
-    """Send `FLOOD` messages."""
-    say(stranger, *[b"S01234567"] * FLOOD)
+    """Send `FLOOD_MESSAGES` messages."""
+    send_raw(stranger, *[b"S01234567"] * FLOOD_MESSAGES)
 
 
 ABUSES = (
@@ -751,7 +759,7 @@ def sockets_of(fresh):
     return paths
 
 
-def strangers_come(paths, strangers, abuse):
+def connect_strangers(paths, strangers, abuse):
     """Connect a stranger to each of the `paths`, let it do `abuse`, and keep it open.
 
     Args:
@@ -769,7 +777,7 @@ def strangers_come(paths, strangers, abuse):
     return len(came)
 
 
-def somebody_came(count):
+def require_connection(count):
     """Require that at least one stranger was connected.
 
     Raises:
@@ -779,7 +787,7 @@ def somebody_came(count):
         raise Unsupported("strangers cannot connect to the manager's socket")
 
 
-def clients_are_served(stage, fresh, abuse):
+def check_clients_served(stage, fresh, abuse):
     """Check that clients can share, send and drop after `abuse`, and names are removed.
 
     `abuse` says what the stranger did, for the evidence.
@@ -792,10 +800,10 @@ def clients_are_served(stage, fresh, abuse):
         for tensor in share_and_send(one, other):
             tensor.drop()
         names = fresh.ledger.segments() - before
-        names_go(stage, fresh, names, f"names go though a stranger {abuse}")
+        wait_until_removed(stage, fresh, names, f"names go though a stranger {abuse}")
 
 
-@clause("MGR-16", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-16", profiles=("share",), **FASTEST_START, isolated=True)
 def test_strangers_disturb_nobody(stage):
     """Strangers connect one after another, misbehave and stay; clients are served."""
     with stage.fresh() as fresh, ExitStack() as strangers:
@@ -806,8 +814,8 @@ def test_strangers_disturb_nobody(stage):
         )
         came = 0
         for abuse in ABUSES:
-            came += strangers_come(sockets_of(fresh), strangers, abuse)
-            clients_are_served(stage, fresh, abuse.__name__.replace("_", " "))
+            came += connect_strangers(sockets_of(fresh), strangers, abuse)
+            check_clients_served(stage, fresh, abuse.__name__.replace("_", " "))
         check.equal(
             {m["pid"] for m in fresh.ledger.managers()}, pids, "the manager lives on"
         )
@@ -815,26 +823,26 @@ def test_strangers_disturb_nobody(stage):
             names <= fresh.ledger.segments(),
             "and has removed nothing of its clients'",
         )
-        somebody_came(came)
+        require_connection(came)
         check.equal(kept[1].values(), [25, 28, 27], "who have their values")
         strangers.close()
-        end_all(stage, fresh)
+        kill_all_and_wait(stage, fresh)
 
 
-@clause("MGR-16", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-16", profiles=("share",), **FASTEST_START, isolated=True)
 def test_crowd_of_silent_strangers_disturbs_nobody(stage):
     """Two hundred strangers come and say nothing; a new client is served too."""
     with stage.fresh() as fresh, ExitStack() as strangers:
         share_one(fresh.owner, [61, 62])
         paths = sockets_of(fresh)
         came = sum(
-            strangers_come(paths, strangers, says_nothing)
-            for _ in range(SILENT_STRANGERS)
+            connect_strangers(paths, strangers, says_nothing)
+            for _ in range(SILENT_CONNECTIONS)
         )
-        somebody_came(came)
-        clients_are_served(stage, fresh, "came with many")
+        require_connection(came)
+        check_clients_served(stage, fresh, "came with many")
         strangers.close()
-        end_all(stage, fresh)
+        kill_all_and_wait(stage, fresh)
 
 
 @clause("MGR-17", profiles=("share",), vary=(), isolated=True)
@@ -850,7 +858,7 @@ def test_processes_can_need_their_first_manager_at_once(stage):
         for tensor, other in zip(tensors, reversed(actors), strict=True):
             arrived = tensor.actor.send(tensor, other)
             check.equal(arrived.values(), [64, 65], "each can send to the other")
-        end_all(stage, fresh)
+        kill_all_and_wait(stage, fresh)
 
 
 @contextlib.contextmanager
@@ -862,7 +870,7 @@ def managers_stopped(fresh):
         yield
 
 
-@clause("MGR-18", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-18", profiles=("share",), **FASTEST_START, isolated=True)
 def test_names_go_that_were_dropped_while_the_manager_read_nothing(stage):
     """The manager is stopped; the peer drops more names than a socket takes messages.
 
@@ -871,18 +879,18 @@ def test_names_go_that_were_dropped_while_the_manager_read_nothing(stage):
     with stage.fresh() as fresh:
         kept = share_one(fresh.owner, [67, 68])
         own = fresh.ledger.segments()
-        for tensor in fresh.peer.request("act", "make_many", MANY, 69):
+        for tensor in fresh.peer.request("act", "make_many", MANY_NAMES, 69):
             tensor.share()
         names = fresh.ledger.segments() - own
         with managers_stopped(fresh):
             fresh.peer.drop_all()
         share_one(fresh.peer, [70, 71])
-        names_go(stage, fresh, names, "all that were dropped are removed")
+        wait_until_removed(stage, fresh, names, "all that were dropped are removed")
         check(own <= fresh.ledger.segments(), "and no other is")
         check.equal(kept.values(), [67, 68], "which its holder can use")
 
 
-@clause("MGR-18", profiles=("share",), **CHEAP, isolated=True)
+@clause("MGR-18", profiles=("share",), **FASTEST_START, isolated=True)
 def test_stopped_manager_stops_nobody(stage):
     """The manager is stopped; owner and peer use, drop, share and send tensors."""
     with stage.fresh() as fresh:
@@ -897,7 +905,7 @@ def test_stopped_manager_stops_nobody(stage):
             check(fresh.peer.is_alive(), "all go on")
             for one in (tensor, arrived, *(later or ())):
                 one.drop()
-        names_go(
+        wait_until_removed(
             stage,
             fresh,
             fresh.ledger.segments(),

@@ -2,12 +2,12 @@
 
 import itertools
 
-from sharedtensor_conformance.chapters.stories import (
-    ROUNDS,
-    about,
-    each_sees_the_writes_of_the_others,
-    nothing_is_added,
-    opened,
+from sharedtensor_conformance.chapters.shared_steps import (
+    LEAK_ROUNDS,
+    check_no_growth,
+    check_shared_memory,
+    holdings_of,
+    judging,
     sender_and_receiver,
     several_strategies,
     strategy_set,
@@ -15,7 +15,7 @@ from sharedtensor_conformance.chapters.stories import (
 from sharedtensor_conformance.harness import check, clause
 from sharedtensor_conformance.harness.matrix import LAYOUTS
 
-MANY = 200
+MANY_STORAGES = 200
 """A number of storages, larger than an implementation is expected to search through."""
 
 
@@ -26,7 +26,7 @@ def test_sharing_a_sent_tensor_again_keeps_the_receiver(sender, receiver):
     arrived = sender.send(tensor, receiver)
     for shared in (tensor, arrived, tensor):
         shared.share()
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_shared_memory(tensor, arrived)
 
 
 @clause("RESHARE-1", profiles=("identity",), vary=("strategy",))
@@ -42,7 +42,7 @@ def test_sharing_a_shared_tensor_again_leaves_its_address(sender, receiver, chan
         arrived.share()
         check.equal(tensor.address(), shared_at, "the sender's address is the same")
         check.equal(arrived.address(), arrived_at, "and so is the receiver's")
-    each_sees_the_writes_of_the_others(tensor, arrived)
+    check_shared_memory(tensor, arrived)
 
 
 @clause("RESHARE-2")
@@ -50,7 +50,7 @@ def test_tensor_sent_again_is_the_same_memory(sender, receiver, channel):
     """The sender sends one tensor three times to one process; all write in turn."""
     tensor = sender.make([7, 8, 9, 10])
     arrived = [sender.send(tensor, receiver, channel) for _ in range(3)]
-    each_sees_the_writes_of_the_others(*arrived, tensor)
+    check_shared_memory(*arrived, tensor)
 
 
 @clause("RESHARE-2", vary=("strategy",))
@@ -63,7 +63,7 @@ def test_tensor_sent_later_to_another_process_is_the_same_memory(
     tensor.write(0, 110)
     second = sender.send(tensor, bystander)
     check.equal(second.values(), [110, 12, 13], "the later one reads the write")
-    each_sees_the_writes_of_the_others(second, first, tensor)
+    check_shared_memory(second, first, tensor)
 
 
 @clause("RESHARE-2", vary=("strategy",))
@@ -72,7 +72,7 @@ def test_tensor_sent_again_after_the_first_was_dropped_is_shared(sender, receive
     tensor = sender.make([14, 15, 16])
     for _ in range(3):
         arrived = sender.send(tensor, receiver)
-        each_sees_the_writes_of_the_others(arrived, tensor)
+        check_shared_memory(arrived, tensor)
         arrived.drop()
 
 
@@ -99,7 +99,7 @@ def test_forked_child_does_what_its_parent_did_last(owner, peer):
             sender.send(tensor, receiver)
             for sender, tensor, receiver in ways[:: -1 if number % 2 else 1]
         ]
-        each_sees_the_writes_of_the_others(held, there, inherited, *arrived)
+        check_shared_memory(held, there, inherited, *arrived)
 
 
 @clause("RESHARE-3", vary=("strategy",))
@@ -134,12 +134,12 @@ def test_storage_of_a_base_and_its_view_is_mapped_once(sender, receiver):
 @clause("RESHARE-3", vary=("strategy",))
 def test_storage_received_again_among_many_is_mapped_once(sender, receiver):
     """The receiver holds two hundred tensors when the first of them come again."""
-    tensors = [sender.make([number, 34]) for number in range(MANY)]
+    tensors = [sender.make([number, 34]) for number in range(MANY_STORAGES)]
     held = sender.send(tensors, receiver)
-    for number in (0, 1, MANY - 1):
+    for number in (0, 1, MANY_STORAGES - 1):
         again = sender.send(tensors[number], receiver)
         check.equal(again.address(), held[number].address(), "both have one address")
-        each_sees_the_writes_of_the_others(tensors[number], held[number], again)
+        check_shared_memory(tensors[number], held[number], again)
 
 
 @clause("RESHARE-4", vary=("strategy",))
@@ -198,7 +198,7 @@ def test_received_tensor_that_is_sent_on_is_one_memory(
     tensor = sender.make([26, 27, 28, 29])
     arrived = sender.send(tensor, receiver, channel)
     onward = receiver.send(arrived, bystander, channel)
-    each_sees_the_writes_of_the_others(tensor, arrived, onward)
+    check_shared_memory(tensor, arrived, onward)
 
 
 @clause("RESHARE-5", vary=("strategy",))
@@ -208,7 +208,7 @@ def test_tensor_that_went_round_is_still_one_memory(sender, receiver, bystander)
     arrived = sender.send(tensor, receiver)
     onward = receiver.send(arrived, bystander)
     again = bystander.send(onward, receiver)
-    each_sees_the_writes_of_the_others(tensor, arrived, onward, again)
+    check_shared_memory(tensor, arrived, onward, again)
 
 
 @clause("RESHARE-6", vary=("strategy",))
@@ -237,12 +237,12 @@ def test_grad_named_beside_its_tensor_arrives_as_one_tensor(sender, receiver):
         found = dict(zip((one.key for one in message), arrived, strict=True))
         there, its_grad, its_second = (found[t.key] for t in (tensor, grad, second))
         for one, name in ((there, its_grad), (its_grad, its_second)):
-            with about("GRAD-9"):
+            with judging("GRAD-9"):
                 check(one.grad() is not None, "the grad has arrived")
             check(one.grad().same_object_as(name), "both names are one tensor")
-        with about("GRAD-9"):
+        with judging("GRAD-9"):
             check(its_second.grad() is None, "the last one has none")
-            each_sees_the_writes_of_the_others(second, its_second)
+            check_shared_memory(second, its_second)
         for one in arrived:
             one.drop()
 
@@ -272,7 +272,7 @@ def test_buffer_that_goes_round_and_round_costs_nothing(
         arrived.drop()
 
     go_round()
-    before = opened(stage, sender, receiver)
-    for _ in range(ROUNDS):
+    before = holdings_of(stage, sender, receiver)
+    for _ in range(LEAK_ROUNDS):
         go_round()
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)

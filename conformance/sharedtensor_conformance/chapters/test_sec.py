@@ -7,37 +7,39 @@ import stat
 from contextlib import contextmanager
 from functools import partial
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    direct,
-    each_sees_the_writes_of_the_others,
-    each_storage_has_a_segment,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_no_growth,
+    check_shared_memory,
     files_of_storages,
-    hold_other_tensors,
-    nothing_is_added,
-    only_name,
-    opened,
+    holdings_of,
+    judging,
+    new_segment_name,
+    overwrite_freed_memory,
+    require_segment_per_storage,
     sender_and_receiver,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
 from sharedtensor_conformance.harness.outcomes import Unsupported
 
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
-NAMES = 20
-FORBIDDEN = ("EACCES", "EPERM")
+GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+NAME_COUNT = 20
+ACCESS_ERRORS = ("EACCES", "EPERM")
 LIES = ("size", "window", "outside", "truncated")
-FAR = 1 << 20
+LARGE_EXCESS = 1 << 20
 """The excess of a false claim, in bytes or elements, if a test needs only one."""
 
 
-ELEMENTS, WIDTH = 3, 4
+ELEMENTS, ITEM_SIZE = 3, 4
 PAGE = os.sysconf("SC_PAGE_SIZE")
-REST = PAGE - ELEMENTS * WIDTH  # bytes from the end of the tensor to that of its page
-BOUNDARIES = (1, REST - 1, REST, REST + 1, PAGE, FAR)
+PAGE_REST = PAGE - ELEMENTS * ITEM_SIZE
+"""The number of bytes from the end of the tensor to the end of its page."""
+
+BOUNDARIES = (1, PAGE_REST - 1, PAGE_REST, PAGE_REST + 1, PAGE, LARGE_EXCESS)
 OVERFLOWING = (2**32, 2**62, 2**63 - 1, 2**64)
-CLAIMS = (
+FALSE_CLAIMS = (
     *(("size", bytes_more) for bytes_more in (*BOUNDARIES, *OVERFLOWING)),
-    *(("window", -(-more // WIDTH)) for more in BOUNDARIES[2:]),
+    *(("window", -(-more // ITEM_SIZE)) for more in BOUNDARIES[2:]),
     *(("window", elements) for elements in (1, 2, *OVERFLOWING)),
 )
 """False claims about a tensor of `ELEMENTS` float32: the kind of lie, and the excess.
@@ -46,11 +48,13 @@ The excess of ``size`` is in bytes, and that of ``window`` in elements.
 """
 
 
-def check_that_owner_alone_has_access(stage, names):
+def check_only_user_has_access(stage, names):
     """Check that only the user has access to the segments with these names."""
     for name in names:
         status = stage.ledger.segment_status(name)
-        check.equal(status["mode"] & OTHERS, 0, "group and others may do nothing")
+        check.equal(
+            status["mode"] & GROUP_AND_OTHERS, 0, "group and others may do nothing"
+        )
         check.equal(status["uid"], os.getuid(), "it belongs to the user")
 
 
@@ -60,10 +64,10 @@ def test_segment_is_accessible_to_its_owner_alone(sender, receiver, channel, sta
     before = stage.ledger.segments()
     tensor = sender.make([1, 2, 3])
     sender.put(tensor, receiver, channel)
-    check_that_owner_alone_has_access(stage, files_of_storages(stage, before, 1))
+    check_only_user_has_access(stage, files_of_storages(stage, before, 1))
     arrived = receiver.get(sender, channel)
     check.equal(arrived.values(), [1, 2, 3], "the tensor arrives")
-    check_that_owner_alone_has_access(stage, files_of_storages(stage, before, 1))
+    check_only_user_has_access(stage, files_of_storages(stage, before, 1))
 
 
 @clause("SEC-1", profiles=("share",), vary=("strategy",))
@@ -73,7 +77,7 @@ def test_segment_shared_on_request_is_accessible_to_its_owner_alone(owner, stage
     for size in (1, 100, 3000):
         owner.make([n + 0.5 for n in range(size)]).share()
     names = files_of_storages(stage, before, 3)
-    check_that_owner_alone_has_access(stage, names)
+    check_only_user_has_access(stage, names)
 
 
 @clause("SEC-2", profiles=("share",), vary=(), prefers="fork", isolated=True)
@@ -87,7 +91,7 @@ def test_socket_of_the_manager_lies_in_a_directory_of_its_user_alone(stage):
         check(managers, "there is a manager")
         for path in named_sockets(managers):
             status = os.stat(os.path.dirname(path))
-            forbidden = status.st_mode & OTHERS
+            forbidden = status.st_mode & GROUP_AND_OTHERS
             check.equal(forbidden, 0, "group and others may do nothing there")
             check.equal(status.st_uid, os.getuid(), "it belongs to the user")
 
@@ -122,12 +126,12 @@ def test_segment_is_closed_to_others_under_a_umask_of_zero(sender, receiver, sta
         tensor = sender.make([4, 5, 6])
         arrived = sender.send(tensor, receiver)
     names = files_of_storages(stage, before, 1)
-    check_that_owner_alone_has_access(stage, names)
+    check_only_user_has_access(stage, names)
     for name in names:
         for action in ("read", "write"):
             outcome = stage.system.as_nobody(action, f"/dev/shm/{name}")
-            check(outcome in FORBIDDEN, f"another user may not {action} it")
-    each_sees_the_writes_of_the_others(tensor, arrived)
+            check(outcome in ACCESS_ERRORS, f"another user may not {action} it")
+    check_shared_memory(tensor, arrived)
 
 
 @clause("SEC-2", "SEC-5", profiles=("share",), vary=(), prefers="fork", isolated=True)
@@ -144,9 +148,11 @@ def test_manager_is_closed_to_others_under_a_umask_of_zero(stage):
         for path in sockets:
             if path.startswith("/"):
                 mode = os.stat(os.path.dirname(path)).st_mode
-                check.equal(mode & OTHERS, 0, "others may do nothing in its directory")
+                check.equal(
+                    mode & GROUP_AND_OTHERS, 0, "others may do nothing in its directory"
+                )
             outcome = fresh.system.as_nobody("connect", path)
-            refused = (*FORBIDDEN, "turned away")
+            refused = (*ACCESS_ERRORS, "turned away")
             check(outcome in refused, "another user cannot connect")
         tensor = fresh.owner.make([10, 11])
         tensor.share()
@@ -157,10 +163,10 @@ def test_manager_is_closed_to_others_under_a_umask_of_zero(stage):
 def test_names_are_neither_counted_nor_used_twice(owner, stage):
     """The owner shares tensors one after the other, each when the last one is gone."""
     known, names = stage.ledger.segments(), []
-    for number in range(NAMES):
+    for number in range(NAME_COUNT):
         tensor = owner.make([number, 12])
         tensor.share()
-        names.append(only_name(stage, known))
+        names.append(new_segment_name(stage, known))
         tensor.drop()
         gone = lambda: stage.ledger.segments() <= known  # noqa: E731
         eventually(gone, "its file is removed", within=stage.grace)
@@ -184,9 +190,9 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
         sender, receiver = sender_and_receiver(fresh, direction)
         for how in ("link", "nobody"):
             tensor = sender.make([13, 14, 15])
-            channel, before = direct(fresh), fresh.ledger.segments()
+            channel, before = unthreaded_channel(fresh), fresh.ledger.segments()
             sender.put(tensor, receiver, channel)
-            name = only_name(fresh, before)
+            name = new_segment_name(fresh, before)
             fresh.system.replace_segment(name, how)
             get = lambda c=channel: receiver.get(sender, c)  # noqa: E731
             arrived, refused = attempt(get)
@@ -197,7 +203,7 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it(stage, direction):
             check.equal(other.values(), [16, 17], "both go on")
 
 
-LARGE = 1 << 19
+OWN_SEGMENT_LENGTH = 1 << 19
 """The number of elements of a tensor of 2 MiB: too large to share a segment."""
 
 
@@ -217,43 +223,47 @@ def test_what_took_the_place_of_a_segment_is_not_taken_for_it_where_others_are_h
                 made = [pair[0].make([number, 18, 19]) for number in range(2)]
                 before = fresh.ledger.segments()
                 sent = dict(zip(pair, (made, pair[0].send(made, pair[1])), strict=True))
-                comes_while_its_file_is_replaced(fresh, sent, to, by, before, how)
+                replace_file_during_send(fresh, sent, to, by, before, how)
 
 
-def comes_while_its_file_is_replaced(fresh, sent, to, by, before, how):
-    """Replace the file of a tensor while `by` sends the tensor to `to` again.
+def replace_file_during_send(fresh, sent, receiver, sender, before, how):
+    """Replace the file of a tensor while `sender` sends the tensor to `receiver` again.
 
-    `to` drops its tensor before. Check that what arrives, and all other tensors, have
-    their values, and that both processes can still share tensors.
+    The receiver drops its tensor before. Check that what arrives, and all other
+    tensors, have their values, and that both processes can still share tensors.
 
     Args:
         fresh: the isolated stage.
         sent: for each process its two tensors.
-        to: the receiver.
-        by: the sender.
+        receiver: the receiver.
+        sender: the sender.
         before: the names of segments that are not replaced.
         how: how a file is replaced.
     """
-    sent[to][0].drop()
-    each_storage_has_a_segment(fresh)
-    by.put(sent[by][0], to, direct(fresh))
+    sent[receiver][0].drop()
+    require_segment_per_storage(fresh)
+    sender.put(sent[sender][0], receiver, unthreaded_channel(fresh))
     for name in fresh.ledger.segments() - before:
         fresh.system.replace_segment(name, how)
-    arrived, refused = attempt(lambda: to.get(by, direct(fresh)))
+    arrived, refused = attempt(lambda: receiver.get(sender, unthreaded_channel(fresh)))
     if refused is None:
         check.equal(arrived.values(), [0, 18, 19], "it has its values")
-    for tensor, due in ((sent[by][0], 0), (sent[by][1], 1), (sent[to][1], 1)):
+    for tensor, due in (
+        (sent[sender][0], 0),
+        (sent[sender][1], 1),
+        (sent[receiver][1], 1),
+    ):
         check.equal(tensor.values(), [due, 18, 19], "so have the others")
-    each_sees_the_writes_of_the_others(sent[by][1], sent[to][1])
-    other = to.send(to.make([16, 17]), by)
+    check_shared_memory(sent[sender][1], sent[receiver][1])
+    other = receiver.send(receiver.make([16, 17]), sender)
     check.equal(other.values(), [16, 17], "both go on")
 
 
-def is_refused(how, sender, receiver, channel, stage, excess=FAR):
+def check_forgery_refused(lie, sender, receiver, channel, stage, excess=LARGE_EXCESS):
     """Send a forged handle, which has to be refused, and then the tensor itself.
 
     Args:
-        how: the kind of lie, one of `LIES`.
+        lie: the kind of lie, one of `LIES`.
         sender: the process that forges.
         receiver: the process that receives.
         channel: the channel of both messages.
@@ -262,57 +272,59 @@ def is_refused(how, sender, receiver, channel, stage, excess=FAR):
     """
     tensor = sender.make([21, 22, 23])
     before = made = stage.ledger.files()  # files of earlier messages may still go
-    forged = sender.forge(tensor, how, excess)
-    with refusal(f"what is forged ({how}, {excess} too much) is refused"):
+    forged = sender.forge(tensor, lie, excess)
+    with refusal(f"what is forged ({lie}, {excess} too much) is refused"):
         sender.put(forged, receiver, channel)
         made = stage.ledger.files()
         receiver.get_or_lose(sender, channel)
     check(made - before <= stage.ledger.files(), "no file is removed")
     arrived = sender.send(tensor, receiver, channel)
     check.equal(arrived.values(), [21, 22, 23], "the tensor itself can be received")
-    each_sees_the_writes_of_the_others(tensor, arrived)
+    check_shared_memory(tensor, arrived)
     for dropped in (forged, tensor, arrived):
         dropped.drop()
 
 
-def each_is_refused(kinds, sender, receiver, channel, stage):
+def check_forgeries_refused(kinds, sender, receiver, channel, stage):
     """Check twice that a forged handle with each kind of lie is refused."""
-    for how in (*kinds, *kinds):
-        is_refused(how, sender, receiver, channel, stage)
+    for lie in (*kinds, *kinds):
+        check_forgery_refused(lie, sender, receiver, channel, stage)
 
 
 @clause("FAIL-8", profiles=("forgery",), vary=("strategy",))
 def test_nothing_is_left_of_messages_that_lie(sender, receiver, stage):
     """Messages with each kind of lie are sent, again and again."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
 
     def go_round(how):
         tensor = sender.make([27, 28, 29])
-        forged = sender.forge(tensor, how, FAR)
-        arrived = received_or_refused(forged, sender, receiver, channel)
+        forged = sender.forge(tensor, how, LARGE_EXCESS)
+        arrived = try_send(forged, sender, receiver, channel)
         check.equal(tensor.values(), [27, 28, 29], "the sender's is as it was")
         for dropped in (forged, tensor, *([arrived] if arrived else [])):
             dropped.drop()
 
     for how in LIES:
         go_round(how)
-    before = opened(stage, sender, receiver)
+    before = holdings_of(stage, sender, receiver)
     for how in (*LIES, *LIES):
         go_round(how)
-    nothing_is_added(before, stage, sender, receiver)
+    check_no_growth(before, stage, sender, receiver)
 
 
 @clause("SEC-7", vary=("strategy",))
 def test_handle_that_claims_too_much_is_refused(sender, receiver, channel, stage):
     """The sender sends handles that claim too many bytes or elements."""
-    each_is_refused(("size", "window"), sender, receiver, channel, stage)
+    check_forgeries_refused(("size", "window"), sender, receiver, channel, stage)
 
 
 @clause("SEC-7", vary=("strategy",))
 def test_claim_is_refused_however_little_or_much_it_is(sender, receiver, stage):
     """The sender sends claims to each boundary, from one byte to what overflows."""
-    for how, excess in CLAIMS:
-        is_refused(how, sender, receiver, direct(stage), stage, excess)
+    for how, excess in FALSE_CLAIMS:
+        check_forgery_refused(
+            how, sender, receiver, unthreaded_channel(stage), stage, excess
+        )
 
 
 @clause("SEC-7", vary=("strategy",))
@@ -320,12 +332,12 @@ def test_claim_on_a_storage_that_is_held_is_refused(sender, receiver):
     """The receiver has the storage already when a message claims too much of it."""
     tensor = sender.make([24, 25, 26])
     arrived = sender.send(tensor, receiver)
-    for how, excess in CLAIMS:
+    for how, excess in FALSE_CLAIMS:
         forged = sender.forge(tensor, how, excess)
         with refusal(f"what is forged ({how}, {excess} too much) is refused"):
             sender.put(forged, receiver)
             receiver.get_or_lose(sender)
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_shared_memory(tensor, arrived)
 
 
 @clause("SEC-7", vary=("strategy",))
@@ -344,22 +356,22 @@ def test_claim_on_a_storage_beside_others_is_refused(sender, receiver):
             sender.put(forged, receiver)
             receiver.get_or_lose(sender)
         again = sender.send(tensors[1], receiver)
-        each_sees_the_writes_of_the_others(tensors[1], again)
+        check_shared_memory(tensors[1], again)
 
 
 @clause("SEC-8", vary=("strategy",))
 def test_handle_that_names_no_segment_is_refused(sender, receiver, channel, stage):
     """The sender sends handles that name a file elsewhere."""
-    each_is_refused(("outside",), sender, receiver, channel, stage)
+    check_forgeries_refused(("outside",), sender, receiver, channel, stage)
 
 
 @clause("SEC-9", vary=("strategy",))
 def test_incomplete_handle_is_refused(sender, receiver, channel, stage):
     """The sender sends handles that lack their last fields."""
-    each_is_refused(("truncated",), sender, receiver, channel, stage)
+    check_forgeries_refused(("truncated",), sender, receiver, channel, stage)
 
 
-ABOUT = {"size": "SEC-7", "window": "SEC-7", "outside": "SEC-8", "truncated": "SEC-9"}
+JUDGED = {"size": "SEC-7", "window": "SEC-7", "outside": "SEC-8", "truncated": "SEC-9"}
 """The clause that is judged by each kind of lie."""
 
 
@@ -369,18 +381,18 @@ def test_lie_about_a_large_storage_is_refused(sender, receiver, channel):
 
     Who has it takes no other file for it, whatever a handle names.
     """
-    tensor = sender.make_long(LARGE, 34)
+    tensor = sender.make_long(OWN_SEGMENT_LENGTH, 34)
     first, then = "is sent for the first time", "is there"
     for state, lies in ((first, LIES), (then, [x for x in LIES if x != "outside"])):
         for how in lies:
-            forged = sender.forge(tensor, how, FAR)
+            forged = sender.forge(tensor, how, LARGE_EXCESS)
             sentence = f"what is forged is refused ({how}, the storage {state})"
-            with about(ABOUT[how]), refusal(sentence):
+            with judging(JUDGED[how]), refusal(sentence):
                 sender.put(forged, receiver, channel)
                 receiver.get_or_lose(sender, channel)
             forged.drop()
         arrived = sender.send(tensor, receiver, channel)
-        each_sees_the_writes_of_the_others_at_the_end(tensor, arrived, LARGE)
+        check_shared_last_element(tensor, arrived, OWN_SEGMENT_LENGTH)
 
 
 @clause("SEC-10", vary=("strategy",))
@@ -391,25 +403,25 @@ def test_handle_that_comes_again_leads_to_the_same_memory_or_nowhere(
     tensor = sender.make([31, 32, 33])
     forged = sender.forge(tensor, "again", 0)
     arrived = sender.send(forged, receiver, channel)
-    each_sees_the_writes_of_the_others(tensor, arrived)
-    again = received_or_refused(forged, sender, receiver, channel)
+    check_shared_memory(tensor, arrived)
+    again = try_send(forged, sender, receiver, channel)
     if again is not None:
-        each_sees_the_writes_of_the_others(tensor, again, arrived)
+        check_shared_memory(tensor, again, arrived)
         again.drop()
     values = tensor.values()
     tensor.drop()
     arrived.drop()
-    others = hold_other_tensors(sender, length=3)
+    others = overwrite_freed_memory(sender, length=3)
     held = sender.send(others[0], receiver, channel)
     # If the message also has another tensor, the handle may use its descriptor.
     for message in ([forged], [forged, others[0]]):
-        late = received_or_refused(message, sender, receiver, channel)
+        late = try_send(message, sender, receiver, channel)
         if late is not None:
             check.equal(late[0].values(), values, "it is the same memory, still")
-    each_sees_the_writes_of_the_others(others[0], held)
+    check_shared_memory(others[0], held)
 
 
-def received_or_refused(message, sender, receiver, channel):
+def try_send(message, sender, receiver, channel):
     """Send a message; return what arrives, or None if it is refused."""
     put = partial(sender.put, message, receiver, channel)
     _, refused = attempt(put)
@@ -424,11 +436,11 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (1, 1), (3, 1), (2, 2, 2), (1,)
 @clause("SEC-7", vary=("strategy",))
 def test_claim_is_refused_whatever_the_shape(sender, receiver, stage):
     """Tensors of each shape claim too much; then the receiver has their storages."""
-    channel = direct(stage)
+    channel = unthreaded_channel(stage)
     for shape in SHAPES:
         tensor = sender.make([9] * math.prod(shape), shape)
         for _ in range(2):
-            for how, excess in (("window", 1), ("window", FAR), ("size", 1)):
+            for how, excess in (("window", 1), ("window", LARGE_EXCESS), ("size", 1)):
                 forged = sender.forge(tensor, how, excess)
                 with refusal(f"{excess} too much is refused ({how}, shape {shape})"):
                     sender.put(forged, receiver, channel)
@@ -436,25 +448,25 @@ def test_claim_is_refused_whatever_the_shape(sender, receiver, stage):
                 forged.drop()
             held = sender.send(tensor, receiver, channel)
             check.equal(held.shape(), shape, "the tensor itself can be received")
-            each_sees_the_writes_at(tensor, held, (0,) * len(shape))
+            check_shared_element(tensor, held, (0,) * len(shape))
 
 
-def each_sees_the_writes_at(tensor, held, index):
+def check_shared_element(tensor, held, index):
     """Write an element through each tensor; check that the other one reads it."""
     for value, (one, other) in ((2, (tensor, held)), (3, (held, tensor))):
         one.write(index, value)
         check.equal(other.read(index), value, "each reads what the other writes")
 
 
-OF_PAGES: dict[str, int] = {"float64": PAGE // 8, "uint8": 2 * PAGE, "int16": 1}
+ELEMENT_COUNTS: dict[str, int] = {"float64": PAGE // 8, "uint8": 2 * PAGE, "int16": 1}
 """Numbers of elements by dtype: two storages of whole pages, and one of two bytes."""
 
 
-@clause("SEC-7", vary=("strategy",), dtypes=tuple(OF_PAGES))
+@clause("SEC-7", vary=("strategy",), dtypes=tuple(ELEMENT_COUNTS))
 def test_claim_on_a_storage_of_any_dtype_and_size_is_refused(sender, receiver, stage):
     """Claims are too large by little; the receiver has the storage the second time."""
-    channel = direct(stage)
-    for name, count in OF_PAGES.items():
+    channel = unthreaded_channel(stage)
+    for name, count in ELEMENT_COUNTS.items():
         tensor = sender.make([7] * count, dtype=name)
         held = None
         for how, excess in (("size", 1), ("size", PAGE), ("window", 1), ("window", 2)):
@@ -469,12 +481,12 @@ def test_claim_on_a_storage_of_any_dtype_and_size_is_refused(sender, receiver, s
                 if held is None:
                     held = sender.send(tensor, receiver, channel)
                 else:
-                    each_sees_the_writes_of_the_others_at_the_end(tensor, held, count)
+                    check_shared_last_element(tensor, held, count)
                     held.drop()
                     held = None
 
 
-def each_sees_the_writes_of_the_others_at_the_end(one, other, count):
+def check_shared_last_element(one, other, count):
     """Write the last element of each tensor; check that the other one reads it.
 
     `count` is the number of elements.

@@ -5,10 +5,10 @@ from math import prod
 
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.extremes import extremes_of
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    each_keeps_its_writes_to_itself,
-    each_sees_the_writes_of_the_others,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_private_memory,
+    check_shared_memory,
+    judging,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, refusal
 from sharedtensor_conformance.harness.matrix import LAYOUTS, layouts_of
@@ -97,7 +97,7 @@ def test_three_processes_share_one_memory(sender, receiver, bystander, channel):
     tensor = sender.make([2, 4, 6, 8])
     first = sender.send(tensor, receiver, channel)
     second = sender.send(tensor, bystander, channel)
-    each_sees_the_writes_of_the_others(tensor, first, second)
+    check_shared_memory(tensor, first, second)
 
 
 @clause("SHARE-5", vary=("strategy",))
@@ -205,7 +205,7 @@ def test_growing_a_sent_tensor_is_refused_on_both_sides(sender, receiver):
             asked.resize(50_000)
         check.equal(asked.values(), tensor.values(), "the values are as before")
         check.equal(asked.shape(), (3,), "the shape is as before")
-        each_sees_the_writes_of_the_others(tensor, arrived)
+        check_shared_memory(tensor, arrived)
 
 
 @clause("SHARE-8", may_corrupt=True, profiles=("share", "views"), vary=("strategy",))
@@ -292,7 +292,7 @@ def test_clone_of_a_shared_tensor_is_private(sender, receiver):
         clone = original.clone()
         check.equal(clone.is_shared(), False, "the clone is not shared")
         check.equal(clone.values(), original.values(), "it has the original's values")
-        each_keeps_its_writes_to_itself(original, clone)
+        check_private_memory(original, clone)
 
 
 @clause("SHARE-11", vary=("strategy",))
@@ -303,7 +303,7 @@ def test_clone_of_a_tensor_shared_on_request_is_private(owner):
     clone = tensor.clone()
     check.equal(clone.is_shared(), False, "the clone is not shared")
     check.equal(tensor.is_shared(), True, "the tensor still is")
-    each_keeps_its_writes_to_itself(clone, tensor)
+    check_private_memory(clone, tensor)
 
 
 @clause("SHARE-3", "SHARE-12", vary=("start_method", "strategy"), isolated=True)
@@ -333,11 +333,11 @@ def test_clones_of_shared_views_are_private(sender, receiver, implementation):
         base = sender.make(values, dtype=dtype)
         view = sender.view(base, layout)
         for original in (view, sender.send(view, receiver)):
-            clones_are_private(original, layout, dtype)
+            check_clones_private(original, layout, dtype)
             check.equal(base.values(), values, "the base is as it was")
 
 
-def clones_are_private(original, layout, dtype):
+def check_clones_private(original, layout, dtype):
     """Check that a clone of a view and a clone of the clone are private copies."""
     before = original.values()
     clone = original.clone()
@@ -370,9 +370,9 @@ def test_clones_in_forked_children_are_private(owner, peer):
     check.equal(its_clone.is_shared(), False, "the clone is private there too")
     own = inherited.clone()
     check.equal(own.is_shared(), False, "and so is one that the child has made")
-    each_keeps_its_writes_to_itself(tensor, clone, its_clone, own)
-    with about("START-3"):
-        each_sees_the_writes_of_the_others(tensor, inherited, there)
+    check_private_memory(tensor, clone, its_clone, own)
+    with judging("START-3"):
+        check_shared_memory(tensor, inherited, there)
 
 
 @clause("SHARE-5", "SHARE-6", "RESHARE-1", vary=("strategy",), start_methods=("fork",))
@@ -385,20 +385,20 @@ def test_forked_child_says_what_is_shared(owner, peer):
     child = owner.start_peer(arguments=[shared, sent, received, private])
     *inherited, its_own = child.arguments
     for one in inherited:
-        with about("SHARE-6"):
+        with judging("SHARE-6"):
             check.equal(one.is_shared(), True, "what was shared is so in the child")
         check(one.share().same_object_as(one), "sharing it again returns it")
     check.equal(its_own.is_shared(), False, "what was not is not")
     check(its_own.share().same_object_as(its_own), "sharing returns the tensor")
     check.equal(its_own.is_shared(), True, "and shares it in the child")
     check.equal(private.is_shared(), False, "and not in its parent")
-    with about("SHARE-6"):
-        each_keeps_its_writes_to_itself(private, its_own)
-        each_sees_the_writes_of_the_others(sent, there, inherited[1])
-        each_sees_the_writes_of_the_others(shared, inherited[0])
+    with judging("SHARE-6"):
+        check_private_memory(private, its_own)
+        check_shared_memory(sent, there, inherited[1])
+        check_shared_memory(shared, inherited[0])
 
 
-GROWING = {
+GROWING_SHAPES = {
     "one element": (1,),
     "several dimensions": (2, 3),
     "no dimensions": (),
@@ -413,7 +413,7 @@ def test_growing_by_one_element_is_refused_for_any_dtype_and_shape(
 ):
     """Both sides ask shared tensors of each dtype and of each shape for one more."""
     for number, dtype in enumerate(implementation.dtypes):
-        shape = list(GROWING.values())[number % len(GROWING)]
+        shape = list(GROWING_SHAPES.values())[number % len(GROWING_SHAPES)]
         count = prod(shape)
         value = True if dtype == "bool" else 7
         tensor = sender.make([value] * count, shape=shape, dtype=dtype)
@@ -451,7 +451,7 @@ def test_pickle_that_no_channel_carries_copies_the_values(sender, receiver):
             ]
             for made in copies:
                 check.equal(made.values(), before, "it has the values of before")
-            each_keeps_its_writes_to_itself(*copies, own)
+            check_private_memory(*copies, own)
 
 
 @clause("SHARE-13", starts=True, vary=("strategy",))
@@ -468,7 +468,7 @@ def test_pickle_outlives_the_tensor_and_its_process(owner):
         first, second = owner.request("act", "unpickled", content)
         check.equal(first.values(), [65, 66], "the pickle of a private tensor is whole")
         check.equal(second.values(), [67, 68], "and so is that of a shared one")
-        each_keeps_its_writes_to_itself(first, second)
+        check_private_memory(first, second)
 
 
 @clause("SHARE-13", vary=("strategy",))
@@ -488,7 +488,7 @@ def test_deep_copy_copies_the_values(sender, receiver):
         if refused is None:
             for one in made:
                 check.equal(one.values(), before, "a copy has the same")
-            each_keeps_its_writes_to_itself(*made, own)
+            check_private_memory(*made, own)
 
 
 @clause("SHARE-13", profiles=("modules",), vary=("strategy",))
@@ -511,10 +511,10 @@ def test_module_that_is_pickled_or_copied_is_another_module(sender, receiver):
                 values = [one.values() for one in alike]
                 expected = len(alike) * [tensor.values()]
                 check.equal(values, expected, f"{name} has its values")
-                each_keeps_its_writes_to_itself(tensor, *alike)
+                check_private_memory(tensor, *alike)
 
 
-LARGE = 1 << 20
+LARGE_LENGTH = 1 << 20
 """The number of elements of a tensor of 4 MiB, which a library may treat in another way
 than a small one."""
 
@@ -525,7 +525,7 @@ def deep_copies(value, actor, other):
     return [] if refused else [made]
 
 
-def from_pickles(value, actor, other):
+def copies_by_pickle(value, actor, other):
     """Pickle a value in `actor`; return what both processes read from the pickle.
 
     The list is empty if the value cannot be pickled.
@@ -536,45 +536,47 @@ def from_pickles(value, actor, other):
     return [one.request("act", "unpickled", content) for one in (actor, other)]
 
 
-def ends_of(tensor):
-    """Return the first and the last element of a tensor of `LARGE` elements."""
-    return [tensor.read(0), tensor.read(LARGE - 1)]
+def first_and_last(tensor):
+    """Return the first and the last of the `LARGE_LENGTH` elements of a tensor."""
+    return [tensor.read(0), tensor.read(LARGE_LENGTH - 1)]
 
 
-def large_ones_are_copied(sender, receiver, copies):
+def check_large_copies(sender, receiver, copies):
     """Check on both sides that copies of a tensor of 4 MiB are private.
 
-    `copies` is `deep_copies` or `from_pickles`.
+    `copies` is `deep_copies` or `copies_by_pickle`.
     """
-    tensor = sender.request("act", "make_long", LARGE, 81)
+    tensor = sender.request("act", "make_long", LARGE_LENGTH, 81)
     arrived = sender.send(tensor, receiver)
     for actor, own, other in (
         (sender, tensor, receiver),
         (receiver, arrived, sender),
     ):
-        before = ends_of(own)
+        before = first_and_last(own)
         for number, one in enumerate([*copies(own, actor, other), own]):
-            check.equal(ends_of(one), before, f"tensor {number} has its own values")
-            for place in (0, LARGE - 1):
+            check.equal(
+                first_and_last(one), before, f"tensor {number} has its own values"
+            )
+            for place in (0, LARGE_LENGTH - 1):
                 one.write(place, 82 + number)
 
 
 @clause("SHARE-13", vary=("strategy",))
 def test_pickle_of_a_large_tensor_copies_the_values(sender, receiver):
     """Both sides of a tensor of 4 MiB pickle it; each reads both pickles."""
-    large_ones_are_copied(sender, receiver, from_pickles)
+    check_large_copies(sender, receiver, copies_by_pickle)
 
 
 @clause("SHARE-13", vary=("strategy",))
 def test_deep_copy_of_a_large_tensor_copies_the_values(sender, receiver):
     """Both sides of a tensor of 4 MiB copy it."""
-    large_ones_are_copied(sender, receiver, deep_copies)
+    check_large_copies(sender, receiver, deep_copies)
 
 
-def views_are_copied(sender, receiver, layouts, copies):
+def check_view_copies(sender, receiver, layouts, copies):
     """Check on both sides that copies of a view of each layout are private.
 
-    `copies` is `deep_copies` or `from_pickles`.
+    `copies` is `deep_copies` or `copies_by_pickle`.
     """
     for layout in layouts:
         base = sender.make([3 * n + 7 for n in range(24)])
@@ -600,20 +602,20 @@ def views_are_copied(sender, receiver, layouts, copies):
 @clause("SHARE-13", profiles=("views",), vary=("strategy",))
 def test_pickle_of_a_view_copies_the_values(sender, receiver, implementation):
     """Both sides of a base pickle a view of each layout; each reads both pickles."""
-    views_are_copied(sender, receiver, layouts_of(implementation), from_pickles)
+    check_view_copies(sender, receiver, layouts_of(implementation), copies_by_pickle)
 
 
 @clause("SHARE-13", profiles=("views",), vary=("strategy",))
 def test_deep_copy_of_a_view_copies_the_values(sender, receiver, implementation):
     """Both sides of a base copy a view of each layout."""
-    views_are_copied(sender, receiver, layouts_of(implementation), deep_copies)
+    check_view_copies(sender, receiver, layouts_of(implementation), deep_copies)
 
 
-def objects_are_copied(sender, receiver, copies):
+def check_object_copies(sender, receiver, copies):
     """Check on both sides that copies of objects with tensors are private.
 
     One attribute of an object is a tensor, the other one is a container of a tensor.
-    `copies` is `deep_copies` or `from_pickles`.
+    `copies` is `deep_copies` or `copies_by_pickle`.
     """
     for number, kind in enumerate(RECORDS):
         tensors = [sender.make([10 * number + n, 83]) for n in range(2)]
@@ -637,16 +639,16 @@ def objects_are_copied(sender, receiver, copies):
                 values = [one.values() for one in theirs[-1]]
                 check.equal(values, before, f"it has the values ({kind})")
             for alike in zip(ours, *theirs, strict=True):
-                each_keeps_its_writes_to_itself(*alike)
+                check_private_memory(*alike)
 
 
 @clause("SHARE-13", vary=("strategy",))
 def test_pickle_of_an_object_copies_its_tensors(sender, receiver):
     """Both sides of an object of each kind pickle it; each reads both pickles."""
-    objects_are_copied(sender, receiver, from_pickles)
+    check_object_copies(sender, receiver, copies_by_pickle)
 
 
 @clause("SHARE-13", vary=("strategy",))
 def test_deep_copy_of_an_object_copies_its_tensors(sender, receiver):
     """Both sides of an object of each kind copy it."""
-    objects_are_copied(sender, receiver, deep_copies)
+    check_object_copies(sender, receiver, deep_copies)

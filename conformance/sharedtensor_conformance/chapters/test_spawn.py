@@ -15,17 +15,17 @@ from sharedtensor_conformance.harness.tasks import (
     message_of,
 )
 
-SHORT = 0.2
+SHORT_TIMEOUT = 0.2
 """The short timeout, in seconds, of joins and waits."""
 
-ENDING = [
+FATAL_SIGNALS = [
     *(signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGRTMIN, signal.SIGRTMIN + 1),
     *(signal.SIGRTMAX - 1, signal.SIGRTMAX),
 ]
 """Signals that end a process. Most of the real-time signals have no name in Python."""
 
-ENDS_OF: dict[str, tuple[str, dict[str, Any], str]] = {
+EXPECTED_ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
     "second raises": ("ProcessRaisedException", {}, MESSAGES["short"]),
     "second raises in many scripts": (
         "ProcessRaisedException",
@@ -48,26 +48,26 @@ def in_each_order(ends: Sequence[str]) -> list[str]:
     return [ends[place] for place in places]
 
 
-ENDS: dict[str, Any] = {"profiles": ("share",), "vary": (), "prefers": "fork"}
-"""For tests of the ends of groups. Those of the function `spawn()` use `SPAWNED`."""
+END_TESTS: dict[str, Any] = {"profiles": ("share",), "vary": (), "prefers": "fork"}
+"""For tests of the ends of groups. Those of `spawn()` use `SPAWN_TESTS`."""
 
 
-def shared(owner: Any, length: int) -> Any:
+def zeros(owner: Any, length: int) -> Any:
     """Return a new shared tensor of zeros."""
     tensor = owner.make([0] * length)
     tensor.share()
     return tensor
 
 
-def is_told(told: Any, kind: str, **fields: Any) -> None:
+def check_join_error(result: Any, kind: str, **fields: Any) -> None:
     """Check that a call of join raised an exception of this kind, with these fields."""
-    check(isinstance(told, dict), f"the joining call raises; it returned {told!r}")
-    check.equal(told["kind"], [kind], "an exception of this kind")
+    check(isinstance(result, dict), f"the joining call raises; it returned {result!r}")
+    check.equal(result["kind"], [kind], "an exception of this kind")
     for name, value in fields.items():
-        check.equal(told[name], value, f"it names the {name.replace('_', ' ')}")
+        check.equal(result[name], value, f"it names the {name.replace('_', ' ')}")
 
 
-def runs(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     """Return whether a process runs. A zombie does not run."""
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -82,7 +82,7 @@ def test_each_process_is_called_once_with_its_index(owner, start_method):
 
     What it adds shows whether it began with the memory of the owner, as after a fork.
     """
-    tensor, other = shared(owner, 4), shared(owner, 3)
+    tensor, other = zeros(owner, 4), zeros(owner, 3)
     result = owner.start_together("write memory", 3, [tensor, other], start_method)
     check.equal(result, None, "the call returns None when all have ended")
     first = 1100 if start_method == "fork" else 100
@@ -94,7 +94,7 @@ def test_each_process_is_called_once_with_its_index(owner, start_method):
 @clause("SPAWN-1", "SPAWN-2", profiles=("share",), vary=(), start_methods=("spawn",))
 def test_spawn_is_called_with_index_and_arguments(owner):
     """The owner calls spawn(), which starts two processes by that start method."""
-    tensor = shared(owner, 3)
+    tensor = zeros(owner, 3)
     result = owner.start_together("write memory", 2, [tensor], "spawn()")
     check.equal(result, None, "the call returns None when all have ended")
     check.equal(tensor.values(), [100, 101, 0], "each has written at its index")
@@ -105,7 +105,7 @@ def test_tensor_that_was_received_is_shared_with_every_process(
     owner, peer, start_method
 ):
     """The peer sends a tensor; the owner starts two processes with it."""
-    tensor = shared(peer, 3)
+    tensor = zeros(peer, 3)
     arrived = peer.send(tensor, owner)
     owner.start_together("write index", 2, [arrived], start_method)
     check.equal(tensor.values(), [100, 101, 0], "the peer reads what they wrote")
@@ -114,7 +114,7 @@ def test_tensor_that_was_received_is_shared_with_every_process(
 @clause("SPAWN-3", profiles=("share",), vary=("start_method",))
 def test_context_is_joined_later(owner, start_method):
     """The owner starts two processes without joining, and joins twice."""
-    tensor = shared(owner, 2)
+    tensor = zeros(owner, 2)
     group = owner.start_group("write index", 2, [tensor], start_method)
     pids = group.pids()
     check.equal(len(set(pids)), 2, "there are two processes")
@@ -124,23 +124,23 @@ def test_context_is_joined_later(owner, start_method):
     check.equal(group.join(), True, "and says so again")
 
 
-@clause("SPAWN-3", **ENDS)
+@clause("SPAWN-3", **END_TESTS)
 def test_failure_is_told_by_each_later_join(owner, start_method):
     """Process 1 fails in one way or another; the owner joins, and joins again.
 
     Every second time a thread joins that has not started them.
     """
-    is_told_by_each_later_join(owner, start_method)
+    check_repeated_joins(owner, start_method)
 
 
-def is_told_by_each_later_join(owner: Any, how: str) -> None:
+def check_repeated_joins(owner: Any, method: str) -> None:
     """Start groups in which process 1 fails; check that each join raises the same.
 
-    `how` is the start method, or ``"spawn()"``.
+    `method` is the start method, or ``"spawn()"``.
     """
     for task in ("second raises", "second exits", "second is killed"):
-        group = owner.start_group(task, 3, [shared(owner, 3)], how)
-        told = joined(group, 3)
+        group = owner.start_group(task, 3, [zeros(owner, 3)], method)
+        told = join_until_done(group, 3)
         check(isinstance(told, dict), f"joining raises; it returned {told!r} ({task})")
         for turn in range(4):
             again = group.join_in_a_thread() if turn % 2 else group.join()
@@ -150,28 +150,28 @@ def is_told_by_each_later_join(owner: Any, how: str) -> None:
 @clause("SPAWN-4", profiles=("share",), vary=("start_method",))
 def test_exception_ends_the_others_and_is_told(owner, start_method, stage):
     """Process 1 raises while the others wait; the owner joins."""
-    tensor = shared(owner, 3)
+    tensor = zeros(owner, 3)
     group = owner.start_group("second raises", 3, [tensor], start_method)
     pids = group.pids()
     told = group.join()
-    is_told(told, "ProcessRaisedException")
+    check_join_error(told, "ProcessRaisedException")
     check.equal(told["error_index"], 1, "it names the index")
     check.equal(told["error_pid"], pids[1], "and the process")
     check("the worker's own words" in told["message"], "and what was raised")
     eventually(
-        lambda: not any(map(runs, pids)), "no process runs any more", stage.grace
+        lambda: not any(map(is_running, pids)), "no process runs any more", stage.grace
     )
 
 
-@clause("SPAWN-4", **ENDS)
+@clause("SPAWN-4", **END_TESTS)
 def test_exception_is_told_by_the_call_that_joins(owner, start_method):
     """Process 1 raises while process 0 waits; starting joins at once."""
-    told = owner.start_together("second raises", 2, [shared(owner, 2)], start_method)
-    is_told(told, "ProcessRaisedException")
+    told = owner.start_together("second raises", 2, [zeros(owner, 2)], start_method)
+    check_join_error(told, "ProcessRaisedException")
     check.equal(told["error_index"], 1, "it names the index")
 
 
-@clause("SPAWN-4", **ENDS)
+@clause("SPAWN-4", **END_TESTS)
 def test_text_of_an_exception_is_told_whole(owner, start_method):
     """Process 1 raises with texts of each sort, from deep below, and so on."""
     short = MESSAGES["short"]
@@ -179,109 +179,109 @@ def test_text_of_an_exception_is_told_whole(owner, start_method):
     raised["second raises below many calls"] = short
     raised["second raises what cannot be sent"] = short
     for task, text in raised.items():
-        told = owner.start_together(task, 2, [shared(owner, 2)], start_method)
-        is_told(told, "ProcessRaisedException", error_index=1)
+        told = owner.start_together(task, 2, [zeros(owner, 2)], start_method)
+        check_join_error(told, "ProcessRaisedException", error_index=1)
         check(text in told["message"], f"its text is there ({task})")
 
 
-@clause("SPAWN-5", **ENDS)
+@clause("SPAWN-5", **END_TESTS)
 def test_exit_status_is_told(owner, start_method):
     """Process 1 exits with status 7 while process 0 waits."""
-    told = owner.start_together("second exits", 2, [shared(owner, 2)], start_method)
-    is_told(told, "ProcessExitedException")
+    told = owner.start_together("second exits", 2, [zeros(owner, 2)], start_method)
+    check_join_error(told, "ProcessExitedException")
     check.equal(told["error_index"], 1, "it names the index")
     check.equal(told["exit_code"], 7, "and the status")
 
 
-@clause("SPAWN-5", **ENDS)
+@clause("SPAWN-5", **END_TESTS)
 def test_signal_is_told(owner, start_method):
     """Process 1 is killed while process 0 waits."""
-    told = owner.start_together("second is killed", 2, [shared(owner, 2)], start_method)
-    is_told(told, "ProcessExitedException")
+    told = owner.start_together("second is killed", 2, [zeros(owner, 2)], start_method)
+    check_join_error(told, "ProcessExitedException")
     check.equal(told["error_index"], 1, "it names the index")
     check.equal(told["exit_code"], -9, "and the signal")
     check.equal(told["signal_name"], "SIGKILL", "by its name too")
 
 
-@clause("SPAWN-5", **ENDS)
+@clause("SPAWN-5", **END_TESTS)
 def test_each_signal_is_told(owner, start_method):
     """The outside ends process 1 by one signal or another while process 0 waits."""
-    for ending in ENDING:
-        payload = [shared(owner, 2)]
+    for ending in FATAL_SIGNALS:
+        payload = [zeros(owner, 2)]
         group = owner.start_group("wait", 2, payload, start_method)
         pids = group.pids()
         os.kill(pids[1], ending)
         told = group.join()
-        is_told(told, "ProcessExitedException")
+        check_join_error(told, "ProcessExitedException")
         check.equal(told["error_index"], 1, "it names the index")
         check.equal(told["exit_code"], -ending, "and the signal")
         if isinstance(ending, signal.Signals):
             check.equal(told["signal_name"], ending.name, "by its name too")
-        check(not any(map(runs, pids)), "no process runs any more")
+        check(not any(map(is_running, pids)), "no process runs any more")
 
 
-@clause("SPAWN-5", **ENDS)
+@clause("SPAWN-5", **END_TESTS)
 def test_interrupt_is_told(owner, start_method, implementation):
     """SIGINT reaches process 1 from outside, or it raises what Python makes of it."""
-    interrupts_are_told(owner, start_method, implementation.deadline)
+    check_interrupt_reported(owner, start_method, implementation.deadline)
 
 
-def interrupts_are_told(owner: Any, how: str, within: float) -> None:
+def check_interrupt_reported(owner: Any, method: str, within: float) -> None:
     """Interrupt process 1 of groups; check that joining raises within the time limit.
 
     Process 0 waits for ever if the implementation takes the interrupt for a normal end.
 
     Args:
         owner: the process that starts the groups.
-        how: the start method, or ``"spawn()"``.
+        method: the start method, or ``"spawn()"``.
         within: the time limit in seconds.
     """
     owner.system.raise_on_sigint()
     for task in ("wait", "second interrupts itself"):
-        group = owner.start_group(task, 2, [shared(owner, 2)], how)
+        group = owner.start_group(task, 2, [zeros(owner, 2)], method)
         pids = group.pids()
         check(group.is_ready(2), "both have begun")
         if task == "wait":
             os.kill(pids[1], signal.SIGINT)
         told = group.join(within)
-        if left := [pid for pid in pids if runs(pid)]:
+        if left := [pid for pid in pids if is_running(pid)]:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             group.join(within)  # so that no process of the group is left
-        is_told(told, "ProcessExitedException", error_index=1, exit_code=-2)
+        check_join_error(told, "ProcessExitedException", error_index=1, exit_code=-2)
         check.equal(told["signal_name"], "SIGINT", f"and the signal's name ({task})")
 
 
-@clause("SPAWN-4", "SPAWN-5", **ENDS)
+@clause("SPAWN-4", "SPAWN-5", **END_TESTS)
 def test_each_call_is_told_its_own_end(owner, start_method):
     """One process starts groups that end well or badly, in each order, one by one.
 
     Each pair of ends follows each other: nothing may be left of the one before.
     """
-    for task in in_each_order(list(ENDS_OF)):
-        kind, fields, words = ENDS_OF[task]
-        told = owner.start_together(task, 2, [shared(owner, 2)], start_method)
+    for task in in_each_order(list(EXPECTED_ERRORS)):
+        kind, fields, words = EXPECTED_ERRORS[task]
+        told = owner.start_together(task, 2, [zeros(owner, 2)], start_method)
         if not kind:
             check.equal(told, None, f"the call returns None ({task})")
             continue
-        is_told(told, kind, error_index=1, **fields)
+        check_join_error(told, kind, error_index=1, **fields)
         check(words in told["message"], f"its text is there ({task})")
 
 
-def joined(group: Any, count: int, in_a_thread: bool = False) -> Any:
+def join_until_done(group: Any, count: int, in_a_thread: bool = False) -> Any:
     """Join a group of `count` processes until it reports a result; return the result.
 
     A join may return false before all processes have ended, although none has failed.
     So it is repeated up to `count` times.
     """
     join = group.join_in_a_thread if in_a_thread else group.join
-    told: Any = False
+    result: Any = False
     for _ in range(count):
-        told = told or join()
-    return told
+        result = result or join()
+    return result
 
 
-FAILURES = (
+FAILING_GROUPS = (
     ("first raises", 1),
     ("first raises", 2),
     ("third raises", 3),
@@ -293,17 +293,17 @@ FAILURES = (
 """Tasks in which one process or all raise, and the number of processes in the group."""
 
 
-@clause("SPAWN-4", "SPAWN-7", **ENDS)
+@clause("SPAWN-4", "SPAWN-7", **END_TESTS)
 def test_exception_of_any_process_of_any_number_is_told(owner, start_method):
     """One of a group raises, whichever it is, or all do; the owner joins.
 
     Every second time a thread joins that has not started them.
     """
-    for turn, (task, count) in enumerate(FAILURES):
-        group = owner.start_group(task, count, [shared(owner, 5)], start_method)
+    for turn, (task, count) in enumerate(FAILING_GROUPS):
+        group = owner.start_group(task, count, [zeros(owner, 5)], start_method)
         pids = group.pids()
-        told = joined(group, count, in_a_thread=turn % 2 == 1)
-        is_told(told, "ProcessRaisedException")
+        told = join_until_done(group, count, in_a_thread=turn % 2 == 1)
+        check_join_error(told, "ProcessRaisedException")
         index = told["error_index"]
         check(index in range(count), f"the index is that of a process ({task})")
         if task != "all raise":
@@ -314,10 +314,10 @@ def test_exception_of_any_process_of_any_number_is_told(owner, start_method):
             )
         check.equal(told["error_pid"], pids[index], f"and its process ({task})")
         check(message_of(index) in told["message"], f"and what it raised ({task})")
-        check(not any(map(runs, pids)), f"no process runs any more ({task})")
+        check(not any(map(is_running, pids)), f"no process runs any more ({task})")
 
 
-STATUS_OF: dict[str, int] = {
+STATUS_BY_TASK: dict[str, int] = {
     **{f"second exits with {status}": status for status in EXIT_STATUSES},
     "second exits with a text": 1,
     "second ends at once": EXIT_STATUSES[-1],
@@ -325,35 +325,37 @@ STATUS_OF: dict[str, int] = {
 """The exit statuses of process 1, by task."""
 
 
-@clause("SPAWN-3", "SPAWN-5", **ENDS)
+@clause("SPAWN-3", "SPAWN-5", **END_TESTS)
 def test_each_status_is_told(owner, start_method):
     """Process 1 exits with one status or another, or with that of a good end."""
-    for task, status in STATUS_OF.items():
-        told = owner.start_together(task, 2, [shared(owner, 2)], start_method)
-        is_told(told, "ProcessExitedException", error_index=1, exit_code=status)
-    tensor = shared(owner, 2)
+    for task, status in STATUS_BY_TASK.items():
+        told = owner.start_together(task, 2, [zeros(owner, 2)], start_method)
+        check_join_error(
+            told, "ProcessExitedException", error_index=1, exit_code=status
+        )
+    tensor = zeros(owner, 2)
     told = owner.start_together("second exits with None", 2, [tensor], start_method)
     check.equal(told, None, "sys.exit(None) is a good end")
     check.equal(tensor.values(), [100, 0], "and the other one has written")
 
 
-@clause("SPAWN-5", "SPAWN-7", **ENDS)
+@clause("SPAWN-5", "SPAWN-7", **END_TESTS)
 def test_two_processes_that_are_killed_end_the_others(owner, start_method):
     """Processes 0 and 2 of four are killed; the owner joins."""
     task = "first and third are killed"
-    group = owner.start_group(task, 4, [shared(owner, 4)], start_method)
+    group = owner.start_group(task, 4, [zeros(owner, 4)], start_method)
     pids = group.pids()
-    told = joined(group, 4)
-    is_told(told, "ProcessExitedException", exit_code=-9)
+    told = join_until_done(group, 4)
+    check_join_error(told, "ProcessExitedException", exit_code=-9)
     check(told["error_index"] in (0, 2), "it names the index of one of them")
     check.equal(told["error_pid"], pids[told["error_index"]], "and its process")
-    check(not any(map(runs, pids)), "no process runs any more")
+    check(not any(map(is_running, pids)), "no process runs any more")
 
 
-@clause("SPAWN-1", "SPAWN-3", **ENDS)
+@clause("SPAWN-1", "SPAWN-3", **END_TESTS)
 def test_groups_of_any_number_are_joined(owner, start_method):
     """Groups of one, of five and of twelve processes, one after another."""
-    tensor = shared(owner, 13)
+    tensor = zeros(owner, 13)
     expected = [0] * 13
     for count in (1, 5, 12, 1):
         told = owner.start_together("write index", count, [tensor], start_method)
@@ -362,24 +364,24 @@ def test_groups_of_any_number_are_joined(owner, start_method):
             expected[index] += 100 + index
         check.equal(tensor.values(), expected, "each has written once, at its index")
     group = owner.start_group("write index", 2, [tensor], start_method)
-    told = joined(group, 2, in_a_thread=True)
+    told = join_until_done(group, 2, in_a_thread=True)
     check.equal(told, True, "a thread that has not started them can join them")
 
 
-NO_NUMBERS = ("bool",)
+NON_NUMERIC = ("bool",)
 
 
-def numbers_among(dtypes):
+def numeric_dtypes(dtypes):
     """Return the dtypes of numbers, in which tests can add."""
-    return [name for name in dtypes if name not in NO_NUMBERS]
+    return [name for name in dtypes if name not in NON_NUMERIC]
 
 
-@clause("SPAWN-2", **ENDS)
+@clause("SPAWN-2", **END_TESTS)
 def test_tensors_of_each_dtype_are_shared_with_every_process(
     owner, start_method, implementation
 ):
     """Two processes write to tensors of each dtype, and of a view, at their places."""
-    dtypes = numbers_among(implementation.dtypes)
+    dtypes = numeric_dtypes(implementation.dtypes)
     tensors = [owner.make([0, 1, 2], dtype=name) for name in dtypes]
     for tensor in tensors:
         tensor.share()
@@ -389,64 +391,66 @@ def test_tensors_of_each_dtype_are_shared_with_every_process(
         check.equal(tensor.values(), [100, 102, 2], f"{name} has what both wrote")
 
 
-@clause("SPAWN-6", **ENDS)
+@clause("SPAWN-6", **END_TESTS)
 def test_join_is_bounded_though_processes_end(owner, start_method):
     """Six processes end one by one; the owner joins for longer than one pause."""
-    group = owner.start_group("end in turn", 6, [shared(owner, 6)], start_method)
+    group = owner.start_group("end in turn", 6, [zeros(owner, 6)], start_method)
     pids = group.pids()
     check(group.is_ready(6), "all have begun")
     check.equal(group.join(0), False, "joining for no time says that some run")
     joined = group.join(2 * END_INTERVAL)
     check.equal(joined, False, "joining says that some run")
-    check(runs(pids[-1]), "and the last one does")
-    for pid in filter(runs, pids):
+    check(is_running(pids[-1]), "and the last one does")
+    for pid in filter(is_running, pids):
         os.kill(pid, signal.SIGKILL)
     group.join()
 
 
-@clause("SPAWN-6", **ENDS)
+@clause("SPAWN-6", **END_TESTS)
 def test_time_of_a_join_does_not_begin_anew_when_a_process_ends(owner, start_method):
     """One of two processes ends when the time is almost over; the other goes on."""
-    group = owner.start_group("end slowly in turn", 2, [shared(owner, 2)], start_method)
+    group = owner.start_group("end slowly in turn", 2, [zeros(owner, 2)], start_method)
     pids = group.pids()
     check(group.is_ready(2), "both have begun")
     check.equal(
-        group.join(SLOW_END_INTERVAL + SHORT), False, "joining says that one runs"
+        group.join(SLOW_END_INTERVAL + SHORT_TIMEOUT),
+        False,
+        "joining says that one runs",
     )
-    check(not runs(pids[0]), "the first one has ended")
-    check(runs(pids[1]), "and the second one has not")
+    check(not is_running(pids[0]), "the first one has ended")
+    check(is_running(pids[1]), "and the second one has not")
     os.kill(pids[1], signal.SIGKILL)
     group.join()
 
 
-@clause("SPAWN-6", **ENDS)
+@clause("SPAWN-6", **END_TESTS)
 def test_join_is_bounded(owner, start_method):
     """Two processes wait; the owner joins for a short while, or none; they wait on."""
-    payload = [shared(owner, 2)]
+    payload = [zeros(owner, 2)]
     group = owner.start_group("wait", 2, payload, start_method)
     pids = group.pids()
-    for timeout in (SHORT, 0, 0.0, SHORT / 1000):
+    for timeout in (SHORT_TIMEOUT, 0, 0.0, SHORT_TIMEOUT / 1000):
         check.equal(group.join(timeout), False, f"join({timeout}) says they run")
-        check(all(map(runs, pids)), "and they do")
+        check(all(map(is_running, pids)), "and they do")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     told = group.join()
     check.equal(told["exit_code"], -9, "and later, when they were killed, how they end")
 
 
-@clause("SPAWN-7", **ENDS)
+@clause("SPAWN-7", **END_TESTS)
 def test_process_that_ignores_sigterm_is_ended_too(owner, start_method):
     """Process 1 raises while process 0 waits and ignores SIGTERM."""
     group = owner.start_group(
-        "second raises, others refuse to end", 2, [shared(owner, 2)], start_method
+        "second raises, others refuse to end", 2, [zeros(owner, 2)], start_method
     )
     pids = group.pids()
-    told = group.join(grace=SHORT)
-    is_told(told, "ProcessRaisedException")
-    check(not any(map(runs, pids)), "no process runs any more")
+    told = group.join(grace=SHORT_TIMEOUT)
+    check_join_error(told, "ProcessRaisedException")
+    check(not any(map(is_running, pids)), "no process runs any more")
 
 
-KILLED: dict[str, Any] = {
+KILL_TESTS: dict[str, Any] = {
     "profiles": ("share",),
     "vary": ("start_method",),
     "start_methods": ("fork", "spawn"),
@@ -454,51 +458,51 @@ KILLED: dict[str, Any] = {
 }
 
 
-@clause("SPAWN-8", **KILLED)
+@clause("SPAWN-8", **KILL_TESTS)
 def test_processes_are_ended_when_the_one_that_started_them_is_killed(
     stage, start_method
 ):
     """The owner starts processes that wait, and is killed."""
-    end_with_the_one_that_started_them(stage, start_method)
+    check_end_with_starter(stage, start_method)
 
 
-def end_with_the_one_that_started_them(stage: Any, how: str) -> None:
+def check_end_with_starter(stage: Any, method: str) -> None:
     """Kill an owner that has started waiting processes; check that these end, too.
 
-    `how` is the start method, or ``"spawn()"``.
+    `method` is the start method, or ``"spawn()"``.
     """
     with stage.fresh() as fresh:
         fresh.owner.system.raise_on_sigint()
-        group = fresh.owner.start_group("wait", 3, [shared(fresh.owner, 3)], how)
+        group = fresh.owner.start_group("wait", 3, [zeros(fresh.owner, 3)], method)
         pids = group.pids()
         check(group.is_ready(3), "all have begun")
         fresh.owner.kill()
         sentence = "no process runs any more"
-        eventually(lambda: not any(map(runs, pids)), sentence, stage.grace)
+        eventually(lambda: not any(map(is_running, pids)), sentence, stage.grace)
 
 
-@clause("SPAWN-8", **KILLED)
+@clause("SPAWN-8", **KILL_TESTS)
 def test_processes_are_ended_when_the_one_that_joins_them_is_killed(
     stage, start_method
 ):
     """The owner is killed in the call that has started processes and joins them."""
-    end_with_the_one_that_joins_them(stage, start_method)
+    check_end_with_joiner(stage, start_method)
 
 
-def end_with_the_one_that_joins_them(stage: Any, how: str) -> None:
+def check_end_with_joiner(stage: Any, method: str) -> None:
     """Kill an owner that starts and joins processes in one call; check that these end.
 
     The call does not return, so the ledger shows which processes were started, and a
-    tensor that the peer reads shows when all of them run. `how` is the start method, or
-    ``"spawn()"``.
+    tensor that the peer reads shows when all of them run. `method` is the start method,
+    or ``"spawn()"``.
     """
     with stage.fresh() as fresh:
         owner = fresh.owner
         owner.system.raise_on_sigint()
-        tensor = shared(owner, 3)
+        tensor = zeros(owner, 3)
         arrived = owner.send(tensor, fresh.peer)
         before = fresh.ledger.processes()
-        joining = owner.start_action("start_group", "wait", 3, [tensor], how, True)
+        joining = owner.start_action("start_group", "wait", 3, [tensor], method, True)
         eventually(
             lambda: arrived.values() == [100, 101, 102],
             "all have begun",
@@ -509,34 +513,36 @@ def end_with_the_one_that_joins_them(stage: Any, how: str) -> None:
         started = {
             pid: command
             for pid, command in fresh.ledger.processes().items()
-            if pid not in before and TRACKER not in command
+            if pid not in before and TRACKER_COMMAND not in command
         }
         check(len(started) >= 3, f"three processes run: {started}")
         owner.kill()
         sentence = "no process runs any more"
-        eventually(lambda: not any(map(runs, started)), sentence, stage.grace)
+        eventually(lambda: not any(map(is_running, started)), sentence, stage.grace)
 
 
-TRACKER = "resource_tracker"
+TRACKER_COMMAND = "resource_tracker"
 """A part of the command line of Python's resource tracker, which is not counted."""
 
 
 @clause("SPAWN-9", profiles=("share",), vary=("start_method",))
 def test_processes_outlive_the_thread_that_started_them(owner, start_method):
     """A thread of the owner starts two processes and ends before they do."""
-    outlive_their_thread(owner, start_method)
+    check_outlive_thread(owner, start_method)
 
 
-def outlive_their_thread(owner: Any, how: str) -> None:
+def check_outlive_thread(owner: Any, method: str) -> None:
     """Start two processes in a thread that ends first; check that they end normally.
 
-    `how` is the start method, or ``"spawn()"``.
+    `method` is the start method, or ``"spawn()"``.
     """
     owner.system.raise_on_sigint()
-    task, payload = "end in turn and say so", [shared(owner, 2)]
-    group = owner.start_group_in_a_thread(task, 2, payload, how)
-    check.equal(joined(group, 2), True, "joining says that all have ended well")
-    check(group.is_ready(2, SHORT), "each of them has done all of its task")
+    task, payload = "end in turn and say so", [zeros(owner, 2)]
+    group = owner.start_group_in_a_thread(task, 2, payload, method)
+    check.equal(
+        join_until_done(group, 2), True, "joining says that all have ended well"
+    )
+    check(group.is_ready(2, SHORT_TIMEOUT), "each of them has done all of its task")
 
 
 @clause("SPAWN-1", vary=())
@@ -550,7 +556,7 @@ def test_drop_in_module_has_the_functions_and_their_exceptions(owner):
 
 # The public function `spawn()`, which may have an implementation of its own
 
-SPAWNED: dict[str, Any] = {
+SPAWN_TESTS: dict[str, Any] = {
     "profiles": ("share",),
     "vary": (),
     "start_methods": ("spawn",),
@@ -558,10 +564,10 @@ SPAWNED: dict[str, Any] = {
 """For tests of `spawn()`, which has one start method."""
 
 
-@clause("SPAWN-3", **SPAWNED)
+@clause("SPAWN-3", **SPAWN_TESTS)
 def test_context_that_spawn_returns_is_joined_later(owner):
     """The owner calls spawn() without joining, and joins what it returns."""
-    tensor = shared(owner, 2)
+    tensor = zeros(owner, 2)
     group = owner.start_group("write index", 2, [tensor], "spawn()")
     pids = group.pids()
     check.equal(len(set(pids)), 2, "there are two processes")
@@ -570,57 +576,59 @@ def test_context_that_spawn_returns_is_joined_later(owner):
     check.equal(tensor.values(), [100, 101], "what they wrote is there")
 
 
-@clause("SPAWN-4", **SPAWNED)
+@clause("SPAWN-4", **SPAWN_TESTS)
 def test_exception_is_told_by_spawn(owner):
     """Process 1 raises while process 0 waits; spawn() joins at once."""
-    told = owner.start_together("second raises", 2, [shared(owner, 2)], "spawn()")
-    is_told(told, "ProcessRaisedException", error_index=1)
+    told = owner.start_together("second raises", 2, [zeros(owner, 2)], "spawn()")
+    check_join_error(told, "ProcessRaisedException", error_index=1)
     check("the worker's own words" in told["message"], "and what was raised")
 
 
-@clause("SPAWN-4", "SPAWN-7", **SPAWNED)
+@clause("SPAWN-4", "SPAWN-7", **SPAWN_TESTS)
 def test_exception_is_told_by_the_context_that_spawn_returns(owner):
     """Process 1 raises while process 0 waits and ignores SIGTERM; the owner joins."""
     task = "second raises, others refuse to end"
-    group = owner.start_group(task, 2, [shared(owner, 2)], "spawn()")
+    group = owner.start_group(task, 2, [zeros(owner, 2)], "spawn()")
     pids = group.pids()
-    is_told(group.join(), "ProcessRaisedException", error_index=1, error_pid=pids[1])
-    check(not any(map(runs, pids)), "no process runs any more")
+    check_join_error(
+        group.join(), "ProcessRaisedException", error_index=1, error_pid=pids[1]
+    )
+    check(not any(map(is_running, pids)), "no process runs any more")
 
 
-@clause("SPAWN-5", **SPAWNED)
+@clause("SPAWN-5", **SPAWN_TESTS)
 def test_exit_status_and_signal_are_told_by_spawn(owner):
     """Process 1 exits with status 7, and is killed, while process 0 waits."""
     for task, code in (("second exits", 7), ("second is killed", -9)):
-        told = owner.start_together(task, 2, [shared(owner, 2)], "spawn()")
-        is_told(told, "ProcessExitedException", error_index=1, exit_code=code)
+        told = owner.start_together(task, 2, [zeros(owner, 2)], "spawn()")
+        check_join_error(told, "ProcessExitedException", error_index=1, exit_code=code)
 
 
-@clause("SPAWN-3", **SPAWNED)
+@clause("SPAWN-3", **SPAWN_TESTS)
 def test_failure_is_told_by_each_later_join_of_what_spawn_returns(owner):
     """Process 1 fails in one way or another; the owner joins, and joins again."""
-    is_told_by_each_later_join(owner, "spawn()")
+    check_repeated_joins(owner, "spawn()")
 
 
-@clause("SPAWN-5", **SPAWNED)
+@clause("SPAWN-5", **SPAWN_TESTS)
 def test_interrupt_is_told_by_what_spawn_returns(owner, implementation):
     """SIGINT reaches process 1 from outside, or it raises what Python makes of it."""
-    interrupts_are_told(owner, "spawn()", implementation.deadline)
+    check_interrupt_reported(owner, "spawn()", implementation.deadline)
 
 
-@clause("SPAWN-8", **SPAWNED, isolated=True)
+@clause("SPAWN-8", **SPAWN_TESTS, isolated=True)
 def test_processes_are_ended_when_the_one_that_called_spawn_is_killed(stage):
     """The owner calls spawn() without joining, and is killed."""
-    end_with_the_one_that_started_them(stage, "spawn()")
+    check_end_with_starter(stage, "spawn()")
 
 
-@clause("SPAWN-8", **SPAWNED, isolated=True)
+@clause("SPAWN-8", **SPAWN_TESTS, isolated=True)
 def test_processes_are_ended_when_the_one_that_is_in_spawn_is_killed(stage):
     """The owner is killed in spawn(), which joins the processes."""
-    end_with_the_one_that_joins_them(stage, "spawn()")
+    check_end_with_joiner(stage, "spawn()")
 
 
-@clause("SPAWN-9", **SPAWNED)
+@clause("SPAWN-9", **SPAWN_TESTS)
 def test_processes_outlive_the_thread_that_called_spawn(owner):
     """A thread of the owner calls spawn() and ends before the two processes do."""
-    outlive_their_thread(owner, "spawn()")
+    check_outlive_thread(owner, "spawn()")

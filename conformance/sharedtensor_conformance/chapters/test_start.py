@@ -1,10 +1,10 @@
 """Chapter START: what a child gets from its parent under each start method."""
 
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
-    about,
-    each_keeps_its_writes_to_itself,
-    each_sees_the_writes_of_the_others,
+    check_private_memory,
+    check_shared_memory,
+    judging,
     several_strategies,
     strategy_set,
 )
@@ -42,7 +42,7 @@ def test_process_argument_is_shared_with_the_child(owner):
     """Owner and child write in turn to a tensor that the child got at its start."""
     tensor = owner.make([11, 12, 13])
     child = owner.start_peer(arguments={"weights": [tensor]})
-    each_sees_the_writes_of_the_others(child.arguments["weights"][0], tensor)
+    check_shared_memory(child.arguments["weights"][0], tensor)
 
 
 @clause("START-2", start_methods=("spawn", "forkserver"), vary=("start_method",))
@@ -51,7 +51,7 @@ def test_tensor_given_to_two_children_is_one_memory(owner):
     tensor = owner.make([21, 22, 23, 24])
     first = owner.start_peer(arguments=tensor)
     second = owner.start_peer(arguments=tensor)
-    each_sees_the_writes_of_the_others(first.arguments, second.arguments, tensor)
+    check_shared_memory(first.arguments, second.arguments, tensor)
 
 
 @clause("START-3", start_methods=("fork",))
@@ -60,7 +60,7 @@ def test_tensor_shared_before_a_fork_is_shared_with_the_child(owner):
     tensor = owner.make([5, 6, 7])
     tensor.share()
     child = owner.start_peer(arguments=tensor)
-    each_sees_the_writes_of_the_others(child.arguments, tensor)
+    check_shared_memory(child.arguments, tensor)
 
 
 @clause("START-3", start_methods=("fork",))
@@ -69,7 +69,7 @@ def test_tensor_sent_before_a_fork_is_shared_with_the_child(owner, peer):
     tensor = owner.make([15, 16, 17, 18])
     arrived = owner.send(tensor, peer)
     child = owner.start_peer(arguments=tensor)
-    each_sees_the_writes_of_the_others(child.arguments, arrived, tensor)
+    check_shared_memory(child.arguments, arrived, tensor)
 
 
 @clause("START-4", start_methods=("fork",), private=True)
@@ -77,7 +77,7 @@ def test_tensor_that_is_not_shared_is_private_after_a_fork(owner):
     """The owner forks with a tensor that was never shared; both write."""
     tensor = owner.make([25, 26, 27])
     child = owner.start_peer(arguments=tensor)
-    each_keeps_its_writes_to_itself(child.arguments, tensor)
+    check_private_memory(child.arguments, tensor)
 
 
 @clause("START-4", start_methods=("fork",), private=True)
@@ -87,7 +87,7 @@ def test_unsent_tensor_is_private_after_a_fork_beside_a_sent_one(owner, peer):
     owner.send(sent, peer)
     unsent = owner.make([45, 46, 47])
     child = owner.start_peer(arguments=unsent)
-    each_keeps_its_writes_to_itself(unsent, child.arguments)
+    check_private_memory(unsent, child.arguments)
 
 
 @clause("START-4", start_methods=("fork",), vary=(), private=True)
@@ -121,7 +121,7 @@ def test_argument_that_is_not_shared_is_private_to_processes_started_together(ow
     private, shared = owner.make([0, 0, 0]), owner.make([0, 0, 0])
     shared.share()
     owner.start_together("write index", 3, [private, shared], "fork")
-    with about("START-3"):
+    with judging("START-3"):
         check.equal(shared.values(), [100, 101, 102], "each has written")
     check.equal(private.values(), [0, 0, 0], "the owner's own is as it was")
     check.equal(private.is_shared(), False, "and is not shared")

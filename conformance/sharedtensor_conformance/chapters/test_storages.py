@@ -10,10 +10,10 @@ every element of every storage is checked.
 import random
 from itertools import pairwise, product
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    nothing_is_added,
-    opened,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_no_growth,
+    holdings_of,
+    judging,
 )
 from sharedtensor_conformance.harness import check, clause
 
@@ -23,11 +23,11 @@ LENGTHS = (
 )
 """Lengths in elements of 4 bytes: zero, small, whole pages, and a little more."""
 
-LARGE = (65_536, 65_537, 131_072, 262_145)
+LARGE_LENGTHS = (65_536, 65_537, 131_072, 262_145)
 """Large lengths. A round of a process has at most one of them."""
 
 ROUNDS = 9
-MADE = 7
+MADE_PER_ROUND = 7
 """The number of storages that a process makes in a round."""
 
 MANY_LARGE = 20
@@ -37,16 +37,16 @@ They are more than an implementation may keep for later use, so they also reuse 
 that was freed too early.
 """
 
-MEGABYTE = 262_144
+MEGABYTE_LENGTH = 262_144
 """The number of elements of 4 bytes in 1 MiB."""
 
-ALL = 1.1
+ALL_STORAGES = 1.1
 """A share of storages that selects all: it is above every random number."""
 
-THREADS_IN = (3, 6)
+IDLE_THREAD_ROUNDS = (3, 6)
 """The round in which idle threads are started, and the round in which they end."""
 
-FORK_AFTER = 3
+FORK_INTERVAL = 3
 """The number of rounds between two forks of the owner, in the test that forks."""
 
 
@@ -82,26 +82,26 @@ class Exchange:
     """
 
     def __init__(self, actors, channels, seed):
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.channels = channels
         self.holders = [Holder(actor) for actor in actors]
         self.added = {}
         self.made = 0
 
-    def some(self, numbers, share=0.5):
+    def choose(self, numbers, share=0.5):
         """Return about this share of the numbers, in random order."""
-        chosen = [n for n in sorted(numbers) if self.chance.random() < share]
-        self.chance.shuffle(chosen)
+        chosen = [n for n in sorted(numbers) if self.rng.random() < share]
+        self.rng.shuffle(chosen)
         return chosen
 
-    def make(self, holder):
-        """Make a process make `MADE` storages of random lengths."""
-        lengths = self.chance.choices(LENGTHS, k=MADE - 1)
-        lengths.append(self.chance.choice(LARGE if self.made % 2 else LENGTHS))
-        self.chance.shuffle(lengths)
-        self.make_of(holder, lengths)
+    def make_random(self, holder):
+        """Make a process make `MADE_PER_ROUND` storages of random lengths."""
+        lengths = self.rng.choices(LENGTHS, k=MADE_PER_ROUND - 1)
+        lengths.append(self.rng.choice(LARGE_LENGTHS if self.made % 2 else LENGTHS))
+        self.rng.shuffle(lengths)
+        self.make_lengths(holder, lengths)
 
-    def make_of(self, holder, lengths):
+    def make_lengths(self, holder, lengths):
         """Make a process make a storage of each of these lengths."""
         first = self.made + 1
         holder.act("make_storages", first, lengths)
@@ -110,8 +110,8 @@ class Exchange:
 
     def send(self, sender, receiver, share=0.5):
         """Make a process send about this share of its storages in one message."""
-        channel = self.chance.choice(self.channels)
-        numbers = self.some(sender.numbers, share)
+        channel = self.rng.choice(self.channels)
+        numbers = self.choose(sender.numbers, share)
         to = receiver.actor
         sender.act("put_storages", numbers, to.name, channel)
         found = receiver.act("get_storages", sender.actor.name, channel)
@@ -120,13 +120,13 @@ class Exchange:
 
     def write(self, holder, turn):
         """Make a process write to some of its storages in the round `turn`."""
-        numbers = self.some(holder.numbers, 0.3)
+        numbers = self.choose(holder.numbers, 0.3)
         holder.act("rewrite_storages", numbers, turn)
         self.added |= dict.fromkeys(numbers, turn)
 
     def drop(self, holder, share):
         """Make a process drop about this share of its storages."""
-        numbers = self.some(holder.numbers, share)
+        numbers = self.choose(holder.numbers, share)
         holder.act("drop_storages", numbers)
         holder.actor.collect_garbage()
         holder.numbers -= set(numbers)
@@ -136,32 +136,32 @@ class Exchange:
         for holder in self.holders:
             wrong = holder.act("wrong_storages", self.added)
             where = f"{holder.actor.name} {when}"
-            with about("SHARE-12"):
+            with judging("SHARE-12"):
                 check.equal(wrong, [], f"the storages with other values in {where}")
 
     def make_many_large(self, holder):
         """Make a process make `MANY_LARGE` storages of 1 MiB."""
-        self.make_of(holder, [MEGABYTE] * MANY_LARGE)
+        self.make_lengths(holder, [MEGABYTE_LENGTH] * MANY_LARGE)
 
-    def take_a_round(self, turn):
+    def run_round(self, turn):
         """Make, send, write, check and drop storages in the round `turn`."""
         for holder in self.holders[::2]:
-            if turn == THREADS_IN[0]:
+            if turn == IDLE_THREAD_ROUNDS[0]:
                 holder.actor.request("act", "start_idle_thread")
-            if turn == THREADS_IN[1]:
+            if turn == IDLE_THREAD_ROUNDS[1]:
                 holder.actor.request("act", "stop_idle_threads")
         order = list(self.holders)
-        self.chance.shuffle(order)
+        self.rng.shuffle(order)
         for holder in order[:2]:
-            self.make(holder)
+            self.make_random(holder)
         for sender in order:
-            for receiver in self.chance.sample(order, 1):
+            for receiver in self.rng.sample(order, 1):
                 if can_send(sender, receiver):
                     self.send(sender, receiver)
         self.write(order[0], turn)
         self.verify(f"in round {turn}")
         for holder in order:
-            self.drop(holder, self.chance.choice((0.1, 0.3, 0.8)))
+            self.drop(holder, self.rng.choice((0.1, 0.3, 0.8)))
 
 
 def can_send(sender, receiver):
@@ -185,20 +185,20 @@ def test_storages_of_every_size_that_come_and_go_lie_apart(
         sender.send(sender.make([1, 2]), receiver).drop()
     for actor in (owner, peer, bystander):
         actor.drop_all()
-    before = opened(stage, owner, peer, bystander)
+    before = holdings_of(stage, owner, peer, bystander)
     channels = list(stage.implementation.channels)
     exchange = Exchange((owner, peer, bystander), channels, strategy)
     for turn in range(1, ROUNDS + 1):
-        exchange.take_a_round(turn)
+        exchange.run_round(turn)
     for holder, other in pairwise(exchange.holders):
         exchange.make_many_large(holder)
-        exchange.send(holder, other, ALL)
+        exchange.send(holder, other, ALL_STORAGES)
         exchange.verify(f"after round {ROUNDS}")
         exchange.drop(holder, 0.9)
         exchange.drop(other, 0.5)
     for holder in exchange.holders:
-        exchange.drop(holder, ALL)
-    nothing_is_added(before, stage, owner, peer, bystander)
+        exchange.drop(holder, ALL_STORAGES)
+    check_no_growth(before, stage, owner, peer, bystander)
 
 
 @clause(
@@ -219,9 +219,9 @@ def test_storages_of_forked_processes_lie_apart(owner, peer, stage, strategy):
     exchange = Exchange((owner, peer), channels, f"forked, {strategy}")
     parent = exchange.holders[0]
     for turn in range(1, ROUNDS + 1):
-        exchange.take_a_round(turn)
-        if turn % FORK_AFTER == 0 and turn < ROUNDS:
-            exchange.make(parent)
+        exchange.run_round(turn)
+        if turn % FORK_INTERVAL == 0 and turn < ROUNDS:
+            exchange.make_random(parent)
             exchange.send(parent, exchange.holders[1])  # shares some of them
             parent.act("share_storages")
             child = owner.start_peer(arguments=[parent.held])
@@ -229,7 +229,7 @@ def test_storages_of_forked_processes_lie_apart(owner, peer, stage, strategy):
             exchange.holders.append(inherited)
 
 
-LAST = (3, 1025, 5000)
+PARTIAL_PAGE_LENGTHS = (3, 1025, 5000)
 """Lengths in elements of 4 bytes that do not fill their last page."""
 
 
@@ -249,7 +249,7 @@ def test_what_was_shared_last_before_a_fork_takes_nothing_with_it(stage):
     the end of its shared memory is so for one of them only. Nothing was shared before,
     so the tensor is the last.
     """
-    for length, parent_is_first in product(LAST, (True, False)):
+    for length, parent_is_first in product(PARTIAL_PAGE_LENGTHS, (True, False)):
         with stage.fresh() as fresh:
             held = fresh.owner.request("act", "new_storages")
             parent = Holder(fresh.owner, held)

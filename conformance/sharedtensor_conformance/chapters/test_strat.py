@@ -3,17 +3,17 @@
 import itertools
 from typing import Any
 
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
     all_strategies,
-    direct,
-    each_sees_the_writes_of_the_others,
+    check_shared_memory,
     sender_and_receiver,
     several_strategies,
     strategy_set,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import check, clause, refusal
 
-CHEAP: dict[str, Any] = {
+FASTEST_START: dict[str, Any] = {
     "vary": (),
     "several_strategies": True,
     "prefers": "fork",
@@ -91,7 +91,7 @@ def test_strategy_that_was_saved_can_be_restored(owner):
         check.equal(found, saved, "the strategy is the saved one again")
 
 
-@clause("STRAT-2", **CHEAP)
+@clause("STRAT-2", **FASTEST_START)
 def test_strategy_stays_when_a_tensor_of_another_one_arrives(stage, direction):
     """Both sides set each pair of strategies; a tensor crosses, and all read back."""
     with stage.fresh() as fresh:
@@ -137,12 +137,14 @@ def test_wrong_arguments_are_refused_where_assertions_are_removed(stage):
         leaf = fresh.owner.make([1, 2, 3])
         leaf.set_requires_grad(True)
         with refusal("the put of a non-leaf raises"):
-            fresh.owner.put(fresh.owner.non_leaf(leaf), fresh.peer, direct(fresh))
+            fresh.owner.put(
+                fresh.owner.non_leaf(leaf), fresh.peer, unthreaded_channel(fresh)
+            )
         arrived = fresh.owner.send(leaf, fresh.peer)
         check.equal(arrived.values(), [1, 2, 3], "a leaf is sent")
 
 
-@clause("STRAT-4", **CHEAP)
+@clause("STRAT-4", **FASTEST_START)
 def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and sends to both others."""
     with stage.fresh() as fresh:
@@ -153,10 +155,10 @@ def test_tensor_sent_again_under_another_strategy_stays_where_it_is(stage, direc
             with strategy_set(sender, name):
                 again = sender.send(tensor, receiver)
                 other = sender.send(tensor, fresh.bystander)
-            each_sees_the_writes_of_the_others(tensor, first, again, other)
+            check_shared_memory(tensor, first, again, other)
 
 
-@clause("STRAT-4", profiles=("share",), **CHEAP)
+@clause("STRAT-4", profiles=("share",), **FASTEST_START)
 def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, direction):
     """The sender sends, changes its strategy, and shares the tensor again."""
     with stage.fresh() as fresh:
@@ -166,10 +168,10 @@ def test_tensor_shared_again_under_another_strategy_stays_where_it_is(stage, dir
         for name in several_strategies(sender):
             with strategy_set(sender, name):
                 tensor.share()
-            each_sees_the_writes_of_the_others(tensor, arrived)
+            check_shared_memory(tensor, arrived)
 
 
-@clause("STRAT-4", profiles=("share",), **CHEAP)
+@clause("STRAT-4", profiles=("share",), **FASTEST_START)
 def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, direction):
     """The sender shares under each strategy and sends under each other one."""
     with stage.fresh() as fresh:
@@ -181,10 +183,10 @@ def test_tensor_shared_before_the_change_and_sent_after_it_is_shared(stage, dire
                     tensor.share()
                 with strategy_set(sender, after):
                     arrived = sender.send(tensor, receiver)
-                each_sees_the_writes_of_the_others(tensor, arrived)
+                check_shared_memory(tensor, arrived)
 
 
-@clause("STRAT-4", **CHEAP)
+@clause("STRAT-4", **FASTEST_START)
 def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, direction):
     """The receiver changes its strategy and sends what it received to the third."""
     with stage.fresh() as fresh:
@@ -194,7 +196,7 @@ def test_receiver_that_changed_its_strategy_sends_the_same_memory_on(stage, dire
         for name in several_strategies(receiver):
             with strategy_set(receiver, name):
                 onward = receiver.send(arrived, fresh.bystander)
-            each_sees_the_writes_of_the_others(tensor, arrived, onward)
+            check_shared_memory(tensor, arrived, onward)
 
 
 @clause("STRAT-5", vary=("start_method",), several_strategies=True, isolated=True)
@@ -208,10 +210,10 @@ def test_processes_with_different_strategies_share(stage, direction, implementat
                     for channel in implementation.channels:
                         tensor = sender.make([12, 13, 14])
                         arrived = sender.send(tensor, receiver, channel)
-                        each_sees_the_writes_of_the_others(tensor, arrived)
+                        check_shared_memory(tensor, arrived)
 
 
-@clause("STRAT-5", **CHEAP)
+@clause("STRAT-5", **FASTEST_START)
 def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direction):
     """The receiver, under every strategy, sends back what it got under every other."""
     with stage.fresh() as fresh:
@@ -222,7 +224,7 @@ def test_tensor_sent_back_under_another_strategy_is_the_same_memory(stage, direc
                 with strategy_set(sender, sending), strategy_set(receiver, receiving):
                     arrived = sender.send(tensor, receiver)
                     back = receiver.send(arrived, sender)
-                    each_sees_the_writes_of_the_others(tensor, arrived, back)
+                    check_shared_memory(tensor, arrived, back)
 
 
 @clause("STRAT-6", vary=(), strategies=("file_descriptor",), isolated=True)
@@ -252,7 +254,7 @@ def test_default_strategy_is_the_same_whatever_the_program_before_has_set(owner)
         check.equal(found, "file_descriptor", sentence)
 
 
-SURROUNDINGS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
+ENVIRONMENTS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
     "few descriptors": ({"RLIMIT_NOFILE": 256}, {}),
     "very few descriptors": ({"RLIMIT_NOFILE": 64}, {"TMPDIR": "/nowhere"}),
     "small files": (
@@ -266,7 +268,7 @@ SURROUNDINGS: dict[str, tuple[dict[str, int], dict[str, str]]] = {
 @clause("STRAT-6", vary=(), strategies=("file_descriptor",), prefers="fork")
 def test_default_strategy_is_the_same_with_any_limits(owner):
     """Programs that are started with low limits say which strategy they have."""
-    for surroundings, (limits, variables) in SURROUNDINGS.items():
+    for surroundings, (limits, variables) in ENVIRONMENTS.items():
         found = owner.request(
             *("act", "strategy_of_a_program", limits, variables),
             deadline=owner.host.timeouts.start,

@@ -4,23 +4,23 @@ from itertools import chain
 from typing import Any
 
 from sharedtensor_conformance.chapters.interruptions import interrupt_at_each_place
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    answers_of,
-    direct,
-    each_sees_the_writes_of_the_others,
-    queues,
-    shared_apart,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_shared_memory,
+    claimed_queues,
+    judging,
+    share_separately,
+    unthreaded_channel,
+    wait_for_all,
 )
 from sharedtensor_conformance.harness import check, clause, eventually, refusal
 
 THREADS = 4
-EACH = 40
+PER_THREAD = 40
 FORKS = 5
 INTERRUPTIONS = 3
 
-ALL = sorted(
-    [thread, number, True] for thread in range(THREADS) for number in range(EACH)
+ALL_MESSAGES = sorted(
+    [thread, number, True] for thread in range(THREADS) for number in range(PER_THREAD)
 )
 """All expected messages: the thread that put it, its number there, and whether it
 arrived complete."""
@@ -29,14 +29,16 @@ arrived complete."""
 @clause("THREAD-1", vary=("strategy",), starts=True)
 def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
     """Four threads of the owner put forty messages each; a child gets all of them."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
-        _, (received,) = answers_of(
-            owner.start_action("put_from_threads", channel, THREADS, EACH),
-            child.start_action("get_in_threads", channel, 1, THREADS * EACH),
+        _, (received,) = wait_for_all(
+            owner.start_action("put_from_threads", channel, THREADS, PER_THREAD),
+            child.start_action("get_in_threads", channel, 1, THREADS * PER_THREAD),
         )
-        check.equal(sorted(received), ALL, "each message arrives once and whole")
+        check.equal(
+            sorted(received), ALL_MESSAGES, "each message arrives once and whole"
+        )
         for thread in range(THREADS):
             numbers = [number for other, number, _ in received if other == thread]
             check.equal(numbers, sorted(numbers), "those of a thread are in order")
@@ -45,41 +47,43 @@ def test_threads_that_put_on_one_queue_lose_and_mix_nothing(owner, stage):
 @clause("THREAD-2", vary=("strategy",), starts=True)
 def test_threads_that_get_from_one_queue_receive_each_message_once(owner, stage):
     """A child puts 160 messages from four threads; four of the owner get them."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         child = owner.start_peer(arguments=channel)
-        _, received = answers_of(
-            child.start_action("put_from_threads", channel, THREADS, EACH),
-            owner.start_action("get_in_threads", channel, THREADS, EACH),
+        _, received = wait_for_all(
+            child.start_action("put_from_threads", channel, THREADS, PER_THREAD),
+            owner.start_action("get_in_threads", channel, THREADS, PER_THREAD),
         )
-        check.equal(sorted(chain(*received)), ALL, "each message is got once, whole")
+        check.equal(
+            sorted(chain(*received)), ALL_MESSAGES, "each message is got once, whole"
+        )
 
 
 @clause("THREAD-2", vary=("strategy",))
 def test_threads_of_one_process_send_to_each_other(owner, stage):
     """Four threads of the owner put, and four others of it get at the same time."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
-        arguments = channel, THREADS, EACH
+        arguments = channel, THREADS, PER_THREAD
         returned = owner.request("act", "put_and_get_in_threads", *arguments)
         received = returned[THREADS:]
-        check.equal(sorted(chain(*received)), ALL, "each message is got once, whole")
+        check.equal(
+            sorted(chain(*received)), ALL_MESSAGES, "each message is got once, whole"
+        )
 
 
 @clause("THREAD-3", start_methods=("fork",), isolated=True)
 def test_child_that_is_forked_while_a_thread_shares_can_share(stage):
     """The owner forks five times while a thread of it sends to itself."""
     with stage.fresh() as fresh:
-        for kind in queues(stage):
+        for kind in claimed_queues(stage):
             channel = fresh.owner.open_channel(kind)
             exchange = fresh.owner.request("act", "start_self_exchange", channel)
             for number in range(FORKS):
                 child = fresh.owner.start_peer()
                 there, back = child.make([number, 2, 3]), fresh.owner.make([number, 5])
-                each_sees_the_writes_of_the_others(
-                    there, child.send(there, fresh.owner)
-                )
-                each_sees_the_writes_of_the_others(fresh.owner.send(back, child), back)
+                check_shared_memory(there, child.send(there, fresh.owner))
+                check_shared_memory(fresh.owner.send(back, child), back)
                 check.equal(child.leave(), 0, "the child ends")
             wrong = fresh.owner.request("act", "stop_self_exchange", exchange)
             check.equal(wrong, 0, "the thread got what it sent")
@@ -91,12 +95,12 @@ def test_simple_queue_uses_no_thread(stage):
 
     An object beside the last one sends a tensor of its own while it is pickled.
     """
-    logs = direct(stage)
+    logs = unthreaded_channel(stage)
     with stage.fresh() as fresh:
         pair = (fresh.owner, fresh.peer)
         for actor in pair:
             actor.make([1])  # makes what a process needs for its first tensor
-        before = [threads_of(fresh, actor) for actor in pair]
+        before = [thread_count(fresh, actor) for actor in pair]
         for sender, receiver in (pair, pair[::-1]):
             for number in range(3):
                 tensor = sender.make([number, 2, 3])
@@ -108,11 +112,11 @@ def test_simple_queue_uses_no_thread(stage):
             check.equal(receiver.get(sender, logs)[0].values(), [4], "it is sent")
             arrived = receiver.get(sender, "simple_queue")[1]
             check.equal(arrived.values(), [5], "and what is beside it arrives")
-        after = [threads_of(fresh, actor) for actor in pair]
+        after = [thread_count(fresh, actor) for actor in pair]
         check.equal(after, before, "neither has more threads")
 
 
-STORAGES = (1, 60, 200)
+STORAGE_COUNTS = (1, 60, 200)
 """The numbers of storages in the messages. Receivers keep all of them: in total more
 than a cache may have."""
 
@@ -124,22 +128,22 @@ def test_simple_queue_uses_no_thread_however_much_it_carries(stage):
         pair = (fresh.owner, fresh.peer)
         for actor in pair:
             actor.make([1])
-        before = [threads_of(fresh, actor) for actor in pair]
-        for count in STORAGES:
+        before = [thread_count(fresh, actor) for actor in pair]
+        for count in STORAGE_COUNTS:
             for sender, receiver in (pair, pair[::-1]):
                 made = sender.request("act", "make_many", count, 1)
-                made = shared_apart(fresh, sender, made)
+                made = share_separately(fresh, sender, made)
                 with receiver.getting(sender, "simple_queue") as waiting:
                     sender.put(made, receiver, "simple_queue")
                 wrong = receiver.request(
                     "act", "positions_with_wrong_values", waiting.payload, 1
                 )
                 check.equal(wrong, [], "each tensor arrives with its value")
-                after = [threads_of(fresh, actor) for actor in pair]
+                after = [thread_count(fresh, actor) for actor in pair]
                 check.equal(after, before, f"none has more threads ({count} tensors)")
 
 
-def threads_of(stage, actor):
+def thread_count(stage, actor):
     """Return the number of threads in the process of an actor."""
     actor.ensure_started()
     return stage.ledger.read()["processes"][str(actor.pid)]["threads"]
@@ -173,7 +177,7 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
     owner, stage
 ):
     """Two children wait on one queue; one is interrupted, and the other receives."""
-    for kind in queues(stage):
+    for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
         interrupted, other = (owner.start_peer(arguments=channel) for _ in range(2))
         interrupted.system.raise_on_sigint()
@@ -189,11 +193,11 @@ def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
 
 
 LAYER = {"weight": [1, 2, 7], "bias": [1, 7]}
-LARGE = 1 << 15
+OWN_SEGMENT_LENGTH = 1 << 15
 """The number of elements of a tensor too large to share a segment with small ones."""
 
 
-INTERRUPTED: dict[str, Any] = {
+INTERRUPTION_TESTS: dict[str, Any] = {
     "profiles": ("share",),
     "start_methods": ("fork",),
     "vary": ("strategy",),
@@ -202,7 +206,7 @@ INTERRUPTED: dict[str, Any] = {
 }
 
 
-@clause("THREAD-6", **INTERRUPTED)
+@clause("THREAD-6", **INTERRUPTION_TESTS)
 def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
     sender, receiver, stage
 ):
@@ -210,13 +214,13 @@ def test_share_that_is_interrupted_leaves_the_tensor_private_or_shared(
 
     def interrupt(one):
         tensor = sender.make([one.place, 7])
-        has_returned = one.of(sender, "share", tensor)
-        if one.is_judged:
-            each_is_what_it_says(sender, [tensor], one, has_returned)
+        has_returned = one.run(sender, "share", tensor)
+        if one.judges_leaks:
+            check_is_shared(sender, [tensor], one, has_returned)
             tensor.share()
             check.equal(tensor.is_shared(), True, f"it can be shared then ({one})")
             sender.put(tensor, receiver, "pipe")
-            each_sees_the_writes_of_the_others(tensor, receiver.get(sender, "pipe"))
+            check_shared_memory(tensor, receiver.get(sender, "pipe"))
 
     def places():
         return sender.request("act", "count_places", "share", sender.make([6, 7]))
@@ -236,10 +240,10 @@ def test_share_of_a_module_that_is_interrupted_leaves_each_parameter_so(owner, s
 
     def interrupt(one):
         module = owner.make_module(LAYER)
-        has_returned = one.of(owner, "share_module", module)
-        if one.is_judged:
+        has_returned = one.run(owner, "share_module", module)
+        if one.judges_leaks:
             parameters = list(owner.parameters(module).values())
-            each_is_what_it_says(owner, parameters, one, has_returned)
+            check_is_shared(owner, parameters, one, has_returned)
             owner.share_module(module)
             shared = [parameter.is_shared() for parameter in parameters]
             check.equal(shared, [True, True], f"it can be shared then ({one})")
@@ -259,35 +263,39 @@ def test_send_that_is_interrupted_loses_its_own_message_at_most(
 
     def interrupt(one):
         tensor = sender.make([one.place, 7])
-        has_returned = put_interrupted(one, sender, receiver, tensor)
-        found, again = interrupted_and_next(sender, receiver, tensor)
-        if one.is_judged:
-            arrives_if_it_was_sent(found, one, has_returned)
-            each_sees_the_writes_of_the_others(tensor, again, *found)
+        has_returned = interrupt_put(one, sender, receiver, tensor)
+        found, again = receive_up_to_next(sender, receiver, tensor)
+        if one.judges_leaks:
+            check_arrived_once(found, one, has_returned)
+            check_shared_memory(tensor, again, *found)
 
     def places():
-        return places_of_put(sender, receiver, sender.make([6, 7]))
+        return count_places_of_put(sender, receiver, sender.make([6, 7]))
 
     interrupt_at_each_place(stage, (sender, receiver), places, interrupt)
 
 
-@clause("THREAD-6", **INTERRUPTED)
+@clause("THREAD-6", **INTERRUPTION_TESTS)
 def test_send_of_several_that_is_interrupted_leaves_each_private_or_shared(
     owner, peer, stage
 ):
     """Two small tensors and a large one; then the same ones are sent once more."""
 
     def make():
-        return [owner.make([1, 7]), owner.make([2, 3, 7]), owner.make_long(LARGE, 7)]
+        return [
+            owner.make([1, 7]),
+            owner.make([2, 3, 7]),
+            owner.make_long(OWN_SEGMENT_LENGTH, 7),
+        ]
 
     def interrupt(one):
         tensors = make()
-        has_returned = put_interrupted(one, owner, peer, tensors)
-        if one.is_judged:
-            each_is_what_it_says(owner, tensors, one, has_returned)
-        found, again = interrupted_and_next(owner, peer, tensors)
-        if one.is_judged:
-            arrives_if_it_was_sent(found, one, has_returned)
+        has_returned = interrupt_put(one, owner, peer, tensors)
+        if one.judges_leaks:
+            check_is_shared(owner, tensors, one, has_returned)
+        found, again = receive_up_to_next(owner, peer, tensors)
+        if one.judges_leaks:
+            check_arrived_once(found, one, has_returned)
             for number, tensor in enumerate(tensors):
                 tensor.write(0, one.place)
                 read = [message[number].read(0) for message in (again, *found)]
@@ -295,12 +303,12 @@ def test_send_of_several_that_is_interrupted_leaves_each_private_or_shared(
                 check.equal(read, [one.place] * len(read), said)
 
     def places():
-        return places_of_put(owner, peer, make())
+        return count_places_of_put(owner, peer, make())
 
     interrupt_at_each_place(stage, (owner, peer), places, interrupt)
 
 
-def each_is_what_it_says(actor, tensors, interruption, has_returned):
+def check_is_shared(actor, tensors, interruption, has_returned):
     """Check `is_shared` of each tensor: `actor` reads a child's write if it is true.
 
     The last element of each tensor is 7, and a forked child writes 8 to it.
@@ -321,7 +329,7 @@ def each_is_what_it_says(actor, tensors, interruption, has_returned):
             check.equal(is_shared, True, said)
 
 
-def places_of_put(sender, receiver, message):
+def count_places_of_put(sender, receiver, message):
     """Put a message and receive it; return the number of places in the `put`."""
     to = receiver.name, "pipe"
     found = sender.request("act", "count_places", "put", *to, message)
@@ -329,13 +337,13 @@ def places_of_put(sender, receiver, message):
     return found
 
 
-def put_interrupted(interruption, sender, receiver, message):
+def interrupt_put(interruption, sender, receiver, message):
     """Interrupt the `put` of a message; return whether the call has returned."""
     receiver.unreceived[sender.name] += 1  # it may arrive, until all is received
-    return interruption.of(sender, "put", receiver.name, "pipe", message)
+    return interruption.run(sender, "put", receiver.name, "pipe", message)
 
 
-def interrupted_and_next(sender, receiver, message):
+def receive_up_to_next(sender, receiver, message):
     """Put a message once more; return what arrives before it, and what it contains.
 
     What arrives before it was put by the interrupted call.
@@ -348,14 +356,14 @@ def interrupted_and_next(sender, receiver, message):
     return found, arrived["again"]
 
 
-def arrives_if_it_was_sent(found, interruption, has_returned):
+def check_arrived_once(received, interruption, has_returned):
     """Check that a message arrived once; it may be lost if its `put` did not return."""
     allowed = [1] if has_returned else [0, 1]
     said = f"it arrives once, or not at all if it is interrupted ({interruption})"
-    check.equal(len(found) in allowed, True, said)
+    check.equal(len(received) in allowed, True, said)
 
 
-RACES = 8
+RACE_ROUNDS = 8
 
 
 @clause(
@@ -368,7 +376,7 @@ def test_threads_that_share_and_put_one_tensor_move_it_once(
     sender, receiver, bystander, channel
 ):
     """Threads share a new tensor, put it for both others, and read it, all at once."""
-    for number in range(RACES):
+    for number in range(RACE_ROUNDS):
         tensor = sender.make([number, 51, 52])
         routes = [[actor.name, channel] for actor in (receiver, bystander)]
         found = sender.request("act", "share_and_put_in_parallel", tensor, routes)
@@ -377,8 +385,8 @@ def test_threads_that_share_and_put_one_tensor_move_it_once(
         check.equal(len(set(addresses)), 1, "and stays where it is then")
         check.equal(values, [number, 51, 52], "who reads it meanwhile reads its values")
         arrived = [receiver.get(sender, channel), bystander.get(sender, channel)]
-        with about("CHAN-5"):
-            each_sees_the_writes_of_the_others(tensor, *arrived)
+        with judging("CHAN-5"):
+            check_shared_memory(tensor, *arrived)
         for one in (tensor, *arrived):
             one.drop()
 
@@ -392,7 +400,7 @@ def test_threads_that_start_processes_at_once_mix_no_arguments(owner, start_meth
         deadline=3 * owner.host.timeouts.start,
     )
     check.equal(codes, [0, 0, 0], "each process found its tensors, and ended")
-    with about("START-2"):
+    with judging("START-2"):
         for number, (short, long) in enumerate(tensors):
             check.equal(short.values(), [number + 1, 53], "each has written to its own")
             check.equal(long.values(), [11 + number, 54, 55], "once, to each of them")

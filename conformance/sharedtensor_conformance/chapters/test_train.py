@@ -1,9 +1,9 @@
 """Chapter TRAIN: models whose parameters are trained by several processes."""
 
-from sharedtensor_conformance.chapters.stories import (
-    about,
-    each_keeps_its_writes_to_itself,
-    each_sees_the_writes_of_the_others,
+from sharedtensor_conformance.chapters.shared_steps import (
+    check_private_memory,
+    check_shared_memory,
+    judging,
 )
 from sharedtensor_conformance.harness import check, clause
 
@@ -16,7 +16,7 @@ def values_of(tensors):
     return {name: tensor.values() for name, tensor in tensors.items()}
 
 
-def make_normalized(actor):
+def make_with_buffers(actor):
     """Return a module with parameters and buffers."""
     module = actor.make_module(LAYER)
     for name, values in BUFFERS.items():
@@ -32,7 +32,7 @@ def test_module_arrives_with_its_parameters_shared(sender, receiver, channel):
     ours, theirs = sender.parameters(module), receiver.parameters(arrived)
     check.equal(values_of(theirs), LAYER, "the names and values are the sender's")
     for name in LAYER:
-        each_sees_the_writes_of_the_others(ours[name], theirs[name])
+        check_shared_memory(ours[name], theirs[name])
 
 
 @clause("TRAIN-1", vary=("strategy",))
@@ -42,7 +42,7 @@ def test_module_sent_to_two_processes_is_shared_by_all(sender, receiver, bystand
     weights = [sender.parameters(module)["weight"]]
     for to in (receiver, bystander):
         weights.append(to.parameters(sender.send(module, to))["weight"])
-    each_sees_the_writes_of_the_others(*weights)
+    check_shared_memory(*weights)
 
 
 @clause("TRAIN-2", vary=("strategy",))
@@ -53,7 +53,7 @@ def test_state_dict_arrives_with_its_tensors_shared(sender, receiver, channel):
     check.equal(values_of(arrived), LAYER, "the names and values are the sender's")
     parameters = sender.parameters(module)
     for name in LAYER:
-        each_sees_the_writes_of_the_others(arrived[name], parameters[name])
+        check_shared_memory(arrived[name], parameters[name])
 
 
 @clause("TRAIN-2", vary=("strategy",))
@@ -63,10 +63,10 @@ def test_state_dict_and_module_are_one_memory_in_the_receiver(sender, receiver):
     state = sender.send(sender.state_dict(module), receiver)
     received = receiver.parameters(sender.send(module, receiver))["weight"]
     own = sender.parameters(module)["weight"]
-    each_sees_the_writes_of_the_others(received, state["weight"], own)
+    check_shared_memory(received, state["weight"], own)
 
 
-def change(actor, module):
+def replace_members(actor, module):
     """Replace a parameter and a buffer of a module; return its values by name."""
     actor.tie(module, "weight", "bias")
     actor.add_buffer(module, "mean", [26, 27, 28])
@@ -80,30 +80,30 @@ def test_state_dict_has_what_the_module_has_at_each_send(sender, receiver):
 
     The module has as many parameters and buffers as before, under the same names.
     """
-    module = make_normalized(sender)
+    module = make_with_buffers(sender)
     arrived = sender.send(sender.state_dict(module), receiver)
     check.equal(values_of(arrived), LAYER | BUFFERS, "all are there")
-    expected = change(sender, module)
+    expected = replace_members(sender, module)
     again = sender.send(sender.state_dict(module), receiver)
     check.equal(values_of(again), expected, "those that were replaced are there")
     own = sender.parameters(module) | sender.buffers(module)
     for name in expected:
-        each_sees_the_writes_of_the_others(again[name], own[name])
+        check_shared_memory(again[name], own[name])
     check.equal(arrived["bias"].values(), LAYER["bias"], "the old one is as it was")
 
 
 @clause("TRAIN-1", "TRAIN-5", vary=("strategy",))
 def test_module_arrives_with_what_it_has_at_each_send(sender, receiver):
     """The sender sends a module, replaces tensors of it, and sends it again."""
-    module = make_normalized(sender)
+    module = make_with_buffers(sender)
     first = sender.send(module, receiver)
-    expected = change(sender, module)
+    expected = replace_members(sender, module)
     second = sender.send(module, receiver)
     arrived = receiver.parameters(second) | receiver.buffers(second)
     check.equal(values_of(arrived), expected, "those that were replaced are there")
     own = sender.parameters(module) | sender.buffers(module)
     for name in expected:
-        each_sees_the_writes_of_the_others(arrived[name], own[name])
+        check_shared_memory(arrived[name], own[name])
     kept = receiver.parameters(first)["bias"]
     check.equal(kept.values(), LAYER["bias"], "the first one is as it was")
 
@@ -157,7 +157,7 @@ def test_two_children_train_one_module(owner):
     owner.share_module(module)
     children = [owner.start_peer(arguments=module) for _ in range(2)]
     weights = [child.parameters(child.arguments)["weight"] for child in children]
-    each_sees_the_writes_of_the_others(*weights, owner.parameters(module)["weight"])
+    check_shared_memory(*weights, owner.parameters(module)["weight"])
 
 
 @clause("TRAIN-4", profiles=("grad",), start_methods=("fork",))
@@ -169,19 +169,19 @@ def test_frozen_parameter_of_a_shared_module_is_shared(owner):
     child = owner.start_peer(arguments=module)
     theirs, own = child.parameters(child.arguments), owner.parameters(module)
     for name in LAYER:
-        each_sees_the_writes_of_the_others(theirs[name], own[name])
+        check_shared_memory(theirs[name], own[name])
 
 
 @clause("TRAIN-5", vary=("strategy",))
 def test_module_arrives_with_its_buffers_shared(sender, receiver, channel):
     """The sender sends a module; both sides write to each of its buffers."""
-    module = make_normalized(sender)
+    module = make_with_buffers(sender)
     arrived = sender.send(module, receiver, channel)
     ours, theirs = sender.buffers(module), receiver.buffers(arrived)
     check.equal(values_of(theirs), BUFFERS, "the names and values are the sender's")
     for name in BUFFERS:
         check.equal(theirs[name].is_parameter(), False, "it is no parameter")
-        each_sees_the_writes_of_the_others(ours[name], theirs[name])
+        check_shared_memory(ours[name], theirs[name])
     found = values_of(receiver.parameters(arrived))
     check.equal(found, LAYER, "the parameters are as they were")
 
@@ -189,19 +189,19 @@ def test_module_arrives_with_its_buffers_shared(sender, receiver, channel):
 @clause("TRAIN-5", vary=("strategy",))
 def test_buffers_in_a_state_dict_arrive_shared(sender, receiver, channel):
     """The sender sends a state_dict; both sides write, and the module reads it."""
-    module = make_normalized(sender)
+    module = make_with_buffers(sender)
     arrived = sender.send(sender.state_dict(module), receiver, channel)
     check.equal(values_of(arrived), LAYER | BUFFERS, "names and values are all there")
     ours = sender.buffers(module)
     for name in BUFFERS:
-        each_sees_the_writes_of_the_others(arrived[name], ours[name])
+        check_shared_memory(arrived[name], ours[name])
 
 
 @clause("TRAIN-6", profiles=("share",), vary=("strategy",))
 def test_buffers_are_shared_in_place(owner, peer):
     """Owner and peer take the buffers of a module, share it, and take them again."""
     for actor in (owner, peer):
-        module = make_normalized(actor)
+        module = make_with_buffers(actor)
         before = actor.buffers(module)
         shared = [tensor.is_shared() for tensor in before.values()]
         check.equal(shared, [False, False], "they are not shared yet")
@@ -216,16 +216,16 @@ def test_buffers_are_shared_in_place(owner, peer):
 @clause("TRAIN-6", start_methods=("fork",))
 def test_buffers_of_a_module_shared_before_a_fork_are_shared(owner):
     """The owner shares a module and forks; child and owner write to its buffers."""
-    module = make_normalized(owner)
+    module = make_with_buffers(owner)
     owner.share_module(module)
     child = owner.start_peer(arguments=module)
     ours, theirs = owner.buffers(module), child.buffers(child.arguments)
     check.equal(values_of(theirs), BUFFERS, "the names and values are the owner's")
     for name in BUFFERS:
-        each_sees_the_writes_of_the_others(theirs[name], ours[name])
+        check_shared_memory(theirs[name], ours[name])
 
 
-def tensors_of(actor, module):
+def members_of(actor, module):
     """Return the parameters and buffers of a module by name."""
     return actor.parameters(module) | actor.buffers(module)
 
@@ -236,23 +236,23 @@ def test_module_that_is_shared_again_shares_what_is_new(owner):
 
     A child that is forked then writes to all of them, and so does one forked before.
     """
-    module = make_normalized(owner)
+    module = make_with_buffers(owner)
     owner.share_module(module)
     first = owner.start_peer(arguments=module)
-    before = tensors_of(owner, module)
-    change(owner, module)
+    before = members_of(owner, module)
+    replace_members(owner, module)
     owner.add_buffer(module, "count", [29.0])
     owner.share_module(module)
     second = owner.start_peer(arguments=module)
-    now = tensors_of(owner, module)
+    now = members_of(owner, module)
     for name, tensor in now.items():
         check.equal(tensor.is_shared(), True, f"{name} is shared")
-    theirs = tensors_of(second, second.arguments)
+    theirs = members_of(second, second.arguments)
     check.equal(sorted(theirs), sorted(now), "the later child has all of them")
     for name, tensor in now.items():
-        each_sees_the_writes_of_the_others(tensor, theirs[name])
-    for name, tensor in tensors_of(first, first.arguments).items():
-        each_sees_the_writes_of_the_others(tensor, before[name])
+        check_shared_memory(tensor, theirs[name])
+    for name, tensor in members_of(first, first.arguments).items():
+        check_shared_memory(tensor, before[name])
 
 
 @clause(
@@ -268,7 +268,7 @@ def test_module_is_one_memory_however_often_it_is_sent(
     sender, receiver, bystander, channel
 ):
     """A module goes to the receiver twice, back, and on to a third process."""
-    module = make_normalized(sender)
+    module = make_with_buffers(sender)
     first = sender.send(module, receiver, channel)
     second = sender.send({"deep": [module]}, receiver, channel)["deep"][0]
     back = receiver.send(second, sender, channel)
@@ -277,11 +277,11 @@ def test_module_is_one_memory_however_often_it_is_sent(
         *((sender, module), (receiver, first), (receiver, second)),
         *((sender, back), (bystander, onward)),
     ]
-    found = [tensors_of(*place) for place in places]
+    found = [members_of(*place) for place in places]
     for one in found:
         check.equal(values_of(one), LAYER | BUFFERS, "it has its names and values")
     for name in (*LAYER, *BUFFERS):
-        each_sees_the_writes_of_the_others(*(one[name] for one in found))
+        check_shared_memory(*(one[name] for one in found))
 
 
 @clause(
@@ -294,22 +294,22 @@ def test_module_is_one_memory_however_often_it_is_sent(
 )
 def test_module_named_with_its_tensors_arrives_as_one(sender, receiver):
     """A message names a module twice, one of its tensors, and its state_dict."""
-    module = make_normalized(sender)
-    own = tensors_of(sender, module)
+    module = make_with_buffers(sender)
+    own = members_of(sender, module)
     message = [own["mean"], module, own["weight"], {"again": module}]
     arrived = sender.send([*message, sender.state_dict(module)], receiver)
     mean, there, weight, names, state = arrived
     check(names["again"].same_object_as(there), "both names are one module")
-    theirs = tensors_of(receiver, there)
+    theirs = members_of(receiver, there)
     check(mean.same_object_as(theirs["mean"]), "its buffer is the one named before it")
     check(weight.same_object_as(theirs["weight"]), "its parameter that behind it")
     check.equal(values_of(state), LAYER | BUFFERS, "all are in the state_dict")
-    with about("TRAIN-2"):
+    with judging("TRAIN-2"):
         for name, tensor in state.items():
-            each_sees_the_writes_of_the_others(tensor, theirs[name], own[name])
+            check_shared_memory(tensor, theirs[name], own[name])
 
 
-SIZES_OF_PARAMETERS = (1, 0, 2, 1023, 1024, 1025, 5000)
+PARAMETER_SIZES = (1, 0, 2, 1023, 1024, 1025, 5000)
 BUFFER_SIZES = {"none": 0, "one": 1, "many": 3000}
 
 
@@ -326,7 +326,7 @@ def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
 
     The first is shared before it is sent, the second is not.
     """
-    sizes = {f"p{n}": count for n, count in enumerate(3 * SIZES_OF_PARAMETERS)}
+    sizes = {f"p{n}": count for n, count in enumerate(3 * PARAMETER_SIZES)}
     values = {name: [float(n) for n in range(count)] for name, count in sizes.items()}
     for number in range(2):
         module = sender.make_module(values)
@@ -335,7 +335,7 @@ def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
         if number == 0:
             sender.share_module(module)
         arrived = sender.send(module, receiver)
-        ours, theirs = tensors_of(sender, module), tensors_of(receiver, arrived)
+        ours, theirs = members_of(sender, module), members_of(receiver, arrived)
         check.equal(sorted(theirs), sorted([*values, *BUFFER_SIZES]), "all are there")
         check.equal(list(theirs), list(ours), "in the order of the sender's")
         for name, tensor in theirs.items():
@@ -355,30 +355,30 @@ def test_module_may_have_tensors_of_any_size_and_number(sender, receiver):
 )
 def test_module_among_the_arguments_of_a_process_is_shared(owner):
     """The owner ties two parameters of a module and starts a child with it."""
-    module = make_normalized(owner)
+    module = make_with_buffers(owner)
     owner.tie(module, "weight", "bias")
     child = owner.start_peer(arguments={"module": module})
     there = child.arguments["module"]
-    ours, theirs = tensors_of(owner, module), tensors_of(child, there)
+    ours, theirs = members_of(owner, module), members_of(child, there)
     check.equal(values_of(theirs), values_of(ours), "it has its names and values")
     check(theirs["bias"].same_object_as(theirs["weight"]), "which are tied there too")
     for name, tensor in ours.items():
-        each_sees_the_writes_of_the_others(tensor, theirs[name])
+        check_shared_memory(tensor, theirs[name])
 
 
 @clause("TRAIN-1", "START-4", start_methods=("fork",), private=True)
 def test_module_that_was_not_shared_is_private_after_a_fork(owner):
     """A child inherits a module that nobody has shared, and sends its own back."""
-    module = make_normalized(owner)
+    module = make_with_buffers(owner)
     child = owner.start_peer(arguments=module)
-    ours, theirs = tensors_of(owner, module), tensors_of(child, child.arguments)
+    ours, theirs = members_of(owner, module), members_of(child, child.arguments)
     for name, tensor in ours.items():
-        each_keeps_its_writes_to_itself(tensor, theirs[name])
-    back = tensors_of(owner, child.send(child.arguments, owner))
-    with about("TRAIN-1"):
+        check_private_memory(tensor, theirs[name])
+    back = members_of(owner, child.send(child.arguments, owner))
+    with judging("TRAIN-1"):
         for name, tensor in back.items():
-            each_sees_the_writes_of_the_others(tensor, theirs[name])
-            each_keeps_its_writes_to_itself(tensor, ours[name])
+            check_shared_memory(tensor, theirs[name])
+            check_private_memory(tensor, ours[name])
 
 
 @clause("TRAIN-3", profiles=("grad",), vary=("strategy",), pairwise=True)
@@ -414,30 +414,30 @@ def test_grads_of_parameters_arrive_with_their_module(sender, receiver, channel)
         arrived = theirs["weight"].grad()
         check(arrived is not None, "the grad has arrived")
         check.equal(repr(arrived.values()), repr(grad.values()), "with its values")
-        with about("GRAD-3"):
-            each_sees_the_writes_of_the_others(grad, arrived)
+        with judging("GRAD-3"):
+            check_shared_memory(grad, arrived)
     sender.parameters(module)["weight"].set_grad(None)
     theirs = receiver.parameters(sender.send(module, receiver, channel))
     check(theirs["weight"].grad() is None, "one that was taken away does not arrive")
 
 
-GRADS = {"weight": [6, 7, 8], "bias": [9, 10]}
+GRAD_VALUES = {"weight": [6, 7, 8], "bias": [9, 10]}
 
 
-def make_trained(actor):
+def make_with_grads(actor):
     """Return a module whose parameters, except one, have grads; and these grads."""
     module = actor.make_module(LAYER | {"frozen": [11, 12]})
     parameters = actor.parameters(module)
-    for name, values in GRADS.items():
+    for name, values in GRAD_VALUES.items():
         parameters[name].set_grad(actor.make(values))
-    return module, {name: parameters[name].grad() for name in GRADS}
+    return module, {name: parameters[name].grad() for name in GRAD_VALUES}
 
 
 @clause("TRAIN-7", profiles=("grad", "share"), vary=("strategy",))
 def test_grads_of_a_module_are_shared_in_place(owner, peer):
     """Owner and peer share a module with grads, and take the grads before and after."""
     for actor in (owner, peer):
-        module, before = make_trained(actor)
+        module, before = make_with_grads(actor)
         shared = [grad.is_shared() for grad in before.values()]
         check.equal(shared, [False, False], "they are not shared yet")
         actor.share_module(module)
@@ -446,7 +446,7 @@ def test_grads_of_a_module_are_shared_in_place(owner, peer):
             check.equal(grad.is_shared(), True, f"the grad of {name} is shared")
             now = parameters[name].grad()
             check(now.same_object_as(grad), "and is the same object")
-            check.equal(now.values(), GRADS[name], "with its values")
+            check.equal(now.values(), GRAD_VALUES[name], "with its values")
         none = parameters["frozen"].grad()
         check.equal(none, None, "a parameter without grad has none")
 
@@ -454,14 +454,14 @@ def test_grads_of_a_module_are_shared_in_place(owner, peer):
 @clause("TRAIN-7", profiles=("grad",), start_methods=("fork",))
 def test_grads_of_a_module_shared_before_a_fork_are_shared(owner):
     """The owner shares a module with grads and forks twice; all three write to them."""
-    module, grads = make_trained(owner)
+    module, grads = make_with_grads(owner)
     owner.share_module(module)
     children = [owner.start_peer(arguments=module) for _ in range(2)]
-    for name in GRADS:
+    for name in GRAD_VALUES:
         theirs = [child.parameters(child.arguments)[name].grad() for child in children]
         values = [grad.values() for grad in theirs]
-        check.equal(values, 2 * [GRADS[name]], "the children have the values")
-        each_sees_the_writes_of_the_others(grads[name], *theirs)
+        check.equal(values, 2 * [GRAD_VALUES[name]], "the children have the values")
+        check_shared_memory(grads[name], *theirs)
     for name, values in LAYER.items():
         found = owner.parameters(module)[name].values()
         check.equal(found, values, "the parameters are as they were")
@@ -473,17 +473,17 @@ def test_grads_that_came_after_a_module_was_shared_are_shared_with_it_again(owne
 
     A child that is forked then writes to the last grads, and so does the owner.
     """
-    module, _ = make_trained(owner)
+    module, _ = make_with_grads(owner)
     owner.share_module(module)
     parameters = owner.parameters(module)
     grads = {}
     for number in range(2):
-        for name, values in GRADS.items():
+        for name, values in GRAD_VALUES.items():
             later = [value + 100 + number for value in values]
             parameters[name].set_grad(owner.make(later))
             grads[name] = parameters[name].grad()
         owner.share_module(module)
-        for name, values in GRADS.items():
+        for name, values in GRAD_VALUES.items():
             check.equal(grads[name].is_shared(), True, f"the grad of {name} is shared")
             now = parameters[name].grad()
             check(now.same_object_as(grads[name]), "and is the same object")
@@ -491,5 +491,5 @@ def test_grads_that_came_after_a_module_was_shared_are_shared_with_it_again(owne
             check.equal(now.values(), later, "with its values")
     child = owner.start_peer(arguments=module)
     theirs = child.parameters(child.arguments)
-    for name in GRADS:
-        each_sees_the_writes_of_the_others(grads[name], theirs[name].grad())
+    for name in GRAD_VALUES:
+        check_shared_memory(grads[name], theirs[name].grad())

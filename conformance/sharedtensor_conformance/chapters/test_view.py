@@ -2,10 +2,10 @@
 
 from sharedtensor_conformance.adapter import Layout
 from sharedtensor_conformance.chapters.extremes import extremes_of
-from sharedtensor_conformance.chapters.stories import (
+from sharedtensor_conformance.chapters.shared_steps import (
     LENGTHS,
-    about,
-    each_sees_the_writes_of_the_others,
+    check_shared_memory,
+    judging,
 )
 from sharedtensor_conformance.harness import attempt, check, clause
 from sharedtensor_conformance.harness.matrix import (
@@ -14,11 +14,11 @@ from sharedtensor_conformance.harness.matrix import (
     permitted_layouts,
 )
 
-BYTES = ("reinterpreted",)
+REINTERPRETED = ("reinterpreted",)
 """The kind of views that interpret the bytes of their base as another dtype."""
 
 
-def contiguous(layout):
+def is_contiguous(layout):
     """Return whether a window is contiguous, in row-major order."""
     expected = 1
     for length, stride in zip(layout.shape[::-1], layout.strides[::-1], strict=True):
@@ -28,7 +28,7 @@ def contiguous(layout):
     return True
 
 
-def element(layout, index):
+def position_of(layout, index):
     """Return the position, in the base, of the element `index` of a window."""
     steps = zip(index, layout.strides, strict=True)
     return layout.offset + sum(place * stride for place, stride in steps)
@@ -47,11 +47,11 @@ def test_view_arrives_with_its_window_and_values(sender, receiver, layout):
     arrived = sender.send(view, receiver)
     check.equal(arrived.shape(), layout.shape, "the shape is the view's")
     check.equal(arrived.values(), view.values(), "the values are the view's")
-    if not contiguous(layout):
+    if not is_contiguous(layout):
         check.equal(arrived.strides(), layout.strides, "the strides are the view's")
 
 
-OF_ONE = (
+LENGTH_ONE_LAYOUTS = (
     Layout("one row of steps", offset=7, shape=(1, 3), strides=(6, 2)),
     Layout("one column of steps", offset=2, shape=(3, 1), strides=(5, 2)),
     Layout("steps in the middle", offset=1, shape=(2, 1, 3), strides=(12, 7, 3)),
@@ -65,7 +65,7 @@ def test_view_with_a_dimension_of_one_element_arrives_with_its_strides(
 ):
     """The sender sends views of which a dimension has one element, and steps."""
     base = sender.make(list(range(100, 124)))
-    for layout in OF_ONE:
+    for layout in LENGTH_ONE_LAYOUTS:
         view = sender.view(base, layout)
         arrived = sender.send(view, receiver, channel)
         check.equal(arrived.shape(), layout.shape, f"the shape of {layout.name}")
@@ -82,17 +82,17 @@ def test_views_arrive_over_each_channel(sender, receiver, channel, implementatio
         arrived = sender.send(sender.view(base, layout), receiver, channel)
         check.equal(arrived.shape(), layout.shape, "the shape is the view's")
         for index in corners(layout):
-            expected = 5 * element(layout, index) + 3
+            expected = 5 * position_of(layout, index) + 3
             check.equal(arrived.read(index), expected, "the element is the view's")
 
 
-def numbered(dtype):
+def distinct_values(dtype):
     """Return values for a base of a dtype. Adjacent values are different."""
     return [bool(n % 2) if dtype == "bool" else n for n in range(BASE_ELEMENTS)]
 
 
-def another(value, dtype):
-    """Return a value other than `value`; except for bool, one not in `numbered`."""
+def other_value(value, dtype):
+    """Return another value; except for bool, one not in `distinct_values`."""
     return not value if dtype == "bool" else value + 50
 
 
@@ -101,9 +101,9 @@ def test_view_of_each_dtype_arrives_on_each_way(
     sender, receiver, channel, dtype, layout
 ):
     """The sender sends a view; the receiver reads its dtype, shape and values."""
-    view = sender.view(sender.make(numbered(dtype), dtype=dtype), layout)
+    view = sender.view(sender.make(distinct_values(dtype), dtype=dtype), layout)
     arrived = sender.send(view, receiver, channel)
-    with about("VIEW-5"):
+    with judging("VIEW-5"):
         check.equal(arrived.dtype(), dtype, "the dtype is the view's")
     check.equal(arrived.shape(), layout.shape, "the shape is the view's")
     check.equal(arrived.values(), view.values(), "the values are the view's")
@@ -114,16 +114,16 @@ def test_view_of_each_dtype_is_shared_on_each_way(
     sender, receiver, channel, dtype, layout
 ):
     """The receiver writes to the first element of a view, the sender to the last."""
-    base = sender.make(numbered(dtype), dtype=dtype)
+    base = sender.make(distinct_values(dtype), dtype=dtype)
     expected = base.values()
     arrived = sender.send(sender.view(base, layout), receiver, channel)
     first, last = corners(layout)
-    for writer, index in ((arrived, first), (base, element(layout, last))):
-        place = element(layout, first) if writer is arrived else index
-        expected[place] = another(expected[place], dtype)
+    for writer, index in ((arrived, first), (base, position_of(layout, last))):
+        place = position_of(layout, first) if writer is arrived else index
+        expected[place] = other_value(expected[place], dtype)
         writer.write(index, expected[place])
         check.equal(base.values(), expected, "that element changed and no other")
-    found, place = arrived.read(last), element(layout, last)
+    found, place = arrived.read(last), position_of(layout, last)
     check.equal(found, expected[place], "the receiver reads what the sender wrote")
 
 
@@ -135,7 +135,7 @@ def test_write_through_a_received_view_lands_on_its_element(sender, receiver, la
     arrived = sender.send(sender.view(base, layout), receiver)
     for number, index in enumerate(corners(layout)):
         arrived.write(index, 51 + number)
-        expected[element(layout, index)] = 51 + number
+        expected[position_of(layout, index)] = 51 + number
         check.equal(base.values(), expected, "that element changed and no other")
 
 
@@ -150,7 +150,7 @@ def test_writes_to_the_base_are_read_through_received_views(
         arrived = sender.send(sender.view(base, layout), receiver, channel)
         for sign, index in zip((1, -1), corners(layout), strict=True):
             written = sign * (1000 + number)
-            base.write(element(layout, index), written)
+            base.write(position_of(layout, index), written)
             check.equal(arrived.read(index), written, "the view reads the write")
 
 
@@ -169,10 +169,10 @@ def test_one_element_of_a_private_storage_of_any_size_is_shared(
         view = sender.view(base, layout)
         arrived = sender.send(view, receiver, channel)
         view.write(0, 6)
-        with about("SHARE-1"):
+        with judging("SHARE-1"):
             check.equal(arrived.read(0), 6, f"the write is read (of {length} elements)")
         arrived.write(0, 7)
-        with about("SHARE-2"):
+        with judging("SHARE-2"):
             check.equal(view.read(0), 7, f"so is the other's (of {length})")
         check.equal(base.read(place), 7, f"and in its base (of {length})")
         base.write(place, 8)
@@ -188,9 +188,9 @@ def test_base_and_view_in_one_message_alias_in_the_receiver(sender, receiver, la
     arrived = sender.send([base, sender.view(base, layout)], receiver)
     first, last = corners(layout)
     arrived[1].write(last, 81)
-    found = arrived[0].read(element(layout, last))
+    found = arrived[0].read(position_of(layout, last))
     check.equal(found, 81, "the base reads the write to the view")
-    arrived[0].write(element(layout, first), 82)
+    arrived[0].write(position_of(layout, first), 82)
     check.equal(arrived[1].read(first), 82, "the view reads the write to the base")
 
 
@@ -208,7 +208,7 @@ def test_views_before_their_base_in_one_message_alias_it(
     ):
         for sign, index in zip((1, -1), corners(layout), strict=True):
             view.write(index, sign * (2000 + number))
-            found = arrived["base"].read(element(layout, index))
+            found = arrived["base"].read(position_of(layout, index))
             check.equal(found, sign * (2000 + number), "the base reads the write")
 
 
@@ -220,8 +220,8 @@ def test_view_sent_after_its_base_aliases_it(sender, receiver, layout):
     first, second = sender.send(base, receiver), sender.send(view, receiver)
     start, end = corners(layout)
     second.write(end, 91)
-    check.equal(first.read(element(layout, end)), 91, "the base reads the write")
-    first.write(element(layout, start), 92)
+    check.equal(first.read(position_of(layout, end)), 91, "the base reads the write")
+    first.write(position_of(layout, start), 92)
     check.equal(second.read(start), 92, "the view reads the write")
 
 
@@ -237,7 +237,7 @@ def test_base_sent_after_a_view_of_it_aliases_it(
         second = sender.send(base, receiver, channel)
         for sign, index in zip((1, -1), corners(layout), strict=True):
             first.write(index, sign * (3000 + number))
-            found = second.read(element(layout, index))
+            found = second.read(position_of(layout, index))
             check.equal(found, sign * (3000 + number), "the base reads the write")
 
 
@@ -304,9 +304,9 @@ def test_empty_tensor_arrives_beside_a_full_one(sender, receiver):
 def test_tensor_of_no_dimensions_is_shared(sender, receiver, channel, implementation):
     """Sender and receiver write in turn to tensors of shape () and of each dtype."""
     for dtype in implementation.dtypes:
-        tensor = sender.make(one_of(dtype), shape=(), dtype=dtype)
+        tensor = sender.make(single_value(dtype), shape=(), dtype=dtype)
         arrived = sender.send(tensor, receiver, channel)
-        is_shared_without_dimensions(tensor, arrived, dtype)
+        check_scalar_shared(tensor, arrived, dtype)
 
 
 @clause("VIEW-8", profiles=("views",), vary=("strategy",))
@@ -314,19 +314,19 @@ def test_view_of_no_dimensions_is_shared(sender, receiver, implementation):
     """The sender sends one element of a base of each dtype as a view of shape ()."""
     window = Layout("element", offset=5, shape=(), strides=())
     for dtype in implementation.dtypes:
-        base = sender.make(numbered(dtype), dtype=dtype)
+        base = sender.make(distinct_values(dtype), dtype=dtype)
         view = sender.view(base, window)
         arrived = sender.send(view, receiver)
-        is_shared_without_dimensions(view, arrived, dtype)
+        check_scalar_shared(view, arrived, dtype)
         check.equal(base.read(5), arrived.read(()), "it is that element of the base")
 
 
-def one_of(dtype):
+def single_value(dtype):
     """Return a list with one value of a dtype."""
     return [True] if dtype == "bool" else [17]
 
 
-def is_shared_without_dimensions(tensor, arrived, dtype):
+def check_scalar_shared(tensor, arrived, dtype):
     """Check that a received tensor of shape () is equal and shares memory."""
     check.equal(arrived.shape(), (), f"the shape is () ({dtype})")
     check.equal(arrived.dtype(), dtype, "the dtype is the sender's")
@@ -389,7 +389,7 @@ def test_conjugated_view_that_arrives_is_over_the_storage_that_was_sent(
         check.equal(found, [3 - 1j, 5 - 2j], "the receiver reads the sender's write")
 
 
-@clause("VIEW-10", vary=("strategy",), dtypes=("int32",), views=BYTES)
+@clause("VIEW-10", vary=("strategy",), dtypes=("int32",), views=REINTERPRETED)
 def test_views_of_two_dtypes_alias_in_the_receiver(sender, receiver, channel):
     """The receiver writes bits through int32 and reads them through float32."""
     floats = sender.make([1.5, -2.0, 8.25], dtype="float32")
@@ -403,7 +403,7 @@ def test_views_of_two_dtypes_alias_in_the_receiver(sender, receiver, channel):
     check.equal(arrived[1].dtype(), "int32", "the second has its dtype")
 
 
-@clause("VIEW-10", vary=("strategy",), dtypes=("int32", "uint8"), views=BYTES)
+@clause("VIEW-10", vary=("strategy",), dtypes=("int32", "uint8"), views=REINTERPRETED)
 def test_view_of_another_item_size_aliases_in_the_receiver(sender, receiver):
     """The receiver writes a byte of one element and reads the element."""
     numbers = sender.make([1, 2, 3], dtype="int32")
@@ -427,7 +427,7 @@ def test_received_view_that_is_sent_back_lands_on_its_element(
         back = receiver.send(arrived, sender)
         index = corners(layout)[1]
         back.write(index, 51 + number)
-        expected[element(layout, index)] = 51 + number
+        expected[position_of(layout, index)] = 51 + number
         check.equal(base.values(), expected, "that element changed and no other")
         check.equal(arrived.read(index), 51 + number, "the receiver's view reads it")
 
@@ -438,11 +438,11 @@ def test_tensors_of_two_dtypes_are_shared_beside_each_other(sender, receiver, ch
     narrow = sender.make([1, 2, 3], dtype="uint8")
     wide = sender.make([1.25, 2.5, 3.75], dtype="float64")
     arrived = sender.send((wide, narrow), receiver, channel)
-    each_sees_the_writes_of_the_others(narrow, arrived[1])
-    each_sees_the_writes_of_the_others(wide, arrived[0])
+    check_shared_memory(narrow, arrived[1])
+    check_shared_memory(wide, arrived[0])
 
 
-CONJUGATED = (
+CONJUGATED_LAYOUTS = (
     Layout("step", offset=1, shape=(4,), strides=(2,)),
     Layout("turned", offset=0, shape=(2, 3), strides=(1, 2)),
     Layout("element", offset=5, shape=(), strides=()),
@@ -461,7 +461,9 @@ def test_conjugated_views_of_each_sort_arrive_equal_or_are_refused(
     names = [name for name in implementation.dtypes if name.startswith("complex")]
     for name in names:
         base = sender.make([n + 1j * (n + 1) for n in range(9)], dtype=name)
-        for turn, layout in enumerate(permitted_layouts(CONJUGATED, implementation)):
+        for turn, layout in enumerate(
+            permitted_layouts(CONJUGATED_LAYOUTS, implementation)
+        ):
             view = sender.conjugate(sender.view(base, layout))
             held = []
             for _ in range(2):
@@ -480,15 +482,21 @@ def test_conjugated_views_of_each_sort_arrive_equal_or_are_refused(
                     check.equal(back.values(), view.values(), "also when it comes back")
 
 
-NO_NUMBERS = ("bool",)
+BIT_INCOMPLETE = ("bool",)
 
 
-def numbers_among(dtypes):
+def bit_complete_dtypes(dtypes):
     """Return the dtypes in which every bit pattern is a value: all except bool."""
-    return [name for name in dtypes if name not in NO_NUMBERS]
+    return [name for name in dtypes if name not in BIT_INCOMPLETE]
 
 
-@clause("VIEW-10", vary=("strategy",), pairwise=True, dtypes=("float64",), views=BYTES)
+@clause(
+    "VIEW-10",
+    vary=("strategy",),
+    pairwise=True,
+    dtypes=("float64",),
+    views=REINTERPRETED,
+)
 def test_views_of_every_dtype_alias_in_one_message_and_in_several(
     sender, receiver, channel, implementation
 ):
@@ -497,7 +505,7 @@ def test_views_of_every_dtype_alias_in_one_message_and_in_several(
     The receiver writes to the base, the sender reads through the views, and vice versa.
     """
     base = sender.make([0.5 * n for n in range(8)], dtype="float64")
-    names = numbers_among(implementation.dtypes)
+    names = bit_complete_dtypes(implementation.dtypes)
     views = [base.reinterpret(name) for name in names]
     arrived, *there = sender.send([base, *views], receiver, channel)
     apart = [sender.send(view, receiver, channel) for view in views]

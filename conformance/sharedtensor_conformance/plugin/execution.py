@@ -115,4 +115,4 @@ def _raised_in_a_test(error: Exception) -> bool:
     """Return whether a line of a test raised the error, and not the harness."""
     frames = traceback.extract_tb(error.__traceback__)
     name = Path(frames[-1].filename).name if frames else ""
-    return name.startswith("test_") or name == "stories.py"
+    return name.startswith("test_") or name == "shared_steps.py"

@@ -97,7 +97,7 @@ class FaultPage:
             [
                 nodes.literal("", step.name),
                 step.actor,
-                step.does,
+                step.description,
                 "only with a manager" if step.managed else "always",
             ]
             for step in self.table.steps
@@ -155,7 +155,7 @@ class FaultPage:
     def group(self, step: Step) -> nodes.Node:
         """Return the rows of one step under its name."""
         label = tag("strong", nodes.Text(f"{step.name}:"))
-        about = nodes.Text(f" {step.does}, by the {step.actor}")
+        about = nodes.Text(f" {step.description}, by the {step.actor}")
         where = nodes.Text(", only with a manager" if step.managed else "")
         words = tag("span", label, about, where)
         width = str(len(self.table.faults) + 1)

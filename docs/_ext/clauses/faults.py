@@ -28,8 +28,8 @@ from clauses.reports import Column, Shown
 FILE = "conformance/sharedtensor_conformance/chapters/fault_table.py"
 """The module of the table; it needs nothing but Python's own."""
 
-RUNNER = "over"
-"""The decorator of a test that runs the cells of a clause: ``@over("ID")``."""
+RUNNER = "over_cells_of"
+"""The decorator of a test that runs the cells of a clause: ``@over_cells_of("ID")``."""
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Makes, sends and checks bundles: messages with tensors of every dtype and layout.
 
-A `Bundle` is the test's reference to a bundle in one process. The process makes and
-describes the bundle with the functions in ``harness/bundles.py``.
+A `RemoteBundle` is the test's reference to a bundle in one process. The process makes
+and describes the bundle with the functions in ``harness/bundles.py``.
 
 A bundle has arrived unchanged if the descriptions of sender and receiver are equal. It
 is shared if their descriptions are equal again after the writes of either process. If
@@ -9,7 +9,7 @@ descriptions differ, the case breaks the clause about the first difference, if t
 cites this clause.
 
 A *way* is how a bundle gets to another process: a channel, an argument, a fork. Tests
-pass the clauses about their way to the checks as `ways`.
+pass the clauses about their way to the checks as `way_clauses`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from math import inf, nan, prod
 from typing import Any
 
 from sharedtensor_conformance.adapter import Implementation, Layout
-from sharedtensor_conformance.chapters.stories import about
+from sharedtensor_conformance.chapters.shared_steps import DIFFERENTIABLE, judging
 from sharedtensor_conformance.clauses import load_clauses
 from sharedtensor_conformance.harness import check
 from sharedtensor_conformance.harness.matrix import (
@@ -28,21 +28,24 @@ from sharedtensor_conformance.harness.matrix import (
     permitted_layouts,
 )
 
-ARRIVAL = ("VIEW-1", "VIEW-5", "VIEW-7", "VIEW-8", "SHARE-3", "CHAN-6", "RESHARE-6")
+ARRIVAL_CLAUSES = (
+    *("VIEW-1", "VIEW-5", "VIEW-7", "VIEW-8"),
+    *("SHARE-3", "CHAN-6", "RESHARE-6"),
+)
 """The clauses about what arrives, for every way."""
 
-SHARING = ("SHARE-1", "SHARE-2", "VIEW-2", "VIEW-3", "VIEW-6", "CHAN-3")
+SHARING_CLAUSES = ("SHARE-1", "SHARE-2", "VIEW-2", "VIEW-3", "VIEW-6", "CHAN-3")
 """The clauses about which processes see a write, for every way."""
 
-VIEWED = (*ARRIVAL, *SHARING)
+BUNDLE_CLAUSES = (*ARRIVAL_CLAUSES, *SHARING_CLAUSES)
 
-GRADS = (
+GRAD_CLAUSES = (
     *("GRAD-1", "GRAD-2", "GRAD-3", "GRAD-9"),
     *("RESHARE-6", "SHARE-1", "SHARE-2", "VIEW-1"),
 )
 """The clauses about `requires_grad` flags and grads, for every way."""
 
-PLAIN: list[Any] = [
+PLAIN_VALUES: list[Any] = [
     None,
     True,
     -7,
@@ -56,13 +59,10 @@ PLAIN: list[Any] = [
 ]
 """Plain values, sent in the same message as the tensors."""
 
-DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
-"""The dtypes whose leaves can require grad in every library with grads."""
-
 SHAPES = ((), (1,), (0,), (3, 0, 2), (1, 5, 1), (2, 3, 4), (24,))
 """The shapes of the tensors that are not views."""
 
-UNUSUAL = (
+MORE_LAYOUTS = (
     Layout("empty", offset=7, shape=(0,), strides=(1,)),
     Layout("last", offset=23, shape=(), strides=()),
     Layout("repeated", offset=23, shape=(4,), strides=(0,)),
@@ -77,35 +77,35 @@ def _values(dtype: str, count: int, first: int) -> list[Any]:
     return [bool(n * n % 3) if dtype == "bool" else n % 90 for n in numbers]
 
 
-def _row(dtype: str, place: Layout | tuple[int, ...], first: int) -> dict[str, Any]:
-    is_view = isinstance(place, Layout)
-    shape = (BASE_ELEMENTS,) if isinstance(place, Layout) else place
+def _row(dtype: str, form: Layout | tuple[int, ...], first: int) -> dict[str, Any]:
+    is_view = isinstance(form, Layout)
+    shape = (BASE_ELEMENTS,) if isinstance(form, Layout) else form
     return {
         "dtype": dtype,
         "values": _values(dtype, prod(shape), first),
         "shape": shape,
-        "layout": place if is_view else None,
+        "layout": form if is_view else None,
         "flag": False,
         "grads": [],
     }
 
 
-def plan(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
+def bundle_rows(implementation: Implementation, turn: int) -> list[dict[str, Any]]:
     """Return the rows of a bundle with each dtype, and each layout and shape.
 
     `harness.bundles.make` defines the fields of a row. Another `turn` combines the
     dtypes with other layouts, and changes the values.
     """
     dtypes = implementation.dtypes
-    unusual = permitted_layouts(UNUSUAL, implementation)
-    places: list[Any] = [*layouts_of(implementation), *unusual, *SHAPES]
+    more = permitted_layouts(MORE_LAYOUTS, implementation)
+    forms: list[Any] = [*layouts_of(implementation), *more, *SHAPES]
     return [
-        _row(dtypes[(number + turn) % len(dtypes)], place, 5 * number + turn)
-        for number, place in enumerate(places)
+        _row(dtypes[(number + turn) % len(dtypes)], form, 5 * number + turn)
+        for number, form in enumerate(forms)
     ]
 
 
-def plan_with_grads(implementation: Implementation) -> list[dict[str, Any]]:
+def bundle_rows_with_grads(implementation: Implementation) -> list[dict[str, Any]]:
     """Return the rows of a bundle whose tensors have flags and grads.
 
     Each tensor occurs with `requires_grad` and without. Its grad is none, zeros,
@@ -118,18 +118,18 @@ def plan_with_grads(implementation: Implementation) -> list[dict[str, Any]]:
         lambda count: [[-0.0, nan, inf, *range(count)][:count]],
         lambda count: [list(range(count)), [1.0] * count, [2.0] * count],
     ]
-    places: list[Any] = [(), (3,), (0,), (2, 3), *layouts_of(implementation)[:5]]
+    forms: list[Any] = [(), (3,), (0,), (2, 3), *layouts_of(implementation)[:5]]
     rows = []
-    for number, place in enumerate(places):
-        row = _row(dtypes[number % len(dtypes)], place, 3 * number)
-        count = prod(place.shape if isinstance(place, Layout) else place)
+    for number, form in enumerate(forms):
+        row = _row(dtypes[number % len(dtypes)], form, 3 * number)
+        count = prod(form.shape if isinstance(form, Layout) else form)
         for step, flag in enumerate((True, False)):
             grads = sorts[(number + step) % len(sorts)](count)
             rows.append(row | {"flag": flag, "grads": grads})
     return rows
 
 
-class Bundle:
+class RemoteBundle:
     """The test's reference to a bundle in one process.
 
     Args:
@@ -170,33 +170,37 @@ class Bundle:
         """Make the process drop the bundle."""
         self.remote.drop()
 
-    def there(self, actor: Any, remote: Any) -> Bundle:
+    def received_by(self, actor: Any, remote: Any) -> RemoteBundle:
         """Return the bundle that arrived in `actor` as `remote`."""
-        return Bundle(actor, remote, self.with_grads)
+        return RemoteBundle(actor, remote, self.with_grads)
 
-    def _act(self, what: str, *arguments: Any) -> Any:
-        return self.actor.request("act", what, self.remote, *arguments)
-
-
-def make_bundle(actor: Any, implementation: Implementation, turn: int = 0) -> Bundle:
-    """Make a bundle in the process `actor`, with the rows of `plan`."""
-    rows = plan(implementation, turn)
-    return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN))
+    def _act(self, action: str, *arguments: Any) -> Any:
+        return self.actor.request("act", action, self.remote, *arguments)
 
 
-def make_bundle_with_grads(actor: Any, implementation: Implementation) -> Bundle:
+def make_bundle(
+    actor: Any, implementation: Implementation, turn: int = 0
+) -> RemoteBundle:
+    """Make a bundle in the process `actor`, with the rows of `bundle_rows`."""
+    rows = bundle_rows(implementation, turn)
+    return RemoteBundle(actor, actor.request("act", "make_bundle", rows, PLAIN_VALUES))
+
+
+def make_bundle_with_grads(actor: Any, implementation: Implementation) -> RemoteBundle:
     """Make a bundle in the process `actor` whose tensors have flags and grads."""
-    rows = plan_with_grads(implementation)
-    return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN), True)
+    rows = bundle_rows_with_grads(implementation)
+    remote = actor.request("act", "make_bundle", rows, PLAIN_VALUES)
+    return RemoteBundle(actor, remote, True)
 
 
-def make_bundle_with_flags(actor: Any, implementation: Implementation) -> Bundle:
+def make_bundle_with_flags(actor: Any, implementation: Implementation) -> RemoteBundle:
     """Make a bundle in the process `actor` whose tensors have flags but no grads."""
-    rows = [row | {"grads": []} for row in plan_with_grads(implementation)]
-    return Bundle(actor, actor.request("act", "make_bundle", rows, PLAIN), True)
+    rows = [row | {"grads": []} for row in bundle_rows_with_grads(implementation)]
+    remote = actor.request("act", "make_bundle", rows, PLAIN_VALUES)
+    return RemoteBundle(actor, remote, True)
 
 
-def is_sent_plainly(bundle: Bundle, receiver: Any) -> None:
+def send_on_plain_channel(bundle: RemoteBundle, receiver: Any) -> None:
     """Send a bundle on a plain channel, and drop it, before the test uses its own way.
 
     If this fails, because views cannot be sent at all for example, the case breaks
@@ -204,7 +208,7 @@ def is_sent_plainly(bundle: Bundle, receiver: Any) -> None:
     that the thread of a queue would not pass to the caller.
     """
     claimed = receiver.host.channels
-    with about("VIEW-1"):
+    with judging("VIEW-1"):
         channel = "pipe" if "pipe" in claimed else claimed[0]
         bundle.actor.send(bundle.remote, receiver, channel).drop()
     bundle.drop()
@@ -213,10 +217,10 @@ def is_sent_plainly(bundle: Bundle, receiver: Any) -> None:
 # Judging
 
 
-def _shapes_of(tree: Any) -> Any:
+def _structure_of(tree: Any) -> Any:
     """Return a tree with ``"tensor"`` in place of the number of each tensor."""
     if isinstance(tree, list):
-        return [_shapes_of(part) for part in tree]
+        return [_structure_of(part) for part in tree]
     return "tensor" if isinstance(tree, int) else tree
 
 
@@ -245,94 +249,105 @@ def _grads_in(description: dict[str, Any]) -> set[int]:
     return {facts.get("grad") for facts in description["tensors"]} - {None}
 
 
-def arrives_as(
-    found: dict[str, Any], due: dict[str, Any], *ways: str, moment: str = "it arrives"
+def check_same_description(
+    received: dict[str, Any],
+    expected: dict[str, Any],
+    *way_clauses: str,
+    moment: str = "it arrives",
 ) -> None:
     """Check that the description of a received bundle equals that of the sent one.
 
     Args:
-        found: the description by the receiver.
-        due: the description by the sender.
-        ways: the clauses about the way that the bundle took.
+        received: the description by the receiver.
+        expected: the description by the sender.
+        way_clauses: the clauses about the way that the bundle took.
         moment: the beginning of the sentences in the evidence.
     """
-    with about("CHAN-3", *ways):
-        is_like = _shapes_of(found["tree"]) == _shapes_of(due["tree"])
+    with judging("CHAN-3", *way_clauses):
+        is_like = _structure_of(received["tree"]) == _structure_of(expected["tree"])
         check(is_like, f"{moment} with all that it has in its place")
-    with about("RESHARE-6", *ways):
+    with judging("RESHARE-6", *way_clauses):
         sentence = f"{moment} with the same object where it was the same"
-        check.equal(found["tree"], due["tree"], sentence)
-    grads = _grads_in(due)
-    pairs = zip(found["tensors"], due["tensors"], strict=False)
+        check.equal(received["tree"], expected["tree"], sentence)
+    grads = _grads_in(expected)
+    pairs = zip(received["tensors"], expected["tensors"], strict=False)
     for number, (one, other) in enumerate(pairs):
         for field, value in other.items():
             if one[field] != value:  # a check of every field would take too long
                 what = f"{other['dtype']} of shape {tuple(other['shape'])}"
-                with about(*_clauses_of(field, other, number in grads), *ways):
+                with judging(*_clauses_of(field, other, number in grads), *way_clauses):
                     sentence = f"{moment}, the {field} of its {what} is right"
                     check.equal(one[field], value, sentence)
-    check.equal(len(found["tensors"]), len(due["tensors"]), "all tensors are there")
+    check.equal(
+        len(received["tensors"]), len(expected["tensors"]), "all tensors are there"
+    )
 
 
-def _on_sharing(ids: Sequence[str]) -> list[str]:
+def _clauses_on_sharing(ids: Sequence[str]) -> list[str]:
     """Return those of the clauses that a copy with equal values can break."""
     return [id for id in ids if load_clauses()[id].observes != "values"]
 
 
-def reads_the_writes(
-    found: dict[str, Any], due: dict[str, Any], who: str, *ways: str
+def check_reads_writes(
+    received: dict[str, Any], expected: dict[str, Any], who: str, *way_clauses: str
 ) -> None:
     """Check that a process reads what another process wrote to a bundle.
 
     Args:
-        found: the description by the process that reads.
-        due: the description by the process that wrote.
+        received: the description by the process that reads.
+        expected: the description by the process that wrote.
         who: names the process that reads, for the evidence.
-        ways: the clauses about the way that the bundle took.
+        way_clauses: the clauses about the way that the bundle took.
     """
-    clauses = (*_on_sharing(ways), "SHARE-2", "VIEW-6")
-    grads = _grads_in(due)
-    pairs = zip(found["tensors"], due["tensors"], strict=True)
+    clauses = (*_clauses_on_sharing(way_clauses), "SHARE-2", "VIEW-6")
+    grads = _grads_in(expected)
+    pairs = zip(received["tensors"], expected["tensors"], strict=True)
     for number, (one, other) in enumerate(pairs):
         if one["values"] != other["values"]:
             what = f"{other['dtype']} of shape {tuple(other['shape'])}"
             nearest = ("GRAD-3",) if number in grads else clauses
-            with about(*nearest, *clauses):
+            with judging(*nearest, *clauses):
                 sentence = f"{who} reads what was written to its {what}"
                 check.equal(one["values"], other["values"], sentence)
-    check(len(found["tensors"]), f"{who} reads what was written to all of them")
+    check(len(received["tensors"]), f"{who} reads what was written to all of them")
 
 
-def each_reads_the_writes(bundles: Sequence[Bundle], *ways: str) -> None:
+def check_bundles_shared(bundles: Sequence[RemoteBundle], *way_clauses: str) -> None:
     """Write to each bundle in turn; check that all the others read every write."""
     for turn, writer in enumerate(bundles):
         writer.write()
-        due = writer.description()
+        expected = writer.description()
         for number, reader in enumerate(bundles):
             if reader is not writer:
                 nearest = "SHARE-1" if turn == 0 else "SHARE-2"
                 who = f"after write {turn} bundle {number} of {reader.actor.name}"
-                reads_the_writes(reader.description(), due, who, *ways, nearest)
+                check_reads_writes(
+                    reader.description(), expected, who, *way_clauses, nearest
+                )
 
 
-def arrives_and_is_shared(there: Bundle, here: Bundle, *ways: str) -> None:
+def check_received_and_shared(
+    received: RemoteBundle, sent: RemoteBundle, *way_clauses: str
+) -> None:
     """Check that a bundle has arrived unchanged, and shares memory with the sent one.
 
     Args:
-        there: the received bundle.
-        here: the sent bundle.
-        ways: the clauses about the way that the bundle took.
+        received: the received bundle.
+        sent: the sent bundle.
+        way_clauses: the clauses about the way that the bundle took.
     """
-    arrives_as(there.description(), here.description(), *ways)
-    with about("VIEW-1", *ways):
-        check.equal(there.strides(), here.strides(), "its views have their strides")
-    each_reads_the_writes([here, there], *ways)
+    check_same_description(received.description(), sent.description(), *way_clauses)
+    with judging("VIEW-1", *way_clauses):
+        check.equal(received.strides(), sent.strides(), "its views have their strides")
+    check_bundles_shared([sent, received], *way_clauses)
 
 
-def is_private(there: Bundle, here: Bundle, *ways: str) -> None:
+def check_bundles_private(
+    received: RemoteBundle, sent: RemoteBundle, *way_clauses: str
+) -> None:
     """Check that a bundle is a copy: neither process reads the writes of the other."""
-    for writer, other in ((here, there), (there, here)):
+    for writer, other in ((sent, received), (received, sent)):
         before = other.description()
         writer.write()
-        with about(*ways):
+        with judging(*way_clauses):
             check.equal(other.description(), before, "it keeps its own values")

@@ -1,7 +1,7 @@
 """Steps and checks that the tests of several chapters use.
 
 A test passes its tensors and actors to these functions. The functions do not know which
-clauses are judged: the decorator of the test cites them, and `about` names those that
+clauses are judged: the decorator of the test cites them, and `judging` names those that
 one block of the test judges.
 """
 
@@ -22,19 +22,21 @@ from sharedtensor_conformance.harness.outcomes import (
 )
 from sharedtensor_conformance.harness.stage_ledger import Holdings
 
-ROUNDS = 20
+LEAK_ROUNDS = 20
 """The number of rounds of a leak test. A leak in one of ten rounds is found."""
-
 
 LENGTHS = tuple(4**power for power in range(11))
 """Lengths of tensors in elements of 4 bytes, from one element to 4 MiB."""
 
-KINDS = ("queue", "simple_queue")
+DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
+"""The dtypes whose leaves can require grad in every library with grads."""
+
+QUEUE_KINDS = ("queue", "simple_queue")
 """The channels from which several processes, or several threads, may receive."""
 
 
 @contextmanager
-def about(*clauses: str) -> Iterator[None]:
+def judging(*clauses: str) -> Iterator[None]:
     """Name the clauses of the case that are broken if the block fails.
 
     The first clause is the most specific. A block inside this block is more specific:
@@ -56,7 +58,7 @@ def sender_and_receiver(fresh: Any, direction: str) -> tuple[Any, Any]:
     return (owner, peer) if direction == "to_peer" else (peer, owner)
 
 
-def direct(stage: Any) -> str:
+def unthreaded_channel(stage: Any) -> str:
     """Return a claimed channel, if possible one that sends in the calling thread.
 
     On such a channel the call that sends raises if the message cannot be sent.
@@ -65,19 +67,19 @@ def direct(stage: Any) -> str:
     return next(kind for kind in ("pipe", "simple_queue", "queue") if kind in claimed)
 
 
-def queues(stage: Any) -> list[str]:
+def claimed_queues(stage: Any) -> list[str]:
     """Return the claimed channels from which several processes may receive.
 
     Raises:
         Unsupported: no such channel is claimed.
     """
-    claimed = [kind for kind in KINDS if kind in stage.implementation.channels]
+    claimed = [kind for kind in QUEUE_KINDS if kind in stage.implementation.channels]
     if not claimed:
-        raise Unsupported(f"none of the channels {', '.join(KINDS)} is claimed")
+        raise Unsupported(f"none of the channels {', '.join(QUEUE_KINDS)} is claimed")
     return claimed
 
 
-def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
+def check_shared_memory(*tensors: Any) -> None:
     """Write through each tensor in turn; check that all tensors read every write."""
     expected = tensors[0].values()
     for turn, writer in enumerate(tensors):
@@ -89,7 +91,7 @@ def each_sees_the_writes_of_the_others(*tensors: Any) -> None:
             check.equal(reader.values(), expected, sentence)
 
 
-def each_keeps_its_writes_to_itself(*tensors: Any) -> None:
+def check_private_memory(*tensors: Any) -> None:
     """Write through each tensor in turn; check that no other tensor reads the write."""
     expected = [tensor.values() for tensor in tensors]
     for turn, writer in enumerate(tensors):
@@ -100,7 +102,7 @@ def each_keeps_its_writes_to_itself(*tensors: Any) -> None:
             check.equal(reader.values(), expected[number], sentence)
 
 
-def answers_of(*pending: Any) -> list[Any]:
+def wait_for_all(*pending: Any) -> list[Any]:
     """Return the answers to `pending` requests, which processes execute in parallel.
 
     All answers are awaited, even after a failure. Otherwise a late answer would be
@@ -125,13 +127,13 @@ def answers_of(*pending: Any) -> list[Any]:
     return answers
 
 
-def hold_other_tensors(actor: Any, length: int = 4) -> list[Any]:
+def overwrite_freed_memory(actor: Any, length: int = 4) -> list[Any]:
     """Return eight new tensors, which overwrite memory that `actor` freed too early."""
     rows = range(8)
     return [actor.make([200 + 10 * r + i for i in range(length)]) for r in rows]
 
 
-def shared_apart(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
+def share_separately(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
     """Share each of the `tensors` by a separate call, if possible, and return them.
 
     An implementation may put the tensors that a message shares into one segment.
@@ -142,17 +144,17 @@ def shared_apart(stage: Any, actor: Any, tensors: list[Any]) -> list[Any]:
     return tensors
 
 
-def opened(stage: Any, *actors: Any) -> Holdings:
+def holdings_of(stage: Any, *actors: Any) -> Holdings:
     """Return the existing segments, and the descriptors and mappings of `actors`."""
     found: Holdings = stage.holdings(*actors)
     return found
 
 
-def nothing_is_added(before: Holdings, stage: Any, *actors: Any) -> None:
+def check_no_growth(before: Holdings, stage: Any, *actors: Any) -> None:
     """Wait until segments, descriptors and mappings are no more than `before`.
 
     Args:
-        before: the result of `opened` for the same actors.
+        before: the result of `holdings_of` for the same actors.
         stage: the stage of the actors.
         actors: the processes whose descriptors and mappings are compared.
 
@@ -162,7 +164,12 @@ def nothing_is_added(before: Holdings, stage: Any, *actors: Any) -> None:
     stage.check_released(before, *actors)
 
 
-def machinery(stage: Any, *actors: Any) -> list[int]:
+def leftovers(stage: Any) -> list[str]:
+    """Return the existing segments by name, and processes by command line."""
+    return [*stage.ledger.segments(), *stage.ledger.processes().values()]
+
+
+def process_counts(stage: Any, *actors: Any) -> list[int]:
     """Return the numbers of temporary files, processes, and threads of each actor."""
     shown = stage.ledger.read()
     held = [shown["processes"][str(actor.pid)] for actor in actors]
@@ -170,7 +177,7 @@ def machinery(stage: Any, *actors: Any) -> list[int]:
     return counts + [one["threads"] for one in held]
 
 
-def is_sent(
+def wait_until_receivable(
     sender: Any,
     receiver: Any,
     channel: str = "",
@@ -184,7 +191,7 @@ def is_sent(
     eventually(there, sentence, receiver.deadline)
 
 
-def each_storage_has_a_segment(stage: Any) -> None:
+def require_segment_per_storage(stage: Any) -> None:
     """Require that a storage has its own segment, which is removed with the storage.
 
     Raises:
@@ -194,7 +201,7 @@ def each_storage_has_a_segment(stage: Any) -> None:
         raise Unsupported(f"no storage has a segment of its own: {kept} are kept")
 
 
-def only_name(stage: Any, before: set[str]) -> str:
+def new_segment_name(stage: Any, before: set[str]) -> str:
     """Return the name of the only segment that was added since `before`.
 
     Wait for the name: after a `put` it may appear a little later. Whether that is
@@ -203,7 +210,7 @@ def only_name(stage: Any, before: set[str]) -> str:
     Raises:
         Unsupported: the implementation keeps segments for later use.
     """
-    each_storage_has_a_segment(stage)
+    require_segment_per_storage(stage)
     is_there = lambda: stage.ledger.segments() - before  # noqa: E731
     eventually(is_there, "the storage has a file", stage.owner.deadline)
     names = stage.ledger.segments() - before
@@ -221,13 +228,13 @@ def files_of_storages(stage: Any, before: set[str], count: int) -> set[str]:
     keeps = stage.implementation.kept_segments > 0
     known, needed = (set(), 1) if keeps else (before, count)
 
-    def found() -> set[str]:
+    def new_files() -> set[str]:
         files: set[str] = stage.ledger.segments()
         return files - known
 
-    there = lambda: len(found()) >= needed  # noqa: E731
-    eventually(there, "each storage has a file", stage.owner.deadline, found)
-    files = found()
+    there = lambda: len(new_files()) >= needed  # noqa: E731
+    eventually(there, "each storage has a file", stage.owner.deadline, new_files)
+    files = new_files()
     if not keeps:
         check.equal(len(files), count, "each storage has a file of its own")
     return files
@@ -285,7 +292,9 @@ def kill_managers(stage: Any, fresh: Any) -> None:
         check(ended, "it is dead")
 
 
-def shared_after_another(owner: Any, channel: str, strategy: str) -> Iterator[Any]:
+def tensors_after_strategy_change(
+    owner: Any, channel: str, strategy: str
+) -> Iterator[Any]:
     """Yield tensors that a new process shares under `strategy` after another strategy.
 
     For each other strategy, a new child shares a tensor under it, changes to
@@ -303,6 +312,6 @@ def shared_after_another(owner: Any, channel: str, strategy: str) -> Iterator[An
         asked.share()
         arrived = child.send(sent, owner, channel)
         yield from (asked, sent, arrived)
-        each_sees_the_writes_of_the_others(sent, arrived)
+        check_shared_memory(sent, arrived)
         check.equal(earlier.values(), [51, 52], "what was shared before stays")
         check.equal(asked.values(), [53, 54], "so does what was shared after it")
