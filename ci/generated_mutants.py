@@ -72,7 +72,8 @@ DEVICE = (
 )
 """The mutated files: those that decide how a tensor is sent. Not the arithmetic of
 tensors, nor the simulated device, which replaces hardware, nor the manager, which is
-fuzzed."""
+fuzzed.
+"""
 
 FORK = "--start-method=fork"
 STAGES = {

@@ -29,7 +29,8 @@ OBSERVES = ("sharing", "values", "lifetime", "errors")
 
 OPTIONS = ("title", "level", "profile", "observes", "promises", "no-code")
 """The options of a clause. ``no-code`` is the reason why no code of the reference
-implements it."""
+implements it.
+"""
 
 _OPTION = re.compile(r":(?P<name>[a-z-]+):\s*(?P<value>.*)")
 _ID = re.compile(r"(?P<chapter>[A-Z]+)-(?P<number>\d+)")

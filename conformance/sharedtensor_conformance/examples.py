@@ -23,11 +23,13 @@ MAX_LINES = 45
 
 INDIRECT_WEIGHT = 100
 """The number of lines that a call of another module, or of a fixture, counts for. Such
-a call does not show the steps, so tests without it are preferred."""
+a call does not show the steps, so tests without it are preferred.
+"""
 
 LOOP_WEIGHT = 3
 """The number of lines that a loop counts for in addition to its own, because a reader
-has to think of all rounds."""
+has to think of all rounds.
+"""
 
 SHARED_STEPS = "shared_steps"
 """The module with steps that several chapters use. For these, a link is enough."""

@@ -27,11 +27,13 @@ common: "weakref.WeakValueDictionary[str, Segment]" = weakref.WeakValueDictionar
 
 moving = threading.RLock()
 """One lock for all moves and look-ups: taken before a fork, so that no child inherits a
-storage that is half moved. Clause THREAD-3."""
+storage that is half moved. Clause THREAD-3.
+"""
 
 changing: frozenset[StorageLike] = frozenset()
 """What the holder of the lock moves or resizes at the moment. A child that a signal
-handler forks meanwhile keeps it, since there it stays half done."""
+handler forks meanwhile keeps it, since there it stays half done.
+"""
 
 
 def change(

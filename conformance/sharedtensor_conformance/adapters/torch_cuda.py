@@ -24,7 +24,8 @@ conformance_adapter = replace(
     preload=False,
 )
 """The deadline covers the set-up of a device in a process. Nothing is forked from one
-that has imported the libraries of CUDA: nobody has seen that work on a device."""
+that has imported the libraries of CUDA: nobody has seen that work on a device.
+"""
 
 OWN_ALLOCATION = 10 << 20
 """From this many bytes on PyTorch asks CUDA for each block; smaller ones it carves."""

@@ -21,7 +21,8 @@ from sharedtensor_conformance.report.terminal import plural
 
 MIN_REPEATS = 5
 """The minimum number of repeats in each run. With fewer, too many cells differ by
-chance."""
+chance.
+"""
 
 HEAD = ("implementation", "strategy", "cell", "before", "now", "times")
 Place = tuple[str, str, str, str, str]

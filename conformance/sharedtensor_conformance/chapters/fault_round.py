@@ -46,7 +46,8 @@ INSTRUCTION_OF = {
     "drop": "skip",
 }
 """The instruction to a process that is held at a step, for each fault that the process
-itself has to make. Signals and shortages are made from outside."""
+itself has to make. Signals and shortages are made from outside.
+"""
 
 
 def is_ended_by(pid: int, fault: str) -> bool:

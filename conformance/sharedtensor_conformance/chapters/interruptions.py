@@ -28,7 +28,8 @@ If the call has more places, a random sample is used, with a fixed seed.
 
 COUNTING_RUNS = 3
 """How often the places of the call are counted. The last count is used, because the
-first calls do more than later ones, such as imports."""
+first calls do more than later ones, such as imports.
+"""
 
 
 @dataclass

@@ -8,7 +8,8 @@ from sharedtensor_conformance.report.verdicts import ONE_DEVICE
 
 BLOCK_SIZE = 4 << 20
 """The size in bytes of a block that the driver's memory figures show. A smaller block
-may be part of memory that the driver has already allocated."""
+may be part of memory that the driver has already allocated.
+"""
 
 SIZE_TOLERANCE = 1 << 20
 """The number of bytes by which the driver may change these figures by itself."""

@@ -21,11 +21,13 @@ from sharedtensor_conformance.harness.matrix import layouts_of
 
 ARGUMENT_COUNT, FREE_DESCRIPTORS = 100, 50
 """The number of tensors among the arguments of a process, and the smaller number of
-descriptors that its parent can open when it starts the process."""
+descriptors that its parent can open when it starts the process.
+"""
 
 MANY_STORAGES = 20
 """The number of storages that a process holds at the same time. The test finds an
-implementation that keeps a descriptor for each of them."""
+implementation that keeps a descriptor for each of them.
+"""
 
 LARGE_LENGTH = 1 << 20
 """The number of elements of a tensor of 4 MiB."""

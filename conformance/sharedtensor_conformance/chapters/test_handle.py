@@ -19,7 +19,8 @@ LARGE_LENGTH = 1 << 19
 
 FIELD_COUNTS = ("same", "more", "fewer")
 """The fields after the version of a forged handle: as many as in this version, more, or
-fewer."""
+fewer.
+"""
 
 
 def other_versions(own):

@@ -32,15 +32,18 @@ MANY_STORAGES = 300
 FILLING_COUNT = 1000
 FILLING_SIZE = 10_000
 """The size in bytes of each of `FILLING_COUNT` messages, which do not fit into a pipe
-or socket."""
+or socket.
+"""
 
 TENSOR_MESSAGE_COUNT, TENSOR_MESSAGE_SIZE = 100, 20_000
 """The number of messages with many tensors each, and the number of bytes beside them.
-Several such messages do not fit into a pipe or socket."""
+Several such messages do not fit into a pipe or socket.
+"""
 
 LARGE_SIZE, LARGE_COUNT = 1 << 20, 20
 """The size of a tensor in bytes, and the number of these tensors. Together they are
-larger than a segment of several storages may be."""
+larger than a segment of several storages may be.
+"""
 
 EXIT_CODES = {"by os._exit": 0, "by an exception": 1, "by SIGTERM": -15}
 """The ways in which processes end, other than by returning, and their exit codes."""
@@ -308,7 +311,8 @@ def test_nothing_is_left_however_large_the_storage_was(sender, receiver, stage):
 
 OWN_SEGMENT_LENGTH = 8_300
 """The number of elements of 8 bytes of a tensor that is too large to share a segment
-with others."""
+with others.
+"""
 
 STORAGE_COUNTS = (2, 250, 257, 340, 450)
 """The numbers of storages in one message. The size of their handles grows with them."""

@@ -31,7 +31,8 @@ PER_WORKER = 3
 
 SMALL_SIZE, LARGE_SIZE = 100, 30_000
 """The sizes of a batch in bytes, without its tensor. A pipe has room for only a few
-large batches, and for a part of the next one."""
+large batches, and for a part of the next one.
+"""
 
 BUFFERS, ELEMENTS, ROUNDS = 3, 16, 100
 
@@ -126,7 +127,8 @@ def test_worker_that_has_cancelled_the_join_exits_though_nobody_receives(owner):
 
 FILLING_COUNT, FILLING_SIZE = 1000, 10_000
 """The number of small messages, and the bytes in each. They fill the pipe even if the
-implementation puts the content of large messages elsewhere."""
+implementation puts the content of large messages elsewhere.
+"""
 
 
 def fill_pipe(worker, channel):

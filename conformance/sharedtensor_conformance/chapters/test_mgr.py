@@ -37,7 +37,8 @@ FASTEST_START: dict[str, Any] = {"vary": (), "prefers": "fork"}
 
 NO_FORK_SERVER = ("fork", "spawn")
 """The start methods without a fork server. The standard library puts the socket of a
-fork server into the directory for temporary files."""
+fork server into the directory for temporary files.
+"""
 
 EXTREME_UMASKS = (0o000, 0o777)
 """The two extreme umasks: no permission is masked, and all are."""

@@ -516,7 +516,8 @@ def test_module_that_is_pickled_or_copied_is_another_module(sender, receiver):
 
 LARGE_LENGTH = 1 << 20
 """The number of elements of a tensor of 4 MiB, which a library may treat in another way
-than a small one."""
+than a small one.
+"""
 
 
 def deep_copies(value, actor, other):

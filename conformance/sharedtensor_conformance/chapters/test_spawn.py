@@ -37,7 +37,8 @@ EXPECTED_ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
     "write index": ("", {}, ""),
 }
 """The expected exception for each task of a group: its kind, its fields, and a part of
-its text. All are empty if the group ends without an error."""
+its text. All are empty if the group ends without an error.
+"""
 
 
 def in_each_order(ends: Sequence[str]) -> list[str]:

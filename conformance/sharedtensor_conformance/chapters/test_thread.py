@@ -23,7 +23,8 @@ ALL_MESSAGES = sorted(
     [thread, number, True] for thread in range(THREADS) for number in range(PER_THREAD)
 )
 """All expected messages: the thread that put it, its number there, and whether it
-arrived complete."""
+arrived complete.
+"""
 
 
 @clause("THREAD-1", vary=("strategy",), starts=True)
@@ -118,7 +119,8 @@ def test_simple_queue_uses_no_thread(stage):
 
 STORAGE_COUNTS = (1, 60, 200)
 """The numbers of storages in the messages. Receivers keep all of them: in total more
-than a cache may have."""
+than a cache may have.
+"""
 
 
 @clause("THREAD-4", vary=("strategy",), isolated=True, channels=("simple_queue",))

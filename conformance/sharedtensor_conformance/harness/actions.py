@@ -43,7 +43,8 @@ operations = Setting.from_environment().operations()
 print(operations.multiprocessing.get_sharing_strategy())
 """
 """A program that sets limits of its own, imports the implementation, and prints the
-sharing strategy."""
+sharing strategy.
+"""
 
 THREAD_TIMEOUT = 10.0
 """Seconds to wait for a thread."""

@@ -28,7 +28,8 @@ from sharedtensor_conformance.harness.actions import (
 
 MAX_WRONG_READINGS = 5
 """The maximum number of wrong readings that an action returns. It does not stop at a
-wrong reading, since other processes wait for it."""
+wrong reading, since other processes wait for it.
+"""
 
 READS_PER_CHECK = 50
 """The number of readings between two checks for the message that ends the reading."""
@@ -158,7 +159,8 @@ PRIMITIVES = {
     "barrier": BarrierTurns,
 }
 """The primitives by which two processes can take turns, by name. Each function makes
-`Turns` from a context."""
+`Turns` from a context.
+"""
 
 
 def make_turns(actor: Any, primitive: str, method: str) -> Turns:

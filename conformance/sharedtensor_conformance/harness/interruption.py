@@ -35,7 +35,8 @@ UNRAISABLE = "Python reports it"
 SUPPRESSED = "nobody is told of it"
 NOT_RAISED = "it is not raised"
 """What can happen to the exception of the handler. Or the call raises another one
-instead."""
+instead.
+"""
 
 
 class Interrupt(BaseException):
@@ -47,7 +48,8 @@ KINDS: dict[str, tuple[signal.Signals, type[BaseException]]] = {
     "timeout": (signal.SIGALRM, TimeoutError),
 }
 """The signals, and the exceptions of their handlers. The handler of a watchdog raises
-an `OSError`, like the system."""
+an `OSError`, like the system.
+"""
 
 
 class InterruptionPoints:

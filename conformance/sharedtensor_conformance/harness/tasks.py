@@ -24,7 +24,8 @@ READY_TIMEOUT = 20.0
 END_INTERVAL, SLOW_END_INTERVAL = 0.5, 1.6
 """Seconds between the ends of two processes that end one after the other.
 
-The second value is more than the one second by which a join may exceed its timeout."""
+The second value is more than the one second by which a join may exceed its timeout.
+"""
 
 Action = Callable[[int], None]
 Failure = Action
@@ -402,7 +403,8 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
 
 The first function runs in process 1, or in those that `FAILING_INDICES` names. The
 second runs in all others, after they have added 100 and their index to their elements.
-In ``write memory``, forked processes add 1100 and their index."""
+In ``write memory``, forked processes add 1100 and their index.
+"""
 
 FAILING_INDICES: dict[str, list[int]] = {
     "first raises": [0],

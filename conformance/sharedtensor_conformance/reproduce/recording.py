@@ -34,7 +34,8 @@ UNATTRIBUTED = "unattributed"
 
 PLAIN = (bool, int, str, bytes, type(None))
 """Types whose equal values can be one object. A value of these types does not identify
-the event that returned it."""
+the event that returned it.
+"""
 
 Event = dict[str, Any]
 

@@ -37,7 +37,8 @@ RESULT_NAMES = {
     "forge": "forged",
 }
 """The names of results in a program, by operation. Other results have the operation's
-name."""
+name.
+"""
 
 READ_ONLY = frozenset(
     [

@@ -11,6 +11,7 @@ from multiprocessing import process
 from typing import Any
 
 from .. import protocol, transport
+from ..errors import ResourceError, ignoring
 
 LARGEST_IN_A_PIPE = 2048
 """Bytes of a process that are written into the pipe of a child that is spawned.
@@ -56,10 +57,11 @@ class _Packed:
         outbox = transport.spawning_outbox()
         descriptors, in_a_file, in_a_batch = outbox.descriptors, 0, 0
         if len(payload) > LARGEST_IN_A_PIPE:
-            file = packets.in_a_file(payload)
-            outbox.keep.append(file)
-            descriptors, in_a_file = [file.fd, *descriptors], len(payload)
-            payload = b""
+            with ignoring(ResourceError):  # all of it goes through the pipe then
+                file = packets.in_a_file(payload)
+                outbox.keep.append(file)
+                descriptors, in_a_file = [file.fd, *descriptors], len(payload)
+                payload = b""
         if len(descriptors) > transport.room_in_child():
             batch = packets.batch_of(descriptors)
             outbox.keep.append(batch)

@@ -67,7 +67,8 @@ class File:
 
 Work = tuple[str, bytes, int]
 """Pending work: a kind, a handle and a number. ``write`` writes the number to memory,
-``record`` makes the record of an event with this number, and ``wait`` waits for it."""
+``record`` makes the record of an event with this number, and ``wait`` waits for it.
+"""
 
 
 @dataclass
