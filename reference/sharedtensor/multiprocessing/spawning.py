@@ -14,7 +14,7 @@ from copy import copy
 from multiprocessing import connection, util
 from typing import Any
 
-from ..errors import ProcessExitedException, ProcessRaisedException, pass_on
+from ..errors import ProcessExitedException, ProcessRaisedException, ignoring
 from .context import default_context
 
 GRACE = 5.0
@@ -24,22 +24,23 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class ProcessContext:
-    """The processes that were started together.
+    """The processes that were started together; several threads may join them.
 
     Args:
         processes: in the order of their indices.
-        errors: for each of them the end of a pipe on which it says why it failed.
+        pipes: for each of them the end of a pipe on which it says how it ends.
     """
 
     def __init__(
         self,
         processes: Sequence[Any],
-        errors: Sequence["connection.Connection[Any, Any]"],
+        pipes: Sequence["connection.Connection[Any, Any]"],
     ):
         self.processes = list(processes)
-        self._errors = list(errors)
+        self._pipes = list(pipes)
         self._running = {process.sentinel: i for i, process in enumerate(processes)}
         self._failed: Exception | None = None  # never raised itself, but copies of it
+        self._lock = threading.RLock()  # a signal handler may join, too
 
     def pids(self) -> list[int]:
         """Return the process ids, in the order of the indices. Clause SPAWN-2."""
@@ -50,73 +51,93 @@ class ProcessContext:
     ) -> bool:
         """Wait for the processes; return whether all of them have ended.
 
-        The first failure that is seen ends the others, and later calls raise it again.
-        Clauses SPAWN-3, SPAWN-4, SPAWN-5, SPAWN-6, SPAWN-7.
+        The first failure that is seen ends the others, and later calls, of any thread,
+        raise it again. Where an exception of a signal handler interrupts that, the next
+        call goes on with it. Clauses SPAWN-3, SPAWN-4, SPAWN-5, SPAWN-6, SPAWN-7.
 
         Args:
-            timeout: seconds after which to return in any case; None: no limit.
+            timeout: seconds after which to return if none has failed; None: no limit.
             grace_period: seconds that the others get after SIGTERM before SIGKILL.
 
         Raises:
             ProcessRaisedException: the function raised in a process.
             ProcessExitedException: a process exited with another status than 0, or was
-                ended by a signal.
+                ended by a signal; or nobody can know how it ended, since this program
+                ignores SIGCHLD or waits for all of its children itself.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        while self._running:
+        while running := list(self._running):  # another thread may end the last one
             left = None if until is None else max(until - time.monotonic(), 0.0)
-            ended = connection.wait(list(self._running), left)
+            ended = connection.wait(running, left)
             for sentinel in ended:
-                self._reap(self._running.pop(sentinel), grace_period)
+                self._reap(sentinel, grace_period)
             if not ended:
                 return False
-        self._raise_failure()
+        if self._failed is not None:
+            raise copy(self._failed)  # the traceback of what is raised holds its frames
         return True
 
-    def _reap(self, index: int, grace: float | None) -> None:
-        process = self.processes[index]
-        process.join()
-        if process.exitcode != 0:
-            self.end(GRACE if grace is None else grace)
-            self._failed = self._failure(index)
-            self._raise_failure()
-        self._errors[index].close()
+    def _reap(self, sentinel: Any, grace: float | None) -> None:
+        """Note how a process has ended, and end the others if it failed.
 
-    def _raise_failure(self) -> None:
-        """Raise a copy, since the traceback of what is raised holds its frames."""
-        if self._failed is not None:
-            raise copy(self._failed)
+        The failure is noted first and the process forgotten last, so the next call does
+        what an exception of a signal handler keeps this one from. Clause SPAWN-3.
+        """
+        with self._lock:
+            index = self._running.get(sentinel)
+            if index is None:  # another thread was here first
+                return
+            self.processes[index].join()
+            if self._failed is None and self.processes[index].exitcode != 0:
+                self._failed = self._failure(index)
+            if self._failed is not None:
+                self.end(GRACE if grace is None else grace)
+            self._pipes[index].close()
+            self._running.pop(sentinel, None)
 
     def end(self, grace: float = GRACE) -> None:
         """End the processes that still run, and wait for them. Clause SPAWN-4."""
-        for index in self._running.values():
-            self.processes[index].terminate()
-        until = time.monotonic() + grace
-        for index in self._running.values():
-            self.processes[index].join(max(until - time.monotonic(), 0.0))
-            if self.processes[index].is_alive():
-                self.processes[index].kill()
-                self.processes[index].join()
-        self._running.clear()
+        with self._lock:
+            running = [self.processes[index] for index in self._running.values()]
+            for process in running:
+                process.terminate()
+            until = time.monotonic() + grace
+            for process in running:
+                process.join(max(until - time.monotonic(), 0.0))
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+            for pipe in self._pipes:
+                pipe.close()
+            self._running.clear()
 
-    def _failure(self, index: int) -> Exception:
-        process, error = self.processes[index], self._errors[index]
-        raised = ""
-        try:
-            if error.poll():
-                raised = error.recv()
-        except (EOFError, OSError) as found:
-            pass_on(found)  # else it was killed while it told why it failed
-        for end in self._errors:
-            end.close()
-        if raised:
+    def _failure(self, index: int) -> Exception | None:
+        """Return why a process failed that is not known to have exited with 0.
+
+        Where this program ignores SIGCHLD or waits for all of its children itself,
+        nobody has the status (None): then the process is believed what it has said.
+        """
+        process, told = self.processes[index], self._told(index)
+        if isinstance(told, str):
             return ProcessRaisedException(
                 f"Process {index} (pid {process.pid}) raised an exception; the other "
-                f"processes were ended. Its traceback:\n{raised}",
+                f"processes were ended. Its traceback:\n{told}",
                 index,
                 process.pid,
             )
-        return ProcessExitedException.of(index, process.pid, process.exitcode)
+        code = told if process.exitcode is None else process.exitcode
+        if code == 0:
+            return None
+        return ProcessExitedException.of(index, process.pid, code)
+
+    def _told(self, index: int) -> str | int | None:
+        """Return what a process has said of its end: see `_call`."""
+        pipe = self._pipes[index]
+        told: str | int | None = None
+        with ignoring(EOFError, OSError):  # it was killed while it said that
+            if pipe.poll():
+                told = pipe.recv()
+        return told
 
 
 def start_processes(
@@ -139,20 +160,20 @@ def start_processes(
     """
     context = default_context.get_context(start_method)
     processes: list[Any] = []
-    errors: list[Any] = []
+    pipes: list[Any] = []
     try:
         for index in range(nprocs):
             reader, writer = context.Pipe(duplex=False)
-            errors.append(reader)
+            pipes.append(reader)
             call = (_parent_to_end_with(context), fn, index, args, writer)
             process = context.Process(target=_begin, args=call, daemon=daemon)
             with writer:
                 process.start()
             processes.append(process)
     except BaseException:
-        ProcessContext(processes, errors).end()  # all of them run, or none
+        ProcessContext(processes, pipes).end()  # all of them run, or none
         raise
-    started = ProcessContext(processes, errors)
+    started = ProcessContext(processes, pipes)
     if not join:
         return started
     try:
@@ -211,20 +232,42 @@ def _end_with(parent: int) -> None:
 
 
 def _call(
-    function: Callable[..., Any], index: int, args: tuple[Any, ...], error: Any
+    function: Callable[..., Any], index: int, args: tuple[Any, ...], pipe: Any
 ) -> None:
-    """Run in a child: call the function, and say why if it raises. Clause SPAWN-4."""
+    """Run in a child: call the function, and say how it ends.
+
+    That is the traceback if it raises, else the exit status, or minus the number of a
+    signal. Clauses SPAWN-3, SPAWN-4, SPAWN-5.
+    """
     try:
         function(index, *args)
+        _say(pipe, 0)
     except KeyboardInterrupt:
+        _say(pipe, -signal.SIGINT)
         _end_by_interrupt()
+    except SystemExit as leaving:
+        _say(pipe, _status_of(leaving))
+        raise
     except Exception:
         import traceback  # here, since most children never need it
 
-        error.send(traceback.format_exc())
+        pipe.send(traceback.format_exc())
         raise SystemExit(1) from None
     finally:
-        error.close()
+        pipe.close()
+
+
+def _say(pipe: Any, code: int) -> None:
+    """Say how this process ends, for a parent that does not learn it otherwise."""
+    with ignoring(OSError):  # the parent has ended, or the function has closed the pipe
+        pipe.send(code)
+
+
+def _status_of(leaving: SystemExit) -> int:
+    """Return the exit status that Python makes of a `SystemExit`."""
+    if leaving.code is None:
+        return 0
+    return leaving.code & 0xFF if isinstance(leaving.code, int) else 1
 
 
 def _end_by_interrupt() -> None:
@@ -232,4 +275,6 @@ def _end_by_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # another one ends it at once
     util._exit_function()  # type: ignore[attr-defined]
     util._flush_std_streams()  # type: ignore[attr-defined]
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.kill(os.getpid(), signal.SIGINT)
+    os._exit(128 + signal.SIGINT)  # it does not end the first process of a container
