@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from multiprocessing import connection, util
 from typing import Any
@@ -24,23 +24,35 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class ProcessContext:
-    """The processes that were started together; several threads may join them.
+    """The processes that were started together; several threads may join them."""
 
-    Args:
-        processes: in the order of their indices.
-        pipes: for each of them the end of a pipe on which it says how it ends.
-    """
-
-    def __init__(
-        self,
-        processes: Sequence[Any],
-        pipes: Sequence["connection.Connection[Any, Any]"],
-    ):
-        self.processes = list(processes)
-        self._pipes = list(pipes)
-        self._running = {process.sentinel: i for i, process in enumerate(processes)}
+    def __init__(self) -> None:
+        self.processes: list[Any] = []  # in the order of their indices
+        self._pipes: list[Any] = []  # to each: whether to begin; from it: how it ended
+        self._running: dict[int, int] = {}  # the indices by the sentinels
         self._failed: Exception | None = None  # never raised itself, but copies of it
         self._lock = threading.RLock()  # a signal handler may join, too
+
+    def _start(
+        self, context: Any, fn: Callable[..., Any], args: tuple[Any, ...], daemon: bool
+    ) -> None:
+        """Start one process more. Clauses SPAWN-1, SPAWN-7."""
+        index = len(self.processes)
+        ours, theirs = context.Pipe()
+        call = (_parent_to_end_with(context), fn, index, args, theirs)
+        process = context.Process(target=_begin, args=call, daemon=daemon)
+        self.processes.append(process)
+        self._pipes.append(ours)
+        try:
+            process.start()
+            self._running[process.sentinel] = index  # `end` ends it from here on
+        except BaseException as error:
+            theirs.close()
+            _call_off(process, ours, error)
+            raise
+        theirs.close()
+        with ignoring(OSError):  # it may have been killed
+            ours.send(True)
 
     def pids(self) -> list[int]:
         """Return the process ids, in the order of the indices. Clause SPAWN-2."""
@@ -150,36 +162,30 @@ def start_processes(
 ) -> ProcessContext | None:
     """Start `nprocs` processes, of which number i calls ``fn(i, *args)``.
 
-    Tensors in `args` are those of any process argument. Clauses SPAWN-1, SPAWN-2.
+    Tensors in `args` are those of any process argument. Where it raises, an exception
+    of a signal handler included, no process is left that calls `fn`. Clauses SPAWN-1,
+    SPAWN-2, SPAWN-7.
 
     Returns:
         None when all have ended well; where `join` is false, the `ProcessContext`.
 
     Raises:
         ProcessRaisedException, ProcessExitedException: see `ProcessContext.join`.
+        ValueError: there is no such start method.
     """
     context = default_context.get_context(start_method)
-    processes: list[Any] = []
-    pipes: list[Any] = []
+    started = ProcessContext()
     try:
-        for index in range(nprocs):
-            reader, writer = context.Pipe(duplex=False)
-            pipes.append(reader)
-            call = (_parent_to_end_with(context), fn, index, args, writer)
-            process = context.Process(target=_begin, args=call, daemon=daemon)
-            with writer:
-                process.start()
-            processes.append(process)
-    except BaseException:
-        ProcessContext(processes, pipes).end()  # all of them run, or none
-        raise
-    started = ProcessContext(processes, pipes)
-    if not join:
-        return started
-    try:
+        for _ in range(nprocs):
+            started._start(context, fn, args, daemon)
+        if not join:
+            return started
         started.join()
     except BaseException:
-        started.end()  # nobody else can, since nobody has it
+        try:
+            started.end()  # nobody else can, since nobody has it
+        finally:
+            started.end(0.0)  # at once, where that was interrupted
         raise
     return None
 
@@ -217,11 +223,51 @@ def _parent_to_end_with(context: Any) -> int | None:
     return os.getpid() if forked_by_us and by_the_main_thread else None
 
 
-def _begin(parent: int | None, *call: Any) -> None:
-    """Run in a child: see to its end, and call the function."""
+def _call_off(process: Any, pipe: Any, error: BaseException) -> None:
+    """End a process whose start an exception has interrupted, if there is one.
+
+    Clause SPAWN-7. Where nobody has its process id, it learns on its pipe that it must
+    not begin, and says its id. One that gets no more of its arguments ends with an
+    error; under ``forkserver`` it may wait for them for as long as this program runs.
+    """
+    if process.pid is not None:
+        process.kill()
+        process.join()
+        return
+    with ignoring(OSError, EOFError):  # it has not been started, or is none of ours
+        pipe.send(False)
+        if not pipe.poll():
+            import traceback  # here, since hardly any program needs it
+
+            traceback.clear_frames(error.__traceback__)  # closes what it reads from
+        if pipe.poll(GRACE):
+            os.waitpid(pipe.recv(), 0)
+
+
+def _begin(
+    parent: int | None,
+    function: Callable[..., Any],
+    index: int,
+    args: tuple[Any, ...],
+    pipe: Any,
+) -> None:
+    """Run in a child: see to its end, and call the function. Clauses SPAWN-7, SPAWN-8.
+
+    It is not called before the parent knows this process, and so can end it.
+    """
     if parent is not None:
         _end_with(parent)
-    _call(*call)
+    if _may_begin(pipe):
+        _call(function, index, args, pipe)
+
+
+def _may_begin(pipe: Any) -> bool:
+    """Wait in a child until the parent knows it; see `_call_off` for the other case."""
+    with ignoring(OSError, EOFError):  # the parent has ended
+        if pipe.recv():
+            return True
+        pipe.send(os.getpid())
+    return False
 
 
 def _end_with(parent: int) -> None:
