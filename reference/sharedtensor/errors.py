@@ -79,27 +79,38 @@ class ProcessExitedException(ProcessException):
     """A process exited with another status than 0, or by a signal. Clause SPAWN-5.
 
     `exit_code` is the status, or minus the number of the signal, whose name is
-    `signal_name`.
+    `signal_name`; None where nobody can know it.
     """
 
-    exit_code: int = 0
+    exit_code: int | None = 0
     signal_name: str | None = None
 
     @classmethod
-    def of(cls, index: int, pid: int, exit_code: int) -> "ProcessExitedException":
+    def of(
+        cls, index: int, pid: int, exit_code: int | None
+    ) -> "ProcessExitedException":
         """Return the error for a process that ended so."""
-        how = f"exited with status {exit_code}"
-        name = None
-        if exit_code < 0:
-            name = _signal_name(-exit_code)
-            how = f"was ended by {name}"
         error = cls(
-            f"Process {index} (pid {pid}) {how}; the other processes were ended.",
+            f"Process {index} (pid {pid}) {_end_by(exit_code)}; the other processes "
+            "were ended.",
             index,
             pid,
         )
-        error.exit_code, error.signal_name = exit_code, name
+        error.exit_code = exit_code
+        if exit_code is not None and exit_code < 0:
+            error.signal_name = _signal_name(-exit_code)
         return error
+
+
+def _end_by(exit_code: int | None) -> str:
+    if exit_code is None:
+        return (
+            "has ended, and how is not known, since this program ignores SIGCHLD or "
+            "waits for all of its children itself (let it do neither)"
+        )
+    if exit_code < 0:
+        return f"was ended by {_signal_name(-exit_code)}"
+    return f"exited with status {exit_code}"
 
 
 def _signal_name(number: int) -> str:
