@@ -75,11 +75,13 @@ def _unpacked(
 ) -> Any:
     """Return the process in the child. What nothing in it takes is closed."""
     descriptors = transport.take_inherited(handles)
-    if in_a_batch or in_a_file:
-        from . import packets
     if in_a_batch:
+        from . import packets
+
         packets.open_batch(descriptors, in_a_batch)
     if in_a_file:
+        from . import packets
+
         payload = packets.content_of(descriptors, in_a_file)
     return protocol.unpack_message(payload, descriptors)
 
