@@ -121,9 +121,11 @@ def fill_and_fork(queue, answers):
 
 
 @pytest.mark.parametrize("kind", ["Queue", "JoinableQueue"])
-def test_fork_keeps_nothing_of_what_waits_in_a_received_queue(ctx, kind):
-    queue, answers = getattr(ctx, kind)(), ctx.Queue()
-    process = ctx.Process(target=count_in_a_fork, args=(queue, answers))
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])  # which inherit nothing
+def test_fork_keeps_nothing_of_what_waits_in_a_received_queue(method, kind):
+    context = mp.get_context(method)
+    queue, answers = getattr(context, kind)(), context.Queue()
+    process = context.Process(target=count_in_a_fork, args=(queue, answers))
     process.start()
     assert answers.get(timeout=60) > 0  # before the fork
     assert answers.get(timeout=60) == 0  # in it
