@@ -71,7 +71,8 @@ class Segment:
         except (AttributeError, ImportError, TypeError):
             pass
         except BaseException:  # of a signal handler that has interrupted this
-            release_segment(self)
+            if hasattr(self, "strategy"):  # else its making was interrupted as well
+                release_segment(self)
             raise
 
 

@@ -12,6 +12,7 @@ import sharedtensor
 import sharedtensor.multiprocessing as mp
 from interrupts import BEGINNING, COMING_BACK, interrupted_at
 from sharedtensor import errors, segments
+from sharedtensor.strategies import Segment
 
 KINDS = [TimeoutError, BlockingIOError, ConnectionResetError, FileNotFoundError]
 MOST_PLACES = 2000
@@ -107,3 +108,21 @@ def test_what_the_system_refuses_is_ignored_where_it_may():
         os.unlink("/nowhere/at/all")
     with pytest.raises(FileNotFoundError), errors.ignoring(BlockingIOError):
         os.unlink("/nowhere/at/all")
+
+
+def test_exception_in_the_end_of_a_segment_that_was_not_made_is_reported(
+    reported, monkeypatch
+):
+    """The making of the segment was interrupted, and its end is now."""
+    raised = KeyboardInterrupt("of a handler")
+    places = iter([raised])
+
+    def interrupted(segment):
+        for place in places:
+            raise place
+        assert segment.strategy
+
+    monkeypatch.setattr("sharedtensor.strategies.release_segment", interrupted)
+    segment = Segment.__new__(Segment)
+    del segment
+    assert reported == [str(raised)]
