@@ -14,23 +14,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import records
 from records import NotHeld
 from sharedtensor_conformance.bounded_run import Runs
-from sharedtensor_conformance.harness import process_tree
+from sharedtensor_conformance.harness.process_tree import ProcessTree
 
 HERE = Path(__file__).parent
 STRATEGIES = ("file_descriptor", "file_system")
@@ -91,11 +89,13 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
     record |= {"minutes": given.minutes, "seed": given.seed}
     record |= {"turns": [], "watched": {}}
     runs = Runs(GRACE)
-    process_tree.ProcessTree()  # processes of a killed script become children of this
+    tree = ProcessTree()  # adopts what a script leaves that was killed
     with (
+        ExitStack() as at_last,
         tempfile.TemporaryDirectory(prefix="sts-mixed-") as place,
         ThreadPoolExecutor(len(STRATEGIES)) as pool,
     ):
+        at_last.callback(tree.kill)  # it waits for processes, the scripts among them
         folder = Path(place)
         try:
             watched = {
@@ -109,21 +109,7 @@ def work(given: argparse.Namespace, record: dict[str, Any]) -> str:
                 record["watched"][strategy] = found.result()
         finally:
             runs.end_all()
-            process_tree.wait_until(lambda: not kill_rest(), GRACE)
     return judge(record)
-
-
-def kill_rest() -> list[int]:
-    """Kill what a script has left that was killed itself; return what was there."""
-    living = [
-        pid
-        for pid in process_tree.descendants(os.getpid())
-        if not process_tree.has_ended(pid)
-    ]
-    for pid in living:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return living
 
 
 def watch(

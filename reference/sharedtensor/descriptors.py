@@ -17,6 +17,7 @@ from itertools import chain, repeat, starmap
 from typing import Any
 
 RIGHTS = int(socket.SOL_SOCKET), int(socket.SCM_RIGHTS)
+AFTER_STREAMS = 3  # descriptors 0, 1 and 2 are a program's standard streams
 
 
 class ClosedAtLast:

@@ -26,13 +26,12 @@ from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, ParamSpec, TypeVar
 
-from .descriptors import OwnedDescriptor, ReceivedDescriptors
+from .descriptors import AFTER_STREAMS, OwnedDescriptor, ReceivedDescriptors
 from .errors import HandleError, pass_on
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 INHERITED_AT_MOST = 200  # the fork server accepts 256 with each request
-AFTER_STREAMS = 3  # descriptors 0, 1 and 2 are a program's standard streams
 
 
 class Undo:

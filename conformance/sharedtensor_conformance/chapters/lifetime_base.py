@@ -266,6 +266,17 @@ class HistoryState:
         fitting = [one for one in self.channels if fits(one)]
         return fitting[number % len(fitting)] if fitting else None
 
+    def pick_exchange(
+        self, process_number: int, channel_number: int
+    ) -> tuple[ProcessModel, ProcessModel, HistoryChannel] | None:
+        """Return a sender, a receiver and an empty channel; None if one is missing."""
+        sender = self.pick_process(process_number)
+        receiver = self.pick_process(process_number // 7, but=[sender])
+        channel = self.pick_channel(channel_number, lambda one: one.is_empty)
+        if sender is None or receiver is None or channel is None:
+            return None
+        return sender, receiver, channel
+
     def pick_or_make(self, process: ProcessModel, number: int) -> list[HeldTensor]:
         """Return up to three tensors of a process, some of them newly made."""
         number, which = divmod(number, len(TENSORS_PER_MESSAGE))

@@ -169,11 +169,10 @@ class TensorSteps(MessagePassing):
         self, process_number: int, channel_number: int, tensor_number: int
     ) -> None:
         """Let a process put a message of any size, which another already waits for."""
-        sender = self.pick_process(process_number)
-        receiver = self.pick_process(process_number // 7, but=[sender])
-        channel = self.pick_channel(channel_number, lambda one: one.is_empty)
-        if sender is None or receiver is None or channel is None:
+        exchange = self.pick_exchange(process_number, channel_number)
+        if exchange is None:
             return
+        sender, receiver, channel = exchange
         size = self.pick_size(channel_number // 7)
         tensors = self.pick_or_make(sender, tensor_number)
         payload = self.payload(sender, tensors, size)
@@ -239,11 +238,10 @@ class TensorSteps(MessagePassing):
         self, process_number: int, channel_number: int, count_number: int
     ) -> None:
         """Send a message with about as many tensors as a packet takes descriptors."""
-        sender = self.pick_process(process_number)
-        receiver = self.pick_process(process_number // 7, but=[sender])
-        channel = self.pick_channel(channel_number, lambda one: one.is_empty)
-        if sender is None or receiver is None or channel is None:
+        exchange = self.pick_exchange(process_number, channel_number)
+        if exchange is None:
             return
+        sender, receiver, channel = exchange
         count = TENSOR_COUNTS[count_number % len(TENSOR_COUNTS)]
         size = self.pick_size(count_number // 13)
         putting, getting = self.actor(sender), self.actor(receiver)

@@ -33,6 +33,7 @@ from collections.abc import Callable
 from multiprocessing import spawn as multiprocessing_spawn
 from typing import Any
 
+from ..descriptors import AFTER_STREAMS
 from ..errors import ManagerError, ignoring, pass_on
 from . import conversation, daemon, messages
 from .conversation import AddressTaken, Connected
@@ -266,10 +267,10 @@ def above_standard_streams(given: socket.socket) -> socket.socket:
     A program whose streams are closed gets such numbers. A daemon replaces them, and
     what the program writes to a stream would reach the manager.
     """
-    if given.fileno() > 2:
+    if given.fileno() >= AFTER_STREAMS:
         return given
     with given:
-        number = fcntl.fcntl(given.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+        number = fcntl.fcntl(given.fileno(), fcntl.F_DUPFD_CLOEXEC, AFTER_STREAMS)
     return socket.socket(fileno=number)
 
 
