@@ -224,7 +224,7 @@ def dies_without_mappings(rebuild_storage, rebuild_parts):
                 return rebuild(*arguments)
             except OSError as error:
                 if error.errno == errno.ENOMEM:
-                    os.kill(os.getpid(), signal.SIGABRT)
+                    os.abort()
                 raise
 
         return rebuild_or_die
