@@ -1,7 +1,9 @@
 """All soak runs at once, for seconds: what holds, and a subject that is broken."""
 
+import multiprocessing
 import time
 import uuid
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,16 +14,25 @@ SHORT = ("--minutes=0.02", "--every=50", "--only=hostile")
 
 @pytest.fixture
 def mixed(scripts, monkeypatch):
-    """Run with turns that are short; return the status and the record."""
+    """Run with turns that are short; return the sentence and the record.
+
+    In a process of its own: at its end it kills all processes below it.
+    """
     import mixed
 
     def run_mixed(turn, *options):
         monkeypatch.setitem(mixed.TURNS, "hostile", turn)
-        record = {}
-        sentence = mixed.work(mixed.options().parse_args([*SHORT, *options]), record)
-        return sentence, record
+        with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+            return pool.submit(work, [*SHORT, *options]).result()
 
     return run_mixed
+
+
+def work(options):
+    import mixed
+
+    record = {}
+    return mixed.work(mixed.options().parse_args(options), record), record
 
 
 def test_what_is_watched_goes_on_beside_the_turns(mixed):
