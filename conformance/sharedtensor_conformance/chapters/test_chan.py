@@ -14,6 +14,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     strategy_set,
 )
 from sharedtensor_conformance.harness import attempt, check, clause, eventually, refusal
+from sharedtensor_conformance.harness.process_tree import wait_until
 from sharedtensor_conformance.harness.records import RECORDS
 
 PLAIN_VALUES = [
@@ -471,6 +472,12 @@ ALLOWED_DELAY = 1.0
 CLOCK_TOLERANCE = 0.001
 """The number of seconds by which a call may seem to return early: two clocks differ."""
 
+READER_TIMEOUT = 0.1
+"""The timeout, in seconds, of readers of whom one gets the message."""
+
+READER_ROUNDS = 25
+"""How often they wait. In most rounds two of them see the message at the same time."""
+
 TOO_MANY_LATE = 3
 """The number of late calls that fails the test. A busy machine may delay one call."""
 
@@ -509,6 +516,32 @@ def test_empty_queue_says_so_when_the_timeout_has_passed(owner, kind):
     channel.put(owner, {"tensor": owner.make([221])})
     arrived = channel.get(owner)["tensor"]
     check.equal(arrived.values(), [221], "what was put after that arrives")
+
+
+@clause("CHAN-12", vary=(), channels=("queue",))
+def test_reader_whose_message_another_one_takes_gives_up_in_time(owner):
+    """Three children wait with a timeout, again and again; the owner puts one message.
+
+    All of them see it and one gets it: the others have to be told that it is gone.
+    """
+    channel = owner.open_channel("queue")
+    readers = [owner.start_peer(arguments=channel) for _ in range(3)]
+    late = []
+    for number in range(READER_ROUNDS):
+        how = {"timeout": READER_TIMEOUT}
+        waiting = [channel.waiting_until_empty(reader, how) for reader in readers]
+        for pending in waiting:
+            wait_until(pending.is_waiting, READER_TIMEOUT)
+        channel.put(owner, {"number": number})
+        taken = [pending.answer() for pending in waiting]
+        told = [seconds for seconds in taken if seconds is not None]
+        check(len(told) >= len(readers) - 1, "one reader gets the message")
+        if len(told) == len(readers):  # on a busy machine all may have given up before
+            check.equal(channel.get(owner), {"number": number}, "it is there")
+        early = f"not before the timeout has passed: {min(told):.3f} s"
+        check(min(told) >= READER_TIMEOUT - CLOCK_TOLERANCE, early)
+        late += [each for each in told if each > READER_TIMEOUT + ALLOWED_DELAY]
+    check(len(late) < TOO_MANY_LATE, f"the others give up in time (late: {late})")
 
 
 @clause("CHAN-13", vary=("start_method",), channels=("queue",))

@@ -23,6 +23,9 @@ LENGTH = 4096
 SIZE = 4 * LENGTH
 """The size in bytes of a tensor of `LENGTH` elements, which has four pages."""
 
+LONG_TEXT = "x" * 200_000
+"""The text of a message that does not fit into one packet."""
+
 
 def check_send_or_refusal(tensor, values, sender, receiver, channel):
     """Send a tensor; check that it arrives and is shared, unless `put` or `get` raises.
@@ -198,7 +201,12 @@ def refusals_without_memfd_create(fresh, error):
             check_shared_memory(tensor, arrived)
         else:
             refusals.append(refused)
-        check.equal(sender.send("text", receiver, channel), "text", "plain text comes")
+        for kind in fresh.implementation.channels:
+            for text in ("text", LONG_TEXT):
+                with receiver.getting(sender, kind) as waiting:
+                    sender.put(text, receiver, kind)
+                sentence = f"a message of {len(text)} bytes without tensors arrives"
+                check(waiting.payload == text, sentence)
     return refusals
 
 

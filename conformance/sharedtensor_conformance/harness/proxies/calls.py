@@ -395,6 +395,10 @@ class ChannelProxy:
         told = actor.request("channel", self, "seconds_until_empty", how)
         return None if told is None else float(told)
 
+    def waiting_until_empty(self, actor: Requester, how: dict[str, Any]) -> Pending:
+        """Make an actor wait so: the answer is that of `seconds_until_empty`."""
+        return Pending(actor, "channel", self, "seconds_until_empty", how)
+
     def seconds_until_full(self, actor: Requester, how: dict[str, Any]) -> float | None:
         """Return after how long an actor is told that a queue is full; None: never."""
         told = actor.request("channel", self, "seconds_until_full", how)

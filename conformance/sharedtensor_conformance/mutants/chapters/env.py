@@ -39,6 +39,18 @@ def sends_a_copy_where_the_system_refuses(export_storage):
     return export
 
 
+@mutant(
+    "large_message_needs_memfd_create",
+    "ENV-3",
+    replaces="multiprocessing.packets.unnamed_file",
+)
+def large_message_needs_memfd_create(unnamed_file):
+    """A message that does not fit into a packet is refused with that one call."""
+    from sharedtensor.descriptors import OwnedDescriptor
+
+    return lambda: OwnedDescriptor.opened_by(os.memfd_create, "message")
+
+
 @mutant("takes_one_refusal_for_ever", "ENV-1", replaces="segments.created")
 def takes_one_refusal_for_ever(created):
     """A process that could make no file in `/dev/shm` does not try again."""
