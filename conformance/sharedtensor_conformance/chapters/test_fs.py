@@ -15,9 +15,14 @@ from sharedtensor_conformance.chapters.shared_steps import (
     several_strategies,
     strategy_set,
     tensors_after_strategy_change,
+    unthreaded_channel,
 )
 from sharedtensor_conformance.harness import check, clause, eventually
 from sharedtensor_conformance.harness.matrix import layouts_of
+from sharedtensor_conformance.harness.process_tree import wait_until
+
+TIME_TO_NOTICE = 3.0
+"""The number of seconds in which whoever removes names should notice a death."""
 
 ARGUMENT_COUNT, FREE_DESCRIPTORS = 100, 50
 """The number of tensors among the arguments of a process, and the smaller number of
@@ -487,6 +492,30 @@ def test_name_stays_when_its_maker_has_ended(owner, bystander, stage):
         check.equal(onward.values(), [41, 42, 43], "and the last holder has it")
         check.equal(new_segment_name(stage, before), name, "under its name")
         onward.drop()
+
+
+@clause("FS-8", vary=("strategy",), starts=True)
+def test_name_stays_for_a_message_whose_sender_was_killed(owner, stage):
+    """A child puts one tensor, holds another one, and is killed; the owner receives.
+
+    Before that, the name of the other tensor goes: so whoever removes names has noticed
+    the death. A library that does not remove it is judged without that.
+    """
+    before, channel = stage.ledger.segments(), unthreaded_channel(stage)
+    child = owner.start_peer()
+    alone = child.make([65, 66])
+    child.send(alone, owner).drop()
+    known = before | {new_segment_name(stage, before)}
+    child.put(child.make([44, 45, 46]), owner, channel)
+    name = new_segment_name(stage, known)
+    child.kill()
+    alone_is_gone = lambda: not (known - before) & stage.ledger.segments()  # noqa: E731
+    wait_until(alone_is_gone, min(stage.grace, TIME_TO_NOTICE))
+    check(name in stage.ledger.segments(), "the name in the message is there")
+    arrived = owner.get(child, channel)
+    check.equal(arrived.values(), [44, 45, 46], "the message can be received")
+    check.equal(new_segment_name(stage, known), name, "under its name")
+    arrived.drop()
 
 
 @contextlib.contextmanager

@@ -437,6 +437,25 @@ def test_names_of_a_killed_client_go_while_others_live(stage):
 
 
 @clause("MGR-10", profiles=("share",), **FASTEST_START, isolated=True)
+def test_names_in_messages_of_a_killed_client_go_when_they_were_received(stage):
+    """The peer puts two tensors and is killed; the owner gets them and drops them."""
+    with stage.fresh() as fresh:
+        owner, peer, channel = fresh.owner, fresh.peer, unthreaded_channel(fresh)
+        kept = share_and_send(owner, fresh.bystander)
+        names = fresh.ledger.segments()
+        for number in range(2):
+            peer.put(share_one(peer, [number, 37]), owner, channel)
+        lost = files_of_storages(fresh, names, 2)
+        peer.kill()
+        for number in range(2):
+            arrived = owner.get(peer, channel)
+            check.equal(arrived.values(), [number, 37], "it can be received")
+            arrived.drop()
+        wait_until_removed(stage, fresh, lost, "their names are removed")
+        check.equal(kept[1].values(), [25, 28, 27], "what others hold has its values")
+
+
+@clause("MGR-10", profiles=("share",), **FASTEST_START, isolated=True)
 def test_names_that_others_made_go_with_the_client_that_held_them_last(stage):
     """The owner makes large tensors, which only the peer holds when it is killed.
 

@@ -224,6 +224,23 @@ def manager_removes_at_the_end(remove_name):
 
 
 @mutant(
+    "death_takes_what_messages_have",
+    "FS-8",
+    replaces="manager.accounting.Names.release_all",
+)
+@in_daemon
+def death_takes_what_messages_have(release_all):
+    """The names that an ended process held go, though a message of it has them."""
+
+    def release(names, holds):
+        for name in holds:
+            names.usages[name].in_flight = 0
+        release_all(names, holds)
+
+    return release
+
+
+@mutant(
     "maker_alone_is_counted",
     "MGR-11",
     "FS-8",
