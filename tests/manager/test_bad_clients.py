@@ -130,6 +130,18 @@ def test_descriptors_that_are_no_connection_are_closed(new_client, connect):
     os.close(writer)
 
 
+def test_the_own_connection_is_not_that_of_a_child(new_client, connect, eventually):
+    """The manager would have both ends of it, and wait for ever for the end of each."""
+    owner = new_client()
+    pid = owner.call("status")["pid"]
+    opened = len(os.listdir(f"/proc/{pid}/fd"))
+    bare = connect(owner.call("address"))
+    socket.send_fds(bare, [messages.PREFORK], [bare.fileno()])
+    bare.close()
+    eventually(lambda: owner.call("status")["clients"] == 1)
+    assert len(os.listdir(f"/proc/{pid}/fd")) == opened
+
+
 def test_a_prefork_message_without_descriptor_does_no_harm(new_client, connect):
     owner = new_client()
     bare = connect(owner.call("address"))

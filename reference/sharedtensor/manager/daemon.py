@@ -470,10 +470,23 @@ def as_connection(descriptor: int) -> socket.socket | None:
     except OSError:
         os.close(descriptor)
         return None
-    if (found.family, found.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+    is_packets = (found.family, found.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if is_packets and is_of_a_pair(found):
         return found
     found.close()
     return None
+
+
+def is_of_a_pair(connection: socket.socket) -> bool:
+    """Return whether this is one of two sockets that were made connected.
+
+    The other end of a connection to this manager is none: the manager would have both
+    ends, and neither would ever end.
+    """
+    try:
+        return not (connection.getsockname() or connection.getpeername())
+    except OSError:  # it is not connected
+        return False
 
 
 def peer_uid(connection: socket.socket) -> int:
