@@ -57,9 +57,10 @@ def check_get_or_refusal(tensor, receiver, sender, channel):
 
 @clause("ENV-1", vary=("strategy",))
 @pytest.mark.parametrize("how", ["absent", "read-only"])
-def test_sharing_without_a_usable_shm_works_or_is_refused(sender, receiver, stage, how):
+def test_sharing_without_a_usable_shm_works_or_is_refused(
+    sender, receiver, channel, stage, how
+):
     """A tensor is in flight, and others are sent, while `/dev/shm` is unusable."""
-    channel = unthreaded_channel(stage)
     for number in range(2):
         early = sender.make([number, 2, 3])
         later = [sender.make([number, 10 + turn, 5]) for turn in range(3)]
@@ -73,6 +74,25 @@ def test_sharing_without_a_usable_shm_works_or_is_refused(sender, receiver, stag
             arrived = sender.send(tensor, receiver, channel)
             check.equal(arrived.values(), tensor.values(), "it can be sent afterwards")
             check_shared_memory(tensor, arrived)
+
+
+@clause("ENV-1", profiles=("share",), vary=("strategy",))
+@pytest.mark.parametrize("how", ["absent", "read-only"])
+def test_sharing_by_request_without_a_usable_shm_works_or_is_refused(
+    owner, peer, stage, how
+):
+    """Owner and peer ask to share a tensor while `/dev/shm` is unusable."""
+    for number, (actor, other) in enumerate(((owner, peer), (peer, owner))):
+        tensor = actor.make([number, 20, 3])
+        with stage.system.unusable_shm(how):
+            _, refused = attempt(tensor.share)
+            shared = tensor.is_shared()
+            check.equal(shared, refused is None, "it is shared if nothing raised")
+            tensor.write(1, 21)
+            check.equal(tensor.values(), [number, 21, 3], "it can be used")
+        tensor.share()
+        check.equal(tensor.is_shared(), True, "it can be shared afterwards")
+        check_shared_memory(tensor, actor.send(tensor, other))
 
 
 UNUSABLE_SHM_ERRORS = {
@@ -130,18 +150,47 @@ def check_names_cause(refused, errors):
 def test_refusal_to_send_names_its_cause(stage, direction):
     """The sender puts tensors of four pages while something is missing, in turn.
 
-    What a refusal leaves behind is the matter of FAIL-3 and FAIL-8.
+    It puts one on each channel. What a refusal leaves behind is the matter of FAIL-3
+    and FAIL-8.
     """
     with stage.fresh() as fresh:
         sender, receiver = sender_and_receiver(fresh, direction)
-        channel = unthreaded_channel(fresh)
+        channels = fresh.implementation.channels
         for what, errors in ERRORS_OF.items():
-            tensor = sender.make([0.5] * LENGTH)
+            tensors = [sender.make([0.5] * LENGTH) for _ in channels]
             with shortage(what, sender, fresh):
-                put = partial(sender.put, tensor, receiver, channel)
-                _, refused = attempt(put)
-            if refused is None:
-                receiver.get_or_lose(sender, channel)
+                refusals = [
+                    attempt(partial(sender.put, tensor, receiver, channel))[1]
+                    for tensor, channel in zip(tensors, channels, strict=True)
+                ]
+            for channel, refused in zip(channels, refusals, strict=True):
+                check_names_cause(refused, errors)
+                if refused is None:
+                    receive_or_lose(sender, receiver, channel)
+            for tensor in tensors:
+                check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
+
+
+def receive_or_lose(sender, receiver, channel):
+    """Receive the message that waits on a channel, if it arrives.
+
+    Whether it does is the matter of other clauses: what is put behind it shows that it
+    comes no more.
+    """
+    sender.put("behind", receiver, channel)
+    arrived, _ = receiver.try_get(sender, channel)
+    if arrived != "behind":
+        receiver.try_get(sender, channel)
+
+
+@clause("ENV-2", profiles=("share",), vary=("strategy",), isolated=True)
+def test_refusal_to_share_names_its_cause(stage):
+    """The owner asks to share tensors while something is missing, in turn."""
+    with stage.fresh(alone=True) as fresh:
+        for what, errors in ERRORS_OF.items():
+            tensor = fresh.owner.make([0.5] * LENGTH)
+            with shortage(what, fresh.owner, fresh):
+                _, refused = attempt(tensor.share)
             check_names_cause(refused, errors)
             check.equal(tensor.read(LENGTH - 1), 0.5, "the tensor is as it was")
 
@@ -165,9 +214,8 @@ def test_first_refusal_of_a_process_names_its_cause(stage, what):
 
 @clause("ENV-2", vary=("strategy",))
 @pytest.mark.parametrize("what", ["descriptors", "memory"])
-def test_refusal_to_receive_names_its_cause(sender, receiver, stage, what):
+def test_refusal_to_receive_names_its_cause(sender, receiver, channel, what):
     """The receiver gets tensors while something is missing, or almost all of it."""
-    channel = unthreaded_channel(stage)
     for spare in range(3):
         tensor = sender.make([0.5] * LENGTH)
         sender.put(tensor, receiver, channel)

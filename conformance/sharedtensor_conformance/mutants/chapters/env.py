@@ -71,6 +71,23 @@ def takes_one_refusal_for_ever(created):
     return create_unless_refused
 
 
+@mutant(
+    "request_to_share_is_swallowed", "ENV-1", replaces="tensors.Tensor.share_memory_"
+)
+def request_to_share_is_swallowed(share_memory_):
+    """Where no file can be made, `share_memory_` returns, and the tensor is private."""
+
+    def share_if_possible(self):
+        try:
+            return share_memory_(self)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EROFS, errno.EACCES):
+                return self
+            raise
+
+    return share_if_possible
+
+
 @mutant("refusal_without_a_cause", "ENV-2", replaces="protocol.share_storage")
 def refusal_without_a_cause(share_storage):
     """Who cannot share a storage says so and no more."""
@@ -82,6 +99,34 @@ def refusal_without_a_cause(share_storage):
             raise RuntimeError("This storage cannot be shared.") from None
 
     return share
+
+
+def _without_cause(call, text):
+    def call_or_raise(self, *arguments):
+        try:
+            return call(self, *arguments)
+        except OSError:
+            raise RuntimeError(text) from None
+
+    return call_or_raise
+
+
+@mutant(
+    "request_to_share_has_no_cause", "ENV-2", replaces="tensors.Tensor.share_memory_"
+)
+def request_to_share_has_no_cause(share_memory_):
+    """A `share_memory_` that is refused says so and no more."""
+    return _without_cause(share_memory_, "The tensor cannot be shared.")
+
+
+@mutant(
+    "queue_refuses_without_a_cause",
+    "ENV-2",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def queue_refuses_without_a_cause(put):
+    """A `put` of a queue that is refused says so and no more."""
+    return _without_cause(put, "The message cannot be put.")
 
 
 @mutant("lost_message_has_no_cause", "ENV-2", replaces="protocol.read_message")

@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import signal
+import traceback
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -25,6 +26,25 @@ def queue_drops_what_has_no_descriptor(put):
             put(self, None, *limits)
 
     return put_or_drop
+
+
+@mutant(
+    "queue_drops_what_the_system_refuses",
+    "ENV-1",
+    replaces="multiprocessing.queues.Queue.put",
+)
+def queue_drops_what_the_system_refuses(put):
+    """A put that is refused returns, unless descriptors lack; its message is lost."""
+
+    def put_or_print(self, *arguments):
+        try:
+            put(self, *arguments)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            traceback.print_exc()
+
+    return put_or_print
 
 
 @mutant(
