@@ -257,9 +257,9 @@ def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
 
 
 @clause("FAIL-3", "FAIL-4", vary=("strategy",))
-def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, stage):
+def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, channel, stage):
     """The sender puts tensors of which three and a half have room; both sides write."""
-    channel, before = unthreaded_channel(stage), stage.ledger.segments()
+    before = stage.ledger.segments()
     made = [make_large(sender, number) for number in range(5)]
     arrived = []
     with stage.system.limited_shm(TOO_LITTLE):
@@ -295,12 +295,11 @@ def test_tensor_that_was_shared_can_be_written_when_shm_is_full(
 
 
 @clause("FAIL-5", vary=("strategy",))
-def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, stage):
+def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, channel):
     """The sender puts four pages where a file may have two, and then little.
 
     Afterwards the same thread sends the four pages, or another one.
     """
-    channel = unthreaded_channel(stage)
     for send_again in (send, send_in_new_thread):
         tensor, values = make_large(sender, 5)
         with sender.system.exhausted("file_size", SIZE // 2):
@@ -313,10 +312,9 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, stage):
         check.equal(again.values(), values, "the same tensor can be sent afterwards")
 
 
-@clause("FAIL-6", vary=("strategy",))
-def test_put_without_mappings_works_or_is_refused(sender, receiver, stage):
+@clause("FAIL-6", vary=("strategy",), pairwise=True)
+def test_put_without_mappings_works_or_is_refused(sender, receiver, channel):
     """The sender puts two tensors when it can map no more memory, or too little."""
-    channel = unthreaded_channel(stage)
     for number, (what, spare) in enumerate(MAPPING_SHORTAGES):
         made = [make_large(sender, number), make_large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
@@ -328,10 +326,9 @@ def test_put_without_mappings_works_or_is_refused(sender, receiver, stage):
         drop_all(*tensors, *arrived)
 
 
-@clause("FAIL-7", vary=("strategy",))
-def test_receive_without_mappings_works_or_is_refused(sender, receiver, stage):
+@clause("FAIL-7", vary=("strategy",), pairwise=True)
+def test_receive_without_mappings_works_or_is_refused(sender, receiver, channel):
     """The receiver gets two tensors when it can map no more memory, or too little."""
-    channel = unthreaded_channel(stage)
     for number, (what, spare) in enumerate(MAPPING_SHORTAGES):
         made = [make_large(sender, number), make_large(sender, number + 0.125)]
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
@@ -343,10 +340,9 @@ def test_receive_without_mappings_works_or_is_refused(sender, receiver, stage):
         drop_all(*tensors)
 
 
-@clause("FAIL-8", vary=("strategy",))
-def test_nothing_is_left_of_many_refusals(sender, receiver, stage):
+@clause("FAIL-8", vary=("strategy",), pairwise=True)
+def test_nothing_is_left_of_many_refusals(sender, receiver, channel, stage):
     """Many messages are refused, by the sender and by the receiver in turn."""
-    channel = unthreaded_channel(stage)
 
     def go_round(turn):
         what, spare = SHORTAGES[turn % len(SHORTAGES)]
@@ -366,10 +362,9 @@ def test_nothing_is_left_of_many_refusals(sender, receiver, stage):
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("FAIL-8", vary=("strategy",))
-def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, stage):
+@clause("FAIL-8", vary=("strategy",), pairwise=True)
+def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, channel, stage):
     """Messages for which `/dev/shm` has no room are put and dropped."""
-    channel = unthreaded_channel(stage)
     first, _ = make_several(sender, 1)
     drop_all(*first, *sender.send(first, receiver, channel))
     before = holdings_of(stage, sender, receiver)
@@ -382,10 +377,11 @@ def test_nothing_is_left_of_refusals_for_want_of_room(sender, receiver, stage):
     check_no_growth(before, stage, sender, receiver)
 
 
-@clause("FAIL-8", vary=("strategy",))
-def test_nothing_is_left_of_refusals_for_want_of_file_size(sender, receiver, stage):
+@clause("FAIL-8", vary=("strategy",), pairwise=True)
+def test_nothing_is_left_of_refusals_for_want_of_file_size(
+    sender, receiver, channel, stage
+):
     """Messages of tensors that are larger than a file may be are put and dropped."""
-    channel = unthreaded_channel(stage)
     first, _ = make_several(sender, 1)
     drop_all(*first, *sender.send(first, receiver, channel))
     before = holdings_of(stage, sender, receiver)

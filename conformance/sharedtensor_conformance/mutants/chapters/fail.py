@@ -31,6 +31,9 @@ def queue_drops_what_has_no_descriptor(put):
 @mutant(
     "queue_drops_what_the_system_refuses",
     "ENV-1",
+    "FAIL-3",
+    "FAIL-5",
+    "FAIL-6",
     replaces="multiprocessing.queues.Queue.put",
 )
 def queue_drops_what_the_system_refuses(put):
