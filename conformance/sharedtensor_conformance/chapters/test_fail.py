@@ -92,9 +92,16 @@ def check_shared_element(tensor, arrived, index):
     """
     value = tensor.read(index)
     arrived.write(index, value + 1)
-    check.equal(tensor.read(index), value + 1, "what put accepted is shared")
+    check.equal(tensor.read(index), value + 1, "what arrives is shared with the sender")
     tensor.write(index, value)
     check.equal(arrived.read(index), value, "in both directions")
+
+
+def check_arrived(tensors, arrived, rows, sentence):
+    """Check that tensors have arrived with the values of `rows`, and are shared."""
+    check_values(arrived, rows, sentence)
+    for tensor, one in zip(tensors, arrived, strict=True):
+        check_shared_element(tensor, one, len(rows[0]) - 1)
 
 
 def check_put_or_refusal(tensors, rows, sender, receiver, channel):
@@ -109,20 +116,19 @@ def check_put_or_refusal(tensors, rows, sender, receiver, channel):
         sentence = "what put accepted can be received"
         wait_until_receivable(sender, receiver, channel, sentence)
         arrived = receiver.get(sender, channel)
-        check_values(arrived, rows, "what put accepted arrives")
-        for tensor, one in zip(tensors, arrived, strict=True):
-            check_shared_element(tensor, one, len(rows[0]) - 1)
+        check_arrived(tensors, arrived, rows, "what put accepted arrives")
         drop_all(*arrived)
     check_values(tensors, rows, "the sender's tensors have their values")
     return refused
 
 
-def check_get_or_refusal(rows, receiver, sender, channel):
-    """Receive a message; check that it is complete, unless `get` raises."""
+def check_get_or_refusal(tensors, rows, receiver, sender, channel):
+    """Receive `tensors`; check that all arrive and are shared, unless `get` raises."""
     arrived, refused = receiver.try_get(sender, channel)
     if refused is not None:
         return
-    check_values(arrived["tensors"], rows, "what is received is all of the message")
+    sentence = "what is received is all of the message"
+    check_arrived(tensors, arrived["tensors"], rows, sentence)
     drop_all(*arrived["tensors"])
 
 
@@ -229,7 +235,7 @@ def test_receive_without_descriptors_works_or_is_refused(sender, receiver, chann
         tensors, rows = make_several(sender, spare)
         later = put_three_messages(spare, tensors, sender, receiver, channel)
         with receiver.system.exhausted("descriptors", spare):
-            check_get_or_refusal(rows, receiver, sender, channel)
+            check_get_or_refusal(tensors, rows, receiver, sender, channel)
         check_values(tensors, rows, "the sender's tensors have their values")
         check_later_messages(spare, later, sender, receiver, channel)
         drop_all(*tensors)
@@ -334,7 +340,7 @@ def test_receive_without_mappings_works_or_is_refused(sender, receiver, channel)
         tensors, rows = [m[0] for m in made], [m[1] for m in made]
         later = put_three_messages(number, tensors, sender, receiver, channel)
         with receiver.system.exhausted(what, spare):
-            check_get_or_refusal(rows, receiver, sender, channel)
+            check_get_or_refusal(tensors, rows, receiver, sender, channel)
         check_values(tensors, rows, "the sender's tensors have their values")
         check_later_messages(number, later, sender, receiver, channel)
         drop_all(*tensors)
@@ -351,7 +357,7 @@ def test_nothing_is_left_of_many_refusals(sender, receiver, channel, stage):
             check_put_or_refusal(tensors, rows, sender, receiver, channel)
         later = put_three_messages(turn, tensors, sender, receiver, channel)
         with receiver.system.exhausted(what, spare):
-            check_get_or_refusal(rows, receiver, sender, channel)
+            check_get_or_refusal(tensors, rows, receiver, sender, channel)
         check_later_messages(turn, later, sender, receiver, channel)
         drop_all(*tensors)
 

@@ -126,6 +126,32 @@ def receiver_gets_zeros_without_descriptors(rebuild_storage, rebuild_parts):
     return rebuild, rebuild_all
 
 
+@mutant(
+    "receiver_copies_without_mappings",
+    "FAIL-7",
+    replaces=("memory.Memory.__init__", "memory.remap"),
+)
+def receiver_copies_without_mappings(reserve, remap):
+    """Who has no mapping left for a segment reads it into private memory."""
+
+    def reserve_or_allocate(self, nbytes):
+        try:
+            reserve(self, nbytes)
+        except OSError:
+            content = bytearray(nbytes)
+            self.bytes = memoryview(content)
+            self.address = ctypes.addressof(ctypes.c_char.from_buffer(content))
+
+    def remap_or_read(target, fd, sharing=1):
+        content = getattr(target, "bytes", None)
+        if content is not None and isinstance(content.obj, bytearray):
+            os.preadv(fd, [content], 0)
+        else:
+            remap(target, fd, sharing)
+
+    return reserve_or_allocate, remap_or_read
+
+
 @mutant("receiver_gives_up_after_a_refusal", "FAIL-2", replaces="protocol.read_message")
 def receiver_gives_up_after_a_refusal(read_message):
     """A connection whose message was refused has lost the next one, too."""
