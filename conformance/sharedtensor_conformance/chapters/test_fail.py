@@ -170,7 +170,7 @@ def test_put_without_descriptors_works_or_is_refused(sender, receiver, channel):
         with sender.system.exhausted("descriptors", spare):
             check_put_or_refusal(tensors, rows, sender, receiver, channel)
         arrived = send_again(sender, tensors, receiver, channel)
-        check_values(arrived, rows, "the same tensors can be sent afterwards")
+        check_arrived(tensors, arrived, rows, "the same tensors can be sent afterwards")
         drop_all(*tensors, *arrived)
 
 
@@ -258,7 +258,7 @@ def test_sharing_in_a_full_shm_works_or_is_refused(owner, peer, stage):
         tensor.share()
         check.equal(tensor.is_shared(), True, "each can be shared when there is room")
         arrived = owner.send(tensor, peer)
-        check.equal(arrived.values(), values, "and sent, with its values")
+        check_arrived([tensor], [arrived], [values], "and sent, with its values")
         arrived.drop()
 
 
@@ -282,8 +282,8 @@ def test_put_in_a_full_shm_works_or_is_refused(sender, receiver, channel, stage)
         check_added_files(len(arrived), before, stage)
     drop_all(*arrived)
     for tensor, _ in made:
-        again = sender.send(tensor, receiver, channel)
-        check.equal(again.values(), tensor.values(), "each can be sent afterwards")
+        again, values = sender.send(tensor, receiver, channel), tensor.values()
+        check_arrived([tensor], [again], [values], "each can be sent afterwards")
         drop_all(again, tensor)
 
 
@@ -315,7 +315,8 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, channel
             check_values(arrived, rows, "what is small enough can be sent")
         values = check_writable(tensor, values)
         again = send_again(sender, tensor, receiver, channel)
-        check.equal(again.values(), values, "the same tensor can be sent afterwards")
+        sentence = "the same tensor can be sent afterwards"
+        check_arrived([tensor], [again], [values], sentence)
 
 
 @clause("FAIL-6", vary=("strategy",), pairwise=True)
@@ -328,7 +329,7 @@ def test_put_without_mappings_works_or_is_refused(sender, receiver, channel):
             check_put_or_refusal(tensors, rows, sender, receiver, channel)
         rows = [check_writable(tensor, values) for tensor, values in made]
         arrived = sender.send(tensors, receiver, channel)
-        check_values(arrived, rows, "the same tensors can be sent afterwards")
+        check_arrived(tensors, arrived, rows, "the same tensors can be sent afterwards")
         drop_all(*tensors, *arrived)
 
 

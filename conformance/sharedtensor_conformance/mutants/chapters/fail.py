@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import traceback
+import weakref
 
 from sharedtensor_conformance.mutants.registry import mutant
 
@@ -75,6 +76,33 @@ def copies_where_it_is_refused(pack_message, export_tensor):
 
     def export(tensor):
         return export_copy(tensor) if refused else export_tensor(tensor)
+
+    return pack, export
+
+
+@mutant(
+    "refused_storage_is_sent_by_value",
+    "FAIL-1",
+    "FAIL-3",
+    "FAIL-5",
+    "FAIL-6",
+    replaces=("protocol.pack_into", "protocol.export_storage"),
+)
+def refused_storage_is_sent_by_value(pack_into, export_storage):
+    """What was in a message that was refused is sent by value from then on."""
+    refused = weakref.WeakSet()
+
+    def pack(outbox, obj):
+        try:
+            return pack_into(outbox, obj)
+        except OSError:
+            refused.update(outbox.storages)
+            raise
+
+    def export(storage):
+        if storage in refused:
+            return storage.__reduce_ex__(2)
+        return export_storage(storage)
 
     return pack, export
 
