@@ -12,6 +12,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     check_no_growth,
     check_shared_memory,
     holdings_of,
+    require_segment_per_storage,
     unthreaded_channel,
     wait_until_receivable,
 )
@@ -21,6 +22,7 @@ LENGTH = 4096
 """The number of elements of a tensor of four pages."""
 
 SIZE = 4 * LENGTH
+PAGE = SIZE // 4
 TOO_LITTLE = 3 * SIZE + SIZE // 2
 """The number of bytes that three and a half of these tensors need."""
 
@@ -317,6 +319,22 @@ def test_limit_of_file_sizes_refuses_and_does_not_kill(sender, receiver, channel
         again = send_again(sender, tensor, receiver, channel)
         sentence = "the same tensor can be sent afterwards"
         check_arrived([tensor], [again], [values], sentence)
+
+
+@clause("FAIL-5", vary=("strategy",))
+def test_tensor_that_fits_into_the_largest_file_can_be_shared(sender, receiver, stage):
+    """The sender sends tensors where a file may have one page more than each of them.
+
+    A size that is rounded to a power of two is too large for two of them.
+    """
+    require_segment_per_storage(stage)
+    for pages in (1, 3, 5, 9):
+        values = [pages + 0.25 * n for n in range(pages * PAGE // 4)]
+        tensor = sender.make(values)
+        with sender.system.exhausted("file_size", (pages + 1) * PAGE):
+            arrived = sender.send(tensor, receiver)
+            check_arrived([tensor], [arrived], [values], f"{pages} pages can be sent")
+        drop_all(tensor, arrived)
 
 
 @clause("FAIL-6", vary=("strategy",), pairwise=True)

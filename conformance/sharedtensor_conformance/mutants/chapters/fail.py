@@ -268,6 +268,23 @@ def file_limit_kills(move_storage):
     return move
 
 
+@mutant("segment_has_a_power_of_two", "FAIL-5", replaces="memory.write")
+def segment_has_a_power_of_two(write):
+    """A segment gets the next power of two as its size, however far that is."""
+
+    def reserve_and_write(fd, source):
+        size = 1 << (source.nbytes - 1).bit_length()
+        try:
+            os.ftruncate(fd, size)
+        except OSError as error:
+            raise resource_error(error.errno, f"Making {size} bytes") from error
+        write(fd, source)
+
+    from sharedtensor.errors import resource_error
+
+    return reserve_and_write
+
+
 @mutant("empties_before_it_maps", "FAIL-6", replaces="memory.write")
 def empties_before_it_maps(write):
     """The old memory is cleared before the segment is mapped over it."""
