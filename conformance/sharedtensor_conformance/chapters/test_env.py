@@ -65,6 +65,7 @@ def test_sharing_without_a_usable_shm_works_or_is_refused(
         early = sender.make([number, 2, 3])
         later = [sender.make([number, 10 + turn, 5]) for turn in range(3)]
         sender.put(early, receiver, channel)
+        wait_until_receivable(sender, receiver, channel)
         with stage.system.unusable_shm(how):
             check_get_or_refusal(early, receiver, sender, channel)
             for turn, tensor in enumerate(later):
