@@ -1,6 +1,6 @@
 """Chapter THREAD: threads of one process, and calls that are interrupted."""
 
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 from sharedtensor_conformance.chapters.interruptions import interrupt_at_each_place
@@ -13,6 +13,7 @@ from sharedtensor_conformance.chapters.shared_steps import (
     wait_for_all,
 )
 from sharedtensor_conformance.harness import check, clause, eventually, refusal
+from sharedtensor_conformance.harness.interruption import HANDLER_MESSAGE, HANDLERS
 
 THREADS = 4
 PER_THREAD = 40
@@ -155,17 +156,18 @@ def thread_count(stage, actor):
 def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
     sender, receiver, channel
 ):
-    """The receiver waits and is interrupted; then it receives two messages."""
-    receiver.system.raise_on_sigint()
-    for number in range(INTERRUPTIONS):
+    """The receiver waits and is interrupted; then it receives two messages.
+
+    The handlers raise one exception or another, also one that is an `OSError`.
+    """
+    for number, kind in enumerate([*HANDLERS] * INTERRUPTIONS):
         with (
+            receiver.system.raising(kind),
             refusal("the call is interrupted") as refused,
             receiver.getting(sender, channel) as waiting,
         ):
-            eventually(waiting.is_waiting, "the receiver waits", receiver.deadline)
-            receiver.system.interrupt()
-        found = refused.error.type if refused.error else None
-        check.equal(found, "KeyboardInterrupt", "it raises what the handler raised")
+            interrupt_waiting(waiting, kind)
+        check_raised_by_handler(refused, kind)
         tensors = [sender.make([number, turn, 7]) for turn in range(2)]
         for tensor in tensors:
             sender.put(tensor, receiver, channel)
@@ -174,24 +176,70 @@ def test_receive_that_is_interrupted_while_it_waits_loses_nothing(
             check.equal(arrived.values(), tensor.values(), "the message arrives")
 
 
+def interrupt_waiting(waiting, kind):
+    """Wait until an actor waits for a message, and let a handler raise in it."""
+    eventually(waiting.is_waiting, "it waits", waiting.actor.deadline)
+    waiting.actor.system.interrupt(kind)
+
+
+def check_raised_by_handler(refused, kind):
+    """Check that a call raised the exception of a handler, one of the `HANDLERS`."""
+    expected = [HANDLERS[kind][1].__name__, HANDLER_MESSAGE]
+    found = [refused.error.type, refused.error.message]
+    check.equal(found, expected, "it raises what the handler raised")
+
+
+LONG_TIMEOUT = 1000
+"""A timeout in seconds that no case reaches."""
+
+
+def ways_to_wait(kind):
+    """Return the timeouts of a `get` on a queue of this kind; None for no timeout."""
+    return (None,) if kind == "simple_queue" else (None, LONG_TIMEOUT)
+
+
+def wait_in_turn(channel, actor, timeout):
+    """Make an actor wait in `get`, with or without a timeout; return when it does."""
+    if timeout is None:
+        waiting = channel.waiting(actor)
+    else:
+        waiting = channel.waiting_within(actor, timeout)
+    eventually(waiting.is_waiting, "it waits", actor.deadline)
+    return waiting
+
+
 @clause("THREAD-5", vary=("start_method",))
 def test_consumer_that_is_interrupted_does_not_keep_the_others_from_receiving(
     owner, stage
 ):
-    """Two children wait on one queue; one is interrupted, and the other receives."""
+    """Two children wait on one queue; one is interrupted, and the other receives.
+
+    So does the interrupted one, which waits again. It waited first or second, with or
+    without a timeout, and the handlers raise one exception or another.
+    """
     for kind in claimed_queues(stage):
         channel = owner.open_channel(kind)
-        interrupted, other = (owner.start_peer(arguments=channel) for _ in range(2))
-        interrupted.system.raise_on_sigint()
-        both = [channel.waiting(actor) for actor in (interrupted, other)]
-        for waiting in both:
-            eventually(waiting.is_waiting, "it waits", other.deadline)
-        interrupted.system.interrupt()
-        with refusal("the call is interrupted"):
-            both[0].answer()
-        tensor = owner.make([8, 9])
-        channel.put(owner, tensor)
-        check.equal(both[1].answer().values(), [8, 9], "the other receives it")
+        children = [owner.start_peer(arguments=channel) for _ in range(2)]
+        for timeout, raised, turn in product(ways_to_wait(kind), HANDLERS, (0, 1)):
+            said = f"({raised}, timeout: {timeout})"
+            with children[turn].system.raising(raised):
+                both = [wait_in_turn(channel, actor, timeout) for actor in children]
+                interrupted, other = both[turn], both[1 - turn]
+                interrupt_waiting(interrupted, raised)
+                with refusal(f"the call is interrupted {said}") as refused:
+                    interrupted.answer()
+            check_raised_by_handler(refused, raised)
+            again = wait_in_turn(channel, interrupted.actor, timeout)
+            for number in range(2):
+                channel.put(owner, {"tensor": owner.make([number, 8, 9])})
+            arrived = [waiting.answer() for waiting in (other, again)]
+            if timeout is not None:
+                found = [len(messages) for messages in arrived]
+                check.equal(found, [1, 1], f"neither says that it is empty {said}")
+                arrived = [message for (message,) in arrived]
+            values = sorted(message["tensor"].values() for message in arrived)
+            expected = [[0, 8, 9], [1, 8, 9]]
+            check.equal(values, expected, f"both receive what comes later {said}")
 
 
 LAYER = {"weight": [1, 2, 7], "bias": [1, 7]}

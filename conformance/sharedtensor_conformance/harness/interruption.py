@@ -52,6 +52,16 @@ an `OSError`, like the system.
 """
 
 
+HANDLERS: dict[str, tuple[signal.Signals, type[BaseException]]] = {
+    "keyboard interrupt": (signal.SIGINT, KeyboardInterrupt),
+    **KINDS,
+}
+"""The signals and exceptions for calls that wait, that of Python's own handler too."""
+
+HANDLER_MESSAGE = "raised by a signal handler of the suite"
+"""The message of an exception that a handler raises."""
+
+
 class InterruptionPoints:
     """Counts the places in a call, and interrupts it at the place with a number.
 
@@ -112,7 +122,7 @@ class InterruptionPoints:
                 signal.raise_signal(self.signal)
 
     def _raise(self, *ignored: object) -> None:
-        self.raised = self.exception("raised by a signal handler of the suite")
+        self.raised = self.exception(HANDLER_MESSAGE)
         raise self.raised
 
     def _at_unraisable(self, unraisable: Any) -> None:
@@ -178,6 +188,20 @@ def interrupt(
     places = InterruptionPoints(number, kind)
     do = CALLS[call](actor, *arguments)
     return [actor.by_implementation(lambda: places.during(do)), places.where]
+
+
+def raise_at_signal(actor: Any, kind: str) -> None:
+    """Let the handler of a signal raise: one of the `HANDLERS`.
+
+    The request ``restore`` with the same name restores the handler before it.
+    """
+    number, exception = HANDLERS[kind]
+
+    def handle(*ignored: object) -> None:
+        raise exception(HANDLER_MESSAGE)
+
+    before = signal.signal(number, handle)
+    actor.restorers[kind] = lambda: signal.signal(number, before)
 
 
 def write_in_child(actor: Any, tensors: list[Any], value: int) -> list[list[Any]]:

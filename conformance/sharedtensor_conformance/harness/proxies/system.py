@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sharedtensor_conformance.harness.interruption import HANDLERS
 from sharedtensor_conformance.harness.listening import listener
 from sharedtensor_conformance.harness.outcomes import NotRun
 from sharedtensor_conformance.harness.proxies.calls import Requester
@@ -85,10 +85,23 @@ class SystemProxy:
         """Make SIGINT raise `KeyboardInterrupt` in the process, as by default."""
         self.actor.request("act", "raise_on_sigint")
 
-    def interrupt(self) -> None:
-        """Send SIGINT to the process."""
+    @contextmanager
+    def raising(self, kind: str) -> Iterator[None]:
+        """Let a handler raise in the process during the block, when `interrupt` asks.
+
+        `kind` is one of `interruption.HANDLERS`.
+        """
+        self.actor.request("act", "raise_at_signal", kind)
+        try:
+            yield
+        finally:
+            if self.actor.is_alive():
+                self.actor.request("restore", kind)
+
+    def interrupt(self, kind: str) -> None:
+        """Send the process the signal of one of `interruption.HANDLERS`."""
         self.actor.ensure_started()
-        os.kill(self.actor.pid, signal.SIGINT)
+        os.kill(self.actor.pid, HANDLERS[kind][0])
 
     def set_umask(self, mask: int) -> int:
         """Set the mask of the modes of new files; return the one before."""

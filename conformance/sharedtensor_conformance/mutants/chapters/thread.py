@@ -141,6 +141,48 @@ def interrupted_reader_keeps_the_lock(get):
 
 
 @mutant(
+    "timeout_of_a_handler_is_told_otherwise",
+    "THREAD-5",
+    replaces="multiprocessing.packets._receive",
+)
+def timeout_of_a_handler_is_told_otherwise(receive):
+    """The `TimeoutError` of a handler, in a receive, is told as one of the system."""
+    from sharedtensor.errors import ResourceError
+
+    def receive_and_tell(end, wait, taken):
+        try:
+            return receive(end, wait, taken)
+        except TimeoutError as error:
+            raise ResourceError("this system cannot receive a message") from error
+
+    return receive_and_tell
+
+
+@mutant(
+    "interrupted_timeout_keeps_the_lock",
+    "THREAD-5",
+    replaces="multiprocessing.queues.Queue.get",
+)
+def interrupted_timeout_keeps_the_lock(get):
+    """Who is interrupted in a `get` with a timeout keeps a lock of the other ones."""
+
+    def get_under_the_lock(self, block=True, timeout=None):
+        if not block or timeout is None:
+            return get(self, block, timeout)
+        if not self._rlock.acquire(True, timeout):
+            raise queue.Empty
+        try:
+            received = get(self, block, timeout)
+        except queue.Empty:
+            self._rlock.release()
+            raise
+        self._rlock.release()
+        return received
+
+    return get_under_the_lock
+
+
+@mutant(
     "message_in_a_message_ends_it",
     "THREAD-4",
     "LIFE-5",
