@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -36,6 +37,9 @@ READS_PER_CHECK = 50
 
 SWITCH_INTERVAL = 1e-6
 """Seconds after which the interpreter switches threads, so short that they race."""
+
+MAX_IN_FLIGHT = 16
+"""More messages than an `Exchange` can have in flight: one for each process there."""
 
 LONG_MESSAGE_BYTES = 100_000
 """The size of long messages in bytes, more than what is sent in one piece."""
@@ -529,8 +533,12 @@ def in_a_child(actor: Any, what: str, *arguments: Any) -> Any:
 # A thread that goes on while its process does other things
 
 
-class SelfExchange:
-    """A thread that sends new tensors to itself, and receives them, until `stop`.
+class Exchange:
+    """A thread that puts a new tensor on a queue and gets one, over and over.
+
+    The tensors have the values 0 and the number of the round. Others may use the queue
+    at the same time. Each of them, like this thread, puts a message before it gets one.
+    So nobody waits for ever, and nothing is left in the end.
 
     The initializer makes the first exchange before it starts the thread. So everything
     that an exchange needs is imported by then, and no fork copies a held import lock.
@@ -541,8 +549,10 @@ class SelfExchange:
         self._channel = channel
         self._stop = threading.Event()
         self._failed: list[BaseException] = []
-        self._rounds = self._wrong = 0
-        self._send_to_itself()
+        self._sent: deque[Any] = deque(maxlen=MAX_IN_FLIGHT)
+        self._received: list[list[Any]] = []
+        self._rounds = 0
+        self._put_and_get()
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_INTERVAL)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -551,20 +561,20 @@ class SelfExchange:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                self._send_to_itself()
+                self._put_and_get()
         except BaseException as error:
             self._failed.append(error)
 
-    def _send_to_itself(self) -> None:
-        tensor = self._actor.call("make", [self._rounds], (1,), "float32")
+    def _put_and_get(self) -> None:
+        tensor = self._actor.call("make", [0, self._rounds], (2,), "float32")
+        self._sent.append(tensor)  # so that no tensor is dropped while in flight
         self._actor.do_channel_put(self._channel, tensor)
-        arrived = self._actor.do_channel_get(self._channel)
-        if self._actor.call("values", arrived) != [self._rounds]:
-            self._wrong += 1
         self._rounds += 1
+        arrived = self._actor.do_channel_get(self._channel)
+        self._received.append(self._actor.call("values", arrived))
 
-    def stop(self) -> int:
-        """Stop the thread; return how many tensors it received with wrong values.
+    def stop(self) -> tuple[int, list[list[Any]]]:
+        """Stop the thread; return its number of rounds, and the values it received.
 
         Raises:
             BaseException: the exception that ended the thread.
@@ -574,16 +584,16 @@ class SelfExchange:
         sys.setswitchinterval(self._interval)
         if self._failed:
             raise self._failed[0]
-        return self._wrong
+        return self._rounds, self._received
 
 
-def start_self_exchange(actor: Any, channel: Any) -> SelfExchange:
-    """Start a thread that sends tensors to itself over a channel."""
-    return SelfExchange(actor, channel)
+def start_exchange(actor: Any, channel: Any) -> Exchange:
+    """Start a thread that puts on a queue and gets there: see `Exchange`."""
+    return Exchange(actor, channel)
 
 
-def stop_self_exchange(actor: Any, exchange: SelfExchange) -> int:
-    """Stop such a thread; return how many tensors it received with wrong values."""
+def stop_exchange(actor: Any, exchange: Exchange) -> tuple[int, list[list[Any]]]:
+    """Stop such a thread; see `Exchange.stop`."""
     return exchange.stop()
 
 

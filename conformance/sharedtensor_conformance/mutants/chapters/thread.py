@@ -4,6 +4,7 @@ import os
 import queue
 import threading
 import time
+import weakref
 from contextlib import suppress
 
 from sharedtensor_conformance.mutants.registry import mutant
@@ -57,6 +58,29 @@ def lock_is_held_in_the_child(share_storage, share_small):
         return share_alone
 
     return under_the_lock(share_storage), under_the_lock(share_small)
+
+
+@mutant(
+    "lock_of_a_queue_is_held_in_the_child",
+    "THREAD-3",
+    replaces=(
+        "multiprocessing.queues.Queue.put",
+        "multiprocessing.queues.SimpleQueue.put",
+    ),
+)
+def lock_of_a_queue_is_held_in_the_child(put, put_on_simple_queue):
+    """Threads put on a queue under its lock, which a forked child inherits as it is."""
+    locks = weakref.WeakKeyDictionary()
+
+    def under_the_lock(put):
+        def put_alone(self, *arguments):
+            with locks.setdefault(self, threading.RLock()):
+                put(self, *arguments)
+                time.sleep(0.002)  # so most forks come while it is held
+
+        return put_alone
+
+    return under_the_lock(put), under_the_lock(put_on_simple_queue)
 
 
 @mutant(
