@@ -229,21 +229,24 @@ def run_in_group(
     then releases `ready`, and in some tasks again at its end.
 
     If process 1 is to fail, only process 0 releases `ready`, and process 1 acquires it
-    first. So process 1 fails after process 0 has written. The processes that
-    `FAILING_INDICES` names do not wait before they fail.
+    first. So process 1 fails after process 0 has written. In a task of four, it fails
+    after all others have. The processes that `FAILING_INDICES` names do not wait before
+    they fail.
     """
     prepare_worker(setting)
     fails, others = GROUP_TASKS[task]
+    awaited = range(3 if "of four" in task else 1)  # by process 1, if it fails
     if task.endswith("refuse to end"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if fails and index in FAILING_INDICES.get(task, [1]):
         if task not in FAILING_INDICES:
-            ready.acquire(timeout=READY_TIMEOUT)
+            for _ in awaited:
+                ready.acquire(timeout=READY_TIMEOUT)
         fails(index)
         return
     first = 1100 if task == "write memory" and is_forked() else 100
     _write_index(index, map_leaves(list(payload), _decode), first)
-    if index == 0 or not fails:
+    if index == 0 or not fails or len(awaited) > 1:
         ready.release()
     others(index)
     if task.endswith("say so"):
@@ -388,6 +391,7 @@ GROUP_TASKS: dict[str, tuple[Failure | None, Action]] = {
     "second exits": (_exit, _wait),
     "second is killed": (_die, _wait),
     "second raises, others refuse to end": (_raise, _wait),
+    "second of four raises, others refuse to end": (_raise, _wait),
     **{f"second exits with {n}": (_exit_with(n), _wait) for n in EXIT_STATUSES},
     "second exits with a text": (_exit_with("a text"), _wait),
     "second exits with None": (_exit_with(None), _end),

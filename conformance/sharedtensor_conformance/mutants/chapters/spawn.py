@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from contextlib import contextmanager, nullcontext, suppress
 
 from sharedtensor_conformance.mutants.registry import mutant
@@ -178,6 +179,72 @@ def asks_to_end_and_leaves(end):
         self._running.clear()
 
     return terminate
+
+
+@mutant(
+    "ends_the_first_that_refuses",
+    "SPAWN-7",
+    replaces="multiprocessing.spawning.ProcessContext.end",
+)
+def ends_the_first_that_refuses(end):
+    """Of those that ignore SIGTERM only the first is killed."""
+
+    def end_one(self, grace=0.0):
+        running = [self.processes[index] for index in self._running.values()]
+        for process in running:
+            process.terminate()
+        until = time.monotonic() + grace
+        for process in running:
+            process.join(max(until - time.monotonic(), 0.0))
+            if process.is_alive():
+                process.kill()
+                process.join()
+                break
+        self._running.clear()
+
+    return end_one
+
+
+def _is_of_fork_server(process):
+    return process._start_method == "forkserver"
+
+
+@mutant(
+    "fork_server_ends_none_that_refuses",
+    "SPAWN-7",
+    replaces="multiprocessing.spawning.ProcessContext.end",
+)
+def fork_server_ends_none_that_refuses(end):
+    """Under a fork server the others get SIGTERM, and no SIGKILL if they ignore it."""
+
+    def end_kindly(self, grace=0.0):
+        processes = [self.processes[index] for index in self._running.values()]
+        if not any(map(_is_of_fork_server, processes)):
+            return end(self, grace)
+        for process in processes:
+            process.terminate()
+            process.join(grace)
+        self._running.clear()
+
+    return end_kindly
+
+
+@mutant(
+    "fork_server_tells_no_signal",
+    "SPAWN-5",
+    replaces="multiprocessing.spawning.ProcessContext._failure",
+)
+def fork_server_tells_no_signal(failure):
+    """Under a fork server a signal is told as the status 255."""
+    from sharedtensor.errors import ProcessExitedException
+
+    def failure_of(self, index):
+        process = self.processes[index]
+        if _is_of_fork_server(process) and (process.exitcode or 0) < 0:
+            return ProcessExitedException.of(index, process.pid, 255)
+        return failure(self, index)
+
+    return failure_of
 
 
 @mutant(
